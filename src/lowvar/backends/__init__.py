@@ -1,0 +1,64 @@
+"""The array and autodiff operations that estimators and solvers are written in: JAX and PyTorch.
+
+Everything else an estimator needs is in the array API standard, through ``backend.xp``.
+"""
+
+import importlib
+from functools import cache
+from typing import Any, Protocol
+
+from lowvar.errors import UserError, unknown_name
+
+BACKENDS = ("jax", "torch")
+
+
+class Backend(Protocol):
+    """What a backend offers beside its array namespace ``xp``.
+
+    ``grad``, ``value_and_grad``, ``jvp`` and ``vmap`` have JAX's signatures; trees are dicts, tuples and
+    named tuples of arrays.
+    """
+
+    name: str
+    xp: Any
+
+    def grad(self, function): ...
+    def value_and_grad(self, function): ...
+    def jvp(self, function, primals: tuple, tangents: tuple) -> tuple: ...
+    def vmap(self, function, in_axes=0): ...
+    def take(self, tree, index):
+        """Rows ``index`` of every array in ``tree``."""
+        ...
+
+    def set_rows(self, tree, index, rows):
+        """``tree`` with its rows ``index`` replaced by ``rows`` (one row, or one for each index)."""
+        ...
+
+    def stop_gradient(self, tree): ...
+    def scan_or_loop(self, body, carry, xs):
+        """``carry`` after ``body(carry, x) -> carry`` over the leading axis of ``xs``."""
+        ...
+
+    def tree_map(self, function, *trees): ...
+    def asarray(self, value, like=None):
+        """``value`` as an array of this backend, with the dtype and device of ``like`` if it is floating."""
+        ...
+
+    def to_numpy(self, tree): ...
+
+
+@cache
+def get(name: str) -> Backend:
+    """The backend called ``name``; its library is imported here and nowhere earlier.
+
+    Raises:
+        UserError: the name is unknown, or the library is not installed.
+    """
+    if name not in BACKENDS:
+        raise unknown_name("backend", name, BACKENDS)
+    try:
+        return importlib.import_module(f"lowvar.backends.{name}").BACKEND
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise UserError(f"backend {name!r} needs the package {name}: pip install 'lowvar[{name}]'") from error

@@ -1,0 +1,26 @@
+"""Room 1: what data there is, where it comes from, and how it becomes arrays.
+
+`catalogue` lists the datasets; `fetch` brings their raw files into ``data/raw`` and checks every byte;
+`prepare` reads them strictly, scales the columns and writes one npz; `load` reads such an npz, or a user's
+own. A new dataset is one entry in `catalogue`, and a reader in `readers` where the file's form is new.
+"""
+
+from lowvar.datasets.catalogue import DATASETS, Dataset, RawFile, get
+from lowvar.datasets.fetch import fetch, verify
+from lowvar.datasets.load import Prepared, load
+from lowvar.datasets.prepare import SCALINGS, prepare
+from lowvar.datasets.readers import Table
+
+__all__ = [
+    "DATASETS",
+    "SCALINGS",
+    "Dataset",
+    "Prepared",
+    "RawFile",
+    "Table",
+    "fetch",
+    "get",
+    "load",
+    "prepare",
+    "verify",
+]

@@ -1,0 +1,147 @@
+"""Read an npz of arrays for a model: one that `prepare` wrote, or a user's own."""
+
+import hashlib
+import json
+import keyword
+import os
+import tokenize
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from lowvar.errors import UserError
+
+FORMAT = 1  # of the prepared files; a change of what they hold is a new number
+_BROKEN = (  # what zipfile and numpy raise over bytes that they cannot read
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+_HOW = "write it with numpy.savez(path, x=x, y=y)"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Arrays for a model.
+
+    Attributes:
+        arrays: keyword of the model -> numeric array, without NaN or infinity.
+        meta: what `prepare` wrote about them; empty where the file has none.
+        sha256: of the file, in hexadecimal.
+    """
+
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
+    sha256: str
+
+
+def load(path: str | os.PathLike) -> Prepared:
+    """Read and check an npz; every array but ``meta`` is a keyword argument of the model.
+
+    Raises:
+        UserError: the file is missing, no npz, truncated or damaged; an array is not numeric, has NaN or
+            infinity, or has a name that is no keyword.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "mine.npz"
+    >>> np.savez(path, claims=np.array([1.5, 2.0]))
+    >>> load(path).arrays
+    {'claims': array([1.5, 2. ])}
+    """
+    path = Path(path)
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist: `lowvar prepare` writes such files, or {_HOW}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; it should be a readable npz file") from error
+    with stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        arrays = _arrays(stream, path)
+    meta = _meta(arrays.pop("meta", None), path)
+    if not arrays:
+        raise UserError(f"{path} holds no arrays: {_HOW}")
+    for name, array in arrays.items():
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UserError(f"{path}: the name {name!r} cannot be an argument of a model; rename the array")
+        if array.dtype.kind not in "biufc":
+            raise UserError(f"{path}: array {name!r} has dtype {array.dtype}; it should be numeric")
+        check_finite(name, array, str(path))
+    return Prepared(arrays, meta, digest)
+
+
+def check_finite(name: str, array: np.ndarray, where: str) -> None:
+    """Refuse NaN and infinity, and say where the first one is (counted from 0, as NumPy does).
+
+    >>> check_finite("x", np.array([[0.0, 1.0], [np.nan, 2.0]]), "claims.npz")
+    Traceback (most recent call last):
+    lowvar.errors.UserError: claims.npz: array 'x' has nan at [1, 0] (1 such value of 4); every value ...
+    """
+    if array.dtype.kind not in "fc":
+        return
+    bad = ~np.isfinite(array)
+    count = int(np.count_nonzero(bad))
+    if count:
+        first = np.unravel_index(int(np.argmax(bad)), array.shape)
+        place = f" at [{', '.join(str(int(i)) for i in first)}]" if array.ndim else ""
+        raise UserError(
+            f"{where}: array {name!r} has {array[first]}{place} ({count} such "
+            f"value{'s' if count > 1 else ''} of {array.size}); every value should be finite"
+        )
+
+
+def _arrays(stream: BinaryIO, path: Path) -> dict[str, np.ndarray]:
+    """Every array in the file, read without pickle and with its checksum verified."""
+    stream.seek(0)
+    if not zipfile.is_zipfile(stream):
+        raise UserError(f"{path} is not an npz file, or only the beginning of one: {_HOW}")
+    arrays, name = {}, ""
+    try:
+        stream.seek(0)
+        with zipfile.ZipFile(stream) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"bad checksum of {damaged}")
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as archive:
+            for name in archive.files:
+                arrays[name] = archive[name]
+    except _BROKEN as error:
+        if "allow_pickle" in str(error):
+            raise UserError(
+                f"{path}: array {name!r} holds Python objects, which are not read; store it as numbers"
+            ) from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is damaged ({reason}): make it anew") from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise UserError(f"{path}: {name!r} is not an array: {_HOW}")
+    return arrays
+
+
+def _meta(array: np.ndarray | None, path: Path) -> dict[str, Any]:
+    if array is None:
+        return {}
+    try:
+        meta = json.loads(array.item()) if array.dtype.kind == "U" else None
+    except ValueError:
+        meta = None
+    if not isinstance(meta, dict):
+        raise UserError(f"{path}: `meta` should be the text of a JSON object; give an array another name")
+    if meta.get("format", FORMAT) != FORMAT:
+        raise UserError(
+            f"{path} has data format {meta['format']}, this version of lowvar reads {FORMAT}: "
+            f"run `lowvar prepare {meta.get('dataset', 'NAME')}` again"
+        )
+    return meta

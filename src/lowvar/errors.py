@@ -1,0 +1,31 @@
+"""The one error that is the user's to fix, and how it is worded."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake that the caller can fix: one message that says what, where, and what would be right.
+
+    The command line prints the message alone and ends with exit code 2; anything else that is raised is a
+    fault of the library and keeps its traceback.
+    """
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
+    """The error for a name that is not in a list, with the nearest one that is.
+
+    Args:
+        kind: what the name should have named, e.g. ``"estimator"``.
+        name: what was given.
+        known: the names that would be right.
+        where: a file or a key that the name came from, if any.
+
+    >>> unknown_name("estimator", "jiont", ["naive", "cv", "joint"]).args[0]
+    "unknown estimator 'jiont': did you mean 'joint'? (known: cv, joint, naive)"
+    """
+    known = sorted(known)
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    prefix = f"{where}: " if where else ""
+    return UserError(f"{prefix}unknown {kind} {name!r}: {hint}(known: {', '.join(known)})")

@@ -1,0 +1,29 @@
+"""One file per estimator: noise in, estimate out. The registry below drives specs, docs and contract tests."""
+
+import importlib
+from collections.abc import Callable
+from types import MappingProxyType
+
+from lowvar.errors import unknown_name
+
+# name -> module of its factory, which has the same name; a new estimator is one file and one row here
+GRADIENT = MappingProxyType(
+    {
+        "naive": "lowvar.estimators.gradient.naive",
+        "stl": "lowvar.estimators.gradient.stl",
+        "cv": "lowvar.estimators.gradient.cv",
+        "joint": "lowvar.estimators.gradient.joint",
+        "joint_svrg": "lowvar.estimators.gradient.joint_svrg",
+    }
+)
+
+
+def gradient(name: str) -> Callable:
+    """The factory ``(problem, batches, **options) -> Estimator`` called ``name``.
+
+    Raises:
+        UserError: no estimator has that name.
+    """
+    if name not in GRADIENT:
+        raise unknown_name("estimator", name, GRADIENT)
+    return getattr(importlib.import_module(GRADIENT[name]), name)

@@ -1,0 +1,22 @@
+"""Sticking the landing: the path derivative alone, whose variance vanishes where the guide is exact."""
+
+from lowvar.estimators.gradient.base import Estimator, Properties, mean_over_points, stateless
+
+
+def stl(problem, batches=None) -> Estimator:
+    """The gradient of ``k_B(z) + log q(z)`` through ``z`` only, ``log q``'s own parameters held fixed.
+
+    References:
+        Roeder, Wu and Duvenaud, "Sticking the landing", 2017, eq. 7.
+    """
+    guide = problem.guide
+
+    def gradient(params, noise):
+        def along_path(eps):
+            z = guide.transform(params, eps)
+            total = problem.gradient(z, noise.index, noise.weight) + guide.path_score(params, eps)
+            return guide.pull_back(params, eps, total)
+
+        return mean_over_points(problem.backend, along_path, noise.eps)
+
+    return stateless("stl", problem, Properties(unbiased=True), gradient)

@@ -1,0 +1,85 @@
+"""Files that are either whole or absent: write to a temporary name beside the target, then rename."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lowvar.errors import UserError
+
+_TEMPORARY = ".tmp-"  # a killed process can leave `.name.tmp-XXXX` behind; `sweep` removes those
+
+
+@contextlib.contextmanager
+def atomic(path: str | os.PathLike) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; on a clean exit rename it there, else remove it.
+
+    Raises:
+        UserError: the disk is full, or the folder cannot be written.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> with atomic(folder / "a.txt") as part:
+    ...     _ = part.write_text("whole")
+    >>> [p.name for p in folder.iterdir()]
+    ['a.txt']
+    """
+    path = Path(path)
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_TEMPORARY}", suffix=path.suffix)
+        os.close(handle)
+        part = Path(name)
+        yield part
+        with part.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        part.chmod(0o666 & ~_umask())
+        part.replace(path)
+    except OSError as error:
+        raise _explained(error, path) from error
+    finally:
+        if part is not None:
+            with contextlib.suppress(FileNotFoundError):
+                part.unlink()
+
+
+def write_bytes(path: str | os.PathLike, content: bytes) -> None:
+    """Write ``content`` to ``path``, whole or not at all."""
+    with atomic(path) as part:
+        part.write_bytes(content)
+
+
+def write_text(path: str | os.PathLike, content: str) -> None:
+    """Write ``content`` to ``path`` in UTF-8, whole or not at all."""
+    write_bytes(path, content.encode())
+
+
+def sweep(folder: str | os.PathLike, name: str) -> None:
+    """Remove what killed writers of ``folder/name`` left there."""
+    for left in Path(folder).glob(f".{name}{_TEMPORARY}*"):
+        with contextlib.suppress(FileNotFoundError):
+            left.unlink()
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The file's SHA-256, in hexadecimal."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _explained(error: OSError, path: Path) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UserError(f"no space left to write {path}: free some, or choose another folder")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        return UserError(f"cannot write {path}: {error.strerror}; choose a folder that you may write to")
+    return error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,25 @@
+"""Where randomness comes from: mini-batches of data and base noise for the guide.
+
+Noise is drawn with JAX's counter-based generator whatever the backend that uses it, so the same seed feeds
+the same noise to every estimator and to both backends.
+"""
+
+from lowvar.noise.batches import BATCHES, Batches, iid, reshuffled
+from lowvar.noise.gaussian import GAUSSIAN, Gaussian, antithetic, independent
+from lowvar.noise.keys import named_key
+from lowvar.noise.sampler import Noise, Sampler, sampler
+
+__all__ = [
+    "BATCHES",
+    "GAUSSIAN",
+    "Batches",
+    "Gaussian",
+    "Noise",
+    "Sampler",
+    "antithetic",
+    "iid",
+    "independent",
+    "named_key",
+    "reshuffled",
+    "sampler",
+]

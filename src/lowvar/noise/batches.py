@@ -1,0 +1,80 @@
+"""Mini-batches of row numbers, an epoch at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from lowvar.errors import UserError
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A way of drawing mini-batches.
+
+    Attributes:
+        name: as in specs.
+        N: number of data rows.
+        size: batch size ``B``.
+        steps: batches in an epoch, ``ceil(N / B)``.
+        covers: whether an epoch visits every row exactly once.
+        draw: ``key -> index (steps, B)``.
+        rows: how many of each batch's ``B`` entries are real, ``(steps,)``. The entries after them repeat
+            the batch's first row, so that a write to them changes nothing, and have weight zero.
+    """
+
+    name: str
+    N: int
+    size: int
+    covers: bool
+    draw: Callable[[jax.Array], jax.Array]
+
+    @property
+    def steps(self) -> int:
+        """Batches in an epoch."""
+        return -(-self.N // self.size)
+
+    @property
+    def rows(self) -> jax.Array:
+        """Real rows of each batch of an epoch, ``(steps,)``."""
+        full = jnp.full(self.steps, self.size)
+        return full.at[-1].set(self.N - (self.steps - 1) * self.size) if self.covers else full
+
+
+def iid(N: int, size: int) -> Batches:
+    """Every entry of every batch drawn uniformly from the ``N`` rows, with replacement.
+
+    >>> iid(7, 3).draw(jax.random.key(0)).shape
+    (3, 3)
+    """
+    _check(N, size)
+    steps = -(-N // size)
+    return Batches("iid", N, size, False, lambda key: jax.random.randint(key, (steps, size), 0, N, jnp.int32))
+
+
+def reshuffled(N: int, size: int) -> Batches:
+    """A fresh permutation of the rows each epoch, cut into batches; the last may be short.
+
+    >>> batches = reshuffled(7, 3)
+    >>> batches.rows.tolist()
+    [3, 3, 1]
+    """
+    _check(N, size)
+    steps = -(-N // size)
+
+    def draw(key):
+        order = jax.random.permutation(key, jnp.arange(N, dtype=jnp.int32))
+        short = (steps - 1) * size  # where the last, perhaps short, batch starts
+        padding = jnp.full(steps * size - N, order[short])
+        return jnp.concatenate([order, padding]).reshape(steps, size)
+
+    return Batches("reshuffled", N, size, True, draw)
+
+
+BATCHES = {"iid": iid, "reshuffled": reshuffled}
+
+
+def _check(N: int, size: int) -> None:
+    if not 1 <= size <= N:
+        raise UserError(f"batch size {size}: it must be between 1 and the number of rows, {N}")

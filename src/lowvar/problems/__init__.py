@@ -1,0 +1,1 @@
+"""What is estimated: variational objectives (integrals and black-box functions have rooms to come)."""

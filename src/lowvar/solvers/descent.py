@@ -1,0 +1,68 @@
+"""Stochastic gradient descent out of three independent choices: estimator, sampler, optimizer."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lowvar.errors import UserError
+from lowvar.estimators.gradient.base import Estimator
+from lowvar.noise import Noise, Sampler
+
+
+class DescentState(NamedTuple):
+    """Where a descent stands.
+
+    Attributes:
+        params: the guide's parameters.
+        estimator: the estimator's state.
+        optimizer: the optimizer's state.
+    """
+
+    params: Any
+    estimator: Any
+    optimizer: Any
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A solver made of pure functions; ``init``, ``begin_epoch`` and ``step`` can be mapped over runs."""
+
+    estimator: Estimator
+    sampler: Sampler
+    optimizer: Any
+
+    def init(self, params) -> DescentState:
+        """The state before the first epoch."""
+        return DescentState(params, self.estimator.init(params), self.optimizer.init(params))
+
+    def begin_epoch(self, state: DescentState, index) -> DescentState:
+        """Prepares an epoch whose batches are ``index (steps, B)``."""
+        return state._replace(estimator=self.estimator.begin_epoch(state.estimator, state.params, index))
+
+    def step(self, state: DescentState, noise: Noise):
+        """One update: ``(state, oracles)``."""
+        gradient, estimator, oracles = self.estimator.estimate(state.estimator, state.params, noise)
+        updates, optimizer = self.optimizer.update(gradient, state.optimizer, state.params)
+        params = self.estimator.problem.backend.tree_map(lambda p, u: p + u, state.params, updates)
+        return DescentState(params, estimator, optimizer), oracles
+
+    def epoch(self, state: DescentState, noise: Noise) -> DescentState:
+        """The updates of an epoch with noise ``sampler.epoch(key)``, in a scan or a loop."""
+        backend = self.estimator.problem.backend
+        state = self.begin_epoch(state, noise.index)
+        return backend.scan_or_loop(lambda state, noise: self.step(state, noise)[0], state, noise)
+
+
+def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
+    """A solver that feeds ``estimator``'s gradients of ``sampler``'s noise to ``optimizer``.
+
+    Args:
+        estimator: from ``lowvar.estimators.gradient``.
+        sampler: from ``lowvar.noise``.
+        optimizer: an optax gradient transformation (JAX), or one of ``solvers.optimizer``.
+
+    Raises:
+        UserError: the estimator's table needs batches that cover an epoch, and the sampler's do not.
+    """
+    if estimator.properties.needs_epochs and not sampler.batches.covers:
+        raise UserError(f"{estimator.name} with this table needs reshuffled batches, not {sampler.batches.name!r}")
+    return Descent(estimator, sampler, optimizer)

@@ -1,0 +1,59 @@
+"""Optimizers by name: optax's for JAX, the same formulas in the array API for the other backends.
+
+All follow optax's protocol: ``init(params) -> state`` and ``update(gradient, state, params) -> (updates, state)``.
+A step size may be a traced scalar, so one program runs a whole grid of them.
+"""
+
+import math
+from types import MappingProxyType
+
+import optax
+
+from lowvar.errors import UserError, unknown_name
+
+
+def _sgd(backend, step_size):
+    def update(gradient, state, params=None):
+        return backend.tree_map(lambda g: -step_size * g, gradient), state
+
+    return optax.GradientTransformation(lambda params: (), update)
+
+
+def _adam(backend, step_size, b1=0.9, b2=0.999, eps=1e-8):
+    xp = backend.xp
+
+    def init(params):
+        zeros = backend.tree_map(xp.zeros_like, params)
+        return {"m": zeros, "v": zeros, "b1^t": xp.ones_like(_any_leaf(params)), "b2^t": xp.ones_like(_any_leaf(params))}
+
+    def update(gradient, state, params=None):
+        m = backend.tree_map(lambda m, g: b1 * m + (1 - b1) * g, state["m"], gradient)
+        v = backend.tree_map(lambda v, g: b2 * v + (1 - b2) * g * g, state["v"], gradient)
+        power1, power2 = state["b1^t"] * b1, state["b2^t"] * b2
+        updates = backend.tree_map(
+            lambda m, v: -step_size * (m / (1 - power1)) / (xp.sqrt(v / (1 - power2)) + eps), m, v
+        )
+        return updates, {"m": m, "v": v, "b1^t": power1, "b2^t": power2}
+
+    return optax.GradientTransformation(init, update)
+
+
+def _any_leaf(params):
+    return next(iter(params.values()))
+
+
+OPTIMIZERS = MappingProxyType({"sgd": (optax.sgd, _sgd), "adam": (optax.adam, _adam)})
+
+
+def optimizer(name: str, step_size, backend) -> optax.GradientTransformation:
+    """The optimizer called ``name`` with ``step_size``, for arrays of ``backend``.
+
+    Raises:
+        UserError: unknown name, or a step size that is not positive.
+    """
+    if name not in OPTIMIZERS:
+        raise unknown_name("optimizer", name, OPTIMIZERS)
+    if isinstance(step_size, int | float) and not (step_size > 0 and math.isfinite(step_size)):
+        raise UserError(f"step size {step_size}: it must be positive")
+    for_jax, for_others = OPTIMIZERS[name]
+    return for_jax(step_size) if backend.name == "jax" else for_others(backend, step_size)
