@@ -1,0 +1,29 @@
+"""Low-variance estimation: where the noise of a stochastic gradient comes from, and which estimator removes it.
+
+``lowvar.fit`` and ``lowvar.decompose`` are loaded when first used, so ``import lowvar`` is cheap.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lowvar.api import Decomposition, Fit, decompose, fit
+    from lowvar.errors import UserError
+
+__version__ = "0.1.0"
+__all__ = ["Decomposition", "Fit", "UserError", "__version__", "decompose", "fit"]
+
+_HOMES = {"Decomposition": "api", "Fit": "api", "UserError": "errors", "decompose": "api", "fit": "api"}
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lowvar' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"lowvar.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,9 +1,14 @@
 """PyTorch: transformations of ``torch.func``, arrays of ``array_api_compat.torch``."""
 
+import warnings
+
 import array_api_compat.torch as xp
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
+
+# torch resizes an output of its own when a Hessian-vector product is mapped twice, and warns of it
+warnings.filterwarnings("ignore", message="An output with one or more elements was resized")
 
 
 def _axes(in_axes):

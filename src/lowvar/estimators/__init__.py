@@ -18,7 +18,7 @@ GRADIENT = MappingProxyType(
 )
 
 
-def gradient(name: str) -> Callable:
+def gradient_estimator(name: str) -> Callable:
     """The factory ``(problem, batches, **options) -> Estimator`` called ``name``.
 
     Raises:

@@ -24,7 +24,7 @@ class DescentState(NamedTuple):
 
 @dataclass(frozen=True)
 class Descent:
-    """A solver made of pure functions; ``init``, ``begin_epoch`` and ``step`` can be mapped over runs."""
+    """A solver made of pure functions; its methods can be mapped over runs."""
 
     estimator: Estimator
     sampler: Sampler
@@ -34,9 +34,13 @@ class Descent:
         """The state before the first epoch."""
         return DescentState(params, self.estimator.init(params), self.optimizer.init(params))
 
-    def begin_epoch(self, state: DescentState, index) -> DescentState:
-        """Prepares an epoch whose batches are ``index (steps, B)``."""
-        return state._replace(estimator=self.estimator.begin_epoch(state.estimator, state.params, index))
+    def begin_epoch(self, state: DescentState) -> DescentState:
+        """Prepares an epoch."""
+        return state._replace(estimator=self.estimator.begin_epoch(state.estimator, state.params))
+
+    def end_epoch(self, state: DescentState, index) -> DescentState:
+        """Closes an epoch whose batches were ``index (steps, B)``."""
+        return state._replace(estimator=self.estimator.end_epoch(state.estimator, index))
 
     def step(self, state: DescentState, noise: Noise):
         """One update: ``(state, oracles)``."""
@@ -48,8 +52,9 @@ class Descent:
     def epoch(self, state: DescentState, noise: Noise) -> DescentState:
         """The updates of an epoch with noise ``sampler.epoch(key)``, in a scan or a loop."""
         backend = self.estimator.problem.backend
-        state = self.begin_epoch(state, noise.index)
-        return backend.scan_or_loop(lambda state, noise: self.step(state, noise)[0], state, noise)
+        state = self.begin_epoch(state)
+        state = backend.scan_or_loop(lambda state, noise: self.step(state, noise)[0], state, noise)
+        return self.end_epoch(state, noise.index)
 
 
 def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:

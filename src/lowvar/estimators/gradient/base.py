@@ -48,16 +48,19 @@ class Estimator:
         problem: what it estimates for.
         properties: what it declares.
         init: ``params -> state``.
-        begin_epoch: ``(state, params, index (steps, B)) -> state``, before an epoch with those batches.
         estimate: ``(state, params, noise) -> (gradient, state, oracles)``; the gradient has the params' form.
+        begin_epoch: ``(state, params) -> state``, before an epoch.
+        end_epoch: ``(state, index (steps, B)) -> state``, after an epoch with those batches. Between epochs a
+            state is complete: ``estimate`` with any batch, also one of another kind, is unbiased.
     """
 
     name: str
     problem: VariationalProblem
     properties: Properties
     init: Callable[[Any], Any]
-    begin_epoch: Callable[[Any, Any, Any], Any]
     estimate: Callable[[Any, Any, Any], tuple[Any, Any, Oracles]]
+    begin_epoch: Callable[[Any, Any], Any] = lambda state, params: state
+    end_epoch: Callable[[Any, Any], Any] = lambda state, index: state
 
     def oracles(self, noise) -> Oracles:
         """Oracle calls of one estimate with ``noise``, as the properties declare them."""
@@ -78,7 +81,7 @@ def stateless(name: str, problem, properties: Properties, gradient: Callable[[An
     def estimate(state, params, noise):
         return gradient(params, noise), state, made.oracles(noise)
 
-    made = Estimator(name, problem, properties, lambda params: (), lambda state, params, index: state, estimate)
+    made = Estimator(name, problem, properties, lambda params: (), estimate)
     return made
 
 

@@ -43,13 +43,13 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
 
     def init(params):
         zero = xp.zeros_like(params["mu"])
-        flag = xp.sum(zero)  # 0 until the table is full
+        empty = xp.sum(zero)  # a scalar 0: epochs that the table has seen
         if batches.covers:
-            return {"table": stored.init(params), "G": zero, "G_next": zero, "epochs": flag - 1}
-        return {"table": stored.init(params), "G": problem.full_gradient(params["mu"]), "epochs": flag + 1}
+            return {"table": stored.init(params), "G": zero, "G_next": zero, "epochs": empty}
+        return {"table": stored.init(params), "G": problem.full_gradient(params["mu"]), "epochs": empty + 1}
 
-    def begin_epoch(state, params, index):
-        state = {**state, "table": stored.begin_epoch(state["table"], index)}
+    def end_epoch(state, index):
+        state = {**state, "table": stored.end_epoch(state["table"], index)}
         if batches.covers:
             state |= {"G": state["G_next"], "G_next": xp.zeros_like(state["G"]), "epochs": state["epochs"] + 1}
         return state
@@ -78,7 +78,7 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
         table_rows=stored.rows,
         needs_epochs=table == "snapshots",
     )
-    made = Estimator("joint", problem, properties, init, begin_epoch, estimate)
+    made = Estimator("joint", problem, properties, init, estimate, end_epoch=end_epoch)
     return made
 
 

@@ -2,7 +2,7 @@
 
 With reshuffled epochs the row of a datum always comes from the previous epoch, where one parameter vector
 served a whole batch. So the vectors of two epochs, ``2 ceil(N / B)`` of them, replace ``N``: one set is only
-read, the other only written, and they change places when an epoch begins.
+read, the other only written, and they change places when an epoch ends.
 """
 
 from collections.abc import Callable
@@ -21,16 +21,16 @@ class Table:
     Attributes:
         rows: parameter vectors held.
         init: ``params -> state``, every row at ``params``.
-        begin_epoch: ``(state, index (steps, B)) -> state``, before an epoch with those batches.
         read: ``(state, index (B,)) -> rows``, each array ``(B, dim)``.
         write: ``(state, noise, params) -> state``, the batch's rows set to ``params``.
+        end_epoch: ``(state, index (steps, B)) -> state``, after an epoch with those batches.
     """
 
     rows: int
     init: Callable[[Any], Any]
-    begin_epoch: Callable[[Any, Any], Any]
     read: Callable[[Any, Any], Any]
     write: Callable[[Any, Any, Any], Any]
+    end_epoch: Callable[[Any, Any], Any]
 
 
 def _repeated(backend, params, rows):
@@ -43,15 +43,7 @@ def snapshots(backend, batches: Batches) -> Table:
 
     def init(params):
         table = _repeated(backend, params, steps)
-        slot = backend.asarray(np.zeros(batches.N, np.int32))
-        return {"previous": table, "current": table,
-                "slot": slot, "next_slot": slot}  # fmt: skip
-
-    def begin_epoch(state, index):
-        position = xp.broadcast_to(backend.asarray(np.arange(steps, dtype=np.int32))[:, None], index.shape)
-        next_slot = backend.set_rows(state["slot"], index.reshape(-1), position.reshape(-1))
-        return {"previous": state["current"], "current": state["previous"],
-                "slot": state["next_slot"], "next_slot": next_slot}  # fmt: skip
+        return {"previous": table, "current": table, "slot": backend.asarray(np.zeros(batches.N, np.int32))}
 
     def read(state, index):
         return backend.take(state["previous"], backend.take(state["slot"], index))
@@ -59,7 +51,12 @@ def snapshots(backend, batches: Batches) -> Table:
     def write(state, noise, params):
         return {**state, "current": backend.set_rows(state["current"], noise.position, params)}
 
-    return Table(2 * steps, init, begin_epoch, read, write)
+    def end_epoch(state, index):
+        step = backend.asarray(np.repeat(np.arange(steps, dtype=np.int32), batches.size))
+        slot = backend.set_rows(state["slot"], xp.reshape(index, (-1,)), step)
+        return {"previous": state["current"], "current": state["previous"], "slot": slot}
+
+    return Table(2 * steps, init, read, write, end_epoch)
 
 
 def by_row(backend, batches: Batches) -> Table:
@@ -68,13 +65,10 @@ def by_row(backend, batches: Batches) -> Table:
     def write(state, noise, params):
         return backend.set_rows(state, noise.index, _repeated(backend, params, noise.index.shape[0]))
 
-    return Table(
-        batches.N,
-        lambda params: _repeated(backend, params, batches.N),
-        lambda state, index: state,
-        lambda state, index: backend.take(state, index),
-        write,
-    )
+    def init(params):
+        return _repeated(backend, params, batches.N)
+
+    return Table(batches.N, init, backend.take, write, lambda state, index: state)
 
 
 TABLES = {"snapshots": snapshots, "rows": by_row}

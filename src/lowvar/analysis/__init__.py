@@ -1,0 +1,1 @@
+"""Variance decomposition, convergence, claims."""

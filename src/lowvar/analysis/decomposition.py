@@ -1,0 +1,252 @@
+"""Where the variance of a gradient estimate comes from: subsampling, Monte Carlo, and their interaction.
+
+For one data row ``n`` and base noise ``eps`` let ``g(n, eps)`` be the estimate. A batch of ``B`` rows, drawn
+independently and sharing one ``eps``, has the variance (per coordinate, summed over coordinates)
+
+    V = V_n / B + V_eps + V_int / B,
+
+with ``V_n = V_n[E_eps g]``, ``V_eps = V_eps[E_n g]`` and ``V_int`` the rest. A crossed design of rows by noise
+gives unbiased estimates of the three from mean squares; independent designs give their intervals.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.noise import GAUSSIAN, Noise, named_key
+
+SOURCES = ("subsampling", "monte_carlo", "interaction")
+_CHUNK = 64  # data rows of a design evaluated at once
+_LEVEL = 0.95
+
+
+def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
+    """Unbiased variance components of single-row estimates from one crossed design.
+
+    Args:
+        estimator: a gradient estimator.
+        state: its state, held fixed.
+        params: the parameters, held fixed.
+        index: data rows, ``(chunks, rows per chunk)``.
+        weight: 1 for a row of the design, 0 for padding; the same shape.
+        eps: base noise, ``(S, points, dim)``.
+        all_rows: whether the rows are all ``N`` of them, rather than ``R`` draws with replacement.
+
+    Returns:
+        ``(3, 2 dim)``: ``V_n``, ``V_eps`` and ``V_int`` for a single row, per coordinate of ``(mu, log sigma)``.
+        With all rows ``V_int = SS_int / (N (S-1))``, else ``SS_int / ((R-1)(S-1))``; the main effects are mean
+        squares less the interaction's share.
+    """
+    backend, xp = estimator.problem.backend, estimator.problem.backend.xp
+    one = eps[0, 0, 0] * 0 + 1
+    columns, rows = eps.shape[0], xp.sum(weight)
+
+    def single(row, eps):
+        noise = Noise(row[None], xp.ones_like(eps[:1, 0]), one, eps, xp.zeros_like(row))
+        gradient, _, _ = estimator.estimate(state, params, noise)
+        return xp.concat([gradient["mu"], gradient["log_sigma"]])
+
+    block = backend.vmap(backend.vmap(single, (None, 0)), (0, None))
+    centre = xp.mean(block(index[0], eps), axis=(0, 1))  # any fixed vector; this one avoids cancellation
+
+    def add(total, chunk):
+        index, weight = chunk
+        g = (block(index, eps) - centre) * weight[:, None, None]
+        squares, by_column, row_squares = total
+        row_means = xp.mean(g, axis=1)
+        return (
+            squares + xp.sum(g * g, axis=(0, 1)),
+            by_column + xp.sum(g, axis=0),
+            row_squares + xp.sum(row_means * row_means, axis=0),
+        )
+
+    zero = xp.zeros_like(centre)
+    start = (zero, xp.zeros_like(eps[:, 0, :1] * zero), zero)
+    squares, by_column, row_squares = backend.scan_or_loop(add, start, (index, weight))
+    column_means = by_column / rows
+    grand = xp.mean(column_means, axis=0)
+    ss_rows = columns * (row_squares - rows * grand**2)
+    ss_columns = rows * xp.sum((column_means - grand) ** 2, axis=0)
+    ss_interaction = squares - rows * columns * grand**2 - ss_rows - ss_columns
+    if all_rows:
+        v_int = ss_interaction / (rows * (columns - 1))
+        v_n = ss_rows / (columns * rows) - v_int / columns
+        v_eps = ss_columns / (rows * (columns - 1))
+    else:
+        v_int = ss_interaction / ((rows - 1) * (columns - 1))
+        v_n = ss_rows / (columns * (rows - 1)) - v_int / columns
+        v_eps = ss_columns / (rows * (columns - 1)) - v_int / rows
+    return xp.stack([v_n, v_eps, v_int])
+
+
+def designs(problem, *, replicates: int, columns: int, rows: int | None, eps: str, samples: int, key):
+    """The noise of ``replicates`` independent crossed designs; all estimators are given the same.
+
+    Returns:
+        ``(index (replicates, chunks, rows), weight (the same), eps (replicates, columns, samples, dim))``,
+        NumPy arrays.
+    """
+    for_rows, for_eps = jax.random.split(key)
+    count = problem.N if rows is None else rows
+    if rows is None:
+        index = np.broadcast_to(np.arange(count, dtype=np.int32), (replicates, count))
+    else:
+        index = np.asarray(jax.random.randint(for_rows, (replicates, count), 0, problem.N, jnp.int32))
+    chunks = -(-count // _CHUNK)
+    size = -(-count // chunks)
+    padding = chunks * size - count
+    index = np.pad(index, ((0, 0), (0, padding))).reshape(replicates, chunks, size)
+    weight = np.broadcast_to(np.arange(chunks * size) < count, (replicates, chunks * size))
+    draw = GAUSSIAN[eps](samples).draw
+    keys = jax.random.split(for_eps, replicates * columns)
+    noise = np.asarray(jax.vmap(lambda key: draw(key, problem.dim, problem.dtype))(keys))
+    return (
+        index,
+        weight.reshape(index.shape).astype(problem.dtype),
+        noise.reshape(replicates, columns, samples, problem.dim),
+    )
+
+
+def decomposer(estimator, *, all_rows: bool):
+    """``(state, params, *designs) -> (replicates, 3, 2 dim)`` NumPy, compiled once where the backend can."""
+    backend = estimator.problem.backend
+
+    def replicate(state, params, design):
+        return components(estimator, state, params, *design, all_rows=all_rows)
+
+    if backend.name == "jax":
+        mapped = jax.jit(lambda state, params, design: jax.lax.map(lambda d: replicate(state, params, d), design))
+        return lambda state, params, *design: np.asarray(mapped(state, params, design))
+
+    def loop(state, params, *design):
+        parts = [tuple(backend.asarray(np.array(part[r])) for part in design) for r in range(len(design[0]))]
+        return np.stack([backend.to_numpy(replicate(state, params, part)) for part in parts])
+
+    return loop
+
+
+def table(problem, found: Mapping[str, np.ndarray], batch_size: int):
+    """Variances of a batch's gradient by estimator, block and source, with 95 % intervals.
+
+    Args:
+        problem: gives the blocks: ``mu``, ``log_sigma``, and both for each latent site where there are several.
+        found: ``{estimator: (replicates, 3, 2 dim)}`` single-row components, on the same designs.
+        batch_size: ``B``.
+
+    Returns:
+        A pandas table with the columns ``method, block, source, variance, low, high, share, share_low,
+        share_high, batch_size, replicates``. Shares are of the estimator's total in the block.
+    """
+    import pandas as pd
+
+    scale = np.array([1 / batch_size, 1.0, 1 / batch_size])
+    rows = []
+    for method, values in found.items():
+        for block, where in blocks(problem).items():
+            parts = values[:, :, where].sum(-1) * scale  # (replicates, 3)
+            total = parts.sum(1)
+            for source, sample in (*zip(SOURCES, parts.T, strict=True), ("total", total)):
+                rows.append(
+                    {"method": method, "block": block, "source": source,
+                     **dict(zip(("variance", "low", "high"), mean_interval(sample), strict=True)),
+                     **dict(zip(("share", "share_low", "share_high"), ratio_interval(sample, total), strict=True)),
+                     "batch_size": batch_size, "replicates": len(sample)}
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def blocks(problem) -> dict[str, Any]:
+    """Coordinates of the gradient ``(mu, log sigma)``, ``2 dim`` of them, by block."""
+    dim = problem.dim
+    found = {"all": slice(0, 2 * dim), "mu": slice(0, dim), "log_sigma": slice(dim, 2 * dim)}
+    if len(problem.sites) > 1:
+        for site, where in problem.sites.items():
+            found[f"mu:{site}"] = where
+            found[f"log_sigma:{site}"] = slice(dim + where.start, dim + where.stop)
+    return found
+
+
+def mean_interval(sample) -> tuple[float, float, float]:
+    """The mean of independent values and its 95 % t-interval.
+
+    >>> [round(v, 2) for v in mean_interval(np.array([1.0, 2.0, 3.0]))]
+    [2.0, -0.48, 4.48]
+    """
+    from scipy.stats import t
+
+    sample = np.asarray(sample, float)
+    mean, count = sample.mean(), len(sample)
+    if count < 2:
+        return mean, np.nan, np.nan
+    half = t.ppf(0.5 + _LEVEL / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count)
+    return mean, mean - half, mean + half
+
+
+def ratio_interval(numerator, denominator) -> tuple[float, float, float]:
+    """The ratio of two means of paired independent values, and its 95 % interval by the jackknife."""
+    a, b = np.asarray(numerator, float), np.asarray(denominator, float)
+    count = len(a)
+    if b.sum() == 0:
+        return np.nan, np.nan, np.nan
+    ratio = a.sum() / b.sum()
+    left_out = (a.sum() - a) / (b.sum() - b)
+    pseudo = count * ratio - (count - 1) * left_out
+    _, low, high = mean_interval(pseudo)
+    return ratio, ratio - (high - low) / 2, ratio + (high - low) / 2
+
+
+def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=None):
+    """The decomposition of several estimators at moments of one run.
+
+    Args:
+        engine: one run (one step size, one repetition) of ``following(leader, estimators)``.
+        estimators: ``{name: Estimator}``, the same as the engine's.
+        moments: epochs at which to look, increasing.
+        spec: a ``DecompositionSpec``.
+        batch_size: ``B``.
+        key: of the designs, which are the same at all moments.
+        progress: called with the number of epochs just done.
+
+    Returns:
+        A table as of ``table``, with columns ``epoch``, ``iteration`` and ``end``. Estimators are looked at
+        between epochs: tables are then complete, and snapshots of the SVRG kind as old as they get.
+    """
+    import pandas as pd
+
+    problem, solver = engine.problem, engine.solver
+    design = designs(
+        problem, replicates=spec.replicates, columns=spec.columns, rows=spec.rows,
+        eps=solver.eps, samples=solver.samples, key=key,
+    )  # fmt: skip
+    decompose = {name: decomposer(one, all_rows=spec.rows is None) for name, one in estimators.items()}
+    state, done, tables = engine.init(), 0, []
+    for moment in moments:
+        state = engine.advance(state, done, moment - done)
+        if progress:
+            progress(moment - done)
+        done = moment
+        params, states = engine.backend.tree_map(lambda leaf: leaf[0, 0], (state.params, state.estimator))
+        found = {name: decompose[name](states[name], params, *design) for name in estimators}
+        here = table(problem, found, batch_size)
+        here.insert(0, "epoch", moment)
+        here.insert(1, "iteration", moment * engine.steps)
+        here.insert(2, "end", moment == moments[-1])
+        tables.append(here)
+    return pd.concat(tables, ignore_index=True)
+
+
+def moments(epochs: int, points: int) -> list[int]:
+    """The start, ``points`` epochs spaced geometrically, and the end.
+
+    >>> moments(100, 3)
+    [0, 1, 10, 100]
+    """
+    return sorted({0, epochs, *(int(round(e)) for e in np.geomspace(1, epochs, points))})
+
+
+def design_key(seed: int, name: str):
+    """The key of a problem's designs."""
+    return named_key(seed, name, "decomposition")

@@ -1,0 +1,265 @@
+"""The command line. Heavy libraries are imported by the command that needs them, not here."""
+
+import argparse
+import os
+import signal
+import sys
+
+from lowvar import __version__
+from lowvar.errors import UserError, unknown_name
+
+_LISTS = ("datasets", "estimators", "models", "backends", "optimizers", "figures")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns the exit code: 0, or 2 for a mistake of the user's."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
+    args = _parser().parse_args(argv)
+    try:
+        args.do(args)
+    except UserError as error:
+        if args.debug:
+            raise
+        print(f"lowvar: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("lowvar: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says which command was probably meant."""
+
+    def error(self, message):
+        if "invalid choice: " in message and "(choose from" in message:
+            given = message.split("invalid choice: ")[1].split(" (")[0].strip("'")
+            known = [word.strip(" '") for word in message.split("(choose from ")[1].rstrip(")").split(",")]
+            kind = message.split(":")[0].removeprefix("argument ")
+            message = str(unknown_name(kind, given, known))
+        print(f"lowvar: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _parser():
+    parser = _Parser(prog="lowvar", description="Low-variance estimation, and where the noise comes from.")
+    parser.add_argument("--version", action="version", version=f"lowvar {__version__}")
+    parser.add_argument("--debug", action="store_true", help="keep the traceback of a user error")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+
+    def command(name, do, help):
+        sub = commands.add_parser(name, help=help, description=help)
+        sub.set_defaults(do=do)
+        return sub
+
+    sub = command("fetch", _fetch, "download raw data files and check their hashes")
+    sub.add_argument("datasets", nargs="+", metavar="DATASET")
+    sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
+
+    sub = command("prepare", _prepare, "turn raw files into arrays")
+    sub.add_argument("dataset")
+    sub.add_argument("--scaling", default="minmax", help="of the features: minmax, standard or none")
+    sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
+    sub.add_argument("--out", help="npz file (default: data/prepared/DATASET-SCALING.npz)")
+
+    sub = command("run", _run, "run one method on one problem of an experiment")
+    _experiment_options(sub)
+    sub.add_argument("--problem", required=True)
+    sub.add_argument("--method", required=True)
+    sub.add_argument("--backend", default="jax", help="jax or torch")
+    _job_options(sub)
+    sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
+
+    sub = command("decompose", _decompose, "say where the variance of a gradient comes from")
+    sub.add_argument("target", metavar="TARGET", help="EXPERIMENT.yaml, or MODEL.py:FUNCTION with --data")
+    sub.add_argument("--scale", default="quick", help="of the experiment: smoke, quick or paper")
+    sub.add_argument("--problem", help="of the experiment")
+    _job_options(sub)
+    own = sub.add_argument_group("for a model of your own")
+    own.add_argument("--estimators", default="naive,cv,joint", help="comma-separated (default: %(default)s)")
+    own.add_argument("--batch-size", type=int, help="data rows of a batch (default: 100, or all if fewer)")
+    own.add_argument("--steps", type=int, default=5000, help="length of the fit (default: %(default)s)")
+    own.add_argument("--step-size", type=float, default=0.01, help="Adam's (default: %(default)s)")
+    own.add_argument("--seed", type=int, default=0)
+    own.add_argument("--dtype", default="float64", choices=["float64", "float32"])
+
+    sub = command("table", _table, "gather an experiment's runs into tables")
+    _experiment_options(sub)
+    _result_options(sub)
+    sub.add_argument("--seconds", action="store_true", help="the table of wall times instead")
+
+    sub = command("figure", _figure, "draw one figure of an experiment")
+    sub.add_argument("kind", help="shares, along, convergence, steps or seconds")
+    _experiment_options(sub)
+    _result_options(sub)
+
+    sub = command("claims", _claims, "judge published claims by an experiment's results")
+    _experiment_options(sub)
+    _result_options(sub)
+    sub.add_argument("--claims", required=True, help="YAML file of claims")
+
+    sub = command("list", _list, "list what there is: " + ", ".join(_LISTS))
+    sub.add_argument("what", nargs="?", choices=_LISTS)
+
+    sub = command("schema", _schema, "print the JSON schema of experiment files, for editors")
+    return parser
+
+
+def _experiment_options(sub):
+    sub.add_argument("experiment", metavar="EXPERIMENT.yaml")
+    sub.add_argument("--scale", default="quick", help="smoke, quick or paper (default: %(default)s)")
+
+
+def _result_options(sub):
+    sub.add_argument("--results", help="folder of the experiment's results (default: results/SCALE/NAME)")
+    sub.add_argument("--data", default="data", help="folder of raw and prepared data (default: %(default)s)")
+
+
+def _job_options(sub):
+    sub.add_argument("--data", help="npz file")
+    sub.add_argument("--out", help="folder for the results")
+    sub.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
+    sub.add_argument("--threads", type=int, default=1, help="of the numerical libraries (default: %(default)s)")
+
+
+def _fetch(args):
+    from lowvar.datasets.fetch import fetch
+
+    for name in args.datasets:
+        for path in fetch(name, raw=args.raw):
+            print(path)
+
+
+def _prepare(args):
+    from lowvar.datasets.prepare import prepare
+
+    print(prepare(args.dataset, scaling=args.scaling, raw=args.raw, out=args.out))
+
+
+def _run(args):
+    from lowvar import commands
+
+    place = commands.Place.load(args.experiment, args.scale)
+    spec = place.experiment.run(args.problem, args.method, args.backend)
+    _configure(args, backend=args.backend, dtype=spec.solver.dtype)
+    print(commands.run(place, args.problem, args.method, args.backend, args.data, args.out,
+                       checkpoint_every=args.checkpoint_every))  # fmt: skip
+
+
+def _decompose(args):
+    if ":" in args.target.replace(":\\", ""):
+        _decompose_model(args)
+        return
+    from lowvar import commands
+
+    place = commands.Place.load(args.target, args.scale)
+    if args.problem is None:
+        raise UserError(f"say which problem with --problem (known: {', '.join(place.experiment.problems)})")
+    _configure(args, backend="jax", dtype=place.experiment.solver.dtype)
+    print(commands.decompose(place, args.problem, args.data, args.out))
+
+
+def _decompose_model(args):
+    if args.data is None:
+        raise UserError("--data: give an npz file whose names are the model's keyword arguments")
+    _configure(args, backend="jax", dtype=args.dtype)
+    from lowvar import user
+
+    user.decompose(args)
+
+
+def _table(args):
+    from lowvar import commands
+
+    _configure(args, backend="jax", dtype="float64")
+    place = commands.Place.load(args.experiment, args.scale, args.results, args.data)
+    for path in commands.tables(place, seconds=args.seconds):
+        print(path)
+
+
+def _figure(args):
+    from lowvar import commands
+
+    place = commands.Place.load(args.experiment, args.scale, args.results, args.data)
+    for path in commands.figure(place, args.kind):
+        print(path)
+
+
+def _claims(args):
+    from lowvar import commands
+
+    print(commands.claims(commands.Place.load(args.experiment, args.scale, args.results, args.data), args.claims))
+
+
+def _list(args):
+    from lowvar.backends import BACKENDS
+    from lowvar.datasets.catalogue import DATASETS
+    from lowvar.estimators import GRADIENT
+
+    lists = {"datasets": lambda: DATASETS, "estimators": lambda: GRADIENT, "backends": lambda: BACKENDS}
+    if args.what in (None, "models"):
+        from lowvar.problems.catalogue import MODELS
+
+        lists["models"] = lambda: MODELS
+    if args.what in (None, "optimizers"):
+        from lowvar.solvers.optimizers import OPTIMIZERS
+
+        lists["optimizers"] = lambda: OPTIMIZERS
+    if args.what in (None, "figures"):
+        from lowvar.figures import FIGURES
+
+        lists["figures"] = lambda: FIGURES
+    for what in _LISTS:
+        if args.what == what:
+            print("\n".join(lists[what]()))
+        elif args.what is None:
+            print(f"{what}: {', '.join(lists[what]())}")
+
+
+def _schema(args):
+    import json
+
+    from lowvar.runs.spec import Experiment
+
+    print(json.dumps(Experiment.model_json_schema(), indent=2))
+
+
+def _configure(args, *, backend: str, dtype: str) -> None:
+    """Sets up the numerical libraries before they are first imported."""
+    threads, device = getattr(args, "threads", 1), getattr(args, "device", "auto")
+    if threads < 1:
+        raise UserError(f"--threads {threads}: it must be at least 1")
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("NPROC", str(threads))  # XLA's thread pool
+    if threads == 1:
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+    if backend == "torch" and device != "gpu":
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX only draws the noise
+    import jax
+
+    from lowvar.backends import get
+
+    jax.config.update("jax_enable_x64", dtype == "float64")
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "lowvar", "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    get(backend)
+    if backend == "torch":
+        import torch
+
+        torch.set_num_threads(threads)
+        if device == "gpu" or (device == "auto" and torch.cuda.is_available()):
+            if not torch.cuda.is_available():
+                raise UserError("--device gpu: PyTorch sees no GPU here; use --device cpu")
+            torch.set_default_device("cuda")
+    elif device == "gpu" and jax.default_backend() == "cpu":
+        raise UserError("--device gpu: JAX sees no GPU here; use --device cpu, or install 'lowvar[gpu]'")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

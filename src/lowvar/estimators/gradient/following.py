@@ -1,0 +1,29 @@
+"""Several estimators along one run: one leads, the others see its noise and parameters and keep their tables."""
+
+from collections.abc import Mapping
+
+from lowvar.estimators.gradient.base import Estimator
+
+
+def following(leader: str, estimators: Mapping[str, Estimator]) -> Estimator:
+    """The leader's gradients, with a state ``{name: state}`` of all ``estimators``.
+
+    So the variances of several estimators can be compared at the same parameters, each with the memory that
+    it would have had there.
+    """
+    lead = estimators[leader]
+
+    def estimate(state, params, noise):
+        results = {name: one.estimate(state[name], params, noise) for name, one in estimators.items()}
+        gradient, _, oracles = results[leader]
+        return gradient, {name: result[1] for name, result in results.items()}, oracles
+
+    return Estimator(
+        leader,
+        lead.problem,
+        lead.properties,
+        lambda params: {name: one.init(params) for name, one in estimators.items()},
+        estimate,
+        lambda state, params: {name: one.begin_epoch(state[name], params) for name, one in estimators.items()},
+        lambda state, index: {name: one.end_epoch(state[name], index) for name, one in estimators.items()},
+    )

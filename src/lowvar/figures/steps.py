@@ -1,0 +1,124 @@
+"""How each estimator bears its step size: where the run ends, and where it diverges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowvar.errors import unknown_name
+from lowvar.figures import panels, tables
+from lowvar.figures.convergence import order_of
+from lowvar.figures.style import FAINT, INK, estimators, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+_Y = {"gap": "final ELBO* − ELBO (nats)", "elbo": "final ELBO (nats)"}
+_STRIP = 0.055  # height of one row of crosses, as a part of the panel
+
+
+@styled
+def steps(convergence: DataFrame, y: str = "auto") -> Figure:
+    """Draws where each method ends against its step size, with 95 % intervals over repetitions.
+
+    Crosses in the strip at the top mark step sizes at which every repetition diverged; an open ring marks a
+    mean over the repetitions that are left where some did.
+
+    Args:
+        convergence: columns ``problem, method, backend, step_size, iteration, gap_mean, gap_low, gap_high,
+            elbo_mean, elbo_low, elbo_high, repetitions, diverged``.
+        y: ``"gap"`` (logarithmic), ``"elbo"``, or ``"auto"``: the gap if the table knows any.
+
+    Returns:
+        A figure with one panel for each problem.
+
+    Raises:
+        UserError: a column is missing, or ``y`` is none of these.
+    """
+    from matplotlib.lines import Line2D
+
+    if y not in (*_Y, "auto"):
+        raise unknown_name("quantity", y, (*_Y, "auto"))
+    rows = tables.at_last_iteration(convergence)
+    if y == "auto":
+        y = "gap" if rows["gap_mean"].notna().any() or rows["elbo_mean"].isna().all() else "elbo"
+    names = tables.problems(rows)
+    looks = estimators(rows["method"])
+    backends = order_of(rows)
+    fig, axes = panels.grid(len(names))
+    for name, ax in zip(names, axes, strict=True):
+        ax.set_title(name)
+        _panel(ax, rows[rows["problem"] == name], y, looks, backends)
+    panels.label(axes, "step size", _Y[y])
+    entries = panels.keys(looks, backends)
+    if (rows["diverged"] > 0).any():
+        entries.append(Line2D([], [], color=INK, marker="x", ls="", mew=1.8, label="all runs diverged"))
+        entries.append(Line2D([], [], color=INK, marker="o", ls="", mfc="none", ms=13, label="some diverged"))
+    panels.legend(fig, entries)
+    return fig
+
+
+def _panel(ax: Axes, rows: DataFrame, y: str, looks: dict, backends: list[str]) -> None:
+    drawn = rows[np.isfinite(rows[f"{y}_mean"]) & ((rows["gap_mean"] > 0) | (y == "elbo"))]
+    if not len(drawn):
+        panels.say(ax, panels.why_empty(rows))
+        return
+    ax.set_xscale("log")
+    ax.set_yscale("log" if y == "gap" else "linear")
+    ax.grid()
+    for method, look in looks.items():
+        for rank, backend in enumerate(backends):
+            line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)].sort_values("step_size")
+            if len(line):
+                _line(ax, line, y, look, rank, f"{method}, {backend}")
+    if y == "elbo":
+        _limit(ax, drawn)
+    _crosses(ax, rows, looks)
+
+
+def _line(ax: Axes, line: DataFrame, y: str, look, rank: int, label: str) -> None:
+    place = line["step_size"].to_numpy()
+    middle, low, high = (line[f"{y}_{part}"].to_numpy(float) for part in ("mean", "low", "high"))
+    if y == "gap":
+        low = np.maximum(low, 1e-3 * middle)
+    ax.plot(place, middle, label=label, **panels.kind(look, rank))
+    ax.vlines(place, low, high, color=look.colour, lw=2.5, alpha=0.6, label=f"{label}: 95 %")
+    some = (line["diverged"] > 0).to_numpy()
+    if some.any():
+        ax.plot(place[some], middle[some], ls="", marker="o", mfc="none", ms=13, color=look.colour, mew=1.0)
+
+
+def _limit(ax: Axes, drawn: DataFrame) -> None:
+    """Keeps the best ends apart: a run that is worse than every method's best by far lies off the panel."""
+    best = drawn.groupby(["method", "backend"])["elbo_mean"].max()
+    room = 4 * max(best.max() - best.min(), 0.01 * abs(best.max()))
+    floor = best.min() - room
+    if drawn["elbo_mean"].min() < floor:
+        ax.set_ylim(floor, best.max() + 0.2 * room)
+        panels.note(ax, f"below {floor:.4g}: not shown")
+
+
+def _crosses(ax: Axes, rows: DataFrame, looks: dict) -> None:
+    """Marks diverged step sizes in a strip above the data, a line for each method."""
+    from matplotlib.patches import Rectangle
+
+    lost = rows[rows["diverged"] >= rows["repetitions"]]
+    methods = [method for method in looks if (lost["method"] == method).any()]
+    if not methods:
+        return
+    strip = _STRIP * (len(methods) + 0.4)
+    low, high = ax.transScale.transform([(1, end) for end in ax.get_ylim()])[:, 1]
+    top = low + (high - low) / (1 - strip)
+    ax.set_ylim(top=ax.transScale.inverted().transform((0, top))[1])
+    shade = Rectangle(
+        (0, 1 - strip), 1, strip, transform=ax.transAxes, color=FAINT, alpha=0.14, lw=0, zorder=0
+    )
+    ax.add_patch(shade)
+    for rank, method in enumerate(methods):
+        place = np.unique(lost.loc[lost["method"] == method, "step_size"])
+        height = np.full(len(place), 1 - _STRIP * (rank + 0.7))
+        style = {"color": looks[method].colour, "ls": "", "marker": "x", "mew": 1.8, "ms": 6}
+        ax.plot(place, height, transform=ax.get_xaxis_transform(), label=f"{method}: diverged", **style)

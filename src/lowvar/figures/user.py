@@ -1,0 +1,33 @@
+"""The picture of `lowvar.decompose(...)` on one model of the user's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowvar.errors import UserError
+from lowvar.figures import tables
+from lowvar.figures.shares import shares
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+
+def bars_for_user(decomposition: DataFrame) -> Figure:
+    """Draws where the gradient noise of one model comes from, and what each estimator leaves of it.
+
+    Args:
+        decomposition: as for `shares`, of one problem.
+
+    Returns:
+        A figure with one row of two panels.
+
+    Raises:
+        UserError: a column is missing, or the table has more than one problem.
+    """
+    names = tables.problems(tables.at_end(decomposition))
+    if len(names) > 1:
+        raise UserError(
+            f"decomposition table: {len(names)} problems ({', '.join(names)}); use figures.shares for them"
+        )
+    return shares(decomposition)

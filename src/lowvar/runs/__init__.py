@@ -1,0 +1,1 @@
+"""The spec, the loop, checkpoints and the trace."""

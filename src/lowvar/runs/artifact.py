@@ -1,0 +1,127 @@
+"""Results as files that know what made them, and readers that refuse the wrong ones.
+
+Every parquet and npz carries a JSON stamp: the hash of the job's spec, the SHA-256 of its input data, and the
+versions of the packages that matter. A reader says which spec and data it expects.
+"""
+
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.files import atomic, write_text
+
+_PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
+
+
+def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = _PACKAGES) -> dict[str, Any]:
+    """What an artifact carries.
+
+    Args:
+        spec_hash: of the job's spec.
+        inputs: SHA-256 of each input, by a name that does not depend on where it lies.
+        packages: whose versions to record.
+    """
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {"spec": spec_hash, "inputs": dict(inputs), "versions": versions}
+
+
+def write_table(path: str | Path, table, mark: Mapping[str, Any]) -> None:
+    """Writes a pandas table as parquet with the stamp ``mark``; equal content gives equal bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    arrow = arrow.replace_schema_metadata({"lowvar": json.dumps(mark, sort_keys=True)})
+    with atomic(path) as part:
+        pq.write_table(arrow, part, compression="zstd")
+
+
+def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = ""):
+    """A table written by ``write_table``.
+
+    Args:
+        path: the file.
+        expect: stamp that it must carry (``spec`` and ``inputs`` are compared).
+        rebuild: the command that makes it, for the error.
+
+    Raises:
+        UserError: the file is missing, not a table of ours, or made from another spec or other data.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    _check_exists(path, rebuild)
+    try:
+        arrow = pq.read_table(path)
+        mark = json.loads((arrow.schema.metadata or {})[b"lowvar"])
+    except (KeyError, json.JSONDecodeError, pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: not a table of lowvar, or cut off{_again(rebuild)}") from error
+    _check_stamp(path, mark, expect, rebuild)
+    return arrow.to_pandas()
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, np.ndarray], mark: Mapping[str, Any]) -> None:
+    """Writes arrays as npz with the stamp ``mark``; equal content gives equal bytes."""
+    with atomic(path) as part, part.open("wb") as stream:
+        np.savez(stream, **{"__lowvar__": np.array(json.dumps(mark, sort_keys=True))}, **arrays)
+
+
+def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = ""):
+    """Arrays and stamp written by ``write_arrays``; raises as ``read_table`` does."""
+    _check_exists(path, rebuild)
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        mark = json.loads(str(arrays.pop("__lowvar__")))
+    except (KeyError, ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path}: not an array file of lowvar, or cut off{_again(rebuild)}") from error
+    _check_stamp(path, mark, expect, rebuild)
+    return arrays, mark
+
+
+def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[str, Any], **more) -> None:
+    """Writes beside a result what cannot repeat to the byte: date, host, device, command line."""
+    import datetime
+    import platform
+    import sys
+
+    record = {
+        "stamp": mark,
+        "spec": spec,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "command": ["lowvar", *sys.argv[1:]],
+        **more,
+    }
+    write_text(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
+
+
+def _again(rebuild):
+    return f"; make it with: {rebuild}" if rebuild else ""
+
+
+def _check_exists(path, rebuild):
+    if not Path(path).is_file():
+        raise UserError(f"{path}: no such file{_again(rebuild)}")
+
+
+def _check_stamp(path, mark, expect, rebuild):
+    if expect is None:
+        return
+    for key, what in (("spec", "another spec"), ("inputs", "other input data")):
+        if key in expect and mark.get(key) != expect[key]:
+            raise UserError(
+                f"{path}: stale, it was made from {what} ({mark.get(key)}, now {expect[key]}){_again(rebuild)}"
+            )

@@ -1,0 +1,87 @@
+# Runs into tables, figures and claims: small jobs, each over all runs of an experiment.
+
+
+rule tables:
+    input:
+        evidence,
+    output:
+        [in_report(f"tables/{name}", "table", name) for name in TABLES],
+        f"{RESULTS}/{{experiment}}/tables/metrics.json",
+    log:
+        f"{LOGS}/{{experiment}}/tables.log",
+    benchmark:
+        f"{LOGS}/{{experiment}}/tables.tsv"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: attempt * 3000,
+        runtime=lambda w, attempt: attempt * 20,
+    params:
+        spec=spec_hash,
+        where=where,
+    shell:
+        "lowvar table workflow/experiments/{wildcards.experiment}.yaml {params.where} > {log} 2>&1"
+
+
+rule seconds:
+    # wall times differ from run to run: a file of their own, so that the other tables repeat to the byte
+    input:
+        evidence,
+    output:
+        in_report("tables/seconds.csv", "table", "seconds.csv"),
+    log:
+        f"{LOGS}/{{experiment}}/seconds.log",
+    benchmark:
+        f"{LOGS}/{{experiment}}/seconds.tsv"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: attempt * 3000,
+        runtime=lambda w, attempt: attempt * 20,
+    params:
+        spec=spec_hash,
+        where=where,
+    shell:
+        "lowvar table workflow/experiments/{wildcards.experiment}.yaml {params.where} --seconds > {log} 2>&1"
+
+
+rule figure:
+    input:
+        evidence,
+    output:
+        in_report("figures/{kind}.svg", "figure", "{kind}"),
+        f"{RESULTS}/{{experiment}}/figures/{{kind}}.png",
+        f"{RESULTS}/{{experiment}}/figures/{{kind}}.csv",
+    log:
+        f"{LOGS}/{{experiment}}/figures/{{kind}}.log",
+    benchmark:
+        f"{LOGS}/{{experiment}}/figures/{{kind}}.tsv"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: attempt * 3000,
+        runtime=lambda w, attempt: attempt * 20,
+    params:
+        spec=spec_hash,
+        where=where,
+    shell:
+        "lowvar figure {wildcards.kind} workflow/experiments/{wildcards.experiment}.yaml {params.where} > {log} 2>&1"
+
+
+rule claims:
+    input:
+        evidence,
+        claims="workflow/claims/{experiment}.yaml",
+    output:
+        in_report("claims.csv", "table", "claims.csv"),
+    log:
+        f"{LOGS}/{{experiment}}/claims.log",
+    benchmark:
+        f"{LOGS}/{{experiment}}/claims.tsv"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: attempt * 3000,
+        runtime=lambda w, attempt: attempt * 20,
+    params:
+        spec=spec_hash,
+        where=where,
+    shell:
+        "lowvar claims workflow/experiments/{wildcards.experiment}.yaml {params.where}"
+        " --claims {input.claims} > {log} 2>&1"

@@ -1,0 +1,59 @@
+# Raw files from their publishers (or from LOWVAR_DATA_MIRROR), then arrays.
+
+for name, dataset in DATASETS.items():
+    if dataset.files:
+
+        rule:
+            name: f"fetch_{name}"
+            localrule: True  # where the network is
+            output:
+                [f"{DATA}/raw/{file.name}" for file in dataset.files],
+            log:
+                f"logs/data/fetch-{name}.log",
+            benchmark:
+                f"logs/data/fetch-{name}.tsv"
+            params:
+                dataset=name,
+                raw=lambda w: f"{DATA}/raw",
+                hashes=[file.sha256 for file in dataset.files],
+            shell:
+                "lowvar fetch {params.dataset} --raw {params.raw} > {log} 2>&1"
+
+
+rule prepare:
+    input:
+        lambda w: [f"{DATA}/raw/{file.name}" for file in DATASETS[w.dataset].files],
+    output:
+        f"{DATA}/prepared/{{dataset}}-{{scaling}}.npz",
+    log:
+        "logs/data/{dataset}-{scaling}.log",
+    benchmark:
+        "logs/data/{dataset}-{scaling}.tsv"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: attempt * 2000,
+        runtime=lambda w, attempt: attempt * 10,
+    params:
+        raw=lambda w: f"{DATA}/raw",
+    shell:
+        "lowvar prepare {wildcards.dataset} --scaling {wildcards.scaling}"
+        " --raw {params.raw} --out {output} > {log} 2>&1"
+
+
+rule manifest:
+    # the bytes that an experiment stands on, for DVC
+    input:
+        data_of,
+    output:
+        f"{DATA}/prepared/{{experiment}}.sha256",
+    localrule: True
+    log:
+        "logs/data/{experiment}.sha256.log",
+    shell:
+        "sha256sum {input} > {output} 2> {log}"
+
+
+rule data:
+    localrule: True
+    input:
+        [f"{DATA}/prepared/{name}.sha256" for name in PARAMS.experiments],

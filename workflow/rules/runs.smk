@@ -1,0 +1,50 @@
+# The big jobs. What else they leave beside their outputs (timing.parquet, provenance.json, checkpoints) differs
+# from run to run, so neither Snakemake nor DVC takes it for a result.
+
+
+rule run:
+    input:
+        data=problem_data,
+    output:
+        trace=f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/trace.parquet",
+        params=f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/params.npz",
+    log:
+        f"{LOGS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}.log",
+    benchmark:
+        f"{LOGS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}.tsv"
+    threads: 1
+    resources:
+        gpu=gpus,
+        device=PARAMS.device,
+        mem_mb=lambda w, attempt: megabytes(cells(run_spec(w).problem), attempt),
+        runtime=lambda w, attempt: minutes(run_cost(w), attempt),
+    params:
+        spec=spec_hash,
+        scale=PARAMS.scale,
+        out=folder,
+    shell:
+        "lowvar run workflow/experiments/{wildcards.experiment}.yaml --scale {params.scale}"
+        " --problem {wildcards.problem} --method {wildcards.method} --backend {wildcards.backend}"
+        " --device {resources.device} --data {input.data} --out {params.out} > {log} 2>&1"
+
+
+rule decompose:
+    input:
+        data=problem_data,
+    output:
+        f"{RESULTS}/{{experiment}}/decomposition/{{problem}}/decomposition.parquet",
+    log:
+        f"{LOGS}/{{experiment}}/decomposition/{{problem}}.log",
+    benchmark:
+        f"{LOGS}/{{experiment}}/decomposition/{{problem}}.tsv"
+    threads: 1
+    resources:
+        mem_mb=lambda w, attempt: megabytes(10 * cells(EXPERIMENTS[w.experiment].problems[w.problem]), attempt),
+        runtime=lambda w, attempt: minutes(decompose_cost(w), attempt),
+    params:
+        spec=spec_hash,
+        scale=PARAMS.scale,
+        out=folder,
+    shell:
+        "lowvar decompose workflow/experiments/{wildcards.experiment}.yaml --scale {params.scale}"
+        " --problem {wildcards.problem} --data {input.data} --out {params.out} > {log} 2>&1"
