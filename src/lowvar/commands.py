@@ -173,11 +173,13 @@ def figure(place: Place, kind: str) -> list[Path]:
     """Draws one figure of an experiment from its tables."""
     from lowvar import figures
 
-    if kind not in figures.FIGURES:
-        raise unknown_name("figure", kind, figures.FIGURES)
-    needs = figures.NEEDS[kind]
-    data = _read(place, needs)
-    return figures.draw(kind, data, place.results / "figures" / kind)
+    known = [*figures.FIGURES, "seconds"]
+    if kind not in known:
+        raise unknown_name("figure", kind, known)
+    stem = place.results / "figures" / kind
+    if kind == "seconds":
+        return figures.picture("convergence", _read(place, "seconds"), stem, x="seconds")
+    return figures.picture(kind, _read(place, figures.NEEDS[kind]), stem)
 
 
 def claims(place: Place, path) -> Path:

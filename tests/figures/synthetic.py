@@ -1,4 +1,4 @@
-"""Tables such as the analysis makes them, with the magnitudes of sonar and australian; no noise of its own."""
+"""Tables such as the analysis makes them, with the magnitudes of sonar and australian, exactly."""
 
 import numpy as np
 import pandas as pd
@@ -120,10 +120,15 @@ def convergence(
     return table.assign(best=table["best"].notna())
 
 
+def some_diverged(methods, **options):
+    """The same with every run of `methods` diverged after the start, at every step size."""
+    table = convergence(**options)
+    late = (table["epoch"] > 0) & table["method"].isin(methods)
+    table.loc[late, [name for name in table if name.startswith(("gap_", "elbo_"))]] = np.nan
+    table.loc[late, "diverged"] = table["repetitions"]
+    return table.assign(best=table["best"] & ~table["method"].isin(methods))
+
+
 def all_diverged(**options):
     """The same with every run of every method diverged after the start."""
-    table = convergence(**options)
-    late = table["epoch"] > 0
-    bad = [name for name in table if name.startswith(("gap_", "elbo_"))]
-    table.loc[late, bad] = np.nan
-    return table.assign(diverged=np.where(late, table["repetitions"], 0), best=False)
+    return some_diverged(options.get("methods", METHODS), **options)

@@ -1,11 +1,12 @@
-# Runs into tables, figures and claims: small jobs, each over all runs of an experiment.
+# Runs into tables, and tables into figures and claims: small jobs.
 
 
 rule tables:
     input:
-        evidence,
+        lambda w: runs_of(w.experiment) + data_of(w),
     output:
-        [in_report(f"tables/{name}", "table", name) for name in TABLES],
+        [in_report(f"tables/{name}.csv", "table", name) for name in TABLES],
+        [f"{RESULTS}/{{experiment}}/tables/{name}.parquet" for name in TABLES],
         f"{RESULTS}/{{experiment}}/tables/metrics.json",
     log:
         f"{LOGS}/{{experiment}}/tables.log",
@@ -25,9 +26,10 @@ rule tables:
 rule seconds:
     # wall times differ from run to run: a file of their own, so that the other tables repeat to the byte
     input:
-        evidence,
+        lambda w: runs_of(w.experiment) + table(w, "convergence"),
     output:
-        in_report("tables/seconds.csv", "table", "seconds.csv"),
+        in_report("tables/seconds.csv", "table", "seconds"),
+        f"{RESULTS}/{{experiment}}/tables/seconds.parquet",
     log:
         f"{LOGS}/{{experiment}}/seconds.log",
     benchmark:
@@ -45,7 +47,7 @@ rule seconds:
 
 rule figure:
     input:
-        evidence,
+        lambda w: table(w, FIGURES[w.kind]),
     output:
         in_report("figures/{kind}.svg", "figure", "{kind}"),
         f"{RESULTS}/{{experiment}}/figures/{{kind}}.png",
@@ -67,10 +69,10 @@ rule figure:
 
 rule claims:
     input:
-        evidence,
+        lambda w: table(w, "decomposition", "convergence"),
         claims="workflow/claims/{experiment}.yaml",
     output:
-        in_report("claims.csv", "table", "claims.csv"),
+        in_report("claims.csv", "table", "claims"),
     log:
         f"{LOGS}/{{experiment}}/claims.log",
     benchmark:

@@ -13,8 +13,14 @@ from lowvar.runs.spec import SCALES, load_experiment, validated
 from snakemake.exceptions import WorkflowError
 
 NAME = "[A-Za-z0-9_]+"
-FIGURES = ("shares", "along", "convergence", "steps", "seconds")
-TABLES = ("optimum.csv", "convergence.csv", "best.csv", "decomposition.csv")
+FIGURES = {  # each is drawn from one table
+    "shares": "decomposition",
+    "along": "decomposition",
+    "convergence": "convergence",
+    "steps": "convergence",
+    "seconds": "seconds",
+}
+TABLES = ("optimum", "convergence", "best", "decomposition")
 
 
 class Params(pydantic.BaseModel):
@@ -78,14 +84,21 @@ def results_of(name):
     """The tables, figures and claims of an experiment."""
     folder = f"{RESULTS}/{name}"
     claims = ["claims.csv"] if Path(f"workflow/claims/{name}.yaml").is_file() else []
-    tables = [f"tables/{table}" for table in (*TABLES, "metrics.json", "seconds.csv")]
-    figures = [f"figures/{kind}.{ending}" for kind in FIGURES for ending in ("svg", "png", "csv")]
+    timed = ["seconds"] if timed_here(name) else []
+    tables = [f"tables/{table}.csv" for table in [*TABLES, *timed]]
+    figures = [f"figures/{kind}.svg" for kind in FIGURES if kind != "seconds" or timed]
     return [f"{folder}/{path}" for path in (*tables, *figures, *claims)]
 
 
-def evidence(w):
-    """All that the tables and figures of an experiment are made of."""
-    return runs_of(w.experiment) + data_of(w)
+def timed_here(name):
+    """Not for runs that `dvc pull` brought: wall times stay on the machine that measured them."""
+    traces = [Path(path) for path in runs_of(name) if path.endswith("trace.parquet")]
+    return not any(path.exists() and not path.with_name("timing.parquet").exists() for path in traces)
+
+
+def table(w, *names):
+    """Tables of an experiment, for programs."""
+    return [f"{RESULTS}/{w.experiment}/tables/{name}.parquet" for name in names]
 
 
 def in_report(path, kind, label):
@@ -136,7 +149,7 @@ def run_cost(w):
     """Numbers that a run reads: every lane (step size x repetition) sees the data once an epoch."""
     spec = run_spec(w)
     lanes = len(spec.solver.step_sizes) * spec.solver.repetitions
-    slower = 8 if spec.backend == "torch" else 1
+    slower = 20 if spec.backend == "torch" else 1
     return slower * lanes * spec.solver.epochs * spec.solver.samples * cells(spec.problem)
 
 
@@ -150,7 +163,7 @@ def decompose_cost(w):
 
 def minutes(cost, attempt):
     """Wall time to ask a cluster for, with room; a retry asks for more."""
-    return attempt * math.ceil(10 + cost / 5e8)
+    return attempt * math.ceil(10 + cost / 3e8)
 
 
 def megabytes(cells, attempt):

@@ -54,7 +54,7 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
 
     def add(total, chunk):
         index, weight = chunk
-        g = (block(index, eps) - centre) * weight[:, None, None]
+        g = (block(index, eps) - centre[None, None, :]) * weight[:, None, None]
         squares, by_column, row_squares = total
         row_means = xp.mean(g, axis=1)
         return (
@@ -64,12 +64,12 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
         )
 
     zero = xp.zeros_like(centre)
-    start = (zero, xp.zeros_like(eps[:, 0, :1] * zero), zero)
+    start = (zero, xp.zeros_like(eps[:, 0, :1] * zero[None, :]), zero)
     squares, by_column, row_squares = backend.scan_or_loop(add, start, (index, weight))
     column_means = by_column / rows
     grand = xp.mean(column_means, axis=0)
     ss_rows = columns * (row_squares - rows * grand**2)
-    ss_columns = rows * xp.sum((column_means - grand) ** 2, axis=0)
+    ss_columns = rows * xp.sum((column_means - grand[None, :]) ** 2, axis=0)
     ss_interaction = squares - rows * columns * grand**2 - ss_rows - ss_columns
     if all_rows:
         v_int = ss_interaction / (rows * (columns - 1))

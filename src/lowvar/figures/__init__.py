@@ -1,9 +1,9 @@
 """Room 8: tables into pictures.
 
 Each figure is a function from a table (pandas) to a `matplotlib.figure.Figure` that pyplot knows nothing of;
-`FIGURES` lists them by name. `DATA` has, under the same names, what selects the rows that a figure draws:
-those are what `save` writes beside the picture. ``picture`` does all three steps. matplotlib is imported only
-when something is drawn.
+`FIGURES` lists them by name. Under the same names, `NEEDS` says which table a figure draws, and `DATA` has
+what selects its rows: those are what `save` writes beside the picture. `picture` does all three steps.
+matplotlib is imported only when something is drawn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lowvar.errors import unknown_name
 from lowvar.figures.along import along
@@ -19,11 +19,8 @@ from lowvar.figures.convergence import convergence
 from lowvar.figures.save import save
 from lowvar.figures.shares import shares
 from lowvar.figures.steps import steps
-from lowvar.figures.tables import along_run, at_best_step, at_end, at_last_iteration
+from lowvar.figures.tables import Table, along_run, at_best_step, at_end, at_last_iteration
 from lowvar.figures.user import bars_for_user
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 FIGURES: dict[str, Callable[..., Any]] = {
     "shares": shares,
@@ -39,9 +36,10 @@ DATA: dict[str, Callable[..., Any]] = {
     "steps": at_last_iteration,
     "bars_for_user": at_end,
 }
+NEEDS = {name: "convergence" if name in ("convergence", "steps") else "decomposition" for name in FIGURES}
 
 
-def picture(name: str, table: DataFrame, stem: str | os.PathLike, **options: Any) -> list[Path]:
+def picture(name: str, table: Table, stem: str | os.PathLike, **options: Any) -> list[Path]:
     """Draws one figure of the registry and saves it with the rows that it shows.
 
     Args:
@@ -65,6 +63,7 @@ def picture(name: str, table: DataFrame, stem: str | os.PathLike, **options: Any
 __all__ = [
     "DATA",
     "FIGURES",
+    "NEEDS",
     "along",
     "bars_for_user",
     "convergence",

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lowvar.figures import panels, tables
-from lowvar.figures.style import INK, SMALL, WIDTH, block_label, estimators, styled
+from lowvar.figures import lines, panels, tables
+from lowvar.figures.style import INK, SMALL, block_label, estimators, styled
+from lowvar.figures.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 FLOORS = {
-    "subsampling": ("$V_n$", "$V_n$: subsampling part of naive", (0, (1, 1))),
-    "monte_carlo": (r"$V_\varepsilon$", r"$V_\varepsilon$: Monte Carlo part of naive", (0, (1, 3))),
+    "subsampling": ("$V_n$", "$V_n$: naive, subsampling", (0, (1, 1))),
+    "monte_carlo": (r"$V_\varepsilon$", r"$V_\varepsilon$: naive, Monte Carlo", (0, (1, 3))),
 }
 
 
 @styled
-def along(decomposition: DataFrame, blocks: Iterable[str] = ("all", "mu")) -> Figure:
+def along(decomposition: Table, blocks: Iterable[str] = ("all", "mu")) -> Figure:
     """Draws the total variance along the run, a line with its 95 % band for each estimator.
 
     Dotted: ``V_n``, below which no estimator gets that controls Monte Carlo noise alone, and ``V_eps``, below
@@ -44,7 +44,7 @@ def along(decomposition: DataFrame, blocks: Iterable[str] = ("all", "mu")) -> Fi
     names = tables.problems(rows)
     blocks = [block for block in blocks if (rows["block"] == block).any()]
     looks = estimators(rows["method"])
-    fig = panels.figure(2.6 * len(names) + 1.0, WIDTH * (0.8 if len(blocks) == 1 else 1.0))
+    fig = panels.figure(2.5 * len(names) + 0.3)
     axes = fig.subplots(len(names), len(blocks), squeeze=False)
     for name, line in zip(names, axes, strict=True):
         for block, ax in zip(blocks, line, strict=True):
@@ -53,14 +53,15 @@ def along(decomposition: DataFrame, blocks: Iterable[str] = ("all", "mu")) -> Fi
         line[0].set_ylabel("gradient variance (trace)")
     for ax in axes[-1]:
         ax.set_xlabel("iteration")
-    keys = panels.keys(looks)
+    fig.align_ylabels(axes[:, 0])
+    keys = lines.keys(looks)
     if (rows["source"] != "total").any():
         keys += [Line2D([], [], color=INK, ls=dots, label=text) for _, text, dots in FLOORS.values()]
-    panels.legend(fig, keys)
+    lines.legend(fig, keys)
     return fig
 
 
-def _panel(ax: Axes, rows: DataFrame, looks: dict) -> None:
+def _panel(ax: Axes, rows: Table, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["variance"]) & (rows["variance"] > 0)]
     totals = drawn[drawn["source"] == "total"]
     if not len(totals):
@@ -74,7 +75,7 @@ def _panel(ax: Axes, rows: DataFrame, looks: dict) -> None:
             continue
         x, middle = line["iteration"].to_numpy(), line["variance"].to_numpy()
         low = np.maximum(line["low"].to_numpy(float), 1e-3 * middle)
-        panels.band(ax, x, low, line["high"].to_numpy(float), look, f"{method}: 95 %")
+        lines.band(ax, x, low, line["high"].to_numpy(float), look, f"{method}: 95 %")
         ax.plot(x, middle, color=look.colour, marker=look.marker, lw=look.width, ms=look.size, label=method)
     ends = {}
     for source, (symbol, _, dots) in FLOORS.items():
@@ -85,6 +86,7 @@ def _panel(ax: Axes, rows: DataFrame, looks: dict) -> None:
                 x, height = x[0] + np.array([-0.5, 0.0, 0.5]), np.repeat(height, 3)
             ax.plot(x, height, color=INK, ls=dots, lw=1.8, zorder=4, label=source)
             ends[symbol] = height[-1]
+    panels.frame(ax, *(drawn[name].to_numpy(float) for name in ("low", "variance", "high")))
     panels.run_axis(ax, totals["iteration"].to_numpy())
     _name_at_end(ax, ends)
 
@@ -94,5 +96,5 @@ def _name_at_end(ax: Axes, ends: dict[str, float]) -> None:
     last = -np.inf
     for symbol, value in sorted(ends.items(), key=lambda item: item[1]):
         _, height = ax.transAxes.inverted().transform(ax.transData.transform((ax.get_xlim()[1], value)))
-        last = max(height, last + 0.08)
+        last = max(height, last + 0.08, 0.0)
         ax.text(1.02, last, symbol, transform=ax.transAxes, va="center", fontsize=SMALL + 1)

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lowvar.figures import panels, tables
+from lowvar.figures import lines, panels, tables
 from lowvar.figures.style import estimators, styled
+from lowvar.figures.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 BACKENDS = ("jax", "torch")  # the first that a table has is drawn as a line, the others as open markers
 
 
 @styled
-def convergence(table: DataFrame, x: str = "passes") -> Figure:
+def convergence(table: Table, x: str = "passes") -> Figure:
     """Draws the gap to the optimum against work, each method at its best step size.
 
     Lines are geometric means over repetitions, bands their 95 % intervals. The second backend is drawn as
@@ -44,18 +44,19 @@ def convergence(table: DataFrame, x: str = "passes") -> Figure:
         ax.set_title(name)
         _panel(ax, rows[rows["problem"] == name], x, looks, backends)
     panels.label(axes, tables.AXES[x], "gap: ELBO* − ELBO (nats)")
-    panels.legend(fig, panels.keys(looks, backends))
+    lines.legend(fig, lines.keys(looks, backends))
     return fig
 
 
-def order_of(rows: DataFrame) -> list[str]:
+def order_of(rows: Table) -> list[str]:
     """The backends of a table: the known ones first, in their order."""
     found = set(rows["backend"])
     return [name for name in BACKENDS if name in found] + sorted(found - set(BACKENDS))
 
 
-def _panel(ax: Axes, rows: DataFrame, x: str, looks: dict, backends: list[str]) -> None:
-    drawn = rows[np.isfinite(rows["gap_mean"]) & (rows["gap_mean"] > 0) & np.isfinite(rows[x])]
+def _panel(ax: Axes, rows: Table, x: str, looks: dict, backends: list[str]) -> None:
+    there = np.isfinite(rows["gap_mean"]) & (rows["gap_mean"] > 0) & np.isfinite(rows[x])
+    drawn = rows[there & ~panels.lost(rows)]
     if not len(drawn):
         panels.say(ax, panels.why_empty(rows))
         return
@@ -69,14 +70,13 @@ def _panel(ax: Axes, rows: DataFrame, x: str, looks: dict, backends: list[str]) 
             place, middle = line[x].to_numpy(), line["gap_mean"].to_numpy()
             low = np.maximum(line["gap_low"].to_numpy(float), 1e-3 * middle)
             high = line["gap_high"].to_numpy(float)
-            panels.band(ax, place, low, high, look, f"{method}, {backend}: 95 %", 1 / (1 + rank))
+            lines.band(ax, place, low, high, look, f"{method}, {backend}: 95 %", 1 / (1 + rank))
             sparse = max(1, len(line) // 10)
-            ax.plot(place, middle, label=f"{method}, {backend}", markevery=sparse, **panels.kind(look, rank))
+            ax.plot(place, middle, label=f"{method}, {backend}", markevery=sparse, **lines.kind(look, rank))
+    panels.frame(ax, *(drawn[f"gap_{end}"].to_numpy(float) for end in ("low", "mean", "high")))
     panels.run_axis(ax, drawn[x].to_numpy())
-    lost = [looks[method].label for method in looks if _lost(rows, drawn, method)]
-    if lost:
-        panels.note(ax, f"diverged: {', '.join(lost)}")
-
-
-def _lost(rows: DataFrame, drawn: DataFrame, method: str) -> bool:
-    return bool((rows["method"] == method).any() and not (drawn["method"] == method).any())
+    gone = [
+        look.label for method, look in looks.items() if method in set(rows["method"]) - set(drawn["method"])
+    ]
+    if gone:
+        panels.note(ax, f"diverged: {', '.join(gone)}")

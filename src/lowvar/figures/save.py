@@ -7,18 +7,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lowvar.files import write_bytes
 from lowvar.figures.style import styled
+from lowvar.figures.tables import Table
+from lowvar.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 _METADATA = {"svg": {"Date": None, "Creator": "lowvar"}, "png": {"Software": "lowvar"}}
 
 
 @styled
-def save(figure: Figure, stem: str | os.PathLike, data: DataFrame) -> list[Path]:
+def save(figure: Figure, stem: str | os.PathLike, data: Table) -> list[Path]:
     """Writes ``stem.svg``, ``stem.png`` (200 dpi) and ``stem.csv``; equal input gives equal bytes.
 
     All three are made in memory first, so a failure on the way leaves no file.
@@ -34,6 +34,8 @@ def save(figure: Figure, stem: str | os.PathLike, data: DataFrame) -> list[Path]
     Raises:
         UserError: the folder cannot be written, or the disk is full.
     """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # the layout that was just found stays: vector and bitmap share it
     content = {}
     for ending, metadata in _METADATA.items():
         stream = io.BytesIO()

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lowvar.errors import unknown_name
-from lowvar.figures import panels, tables
+from lowvar.figures import lines, panels, tables
 from lowvar.figures.convergence import order_of
 from lowvar.figures.style import FAINT, INK, estimators, styled
+from lowvar.figures.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 _Y = {"gap": "final ELBO* − ELBO (nats)", "elbo": "final ELBO (nats)"}
 _STRIP = 0.055  # height of one row of crosses, as a part of the panel
 
 
 @styled
-def steps(convergence: DataFrame, y: str = "auto") -> Figure:
+def steps(convergence: Table, y: str = "auto") -> Figure:
     """Draws where each method ends against its step size, with 95 % intervals over repetitions.
 
-    Crosses in the strip at the top mark step sizes at which every repetition diverged; an open ring marks a
-    mean over the repetitions that are left where some did.
+    The strip at the top has the step sizes that have no mean: a cross where every repetition diverged, a ring
+    where some did. A ring around a point is a mean over the repetitions that are left.
 
     Args:
         convergence: columns ``problem, method, backend, step_size, iteration, gap_mean, gap_low, gap_high,
@@ -53,15 +53,16 @@ def steps(convergence: DataFrame, y: str = "auto") -> Figure:
         ax.set_title(name)
         _panel(ax, rows[rows["problem"] == name], y, looks, backends)
     panels.label(axes, "step size", _Y[y])
-    entries = panels.keys(looks, backends)
-    if (rows["diverged"] > 0).any():
+    entries = lines.keys(looks, backends)
+    if (rows["diverged"] >= rows["repetitions"]).any():
         entries.append(Line2D([], [], color=INK, marker="x", ls="", mew=1.8, label="all runs diverged"))
-        entries.append(Line2D([], [], color=INK, marker="o", ls="", mfc="none", ms=13, label="some diverged"))
-    panels.legend(fig, entries)
+    if ((rows["diverged"] > 0) & (rows["diverged"] < rows["repetitions"])).any():
+        entries.append(Line2D([], [], color=INK, marker="o", ls="", mfc="none", ms=8, label="some diverged"))
+    lines.legend(fig, entries)
     return fig
 
 
-def _panel(ax: Axes, rows: DataFrame, y: str, looks: dict, backends: list[str]) -> None:
+def _panel(ax: Axes, rows: Table, y: str, looks: dict, backends: list[str]) -> None:
     drawn = rows[np.isfinite(rows[f"{y}_mean"]) & ((rows["gap_mean"] > 0) | (y == "elbo"))]
     if not len(drawn):
         panels.say(ax, panels.why_empty(rows))
@@ -76,22 +77,24 @@ def _panel(ax: Axes, rows: DataFrame, y: str, looks: dict, backends: list[str]) 
                 _line(ax, line, y, look, rank, f"{method}, {backend}")
     if y == "elbo":
         _limit(ax, drawn)
+    else:
+        panels.frame(ax, *(drawn[f"gap_{end}"].to_numpy(float) for end in ("low", "mean", "high")))
     _crosses(ax, rows, looks)
 
 
-def _line(ax: Axes, line: DataFrame, y: str, look, rank: int, label: str) -> None:
+def _line(ax: Axes, line: Table, y: str, look, rank: int, label: str) -> None:
     place = line["step_size"].to_numpy()
     middle, low, high = (line[f"{y}_{part}"].to_numpy(float) for part in ("mean", "low", "high"))
     if y == "gap":
         low = np.maximum(low, 1e-3 * middle)
-    ax.plot(place, middle, label=label, **panels.kind(look, rank))
+    ax.plot(place, middle, label=label, **lines.kind(look, rank))
     ax.vlines(place, low, high, color=look.colour, lw=2.5, alpha=0.6, label=f"{label}: 95 %")
     some = (line["diverged"] > 0).to_numpy()
     if some.any():
         ax.plot(place[some], middle[some], ls="", marker="o", mfc="none", ms=13, color=look.colour, mew=1.0)
 
 
-def _limit(ax: Axes, drawn: DataFrame) -> None:
+def _limit(ax: Axes, drawn: Table) -> None:
     """Keeps the best ends apart: a run that is worse than every method's best by far lies off the panel."""
     best = drawn.groupby(["method", "backend"])["elbo_mean"].max()
     room = 4 * max(best.max() - best.min(), 0.01 * abs(best.max()))
@@ -101,11 +104,11 @@ def _limit(ax: Axes, drawn: DataFrame) -> None:
         panels.note(ax, f"below {floor:.4g}: not shown")
 
 
-def _crosses(ax: Axes, rows: DataFrame, looks: dict) -> None:
-    """Marks diverged step sizes in a strip above the data, a line for each method."""
+def _crosses(ax: Axes, rows: Table, looks: dict) -> None:
+    """Marks step sizes without a mean in a strip above the data, a line for each method."""
     from matplotlib.patches import Rectangle
 
-    lost = rows[rows["diverged"] >= rows["repetitions"]]
+    lost = rows[panels.lost(rows)]
     methods = [method for method in looks if (lost["method"] == method).any()]
     if not methods:
         return
@@ -113,12 +116,21 @@ def _crosses(ax: Axes, rows: DataFrame, looks: dict) -> None:
     low, high = ax.transScale.transform([(1, end) for end in ax.get_ylim()])[:, 1]
     top = low + (high - low) / (1 - strip)
     ax.set_ylim(top=ax.transScale.inverted().transform((0, top))[1])
-    shade = Rectangle(
-        (0, 1 - strip), 1, strip, transform=ax.transAxes, color=FAINT, alpha=0.14, lw=0, zorder=0
-    )
-    ax.add_patch(shade)
+    style = {"color": FAINT, "alpha": 0.14, "lw": 0, "zorder": 0}
+    ax.add_patch(Rectangle((0, 1 - strip), 1, strip, transform=ax.transAxes, **style))
     for rank, method in enumerate(methods):
-        place = np.unique(lost.loc[lost["method"] == method, "step_size"])
-        height = np.full(len(place), 1 - _STRIP * (rank + 0.7))
-        style = {"color": looks[method].colour, "ls": "", "marker": "x", "mew": 1.8, "ms": 6}
-        ax.plot(place, height, transform=ax.get_xaxis_transform(), label=f"{method}: diverged", **style)
+        here = lost[lost["method"] == method]
+        whole = here["diverged"] >= here["repetitions"]
+        for some, marker in ((here[whole], "x"), (here[~whole], "o")):
+            place = np.unique(some["step_size"])
+            height = np.full(len(place), 1 - _STRIP * (rank + 0.7))
+            style = {
+                "color": looks[method].colour,
+                "ls": "",
+                "marker": marker,
+                "mew": 1.8,
+                "ms": 6,
+                "mfc": "none",
+            }
+            label = f"{method}: {'all' if marker == 'x' else 'some'} diverged"
+            ax.plot(place, height, transform=ax.get_xaxis_transform(), label=label, **style)

@@ -27,7 +27,7 @@ class Estimator:
     @property
     def size(self) -> float:
         """Of its marker, in points."""
-        return 3.0 + 1.3 * self.width
+        return 3.0 + 1.2 * self.width
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Source:
 
 # Okabe and Ito's colours, told apart by every common kind of colour vision.
 ESTIMATORS = {
-    "naive": Estimator("naive", "#000000", "o", 3.2),
+    "naive": Estimator("naive", "#000000", "o", 2.9),
     "stl": Estimator("sticking the landing", "#CC79A7", "v", 1.6),
     "cv": Estimator("cv", "#E69F00", "s"),
-    "joint": Estimator("joint (SAGA)", "#0072B2", "D", 2.8),
+    "joint": Estimator("joint (SAGA)", "#0072B2", "D", 2.5),
     "joint_svrg": Estimator("joint (SVRG)", "#56B4E9", "^", 1.5),
 }
 _SPARE_COLOURS = ("#009E73", "#D55E00", "#8C8C8C", "#7A4B2A", "#999933")
@@ -64,7 +64,6 @@ _RC = {
     "axes.labelsize": FONT,
     "xtick.labelsize": SMALL,
     "ytick.labelsize": SMALL,
-    "legend.fontsize": SMALL + 0.5,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -87,7 +86,7 @@ T = TypeVar("T")
 
 
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Runs ``draw`` under this style alone, whatever the user's own matplotlib settings; they stay as they are.
+    """Runs ``draw`` under this style alone; the user's own matplotlib settings stay as they are.
 
     Args:
         draw: any function that makes or writes a figure.
@@ -104,7 +103,7 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
             raise UserError("figures need matplotlib: pip install 'lowvar[workflow]'") from error
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
-            matplotlib.rcParams.update(_RC)
+            matplotlib.rcParams.update(_RC)  # pyright: ignore
             return draw(*args, **kwargs)
 
     return inside

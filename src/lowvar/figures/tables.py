@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 from lowvar.errors import UserError, unknown_name
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
+Table: TypeAlias = Any  # a pandas.DataFrame, whose own types are too loose to check
 
 DECOMPOSITION = ("problem", "method", "block", "source", "variance", "low", "high")
 CONVERGENCE = ("problem", "method", "backend", "step_size", "gap_mean", "gap_low", "gap_high")
@@ -18,12 +17,12 @@ AXES = {
     "passes": "passes over the data",
     "iteration": "iteration",
     "oracles": "gradient evaluations (data rows)",
-    "seconds": "time (seconds, without compilation)",
+    "seconds": "time (seconds)",
     "epoch": "epoch",
 }
 
 
-def require(table: DataFrame, columns: Iterable[str], what: str) -> None:
+def require(table: Table, columns: Iterable[str], what: str) -> None:
     """Raises UserError unless ``table`` has every one of ``columns``, and at least one row.
 
     Args:
@@ -42,12 +41,12 @@ def require(table: DataFrame, columns: Iterable[str], what: str) -> None:
         raise UserError(f"{what} table: no rows, so there is nothing to draw")
 
 
-def problems(table: DataFrame) -> list[str]:
+def problems(table: Table) -> list[str]:
     """The problems of a table, in the order in which they first appear."""
     return list(table["problem"].drop_duplicates())
 
 
-def at_end(decomposition: DataFrame) -> DataFrame:
+def at_end(decomposition: Table) -> Table:
     """The rows that `shares` draws: every estimator at the run's last moment, over all parameters.
 
     Args:
@@ -57,13 +56,13 @@ def at_end(decomposition: DataFrame) -> DataFrame:
         UserError: a column is missing, or no row is of the end and of block ``"all"``.
     """
     require(decomposition, (*DECOMPOSITION, "end", "share", "share_low", "share_high"), "decomposition")
-    rows = decomposition[decomposition["end"].astype(bool) & (decomposition["block"] == "all")]
+    rows = decomposition[decomposition["end"].eq(True) & (decomposition["block"] == "all")]
     if not len(rows):
         raise UserError("decomposition table: no row with end = True and block = 'all'")
     return rows.reset_index(drop=True)
 
 
-def along_run(decomposition: DataFrame, blocks: Iterable[str] = ("all", "mu")) -> DataFrame:
+def along_run(decomposition: Table, blocks: Iterable[str] = ("all", "mu")) -> Table:
     """The rows that `along` draws: totals of every estimator, and the two floors, which are naive's parts.
 
     Args:
@@ -84,7 +83,7 @@ def along_run(decomposition: DataFrame, blocks: Iterable[str] = ("all", "mu")) -
     return rows.reset_index(drop=True)
 
 
-def at_best_step(convergence: DataFrame, x: str = "passes") -> DataFrame:
+def at_best_step(convergence: Table, x: str = "passes") -> Table:
     """The rows that `convergence` draws: every method at its best step size.
 
     A method without a best step (every one diverged) is kept at its smallest, so that it is reported.
@@ -99,7 +98,7 @@ def at_best_step(convergence: DataFrame, x: str = "passes") -> DataFrame:
     if x not in AXES:
         raise unknown_name("axis", x, AXES)
     require(convergence, (*CONVERGENCE, *FATE, "best", x), "convergence")
-    best = convergence["best"].astype(bool)
+    best = convergence["best"].eq(True)
     runs = [convergence[name] for name in ("problem", "method", "backend")]
     smallest = convergence["step_size"] == convergence["step_size"].groupby(runs, dropna=False).transform(
         "min"
@@ -110,7 +109,7 @@ def at_best_step(convergence: DataFrame, x: str = "passes") -> DataFrame:
     ).reset_index(drop=True)
 
 
-def at_last_iteration(convergence: DataFrame) -> DataFrame:
+def at_last_iteration(convergence: Table) -> Table:
     """The rows that `steps` draws: the last row of every method and step size.
 
     Args:

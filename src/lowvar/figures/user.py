@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from lowvar.errors import UserError
 from lowvar.figures import tables
 from lowvar.figures.shares import shares
+from lowvar.figures.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 
-def bars_for_user(decomposition: DataFrame) -> Figure:
+def bars_for_user(decomposition: Table) -> Figure:
     """Draws where the gradient noise of one model comes from, and what each estimator leaves of it.
 
     Args:

@@ -42,7 +42,7 @@ class Sampler:
         steps, size = self.batches.steps, self.batches.size
         for_rows, for_eps = jax.random.split(key)
         rows = self.batches.rows
-        weight = jnp.where(jnp.arange(size) < rows[:, None], 1 / rows[:, None], 0)
+        weight = jnp.where(jnp.arange(size)[None, :] < rows[:, None], 1 / rows[:, None], 0)
         eps = jax.vmap(lambda key: self.gaussian.draw(key, self.dim, self.dtype))(jax.random.split(for_eps, steps))
         return Noise(
             index=self.batches.draw(for_rows),

@@ -31,7 +31,7 @@ def exact_elbo(backend: Backend, x, log_likelihood, guide):
         total = 0.0
         for start in range(0, x.shape[0], _CHUNK):
             rows = slice(start, min(start + _CHUNK, x.shape[0]))
-            predictor = mean[rows] + nodes[:, None] * sd[rows]
+            predictor = mean[rows][None, :] + nodes[:, None] * sd[rows][None, :]
             index = backend.asarray(np.arange(rows.start, rows.stop))
             total = total + xp.sum(weights @ log_likelihood(predictor, index))
         second_moment = params["mu"] ** 2 + xp.exp(2 * params["log_sigma"])

@@ -42,7 +42,7 @@ def problem(arrays, backend: str = "jax", name: str = "logistic_regression") -> 
         made = _twin(ops, x, sign, name)
 
     def of_predictor(predictor, index):
-        return -ops.xp.logaddexp(-sign[index] * predictor, ops.xp.zeros_like(predictor))
+        return -ops.xp.logaddexp(-sign[index][None, :] * predictor, ops.xp.zeros_like(predictor))
 
     return dataclasses.replace(made, exact_elbo=exact_elbo(ops, x, of_predictor, made.guide))
 

@@ -92,7 +92,10 @@ def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None =
     for key in sorted(free):  # ravel_pytree lays dicts out in sorted order
         sites[key] = slice(offset, offset + free[key].size)
         offset += free[key].size
-    dim, dtype = start.size, start.dtype
+    dim = start.size
+    # the data's precision rules: under x64 NumPyro draws its first values in float64 whatever the data are
+    floating = [v.dtype for v in data.values() if isinstance(v, jax.Array) and jnp.issubdtype(v.dtype, jnp.floating)]
+    dtype = jnp.result_type(*floating) if floating else start.dtype
 
     def traced(z, index):
         substituted = handlers.substitute(model, substitute_fn=partial(_unconstrain_reparam, unravel(z)))
@@ -177,6 +180,10 @@ def _prototype(model, data, name):
                 f"{name}: the model does not take these data ({', '.join(data)}): {error}"
             ) from error
         raise
+    except ValueError as error:
+        if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
+            raise UserError(f"{name}: {error} Check the priors and the data.") from error
+        raise
 
 
 def _data_plate(trace, name):
@@ -199,12 +206,13 @@ def _check_density(problem):
     z = jnp.full(problem.dim, 0.1, problem.dtype)
     N = problem.N
     rows = np.unique(np.linspace(0, N - 1, 7).astype(np.int32))
+    likelihood = jax.jit(problem.log_likelihood)
     try:
-        forward = problem.log_likelihood(z, jnp.asarray(rows))
-        backward = problem.log_likelihood(z, jnp.asarray(rows[::-1]))
+        forward = likelihood(z, jnp.asarray(rows))
+        backward = likelihood(z, jnp.asarray(rows[::-1]))
     except (ValueError, TypeError) as error:
         raise UserError(_NOT_INDEXED.format(name=problem.name, plate=problem.plate)) from error
-    prior = problem.log_prior(z)
+    prior = jax.jit(problem.log_prior)(z)
     bad = np.flatnonzero(~np.isfinite(np.asarray(forward)))
     if not np.isfinite(float(prior)):
         raise UserError(f"{problem.name}: the log prior is {float(prior)} at the start; check the priors' parameters")

@@ -57,7 +57,7 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
     def estimate(state, params, noise):
         index, weight = noise.index, noise.weight
         rows = stored.read(state["table"], index)
-        step = xp.exp(rows["log_sigma"]) * xp.mean(noise.eps, axis=0)
+        step = xp.exp(rows["log_sigma"]) * xp.mean(noise.eps, axis=0)[None, :]
         old, curvature = problem.gradient_and_hvp_by_row(rows["mu"], step, index)
         fresh = problem.gradient(params["mu"], index, weight)
         control = state["G"] - weight @ (old + curvature)

@@ -1,0 +1,59 @@
+"""A decomposition in words."""
+
+import numpy as np
+
+_NAMES = {"subsampling": "Subsampling", "monte_carlo": "Monte Carlo noise", "interaction": "The interaction"}
+
+
+def summary(table, time, title: str) -> str:
+    """The decomposition as text: a line per estimator, then what dominates and what pays.
+
+    Args:
+        table: of ``decomposition.table``; its block ``all`` is used.
+        time: time of a step by estimator, relative.
+        title: first line.
+    """
+    rows = table[table["block"] == "all"].set_index(["method", "source"])
+    methods = list(dict.fromkeys(table["method"]))
+    base = "naive" if "naive" in methods else methods[0]
+    total = {m: rows.loc[(m, "total")] for m in methods}
+    worth = {m: time[m] * total[m]["variance"] / (time[base] * total[base]["variance"]) for m in methods}
+    lines = [
+        f"gradient variance of {title}; 95 % intervals",
+        "",
+        f"{'estimator':<12}{'variance':<28}{'subsampling':>12}{'Monte Carlo':>13}{'interaction':>13}"
+        f"{'time per step':>15}{'variance x time':>17}",
+    ]
+    for m in methods:
+        shares = [rows.loc[(m, source), "share"] for source in ("subsampling", "monte_carlo", "interaction")]
+        cells = "".join(f"{_percent(share):>{width}}" for share, width in zip(shares, (12, 13, 13), strict=True))
+        lines.append(f"{m:<12}{_interval(total[m]):<28}{cells}{time[m] / time[base]:>15.2f}{worth[m]:>17.2g}")
+    return "\n".join([*lines, "", _verdict(rows, methods, base, total, time, worth)])
+
+
+def _percent(share):
+    return "n/a" if not np.isfinite(share) else f"{100 * share:.0f} %"
+
+
+def _interval(row):
+    if not row["variance"] > 0:
+        return f"{row['variance']:.1e}"
+    power = int(np.floor(np.log10(row["variance"])))
+    low, high = row["low"] / 10**power, row["high"] / 10**power
+    return f"{row['variance'] / 10**power:.2f}e{power} [{low:.2f}, {high:.2f}]"
+
+
+def _verdict(rows, methods, base, total, time, worth):
+    sources = {source: rows.loc[(base, source), "share"] for source in _NAMES}
+    main = max(sources, key=sources.__getitem__)
+    opening = f"{_NAMES[main]} dominates" if sources[main] > 0.5 else f"{_NAMES[main]} is the largest part"
+    opening += f" the noise of `{base}`." if sources[main] > 0.5 else f" of the noise of `{base}`."
+    winner = min(worth, key=worth.__getitem__)
+    clear = total[winner]["high"] < total[base]["low"]
+    if winner == base or not clear:
+        return f"{opening} None of the others pays for its time here."
+    less = total[base]["variance"] / total[winner]["variance"]
+    return (
+        f"{opening} `{winner}` pays: {less:.3g} times less variance per step, "
+        f"{1 / worth[winner]:.3g} times less for the same time."
+    )

@@ -1,0 +1,342 @@
+"""The public face for Bayesian models: ``fit`` and ``decompose``."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lowvar.analysis import decomposition as analysis
+from lowvar.errors import UserError, unknown_name
+from lowvar.estimators import GRADIENT, gradient_estimator
+from lowvar.estimators.gradient.following import following
+from lowvar.noise import named_key
+from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
+from lowvar.runs import engine as engines
+from lowvar.runs import loop
+from lowvar.runs.spec import DecompositionSpec, MethodSpec, SolverSpec, validated
+from lowvar.solvers import descend
+
+_DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What ``fit`` returns.
+
+    Attributes:
+        params: under ``AutoNormal``'s own names, ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's
+            unconstrained shape; ``numpyro.infer.Predictive`` takes them with ``guide``.
+        elbo: table with the columns ``iteration, elbo, elbo_se`` (nats).
+        problem: the model as a ``VariationalProblem``.
+        mean_field: the same parameters as vectors, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+    """
+
+    params: dict[str, np.ndarray]
+    elbo: Any
+    problem: NumPyroProblem = field(repr=False)
+    mean_field: dict[str, np.ndarray] = field(repr=False)
+
+    @property
+    def guide(self):
+        """A ``numpyro.infer.autoguide.AutoNormal`` of the model, which understands ``params``."""
+        from numpyro.infer.autoguide import AutoNormal
+
+        return AutoNormal(self.problem.model)
+
+    def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
+        """Draws from the fitted posterior, constrained: ``{site: (num_samples, ...)}``."""
+        eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, self.problem.dim), self.problem.dtype)
+        z = self.mean_field["mu"] + np.exp(self.mean_field["log_sigma"]) * eps
+        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.problem.constrain))(z).items()}
+
+    def to_arviz(self, num_samples: int = 1000, seed: int = 0):
+        """The draws as ArviZ inference data (one chain).
+
+        Raises:
+            UserError: ArviZ is not installed.
+        """
+        try:
+            import arviz
+        except ModuleNotFoundError as error:
+            raise UserError("to_arviz needs the package arviz: pip install 'lowvar[arviz]'") from error
+        posterior = {site: draws[None] for site, draws in self.sample(num_samples, seed).items()}
+        return arviz.from_dict(posterior=posterior)
+
+
+def fit(
+    model: Callable,
+    data: Mapping[str, Any],
+    *,
+    estimator: str = "joint",
+    optimizer: str = "adam",
+    step_size: float = 0.01,
+    num_steps: int = 5000,
+    batch_size: int | None = None,
+    num_particles: int = 1,
+    seed: int = 0,
+    elbo_samples: int = 200,
+    progress: bool | None = None,
+    **options: Any,
+) -> Fit:
+    """Mean-field variational inference of a NumPyro model.
+
+    Args:
+        model: a NumPyro model with one data plate, indexed by it.
+        data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
+        estimator: of the gradient; ``lowvar list estimators`` names them.
+        optimizer: ``"adam"`` or ``"sgd"``.
+        step_size: the optimizer's.
+        num_steps: updates, rounded up to whole passes over the data.
+        batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
+        num_particles: noise points per update, shared by the rows of the batch.
+        seed: of starts and noise; the same seed gives the same result.
+        elbo_samples: noise points of each ELBO in the trace, on all the data.
+        progress: whether to draw a bar; by default on a terminal only.
+        **options: of the estimator.
+
+    Returns:
+        A ``Fit``.
+
+    Raises:
+        UserError: an unknown name, a number out of range, a model without one data plate, or divergence.
+
+    References:
+        Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024.
+    """
+    problem = from_numpyro(model, data)
+    solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples)
+    runs = engines.build(
+        problem, MethodSpec(estimator=estimator, options=options), solver, seed=seed, name=problem.name
+    )
+    result = _run(runs, progress, f"fit {problem.name}")
+    return _fit(problem, result)
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """What ``decompose`` returns; printing it gives the summary.
+
+    Attributes:
+        table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
+            batch_size, replicates``: variances of a batch's gradient with 95 % intervals.
+        time: time of a step by estimator, relative to ``naive`` (or to the first one).
+        params: the parameters at which the variance was taken, under ``AutoNormal``'s names.
+        title: what the summary calls the model and the place.
+    """
+
+    table: Any
+    time: dict[str, float]
+    params: dict[str, np.ndarray]
+    title: str
+
+    def summary(self) -> str:
+        """The table for eyes, and what follows from it."""
+        from lowvar.analysis.report import summary
+
+        return summary(self.table, self.time, self.title)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def plot(self, stem=None):
+        """The figure of shares and totals; saved as ``stem.svg``, ``.png`` and ``.csv`` if a stem is given."""
+        from lowvar import figures
+
+        table = self.table.assign(problem=self.title.split(" (")[0], epoch=0, iteration=0, end=True)
+        if stem is not None:
+            figures.picture("bars_for_user", table, stem)
+        return figures.bars_for_user(table)
+
+
+def decompose(
+    model: Callable,
+    data: Mapping[str, Any],
+    params: Mapping[str, Any] | None = None,
+    *,
+    estimators: Sequence[str] = ("naive", "cv", "joint"),
+    batch_size: int | None = None,
+    num_particles: int = 1,
+    optimizer: str = "adam",
+    step_size: float = 0.01,
+    num_steps: int = 5000,
+    replicates: int = 32,
+    columns: int = 8,
+    rows: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Decomposition:
+    """Where the noise of a model's gradient comes from, and which estimator would remove it.
+
+    Args:
+        model: a NumPyro model with one data plate, indexed by it.
+        data: the model's keyword arguments.
+        params: where to look: ``Fit.params``, or an ``AutoNormal`` SVI result's. Without them a fit with the
+            last of ``estimators`` is made first. Estimators with a memory then have the one that they would
+            have at the end of that fit; with ``params``, one filled at those parameters.
+        estimators: which to compare.
+        batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
+        num_particles: noise points per update.
+        optimizer: of the fit.
+        step_size: of the fit.
+        num_steps: length of the fit.
+        replicates: independent crossed designs; the intervals' sample size.
+        columns: noise points of a design.
+        rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
+        seed: of the fit and of the designs.
+        progress: whether to draw a bar; by default on a terminal only.
+
+    Returns:
+        A ``Decomposition``.
+
+    Raises:
+        UserError: as ``fit`` does.
+
+    References:
+        Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
+    """
+    problem = from_numpyro(model, data)
+    if not estimators:
+        raise UserError("estimators: name at least one")
+    for name in estimators:
+        if name not in GRADIENT:
+            raise unknown_name("estimator", name, GRADIENT)
+    if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
+        rows = max(32, _DESIGN_BUDGET // (columns * replicates))
+    spec = validated(
+        DecompositionSpec,
+        {"leader": estimators[-1], "step_size": step_size, "epochs": 1, "replicates": replicates,
+         "columns": columns, "rows": rows},
+        where="decompose",
+    )  # fmt: skip
+    solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples=2)
+    parts: dict[str, Any] = {}
+
+    def make(problem, batches):
+        parts.update({name: gradient_estimator(name)(problem, batches) for name in estimators})
+        return following(spec.leader, parts)
+
+    keys = engines.noise_keys(seed, problem.name, 1)
+    starts = engines.start_params(solver.initial, seed, problem.name, 1, problem.dim)
+    runs = engines.Engine(problem, make, solver, keys, starts)
+    if params is None:
+        result = _run(runs, progress, f"fit {problem.name}")
+        here, state = _fit(problem, result), jax.tree.map(lambda leaf: leaf[0, 0], result.state)
+        where, memory, found = "at its fit", state.estimator, state.params
+    else:
+        here = _Given(_from_auto_normal(problem, params))
+        where, found = "at the given parameters", jax.tree.map(jnp.asarray, here.mean_field)
+        memory = _filled(runs, found)
+    design = analysis.designs(
+        problem, replicates=replicates, columns=columns, rows=rows, eps="iid", samples=num_particles,
+        key=analysis.design_key(seed, problem.name),
+    )  # fmt: skip
+    values = {
+        name: analysis.decomposer(one, all_rows=rows is None)(memory[name], found, *design)
+        for name, one in parts.items()
+    }
+    table = analysis.table(problem, values, solver.batch_size)
+    title = f"{problem.name} {where} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size})"
+    auto = here.params if isinstance(here, Fit) else dict(params or {})
+    return Decomposition(table, _times(runs, parts, memory, found), auto, title)
+
+
+@dataclass(frozen=True)
+class _Given:
+    mean_field: dict[str, np.ndarray]
+
+
+def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples):
+    size = min(100, problem.N) if batch_size is None else batch_size
+    if not (isinstance(size, int) and 1 <= size <= problem.N):
+        raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
+    if num_steps < 1:
+        raise UserError(f"num_steps {num_steps}: it must be at least 1")
+    return validated(
+        SolverSpec,
+        {"optimizer": optimizer, "step_sizes": (step_size,), "batch_size": size, "samples": num_particles,
+         "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)), "elbo_samples": elbo_samples,
+         "dtype": str(np.dtype(problem.dtype))},
+        where="fit",
+    )  # fmt: skip
+
+
+def _run(runs, progress, label):
+    from tqdm import tqdm
+
+    disable = None if progress is None else not progress
+    with tqdm(total=runs.solver.epochs, desc=label, unit="epoch", disable=disable, leave=False) as bar:
+        return loop.run(runs, progress=bar.update)
+
+
+def _fit(problem, result):
+    mean_field = {block: value[0, 0] for block, value in result.params.items()}
+    if not all(np.isfinite(value).all() for value in mean_field.values()):
+        raise UserError(f"{problem.name}: the fit diverged; use a smaller step_size")
+    trace = result.trace[["iteration", "elbo", "elbo_se"]]
+    return Fit(_to_auto_normal(problem, mean_field), trace, problem, mean_field)
+
+
+def _to_auto_normal(problem, mean_field):
+    loc = problem.unravel(jnp.asarray(mean_field["mu"]))
+    scale = problem.unravel(jnp.exp(jnp.asarray(mean_field["log_sigma"])))
+    found = {f"{site}_auto_loc": np.asarray(value) for site, value in loc.items()}
+    return found | {f"{site}_auto_scale": np.asarray(value) for site, value in scale.items()}
+
+
+def _from_auto_normal(problem, params):
+    vectors = {}
+    for block, suffix in (("mu", "loc"), ("log_sigma", "scale")):
+        parts = []
+        for site, where in problem.sites.items():
+            name = f"{site}_auto_{suffix}"
+            if name not in params:
+                raise unknown_name("parameter", name, params, where="params")
+            value = np.ravel(np.asarray(params[name], problem.dtype))
+            if value.size != where.stop - where.start:
+                raise UserError(f"params: {name} has {value.size} entries, the model needs {where.stop - where.start}")
+            parts.append(np.log(value) if suffix == "scale" else value)
+        vectors[block] = np.concatenate(parts)
+    return vectors
+
+
+def _filled(runs, params):
+    """States of the estimators whose memory was filled at ``params``: an epoch of steps that move nothing."""
+    still = descend(runs.estimator, runs.sampler, optax.set_to_zero())
+
+    @jax.jit
+    def epoch(params):
+        return still.epoch(still.init(params), runs.sampler.epoch(runs.keys[0])).estimator
+
+    return epoch(params)
+
+
+def _times(runs, parts, memory, params, steps: int = 50, rounds: int = 7):
+    """Time of an estimate and its update by estimator, relative to the first or to ``naive``; medians of rounds."""
+    noise = jax.tree.map(lambda leaf: leaf[:steps], runs.sampler.epoch(runs.keys[0]))
+    programs = {}
+    for name, one in parts.items():
+        solver = descend(one, runs.sampler, runs.descent(1e-12).optimizer)
+
+        @jax.jit
+        def scan(state, noise, solver=solver):
+            def body(state, noise):
+                return solver.step(state, noise)[0], None
+
+            return jax.lax.scan(body, state, noise)[0]
+
+        state = solver.init(params)._replace(estimator=memory[name])
+        programs[name] = (scan, jax.block_until_ready(state))
+        jax.block_until_ready(scan(state, noise))
+    seconds: dict[str, list[float]] = {name: [] for name in parts}
+    for _ in range(rounds):
+        for name, (scan, state) in programs.items():
+            start = time.perf_counter()
+            jax.block_until_ready(scan(state, noise))
+            seconds[name].append(time.perf_counter() - start)
+    base = np.array(seconds["naive" if "naive" in seconds else next(iter(seconds))])
+    return {name: float(np.median(np.array(values) / base)) for name, values in seconds.items()}

@@ -1,0 +1,159 @@
+"""The decomposition against exact values on a model whose rows and noise can be enumerated."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowvar.analysis import decomposition as D
+from lowvar.estimators import gradient_estimator
+from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
+from lowvar.problems.logistic_regression import problem as logistic_regression
+
+N = 5
+
+
+def make(dim=1):
+    rng = np.random.default_rng(3)
+    return logistic_regression({"x": rng.normal(size=(N, dim)), "y": np.array([0, 1, 1, 0, 1])})
+
+
+PARAMS = {"mu": jnp.array([0.4]), "log_sigma": jnp.array([-0.3])}
+
+
+def single_rows(estimator, state, eps):
+    """The estimate of every row at every eps, ``(N, nodes, 2)``."""
+
+    def one(row, eps):
+        noise = Noise(row[None], jnp.ones(1), jnp.asarray(1.0), eps[None, None], jnp.asarray(0))
+        g, _, _ = estimator.estimate(state, PARAMS, noise)
+        return jnp.concatenate([g["mu"], g["log_sigma"]])
+
+    return np.asarray(jax.vmap(jax.vmap(one, (None, 0)), (0, None))(jnp.arange(N), jnp.asarray(eps)))
+
+
+def exact(estimator, state):
+    """``V_n, V_eps, V_int`` of a single row by enumeration of rows and Gauss-Hermite quadrature of noise."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+    g = single_rows(estimator, state, nodes)
+    mean_n = np.einsum("nsd,s->nd", g, weights)
+    mean_eps = g.mean(0)
+    grand = mean_n.mean(0)
+    v_n = ((mean_n - grand) ** 2).mean(0)
+    v_eps = np.einsum("sd,s->d", (mean_eps - grand) ** 2, weights)
+    total = np.einsum("nsd,s->d", (g - grand) ** 2, weights) / N
+    return np.stack([v_n, v_eps, total - v_n - v_eps])
+
+
+def estimated(estimator, state, *, rows, replicates, columns=4, seed=0):
+    design = D.designs(estimator.problem, replicates=replicates, columns=columns, rows=rows, eps="iid", samples=1,
+                       key=named_key(seed, "test"))  # fmt: skip
+    return D.decomposer(estimator, all_rows=rows is None)(state, PARAMS, *design)
+
+
+@pytest.mark.parametrize("rows", [None, 3, 9], ids=["all rows", "3 rows", "9 rows"])
+@pytest.mark.parametrize("name", ["naive", "stl", "cv", "joint_svrg"])
+def test_components_are_unbiased(name, rows):
+    p = make()
+    estimator = gradient_estimator(name)(p, reshuffled(N, 2))
+    state = estimator.init({"mu": jnp.array([0.1]), "log_sigma": jnp.array([-0.6])})
+    truth = exact(estimator, state)
+    found = estimated(estimator, state, rows=rows, replicates=20_000)
+    mean, error = found.mean(0), found.std(0, ddof=1) / np.sqrt(len(found))
+    report = f"\nmean\n{mean}\nexact\n{truth}\nSE\n{error}"
+    assert (np.abs(mean - truth) < 5 * error + 1e-9 * truth.sum(0)).all(), report
+    assert (error < 0.03 * truth.sum(0)).all(), f"no power:{report}"
+
+
+def test_plug_in_estimates_would_be_biased():
+    """The power to see the bias that the unbiased formulas avoid: V_n without its correction."""
+    p = make()
+    estimator = gradient_estimator("naive")(p, None)
+    truth = exact(estimator, ())
+    found = estimated(estimator, (), rows=None, replicates=20_000)
+    plug_in = found[:, 0] + found[:, 2] / 4
+    error = plug_in.std(0, ddof=1) / np.sqrt(len(found))
+    assert (np.abs(plug_in.mean(0) - truth[0]) > 5 * error).all()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_total_is_the_variance_of_a_batch(batch):
+    """``V_n / B + V_eps + V_int / B`` is what iid batches with one shared eps show."""
+    p = make()
+    estimator = gradient_estimator("naive")(p, None)
+    v_n, v_eps, v_int = exact(estimator, ())
+    draw = sampler(iid(N, batch), independent(), 1, np.float64)
+    noise = jax.vmap(draw.epoch)(jax.random.split(jax.random.key(0), 100_000))
+    noise = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), noise)
+    g = jax.vmap(lambda noise: estimator.estimate((), PARAMS, noise)[0])(noise)
+    seen = np.array([g["mu"].var(), g["log_sigma"].var()])
+    np.testing.assert_allclose(seen, v_n / batch + v_eps + v_int / batch, rtol=0.02)
+
+
+def test_floor_and_identity_of_cv():
+    """``V[cv] = E_n V_eps[grad f - grad f~] + V_n``: cv leaves subsampling as it is (part for mu)."""
+    p = make()
+    naive, cv = (gradient_estimator(name)(p, None) for name in ("naive", "cv"))
+    of_naive, of_cv = exact(naive, ()), exact(cv, ())
+    # E_n V_eps of the difference, by quadrature
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+    residual = single_rows(cv, (), nodes)[..., 0]
+    within = ((residual - (residual @ weights)[:, None]) ** 2 @ weights).mean()
+    total = of_cv[:, 0].sum()
+    np.testing.assert_allclose(total, within + of_naive[0, 0], rtol=1e-9)
+    np.testing.assert_allclose(of_cv[0], of_naive[0], rtol=1e-9)  # V_n untouched, in both parts
+    assert total >= of_naive[0, 0]
+    np.testing.assert_allclose(of_cv[:, 1], of_naive[:, 1], rtol=1e-9)  # log sigma is not controlled
+
+
+def test_intervals_cover():
+    """95 % intervals from 24 designs cover the exact total in 95 % of 400 repetitions, give or take."""
+    p = make()
+    estimator = gradient_estimator("naive")(p, None)
+    truth = exact(estimator, ())
+    found = estimated(estimator, (), rows=None, replicates=24 * 400, columns=6).sum(-1)  # trace
+    totals = found.sum(1).reshape(400, 24)
+    hits = sum(low <= truth.sum() <= high for _, low, high in map(D.mean_interval, totals))
+    assert 0.88 <= hits / 400 <= 0.985, hits / 400
+
+
+def test_same_designs_for_all():
+    """Common random numbers: at a fresh state joint has the naive gradient, number for number."""
+    p = make()
+    naive, joint = (gradient_estimator(name)(p, reshuffled(N, 2)) for name in ("naive", "joint"))
+    a = estimated(naive, (), rows=None, replicates=3)
+    b = estimated(joint, joint.init(PARAMS), rows=None, replicates=3)
+    np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_torch_finds_the_same():
+    p, q = make(), logistic_regression({"x": np.asarray(np.random.default_rng(3).normal(size=(N, 1))),
+                                        "y": np.array([0, 1, 1, 0, 1])}, "torch")  # fmt: skip
+    import torch
+
+    found = {}
+    for problem in (p, q):
+        ops = problem.backend
+        w = {k: ops.asarray(np.asarray(v)) for k, v in PARAMS.items()}
+        estimator = gradient_estimator("cv")(problem, None)
+        design = D.designs(problem, replicates=3, columns=4, rows=None, eps="iid", samples=1, key=named_key(0, "test"))
+        found[ops.name] = D.decomposer(estimator, all_rows=True)((), w, *design)
+    assert torch.is_tensor(w["mu"])
+    np.testing.assert_allclose(found["torch"], found["jax"], rtol=1e-9, atol=1e-12)
+
+
+def test_table_and_shares():
+    p = make()
+    found = {"naive": estimated(gradient_estimator("naive")(p, None), (), rows=None, replicates=50)}
+    table = D.table(p, found, batch_size=2).set_index(["block", "source"])
+    for block in ("all", "mu", "log_sigma"):
+        parts = table.loc[block].loc[list(D.SOURCES)]
+        assert parts["variance"].sum() == pytest.approx(table.loc[(block, "total"), "variance"])
+        assert parts["share"].sum() == pytest.approx(1)
+    assert table.loc[("mu", "total"), "variance"] + table.loc[("log_sigma", "total"), "variance"] == pytest.approx(
+        table.loc[("all", "total"), "variance"]
+    )
+    assert (table["low"] < table["variance"]).all()
+    assert (table["variance"] < table["high"]).all()

@@ -1,0 +1,200 @@
+"""Signatures, declared costs, backends, dtypes, compilation, tables: for every registered estimator."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from enumerable import BATCH, data, epoch_noise, flat, params, problem, run
+
+from lowvar import backends, estimators
+from lowvar.errors import UserError
+from lowvar.estimators import GRADIENT, gradient_estimator
+from lowvar.noise import antithetic, iid, independent, reshuffled, sampler
+from lowvar.problems.variational import VariationalProblem
+from lowvar.runs import engine
+from lowvar.runs.spec import MethodSpec, SolverSpec
+from lowvar.solvers import descend, optimizer
+
+
+def test_signature(name):
+    factory = gradient_estimator(name)
+    parameters = list(inspect.signature(factory).parameters)
+    assert parameters[:2] == ["problem", "batches"]
+    assert inspect.getdoc(factory).count("References:") == 1
+    p = problem()
+    estimator, state = run(p, name, epochs=1)
+    gradient, after, oracles = estimator.estimate(state.estimator, params(), epoch_noise(p, reshuffled(p.N, 3), 0)._replace(
+        **{k: v[0] for k, v in epoch_noise(p, reshuffled(p.N, 3), 0)._asdict().items()}))  # fmt: skip
+    assert estimator.name == name
+    assert {k: v.shape for k, v in gradient.items()} == {"mu": (p.dim,), "log_sigma": (p.dim,)}
+    assert jax.tree.structure(after) == jax.tree.structure(state.estimator)
+    assert [leaf.shape for leaf in jax.tree.leaves(after)] == [leaf.shape for leaf in jax.tree.leaves(state.estimator)]
+    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(state.estimator)]
+    assert float(oracles.gradients) >= 1
+
+
+def test_unknown_name_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'joint'"):
+        estimators.gradient_estimator("jiont")
+
+
+def flops(function, *args):
+    cost = jax.jit(function).lower(*args).compile().cost_analysis()
+    return (cost[0] if isinstance(cost, list) else cost).get("flops", 0.0)
+
+
+def costly():
+    """A problem whose likelihood is most of the arithmetic: 64 terms of 16 products for each row."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(96, 64, 16)))
+    return VariationalProblem(
+        "costly", backends.get("jax"), 96, 16,
+        lambda z, index: jnp.sum(jnp.tanh(x[index] @ z), axis=-1),
+        lambda z: -0.5 * jnp.sum(z * z),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("points", [1, 4])
+def test_declared_oracles_are_what_it_computes(name, points):
+    """Floating-point operations of an estimate are those of the declared oracle calls."""
+    p = costly()
+    batches = reshuffled(p.N, 32)
+    estimator = gradient_estimator(name)(p, batches)
+    w = params(dim=p.dim)
+    state = estimator.init(w)
+    noise = jax.tree.map(lambda leaf: leaf[0], epoch_noise(p, batches, 0, gaussian=independent(points)))
+    gradient = flops(lambda z, i, r: p.gradient(z, i, r), w["mu"], noise.index, noise.weight)
+    hvp = flops(lambda z, i, r: p.gradient_and_hvp(z, z, i, r), w["mu"], noise.index, noise.weight)
+    measured = flops(lambda *a: estimator.estimate(*a)[:2], state, w, noise)
+    declared = estimator.properties
+    expected = (declared.gradients * points + declared.gradients_without_noise) * gradient + declared.hvps * hvp
+    # an HVP alone is cheaper than one with its gradient; the rest is O(dim)
+    least = expected - declared.hvps * gradient
+    # fusions may compute a little twice: less than the one gradient too many that this test must notice
+    assert 0.85 * least < measured < 1.25 * expected, (measured, least, expected)
+    oracles = estimator.estimate(state, w, noise)[2]
+    assert float(oracles.gradients) == 32 * (declared.gradients * points + declared.gradients_without_noise)
+    assert float(oracles.hvps) == 32 * declared.hvps
+
+
+def test_declared_full_passes_and_table(name):
+    p = costly()
+    batches = reshuffled(p.N, 32)
+    estimator = gradient_estimator(name)(p, batches)
+    w = params(dim=p.dim)
+    state = estimator.init(w)
+    full = flops(p.full_gradient, w["mu"])
+    measured = flops(estimator.begin_epoch, state, w)
+    assert measured == pytest.approx(estimator.properties.full_passes * full, rel=0.05, abs=0.02 * full)
+    vectors = sum(leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim and leaf.shape[-1] == p.dim)
+    stored = estimator.properties.table_rows * 2 * p.dim
+    assert stored <= vectors <= stored + 3 * p.dim  # running means come on top
+
+
+def test_oracles_of_an_epoch_add_up(name):
+    p = problem()
+    batches = reshuffled(p.N, BATCH)
+    estimator = gradient_estimator(name)(p, batches)
+    noise = epoch_noise(p, batches, 0, gaussian=antithetic())
+    state, gradients, hvps = estimator.init(params()), 0.0, 0.0
+    for t in range(batches.steps):
+        _, state, oracles = estimator.estimate(state, params(), jax.tree.map(lambda leaf: leaf[t], noise))
+        gradients, hvps = gradients + float(oracles.gradients), hvps + float(oracles.hvps)
+    whole = estimator.oracles_of_epoch(p.N, 2)
+    assert (gradients + p.N * estimator.properties.full_passes, hvps) == (whole.gradients, whole.hvps)
+
+
+@pytest.mark.parametrize("method", ["sgd", "adam"])
+@pytest.mark.parametrize("gaussian", [independent(), antithetic()], ids=["iid", "antithetic"])
+def test_backends_agree_on_the_same_noise(name, gaussian, method):
+    results = {}
+    for backend in gradient_estimator(name)(problem(), reshuffled(7, 3)).properties.backends:
+        p = problem(backend)
+        _, state = run(p, name, epochs=4, backend=backend, gaussian=gaussian, method=method)
+        results[backend] = flat(backends.get(backend).to_numpy(state.params))
+    for backend, values in results.items():
+        np.testing.assert_allclose(values, results["jax"], rtol=1e-10, err_msg=backend)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_float32_follows_float64(name, backend):
+    results = {}
+    for dtype in (np.float32, np.float64):
+        p = problem(backend, dtype)
+        _, state = run(p, name, epochs=3, backend=backend)
+        values = backends.get(backend).to_numpy(state.params)
+        assert {v.dtype for v in values.values()} == {np.dtype(dtype)}
+        results[dtype] = flat(values)
+    # float32 noise is not rounded float64 noise: only the scale can be compared
+    assert np.isfinite(results[np.float32]).all()
+
+
+def test_float32_estimate_is_the_rounded_float64_one(name):
+    batches = reshuffled(7, 3)
+    noise = jax.tree.map(lambda leaf: leaf[0], epoch_noise(problem(), batches, 0))
+    gradients = {}
+    for dtype in (np.float32, np.float64):
+        p = problem(dtype=dtype)
+        estimator = gradient_estimator(name)(p, batches)
+        cast = jax.tree.map(lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, noise)
+        state = estimator.begin_epoch(estimator.init(params(dtype=dtype)), params(dtype=dtype))
+        gradients[dtype] = flat(estimator.estimate(state, params(dtype=dtype, seed=3), cast)[0])
+    np.testing.assert_allclose(gradients[np.float32], gradients[np.float64], rtol=2e-5, atol=2e-5)
+
+
+def test_compiles_once_per_shape(name):
+    p = problem()
+    traced = []
+    original = p.log_likelihood
+
+    def counting(z, index):
+        traced.append(1)
+        return original(z, index)
+
+    object.__setattr__(p, "log_likelihood", counting)
+    solver = SolverSpec(step_sizes=(0.01, 0.001), batch_size=3, epochs=3, repetitions=2)
+    runs = engine.build(p, MethodSpec(estimator=name), solver, seed=0, name="contract")
+    state = runs.advance(runs.init(), 0, 1)
+    first = len(traced)
+    assert first > 0
+    for start, count in ((1, 2), (3, 5), (8, 1)):
+        state = runs.advance(state, start, count)
+    assert len(traced) == first
+    assert np.isfinite(np.asarray(state.params["mu"])).all()
+
+
+def test_vectorised_runs_are_the_single_ones(name):
+    p = problem()
+    grid = (0.03, 0.001)
+    many = engine.build(p, MethodSpec(estimator=name),
+                        SolverSpec(step_sizes=grid, batch_size=3, epochs=3, repetitions=2), seed=0, name="c")  # fmt: skip
+    together = many.advance(many.init(), 0, 3).params["mu"]
+    for i, step_size in enumerate(grid):
+        one = engine.build(p, MethodSpec(estimator=name),
+                           SolverSpec(step_sizes=(step_size,), batch_size=3, epochs=3), seed=0, name="c")  # fmt: skip
+        np.testing.assert_allclose(one.advance(one.init(), 0, 3).params["mu"][0, 0], together[i, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 4, 7])
+def test_snapshot_table_equals_the_row_table_bit_for_bit(batch):
+    p = problem()
+    states = {}
+    for table in ("snapshots", "rows"):
+        _, state = run(p, "joint", epochs=6, batch=batch, table=table)
+        states[table] = flat(state.params)
+    assert states["snapshots"].tobytes() == states["rows"].tobytes()
+
+
+def test_snapshot_table_needs_epochs():
+    with pytest.raises(UserError, match="needs reshuffled batches"):
+        gradient_estimator("joint")(problem(), iid(7, 3), table="snapshots")
+    estimator = gradient_estimator("joint")(problem(), reshuffled(7, 3))
+    with pytest.raises(UserError, match="needs reshuffled batches"):
+        descend(estimator, sampler(iid(7, 3), independent(), 2, np.float64), optimizer("sgd", 0.1, backends.get("jax")))
+
+
+def test_every_row_of_the_registry_is_documented(repository):
+    table = (repository / "docs" / "architecture.md").read_text()
+    for name in GRADIENT:
+        assert f"`{name}`" in table

@@ -1,0 +1,100 @@
+"""What lies on disk: equal bytes, the drawn rows, nothing cut off, nothing imported too early."""
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import synthetic
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
+
+from lowvar import figures
+from lowvar.errors import UserError
+
+SIX = ("sonar", "australian", "breast cancer", "mnist", "tennis", "movielens")
+EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
+
+
+def tables(name, problems, methods):
+    if name in ("convergence", "steps"):
+        return synthetic.convergence(problems, methods, backends=("jax", "torch"))
+    return synthetic.decomposition(problems, methods, moments=(0, 1, 8, 64))
+
+
+@pytest.mark.parametrize("name", ["shares", "along", "convergence", "steps"])
+def test_same_input_gives_the_same_bytes_and_the_csv_is_what_was_drawn(name, tmp_path):
+    table = tables(name, ("sonar",), ("naive", "joint", "mine"))
+    first = figures.picture(name, table, tmp_path / "a" / "picture")
+    second = figures.picture(name, table.copy(), tmp_path / "b" / "picture")
+    assert [path.name for path in first] == ["picture.svg", "picture.png", "picture.csv"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    svg = first[0].read_text()
+    assert "<dc:date>" not in svg
+    assert "<image" not in svg  # all of it is vector
+    with Image.open(first[1]) as image:
+        assert image.info["dpi"] == pytest.approx((200, 200), abs=0.1)
+    pd.testing.assert_frame_equal(pd.read_csv(first[2]), figures.DATA[name](table), check_dtype=False)
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["picture.csv", "picture.png", "picture.svg"]
+
+
+def test_same_figure_saved_twice_and_in_another_process(tmp_path):
+    table = tables("shares", ("sonar",), ("naive", "joint"))
+    figure = figures.shares(table)
+    data = figures.DATA["shares"](table)
+    first = [path.read_bytes() for path in figures.save(figure, tmp_path / "a.b", data)]
+    assert [path.read_bytes() for path in figures.save(figure, tmp_path / "a.b", data)] == first
+    table.to_parquet(tmp_path / "t.parquet")
+    code = "import sys, pandas; from lowvar import figures; t = pandas.read_parquet(sys.argv[1]);"
+    code += "assert 'matplotlib' not in sys.modules; figures.picture('shares', t, sys.argv[2]);"
+    code += "assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "t.parquet", tmp_path / "c"], check=True, timeout=60
+    )
+    assert [(tmp_path / f"c.{ending}").read_bytes() for ending in ("svg", "png", "csv")] == first
+
+
+def test_the_users_own_style_neither_matters_nor_changes(tmp_path):
+    import matplotlib
+
+    table = tables("along", ("sonar",), ("naive", "joint"))
+    plain = figures.picture("along", table, tmp_path / "plain")[0].read_bytes()
+    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9}):
+        assert figures.picture("along", table, tmp_path / "own")[0].read_bytes() == plain
+        assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_unwritable_folder_is_the_users_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        figures.picture("shares", tables("shares", ("sonar",), ("naive",)), tmp_path / "file" / "x")
+
+
+@pytest.mark.parametrize("name", ["shares", "along", "convergence", "steps"])
+@pytest.mark.parametrize(("problems", "methods"), [(SIX[:1], EIGHT[:2]), (SIX[:3], EIGHT)])
+def test_nothing_is_cut_off_or_covered(name, problems, methods):
+    fig = figures.FIGURES[name](tables(name, problems, methods))
+    renderer = FigureCanvasAgg(fig).get_renderer()
+    fig.draw(renderer)
+    page = fig.bbox.padded(1)
+    legend = fig.legends[0].get_window_extent(renderer)
+    for ax in fig.axes:
+        box = ax.get_tightbbox(renderer)
+        assert page.x0 <= box.x0 <= box.x1 <= page.x1
+        assert page.y0 <= box.y0 <= box.y1 <= page.y1
+        assert not legend.overlaps(box)
+        assert ax.get_window_extent(renderer).width > 0.25 * page.width  # room is left for the data
+        for axis in (ax.xaxis, ax.yaxis):
+            _apart([tick.label1 for tick in axis.get_major_ticks()], ax, renderer)
+        _apart(ax.texts, ax, renderer)
+        sizes = [text.get_fontsize() for text in (*ax.texts, ax.xaxis.label, *ax.get_xticklabels())]
+        assert min(sizes) >= 9
+    assert legend.x1 <= page.x1
+
+
+def _apart(texts, ax, renderer):
+    boxes = [t.get_window_extent(renderer) for t in texts if t.get_text() and t.get_visible()]
+    boxes = [box.padded(-1) for box in boxes if box.width > 2 and box.height > 2]
+    for rank, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:rank]), (ax.get_title(loc="left"), rank)

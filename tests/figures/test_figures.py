@@ -1,0 +1,258 @@
+"""What is drawn is what the tables say: bars, lines, bands, floors, crosses, and what empty panels say."""
+
+import matplotlib.colors
+import numpy as np
+import pytest
+import synthetic
+from matplotlib.collections import FillBetweenPolyCollection, LineCollection
+
+from lowvar import figures
+from lowvar.errors import UserError
+from lowvar.figures import style, tables
+
+SIX = ("sonar", "australian", "breast cancer", "mnist", "tennis", "movielens")
+
+
+def line(ax, label):
+    (found,) = [line for line in ax.lines if line.get_label() == label]
+    return found
+
+
+def bands(ax):
+    return {c.get_label(): c for c in ax.collections if isinstance(c, FillBetweenPolyCollection)}
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def part(table, **wanted):
+    for name, value in wanted.items():
+        table = table[table[name] == value]
+    return table
+
+
+def test_shares_bars_are_the_shares_and_points_are_the_variances():
+    table = synthetic.decomposition()
+    fig = figures.shares(table)
+    assert len(fig.axes) == 4
+    data = figures.DATA["shares"](table)
+    assert set(data["end"]) == {True}
+    assert set(data["block"]) == {"all"}
+    for name, (left, right) in zip(("sonar", "australian"), np.reshape(fig.axes, (2, 2)), strict=True):
+        assert left.get_title(loc="left") == f"{name}, batches of 5"
+        assert [t.get_text() for t in left.get_yticklabels()][3:] == ["joint (SAGA)", "joint (SVRG)"]
+        assert len(left.patches) == 5 * 3
+        widths = np.array([bar.get_width() for bar in left.patches]).reshape(5, 3)
+        np.testing.assert_allclose(widths.sum(axis=1), 100)
+        points = [ln for ln in right.lines if ln.get_marker() in ("o", "D", "<")]
+        assert len(points) == 5 * 4
+        for row, method in enumerate(synthetic.METHODS):
+            rows = part(data, problem=name, method=method).set_index("source")
+            shares = rows.loc[list(synthetic.SOURCES), "share"].clip(lower=0)
+            np.testing.assert_allclose(widths[row], 100 * shares / shares.sum())
+            total = [ln for ln in points if ln.get_marker() == "D"][row]
+            assert total.get_xdata()[0] == rows.loc["total", "variance"]
+            assert total.get_color() == style.INK
+    assert "24× less" in texts(fig.axes[1])
+    assert "≈ naive" in texts(fig.axes[1])
+    assert "4.1e4" in texts(fig.axes[1])
+
+
+def test_shares_whiskers_end_at_the_intervals():
+    data = figures.DATA["shares"](synthetic.decomposition(("sonar",)))
+    left = figures.shares(data).axes[0]
+    whiskers = [ln.get_xdata() for ln in left.lines if ln.get_marker() == "|"]
+    assert len(whiskers) == 15
+    rows = part(data, method="naive").set_index("source")
+    np.testing.assert_allclose(
+        whiskers[0], 100 * rows.loc["subsampling", ["share_low", "share_high"]].to_numpy(float)
+    )
+    start = rows.loc["subsampling", "share"]
+    ends = start + rows.loc["monte_carlo", ["share_low", "share_high"]].to_numpy(float)
+    np.testing.assert_allclose(whiskers[1], 100 * ends)
+    ends = 1 - rows.loc["interaction", ["share_high", "share_low"]].to_numpy(float)
+    np.testing.assert_allclose(whiskers[2], 100 * ends)
+
+
+def test_negative_component_has_no_bar_and_is_marked_off_the_axis():
+    table = synthetic.decomposition(("sonar",), ("naive", "joint_svrg"))
+    fig = figures.shares(table)
+    assert fig.axes[0].patches[5].get_width() == 0
+    marks = [ln for ln in fig.axes[1].lines if ln.get_marker() == "<"]
+    assert [mark.get_color() for mark in marks] == [style.SOURCES["interaction"].colour]
+    assert "too small for the axis" in [t.get_text() for t in fig.legends[0].get_texts()]
+
+
+def test_along_lines_bands_and_dotted_floors():
+    table = synthetic.decomposition()
+    fig = figures.along(table)
+    assert len(fig.axes) == 4
+    data = figures.DATA["along"](table)
+    for ax, (name, block) in zip(
+        fig.axes, [(p, b) for p in ("sonar", "australian") for b in ("all", "mu")], strict=True
+    ):
+        assert ax.get_yscale() == "log"
+        here = part(data, problem=name, block=block)
+        assert set(bands(ax)) == {f"{method}: 95 %" for method in synthetic.METHODS}
+        for method in synthetic.METHODS:
+            rows = part(here, method=method, source="total")
+            np.testing.assert_array_equal(line(ax, method).get_xdata(), rows["iteration"])
+            np.testing.assert_array_equal(line(ax, method).get_ydata(), rows["variance"])
+            assert line(ax, method).get_color() == style.ESTIMATORS[method].colour
+            corners = bands(ax)[f"{method}: 95 %"].get_paths()[0].vertices[:, 1]
+            assert corners.max() == rows["high"].max()
+            assert corners.min() == rows["low"].min()
+        for source in ("subsampling", "monte_carlo"):
+            floor = line(ax, source)
+            np.testing.assert_array_equal(
+                floor.get_ydata(), part(here, method="naive", source=source)["variance"]
+            )
+            assert floor.get_linestyle() not in ("-", "None")
+            assert floor.get_marker() in ("", "None")
+        assert ax.get_xlim()[0] < 0 < ax.get_xlim()[1]  # iteration 0 is on the axis
+        assert ax.get_xscale() == "symlog"
+        assert {"$V_n$", r"$V_\varepsilon$"} <= set(texts(ax))
+
+
+def test_along_one_moment_still_shows_floors_and_intervals():
+    fig = figures.along(synthetic.decomposition(("sonar",), moments=(3,)), blocks=["all"])
+    (ax,) = fig.axes
+    assert len(set(line(ax, "subsampling").get_ydata())) == 1
+    assert np.ptp(line(ax, "subsampling").get_xdata()) > 0
+    assert len([c for c in ax.collections if isinstance(c, LineCollection)]) == 5
+
+
+@pytest.mark.parametrize(
+    ("x", "column"), [("passes", "passes"), ("iteration", "iteration"), ("seconds", "seconds")]
+)
+def test_convergence_draws_the_best_step_with_bands(x, column):
+    table = synthetic.convergence(backends=("jax", "torch"))
+    fig = figures.convergence(table, x=x)
+    data = figures.DATA["convergence"](table, x)
+    assert data["best"].all()
+    for name, ax in zip(("sonar", "australian"), fig.axes, strict=True):
+        assert ax.get_yscale() == "log"
+        assert len(bands(ax)) == 10
+        for method in synthetic.METHODS:
+            rows = part(data, problem=name, method=method, backend="jax")
+            assert rows["step_size"].nunique() == 1
+            full, open_ = line(ax, f"{method}, jax"), line(ax, f"{method}, torch")
+            np.testing.assert_array_equal(full.get_xdata(), rows[column])
+            np.testing.assert_array_equal(full.get_ydata(), rows["gap_mean"])
+            assert full.get_linestyle() == "-"
+            assert open_.get_linestyle() != "-"
+            assert open_.get_markerfacecolor() == "none"
+            assert open_.get_markersize() > full.get_markersize()
+    assert fig.axes[0].get_xlabel() == tables.AXES[x]
+
+
+def test_convergence_names_the_methods_that_diverged():
+    ax = figures.convergence(synthetic.some_diverged(("naive", "cv"), problems=("sonar",))).axes[0]
+    assert "diverged: naive, cv" in texts(ax)
+    assert len(bands(ax)) == 3
+
+
+def test_steps_ends_intervals_and_crosses():
+    table = synthetic.convergence(("sonar",))
+    (ax,) = figures.steps(table).axes
+    last = table[(table["epoch"] == 128) & (table["gap_mean"] > 0)]
+    for method in synthetic.METHODS:
+        rows = part(last, method=method).sort_values("step_size")
+        np.testing.assert_array_equal(line(ax, f"{method}, jax").get_xdata(), rows["step_size"])
+        np.testing.assert_array_equal(line(ax, f"{method}, jax").get_ydata(), rows["gap_mean"])
+    crosses = line(ax, "naive: all diverged")
+    assert list(crosses.get_xdata()) == [2.5e-3, 5e-3, 7.5e-3]
+    assert crosses.get_marker() == "x"
+    assert 0.9 < crosses.get_ydata()[0] < 1  # in the strip at the top, in parts of the panel
+    assert [ln for ln in ax.lines if ln.get_label() == "joint: all diverged"] == []
+    top = max(rows["gap_high"].max() for _, rows in last.groupby("method"))
+    assert ax.transAxes.inverted().transform(ax.transData.transform((1e-3, top)))[1] < 0.83
+
+
+def test_steps_shows_the_elbo_where_no_optimum_is_known():
+    table = synthetic.convergence(("mine",)).assign(gap_mean=np.nan, gap_low=np.nan, gap_high=np.nan)
+    (ax,) = figures.steps(table).axes
+    assert ax.get_ylabel() == "final ELBO (nats)"
+    assert ax.get_yscale() == "linear"
+    assert ax.get_ylim()[0] > table["elbo_mean"].min()
+    assert any("not shown" in text for text in texts(ax))
+    assert "the optimum is not known" in texts(figures.convergence(table).axes[0])[0]
+
+
+@pytest.mark.parametrize("draw", [figures.convergence, figures.steps])
+def test_panel_without_a_line_says_why(draw):
+    fig = draw(synthetic.all_diverged())
+    assert [texts(ax) for ax in fig.axes] == [["all runs diverged"]] * 2
+
+
+def test_nan_variances_are_said_and_nan_intervals_are_left_out():
+    table = synthetic.decomposition()
+    bad = table["problem"] == "sonar"
+    numbers = ["variance", "low", "high", "share", "share_low", "share_high"]
+    table.loc[bad, numbers] = np.nan
+    table.loc[~bad, ["low", "high", "share_low", "share_high"]] = np.nan
+    fig = figures.shares(table)
+    assert texts(fig.axes[0]) == ["no finite variance"] * 5
+    assert texts(fig.axes[1]) == ["no finite variance"]
+    assert len(fig.axes[2].patches) == 15
+    assert not [ln for ln in fig.axes[2].lines if ln.get_marker() == "|"]
+    fig = figures.along(table)
+    assert texts(fig.axes[0]) == ["no finite variance"]
+    assert line(fig.axes[2], "joint").get_ydata().min() > 0
+
+
+def test_one_problem_for_a_users_model():
+    table = synthetic.decomposition(("gamma_regression",), ("naive", "joint"), moments=(5,))
+    assert len(figures.bars_for_user(table).axes) == 2
+    with pytest.raises(UserError, match="2 problems"):
+        figures.bars_for_user(synthetic.decomposition())
+
+
+@pytest.mark.parametrize("name", sorted(figures.FIGURES))
+def test_missing_column_and_empty_table_are_the_users_error(name):
+    table = synthetic.convergence() if name in ("convergence", "steps") else synthetic.decomposition()
+    column = "gap_mean" if name in ("convergence", "steps") else "variance"
+    with pytest.raises(UserError, match=f"no column '{column}'"):
+        figures.FIGURES[name](table.drop(columns=column))
+    with pytest.raises(UserError, match="no rows"):
+        figures.FIGURES[name](table.iloc[:0])
+
+
+def test_unknown_choices_are_named():
+    with pytest.raises(UserError, match="did you mean 'passes'"):
+        figures.convergence(synthetic.convergence(), x="pases")
+    with pytest.raises(UserError, match="unknown quantity"):
+        figures.steps(synthetic.convergence(), y="loss")
+    with pytest.raises(UserError, match="did you mean 'shares'"):
+        figures.picture("share", synthetic.decomposition(), "x")
+    with pytest.raises(UserError, match="no total variance for any of the blocks sigma"):
+        figures.along(synthetic.decomposition(), blocks=["sigma"])
+
+
+def test_every_estimator_looks_different_and_none_like_a_source():
+    names = [*style.ESTIMATORS, *(f"mine_{i}" for i in range(12))]
+    looks = style.estimators(names)
+    assert len({(look.colour, look.marker) for look in looks.values()}) == len(names)
+    known = {matplotlib.colors.to_hex(look.colour) for look in looks.values()}
+    assert not known & {matplotlib.colors.to_hex(source.colour) for source in style.SOURCES.values()}
+    assert style.estimators(["mine_1"])["mine_1"] == style.estimators(["mine_1", "naive"])["mine_1"]
+
+
+def test_a_mean_that_some_diverged_runs_spoil_is_a_ring_in_the_strip():
+    table = synthetic.convergence(("sonar",))
+    some = (table["diverged"] > 0) & (table["diverged"] < table["repetitions"])
+    table.loc[some, ["gap_mean", "elbo_mean"]] = [np.inf, -np.inf]
+    (ax,) = figures.steps(table).axes
+    assert list(line(ax, "joint: some diverged").get_xdata()) == [5e-3, 7.5e-3]
+    assert line(ax, "joint: some diverged").get_marker() == "o"
+    assert line(ax, "joint, jax").get_xdata().max() == 2.5e-3
+
+
+def test_wide_intervals_do_not_hide_the_means():
+    table = synthetic.convergence(("sonar",))
+    table = table.assign(gap_low=table["gap_mean"] / 1e9, gap_high=table["gap_mean"] * 1e9)
+    for ax in (*figures.convergence(table).axes, *figures.steps(table).axes):
+        low, high = ax.get_ylim()
+        assert high / low < 1e10
+        assert low < min(ln.get_ydata().min() for ln in ax.lines if ln.get_label() == "joint, jax")

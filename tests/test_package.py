@@ -1,0 +1,75 @@
+"""What importing and asking for help cost, and what they do not pull in."""
+
+import subprocess
+import sys
+
+import pytest
+
+import lowvar
+
+HEAVY = ("jax", "torch", "pandas", "numpyro", "sklearn", "matplotlib", "scipy", "pyarrow")
+
+
+def run(code):
+    """What a fresh Python prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def cpu_seconds(code):
+    """CPU time of a fresh Python that runs the code, less that of one that does not; the best of three."""
+    clock = "\nimport time\nprint(time.process_time())"
+    with_code, without = (min(float(run(c + clock).split()[-1]) for _ in range(3)) for c in (code, "pass"))
+    return with_code - without
+
+
+def loaded(code):
+    """Which heavy modules a fresh Python has loaded after the code."""
+    ask = f"{code}\nimport sys\nprint('loaded:', *(set({HEAVY!r}) & sys.modules.keys()))"
+    return set(run(ask).split("loaded:")[-1].split())
+
+
+def test_importing_is_cheap_and_loads_nothing_heavy():
+    assert cpu_seconds("import lowvar") < 0.2
+    assert loaded("import lowvar") == set()
+
+
+def test_help_is_cheap_and_loads_nothing_heavy():
+    main = "try:\n    main(['--help'])\nexcept SystemExit as done:\n    assert done.code == 0"
+    code = f"from lowvar.cli import main\n{main}"
+    assert cpu_seconds(code) < 0.5
+    assert loaded(code) == set()
+
+
+def test_the_specs_load_nothing_heavy():
+    """Snakemake reads them at every start, and in every job of a cluster."""
+    assert loaded("import lowvar.runs.spec") <= {"scipy"}
+
+
+@pytest.mark.slow
+def test_a_jax_run_does_not_import_torch(tmp_path, repository):
+    experiment = repository / "workflow/experiments/quickstart.yaml"
+    data, out = tmp_path / "breast_cancer-minmax.npz", tmp_path / "run"
+    prepare = f"prepare breast_cancer --raw {tmp_path} --out {data}"
+    run = f"run {experiment} --scale smoke --problem breast_cancer --method joint --data {data} --out {out}"
+    code = (
+        f"from lowvar.cli import main\nassert main({prepare.split()}) == 0\nassert main({run.split()}) == 0"
+    )
+    modules = loaded(code)
+    assert "jax" in modules
+    assert "torch" not in modules
+    assert (out / "trace.parquet").is_file()
+
+
+def test_the_version_is_the_package_s():
+    from importlib.metadata import version
+
+    assert lowvar.__version__ == version("lowvar")
+    said = subprocess.run(
+        [sys.executable, "-m", "lowvar.cli", "--version"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == f"lowvar {lowvar.__version__}\n"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'decomposse'"):
+        lowvar.decomposse  # noqa: B018

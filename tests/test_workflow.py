@@ -1,0 +1,172 @@
+"""The workflow plans what it should, reruns what an edit touches and nothing else, and speaks plainly."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("snakemake")
+
+SMALL = yaml.safe_load("""
+problems: {breast_cancer: {model: logistic_regression, dataset: breast_cancer}}
+solver: {step_sizes: [1.0e-3], batch_size: 50, epochs: 2}
+decomposition: {leader: naive, step_size: 1.0e-3, epochs: 2, points_along: 1, replicates: 4, columns: 2}
+""")
+
+
+def write(folder, name, **changes):
+    path = folder / "workflow/experiments" / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({"name": name, "title": name, **SMALL, **changes}))
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The workflow in a folder of its own, with two small experiments besides its own."""
+    root, folder = Path(__file__).parents[1], tmp_path_factory.mktemp("workflow")
+    shutil.copytree(root / "workflow", folder / "workflow")
+    shutil.copytree(root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore"):
+        shutil.copy(root / name, folder)
+    write(folder, "first", methods={"naive": None, "joint": None})
+    write(folder, "second", methods={"naive": None})
+    return folder
+
+
+def call(folder, *command):
+    """The exit code and all that the command says; .venv/bin comes first on the path, as in the Makefile."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def plan(folder, *arguments):
+    """How many jobs of each rule a dry run lists; nothing if there is nothing to be done."""
+    code, said = call(folder, "snakemake", "-n", *arguments)
+    assert code == 0, said
+    if "Nothing to be done" in said:
+        return {}
+    stats = said[said.index("Job stats:") :].split("\n\n")[0]
+    return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", stats, re.M) if rule != "total"}
+
+
+@pytest.fixture(scope="module")
+def built(copy):
+    """Both small experiments, run."""
+    code, said = call(copy, "snakemake", "first", "second", "--cores", "2")
+    assert code == 0, said
+    return copy
+
+
+def test_the_quickstart_plans_every_job(copy):
+    jobs = {"prepare": 1, "run": 10, "decompose": 1, "tables": 1, "seconds": 1, "figure": 5, "all": 1}
+    assert plan(copy) == jobs
+
+
+def test_an_experiment_that_params_do_not_pick_is_a_target(copy):
+    jobs = plan(copy, "joint", "--config", "scale=paper")
+    assert (jobs["fetch_sonar"], jobs["fetch_australian"], jobs["run"], jobs["claims"]) == (1, 1, 10, 1)
+
+
+@pytest.mark.parametrize("profile", ["gpu", "slurm"])
+def test_profiles_plan_the_same_jobs(copy, profile):
+    assert plan(copy, "--workflow-profile", profile) == plan(copy)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("scale=qick", "scale: unknown scale 'qick': did you mean 'quick'? (known: paper, quick, smoke)"),
+        ("sclae=quick", "unknown key 'sclae': did you mean 'scale'?"),
+        ("experiments=quickstat", "experiments: unknown experiment 'quickstat': did you mean 'quickstart'?"),
+        ("device=tpu", "device: unknown device 'tpu'"),
+    ],
+)
+def test_a_wrong_setting_is_one_message(copy, config, message):
+    code, said = call(copy, "snakemake", "-n", "--config", config)
+    assert code != 0
+    assert f"params.yaml or --config: {message}" in said
+    assert "Traceback" not in said
+
+
+def test_a_wrong_key_of_an_experiment_names_file_and_key(copy):
+    write(copy, "third", methods={"naive": None}, solvr={})
+    code, said = call(copy, "snakemake", "-n")
+    (copy / "workflow/experiments/third.yaml").unlink()
+    assert code != 0
+    assert "workflow/experiments/third.yaml: unknown key 'solvr': did you mean 'solver'?" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_what_is_built_is_not_built_again(built):
+    assert plan(built, "first", "second") == {}
+    for path in (built / "workflow/experiments").glob("*.yaml"):
+        path.touch()
+    assert plan(built, "first", "second") == {}
+
+
+@pytest.mark.slow
+def test_an_edit_reruns_what_depends_on_it_and_nothing_else(built):
+    after = {"tables": 1, "seconds": 1, "figure": 5, "first": 1}
+    write(built, "first", methods={"naive": None, "joint": {"options": {"table": "full"}}})
+    assert plan(built, "first", "second") == {"run": 1, "decompose": 1, **after}
+    write(built, "first", methods={"naive": None, "joint": None}, seed=1)
+    assert plan(built, "first", "second") == {"run": 2, "decompose": 1, **after}
+    write(built, "first", methods={"naive": None, "joint": None, "cv": None})
+    assert plan(built, "first", "second") == {"run": 1, "decompose": 1, **after}
+    write(built, "first", methods={"naive": None, "joint": None})
+    assert plan(built, "first", "second") == {}
+
+
+@pytest.mark.slow
+def test_a_failed_job_shows_the_one_line_of_its_command(built):
+    prepared = built / "data/prepared/breast_cancer-minmax.npz"
+    whole = prepared.read_bytes()
+    prepared.write_bytes(whole[:1000])
+    code, said = call(built, "snakemake", "second_runs", "--cores", "1", "--forcerun", "decompose")
+    prepared.write_bytes(whole)
+    assert code != 0
+    assert re.search(r"^lowvar: .*breast_cancer-minmax\.npz", said, re.M), said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_dvc_makes_the_same_once(built, tmp_path):
+    pytest.importorskip("dvc")
+    for name in ("workflow", "src"):
+        shutil.copytree(built / name, tmp_path / name)
+    for name in ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore"):
+        shutil.copy(built / name, tmp_path)
+    params = tmp_path / "params.yaml"
+    params.write_text(params.read_text().replace("[quickstart]", "[second]"))
+    for command in ("git init -q", "dvc init -q -f", "dvc config core.analytics false"):
+        assert call(tmp_path, *command.split())[0] == 0
+    code, said = call(tmp_path, "dvc", "repro")
+    assert code == 0, said
+
+    again = call(tmp_path, "dvc", "repro")[1]
+    assert "Running stage" not in again
+    assert "Data and pipelines are up to date." in call(tmp_path, "dvc", "status")[1]
+    assert plan(tmp_path) == {}
+    assert "gradient_variance" in call(tmp_path, "dvc", "metrics", "show")[1]
+
+    lock = (tmp_path / "dvc.lock").read_text()
+    assert "seconds" not in lock
+    made = {path.relative_to(tmp_path): path for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    differing = {
+        path.name
+        for at, path in made.items()
+        if (built / at).is_file() and path.read_bytes() != (built / at).read_bytes()
+    }
+    assert len(made) > 20
+    assert {name for name in differing if not name.startswith("seconds.")} <= {
+        "timing.parquet",
+        "provenance.json",
+    }
