@@ -53,7 +53,8 @@ workflow: install  ## Snakemake's lint (but for its wish for conda or containers
 
 smoke: install  ## the quickstart end to end, at the smallest scale
 	$(SNAKEMAKE) --config $(SMOKE)
-	snakemake --report results/smoke/report.html --quiet all --config $(SMOKE)
+	@mkdir -p build
+	snakemake --report build/smoke.html --quiet all --config $(SMOKE)
 
 wheel: install  ## build the wheel, install it in an empty environment, use it there
 	rm -rf dist build/wheel-venv
@@ -64,8 +65,8 @@ wheel: install  ## build the wheel, install it in an empty environment, use it t
 	cd build && wheel-venv/bin/lowvar --help > /dev/null && wheel-venv/bin/lowvar list estimators > /dev/null
 	rm -rf build/wheel-venv
 
-doctests: install  ## of the docstrings and the README
-	pytest -q --durations=0 --doctest-modules --doctest-glob='*.md' src README.md
+doctests: install  ## of the docstrings, the README and docs
+	pytest -q --durations=0 --doctest-modules --doctest-glob='*.md' src README.md $(wildcard docs)
 
 unit: install  ## unit and contract tests
 	pytest -q

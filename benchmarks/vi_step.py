@@ -541,7 +541,7 @@ def write(path: Path, result: dict) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds (about a minute)")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds (about two minutes)")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/vi_step.json"), help="JSON file")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")

@@ -51,9 +51,7 @@ def test_a_jax_run_does_not_import_torch(tmp_path, repository):
     data, out = tmp_path / "breast_cancer-minmax.npz", tmp_path / "run"
     prepare = f"prepare breast_cancer --raw {tmp_path} --out {data}"
     run = f"run {experiment} --scale smoke --problem breast_cancer --method joint --data {data} --out {out}"
-    code = (
-        f"from lowvar.cli import main\nassert main({prepare.split()}) == 0\nassert main({run.split()}) == 0"
-    )
+    code = f"from lowvar.cli import main\nassert main({prepare.split()}) == 0\nassert main({run.split()}) == 0"
     modules = loaded(code)
     assert "jax" in modules
     assert "torch" not in modules
@@ -64,9 +62,7 @@ def test_the_version_is_the_package_s():
     from importlib.metadata import version
 
     assert lowvar.__version__ == version("lowvar")
-    said = subprocess.run(
-        [sys.executable, "-m", "lowvar.cli", "--version"], capture_output=True, text=True, check=True
-    )
+    said = subprocess.run([sys.executable, "-m", "lowvar.cli", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"lowvar {lowvar.__version__}\n"
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -41,17 +42,21 @@ class Fit:
     problem: NumPyroProblem = field(repr=False)
     mean_field: dict[str, np.ndarray] = field(repr=False)
 
-    @property
+    @cached_property
     def guide(self):
-        """A ``numpyro.infer.autoguide.AutoNormal`` of the model, which understands ``params``."""
+        """A ``numpyro.infer.autoguide.AutoNormal`` of the model and its data, which understands ``params``."""
+        from numpyro import handlers
         from numpyro.infer.autoguide import AutoNormal
 
-        return AutoNormal(self.problem.model)
+        guide = AutoNormal(self.problem.model)
+        with handlers.block(), handlers.seed(rng_seed=0):
+            guide(**self.problem.data)  # sets it up on the data, so that it can then be used without them
+        return guide
 
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
         """Draws from the fitted posterior, constrained: ``{site: (num_samples, ...)}``."""
         eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, self.problem.dim), self.problem.dtype)
-        z = self.mean_field["mu"] + np.exp(self.mean_field["log_sigma"]) * eps
+        z = self.mean_field["mu"][None, :] + np.exp(self.mean_field["log_sigma"])[None, :] * eps
         return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.problem.constrain))(z).items()}
 
     def to_arviz(self, num_samples: int = 1000, seed: int = 0):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.files import all_or_none, sha256, write_text
 from lowvar.runs import artifact
 from lowvar.runs.spec import Experiment, load_experiment
 
@@ -51,8 +52,6 @@ class Place:
                 f"{path}: no such file; make it with: lowvar prepare {spec.dataset} --scaling {spec.scaling} "
                 f"--raw {self.data}/raw --out {path}"
             )
-        from lowvar.files import sha256
-
         return {problem: sha256(path)}
 
     def run_folder(self, problem: str, method: str, backend: str) -> Path:
@@ -90,10 +89,12 @@ def run(place: Place, problem: str, method: str, backend: str, data=None, out=No
     for position, (name, value) in enumerate({"problem": problem, "method": method, "backend": backend}.items()):
         trace.insert(position, name, value)
         result.timing.insert(position, name, value)
-    artifact.write_arrays(out / "params.npz", result.params, mark)
-    artifact.write_table(out / "timing.parquet", result.timing, mark)
-    artifact.write_provenance(out / "provenance.json", mark, spec.model_dump(mode="json"), device=_device(backend))
-    artifact.write_table(out / "trace.parquet", trace, mark)
+    names = ("params.npz", "timing.parquet", "provenance.json", "trace.parquet")
+    with all_or_none(*(out / name for name in names)):
+        artifact.write_arrays(out / "params.npz", result.params, mark)
+        artifact.write_table(out / "timing.parquet", result.timing, mark)
+        artifact.write_provenance(out / "provenance.json", mark, spec.model_dump(mode="json"), device=_device(backend))
+        artifact.write_table(out / "trace.parquet", trace, mark)
     (out / "checkpoint.npz").unlink(missing_ok=True)
     return out / "trace.parquet"
 
@@ -127,8 +128,9 @@ def decompose(place: Place, problem: str, data=None, out=None):
             key=decomposition.design_key(job.seed, job.name), progress=tick,
         )  # fmt: skip
     table.insert(0, "problem", problem)
-    artifact.write_provenance(out / "provenance.json", mark, job.model_dump(mode="json"), device=_device("jax"))
-    artifact.write_table(out / "decomposition.parquet", table, mark)
+    with all_or_none(out / "provenance.json", out / "decomposition.parquet"):
+        artifact.write_provenance(out / "provenance.json", mark, job.model_dump(mode="json"), device=_device("jax"))
+        artifact.write_table(out / "decomposition.parquet", table, mark)
     return out / "decomposition.parquet"
 
 
@@ -139,7 +141,6 @@ def tables(place: Place, *, seconds: bool = False) -> list[Path]:
     import pandas as pd
 
     from lowvar.analysis import convergence as analysis
-    from lowvar.files import write_text
 
     folder, mark = place.results / "tables", place.tables_stamp()
     if seconds:
@@ -185,7 +186,6 @@ def figure(place: Place, kind: str) -> list[Path]:
 def claims(place: Place, path) -> Path:
     """Judges the published claims of a file by an experiment's tables."""
     from lowvar.analysis import claims as analysis
-    from lowvar.files import write_text
 
     table = analysis.judge(analysis.load(path), _read(place, "decomposition"), _read(place, "convergence"))
     target = place.results / "claims.csv"
@@ -205,7 +205,7 @@ def progress_bar(total: int, label: str, unit: str = "epoch"):
 def _prepared(place, problem, path):
     from lowvar.datasets.load import load
 
-    prepared = load(path or place.inputs(problem) and place.prepared(problem))
+    prepared = load(path or (place.inputs(problem) and place.prepared(problem)))
     return prepared, {problem: prepared.sha256}
 
 
@@ -263,8 +263,6 @@ def _read(place, table):
 
 def _write_both(folder, tables, mark):
     """Each table as parquet, for programs, and as csv, for eyes."""
-    from lowvar.files import write_text
-
     written = []
     for name, table in tables.items():
         artifact.write_table(folder / f"{name}.parquet", table, mark)
@@ -279,7 +277,9 @@ def _metrics(best, decomposition):
     for row in best.itertuples():
         key = f"{row.method}-{row.backend}"
         metrics.setdefault(row.problem, {}).setdefault("gap_at_best_step", {})[key] = round(row.gap_mean, 8)
-    ends = decomposition[decomposition["end"] & (decomposition["block"] == "all") & (decomposition["source"] == "total")]
+    ends = decomposition[
+        decomposition["end"] & (decomposition["block"] == "all") & (decomposition["source"] == "total")
+    ]
     for row in ends.itertuples():
         metrics[row.problem].setdefault("gradient_variance", {})[row.method] = float(f"{row.variance:.8g}")
     return metrics

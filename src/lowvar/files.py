@@ -47,6 +47,18 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
                 part.unlink()
 
 
+@contextlib.contextmanager
+def all_or_none(*paths: str | os.PathLike) -> Iterator[None]:
+    """Removes ``paths`` if the block that writes them fails: results that belong together are all there or none."""
+    try:
+        yield
+    except BaseException:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+        raise
+
+
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
     """Write ``content`` to ``path``, whole or not at all."""
     with atomic(path) as part:

@@ -40,8 +40,7 @@ def decompose(args) -> None:
 
     model, prepared = load_model(args.target), load(args.data)
     data = {
-        name: value.astype(args.dtype) if value.dtype.kind == "f" else value
-        for name, value in prepared.arrays.items()
+        name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in prepared.arrays.items()
     }
     found = api.decompose(
         model, data, estimators=tuple(name.strip() for name in args.estimators.split(",")),

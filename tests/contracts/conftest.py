@@ -5,4 +5,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from enumerable import name  # noqa: F401, E402
+from enumerable import name  # noqa: F401

@@ -23,7 +23,10 @@ def name(request):
 def data(dtype=np.float64, rows=N, dim=DIM, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, dim))
-    return {"x": x.astype(dtype), "y": (x @ rng.normal(size=dim) + rng.logistic(size=rows) > 0).astype(np.int32)}
+    return {
+        "x": x.astype(dtype),
+        "y": (x @ rng.normal(size=dim) + rng.logistic(size=rows) > 0).astype(np.int32),
+    }
 
 
 def problem(backend="jax", dtype=np.float64, **shape):
@@ -48,7 +51,11 @@ def run(p, name, *, epochs, step_size=0.01, backend="jax", gaussian=None, batch=
     batches = reshuffled(p.N, batch)
     estimator = gradient_estimator(name)(p, batches, **options)
     ops = backends.get(backend)
-    solver = descend(estimator, sampler(batches, gaussian or independent(), p.dim, p.dtype), optimizer(method, step_size, ops))
+    solver = descend(
+        estimator,
+        sampler(batches, gaussian or independent(), p.dim, p.dtype),
+        optimizer(method, step_size, ops),
+    )
     state = solver.init(params(backend, p.dtype, p.dim))
     step = jax.jit(solver.epoch) if backend == "jax" else solver.epoch
     for epoch in range(epochs):

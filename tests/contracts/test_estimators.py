@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from enumerable import BATCH, data, epoch_noise, flat, params, problem, run
+from enumerable import BATCH, epoch_noise, flat, params, problem, run
 
 from lowvar import backends, estimators
 from lowvar.errors import UserError
@@ -137,7 +137,9 @@ def test_float32_estimate_is_the_rounded_float64_one(name):
     for dtype in (np.float32, np.float64):
         p = problem(dtype=dtype)
         estimator = gradient_estimator(name)(p, batches)
-        cast = jax.tree.map(lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, noise)
+        cast = jax.tree.map(
+            lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, noise
+        )
         state = estimator.begin_epoch(estimator.init(params(dtype=dtype)), params(dtype=dtype))
         gradients[dtype] = flat(estimator.estimate(state, params(dtype=dtype, seed=3), cast)[0])
     np.testing.assert_allclose(gradients[np.float32], gradients[np.float64], rtol=2e-5, atol=2e-5)
@@ -191,7 +193,11 @@ def test_snapshot_table_needs_epochs():
         gradient_estimator("joint")(problem(), iid(7, 3), table="snapshots")
     estimator = gradient_estimator("joint")(problem(), reshuffled(7, 3))
     with pytest.raises(UserError, match="needs reshuffled batches"):
-        descend(estimator, sampler(iid(7, 3), independent(), 2, np.float64), optimizer("sgd", 0.1, backends.get("jax")))
+        descend(
+            estimator,
+            sampler(iid(7, 3), independent(), 2, np.float64),
+            optimizer("sgd", 0.1, backends.get("jax")),
+        )
 
 
 def test_every_row_of_the_registry_is_documented(repository):

@@ -1,8 +1,6 @@
 import hashlib
 import http.server
 import os
-import shutil
-import subprocess
 import threading
 from functools import partial
 from pathlib import Path
@@ -95,15 +93,3 @@ def make():
         return Dataset("tiny", "A tiny table", (file,), read, "CC0", "Nobody (2000).")
 
     return build
-
-
-@pytest.fixture
-def tiny_disk(tmp_path):
-    """A folder with room for 16 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(command, check=False).returncode:
-        pytest.skip("cannot mount a small file system here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)

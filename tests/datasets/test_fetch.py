@@ -85,9 +85,7 @@ def test_truncated_download_of_a_server_that_claims_it_whole(server, make, raw, 
 def test_refusal_of_the_server(server, make, raw, status, requests):
     server.says((status, b"<html>no</html>"))
     message = refused(ADVICE, make(server.url), raw)
-    assert (
-        f"cannot fetch uci/tiny.csv from {server.url}/uci/tiny.csv: the server answered {status} " in message
-    )
+    assert f"cannot fetch uci/tiny.csv from {server.url}/uci/tiny.csv: the server answered {status} " in message
     assert len(server.requests) == requests
     assert files(raw) == []
 

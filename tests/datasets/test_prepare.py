@@ -161,9 +161,7 @@ def test_true_files(true_mirror, tmp_path, name, shape, counts):
     np.testing.assert_array_equal(x.min(axis=0), -1)
     np.testing.assert_array_equal(x.max(axis=0), 1)
     raw = DATASETS[name].read(tmp_path / "raw")
-    np.testing.assert_allclose(
-        x * prepared.meta["scale"] + prepared.meta["offset"], raw.x, rtol=1e-12, atol=1e-9
-    )
+    np.testing.assert_allclose(x * prepared.meta["scale"] + prepared.meta["offset"], raw.x, rtol=1e-12, atol=1e-9)
     standard = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz")).arrays["x"]
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-12)

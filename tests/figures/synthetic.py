@@ -18,15 +18,13 @@ SONAR = {
 SOURCES = ("subsampling", "monte_carlo", "interaction")
 
 
-def decomposition(
-    problems=("sonar", "australian"), methods=METHODS, moments=(0, 1, 2, 4, 8, 16, 32, 64), batch=5
-):
+def decomposition(problems=("sonar", "australian"), methods=METHODS, moments=(0, 1, 2, 4, 8, 16, 32, 64), batch=5):
     rows = []
     for rank, problem in enumerate(problems):
         size = (208, 690, 569, 6000, 17000, 10000)[rank % 6]
-        scale = np.array(
-            [(1, 1, 1), (4.2, 0.2, 0.5), (0.5, 0.5, 0.5), (1e4, 1e3, 1e3), (1, 3, 1), (4e3, 10, 1e2)]
-        )[rank % 6]
+        scale = np.array([(1, 1, 1), (4.2, 0.2, 0.5), (0.5, 0.5, 0.5), (1e4, 1e3, 1e3), (1, 3, 1), (4e3, 10, 1e2)])[
+            rank % 6
+        ]
         for epoch in moments:
             for method in methods:
                 early = 1 + 30 / (1 + 3 * epoch) * (1 if method.startswith(("joint", "her")) else 0.1)
@@ -70,9 +68,7 @@ COST = {"naive": 1, "stl": 1, "cv": 2, "joint": 3, "joint_svrg": 4, "mine": 2, "
 STEPS = (7.5e-3, 5e-3, 2.5e-3, 1e-3, 5e-4, 1e-4, 5e-5, 2.5e-5, 1e-5)
 
 
-def convergence(
-    problems=("sonar", "australian"), methods=METHODS, backends=("jax",), optimum=-154.13, epochs=128
-):
+def convergence(problems=("sonar", "australian"), methods=METHODS, backends=("jax",), optimum=-154.13, epochs=128):
     moments = [0, *(2**k for k in range(int(np.log2(epochs)) + 1))]
     rows = []
     for rank, problem in enumerate(problems):
@@ -84,11 +80,7 @@ def convergence(
                     lost = 10 if step > 2 * limit else 3 if step > limit else 0
                     for epoch in moments:
                         floor = 4e3 * step / RATE[method]
-                        gap = (
-                            1e4 * (1 + rank) * np.exp(-min(epoch * 4e3 * step, 60))
-                            + floor
-                            + 2e2 / (1 + epoch) ** 2
-                        )
+                        gap = 1e4 * (1 + rank) * np.exp(-min(epoch * 4e3 * step, 60)) + floor + 2e2 / (1 + epoch) ** 2
                         gap = np.nan if lost == 10 and epoch else gap
                         width = 1.35
                         rows.append(

@@ -49,9 +49,7 @@ def test_same_figure_saved_twice_and_in_another_process(tmp_path):
     code = "import sys, pandas; from lowvar import figures; t = pandas.read_parquet(sys.argv[1]);"
     code += "assert 'matplotlib' not in sys.modules; figures.picture('shares', t, sys.argv[2]);"
     code += "assert 'matplotlib.pyplot' not in sys.modules"
-    subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "t.parquet", tmp_path / "c"], check=True, timeout=60
-    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "t.parquet", tmp_path / "c"], check=True, timeout=60)
     assert [(tmp_path / f"c.{ending}").read_bytes() for ending in ("svg", "png", "csv")] == first
 
 

@@ -65,9 +65,7 @@ def test_shares_whiskers_end_at_the_intervals():
     whiskers = [ln.get_xdata() for ln in left.lines if ln.get_marker() == "|"]
     assert len(whiskers) == 15
     rows = part(data, method="naive").set_index("source")
-    np.testing.assert_allclose(
-        whiskers[0], 100 * rows.loc["subsampling", ["share_low", "share_high"]].to_numpy(float)
-    )
+    np.testing.assert_allclose(whiskers[0], 100 * rows.loc["subsampling", ["share_low", "share_high"]].to_numpy(float))
     start = rows.loc["subsampling", "share"]
     ends = start + rows.loc["monte_carlo", ["share_low", "share_high"]].to_numpy(float)
     np.testing.assert_allclose(whiskers[1], 100 * ends)
@@ -105,9 +103,7 @@ def test_along_lines_bands_and_dotted_floors():
             assert corners.min() == rows["low"].min()
         for source in ("subsampling", "monte_carlo"):
             floor = line(ax, source)
-            np.testing.assert_array_equal(
-                floor.get_ydata(), part(here, method="naive", source=source)["variance"]
-            )
+            np.testing.assert_array_equal(floor.get_ydata(), part(here, method="naive", source=source)["variance"])
             assert floor.get_linestyle() not in ("-", "None")
             assert floor.get_marker() in ("", "None")
         assert ax.get_xlim()[0] < 0 < ax.get_xlim()[1]  # iteration 0 is on the axis
@@ -123,9 +119,7 @@ def test_along_one_moment_still_shows_floors_and_intervals():
     assert len([c for c in ax.collections if isinstance(c, LineCollection)]) == 5
 
 
-@pytest.mark.parametrize(
-    ("x", "column"), [("passes", "passes"), ("iteration", "iteration"), ("seconds", "seconds")]
-)
+@pytest.mark.parametrize(("x", "column"), [("passes", "passes"), ("iteration", "iteration"), ("seconds", "seconds")])
 def test_convergence_draws_the_best_step_with_bands(x, column):
     table = synthetic.convergence(backends=("jax", "torch"))
     fig = figures.convergence(table, x=x)

@@ -42,7 +42,9 @@ def test_iid_batches_are_uniform_with_replacement():
 def test_antithetic_pairs():
     eps = np.asarray(antithetic(4).draw(jax.random.key(0), 3, np.float64))
     np.testing.assert_array_equal(eps[:2], -eps[2:])
-    many = np.asarray(jax.vmap(lambda k: antithetic(2).draw(k, 1, np.float64))(jax.random.split(jax.random.key(1), 50_000)))
+    many = np.asarray(
+        jax.vmap(lambda k: antithetic(2).draw(k, 1, np.float64))(jax.random.split(jax.random.key(1), 50_000))
+    )
     assert abs(many[:, 0].std() - 1) < 0.02  # each point is N(0, 1)
 
 

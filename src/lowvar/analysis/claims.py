@@ -91,7 +91,15 @@ def judge(claims, decomposition, convergence):
     rows = []
     for claim in claims:
         found = judges[claim.test.kind](claim.test, decomposition, convergence)
-        rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, **found, "note": claim.note})
+        rows.append(
+            {
+                "id": claim.id,
+                "statement": claim.statement,
+                "source": claim.source,
+                **found,
+                "note": claim.note,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -143,4 +151,10 @@ def _lower(mine, others):
     elif low > other_high:
         verdict = "fails"
     bounds = (low / other_high, high / other_low) if other_low > 0 else (np.nan, np.nan)
-    return {"published": np.nan, "ours": value / other, "low": bounds[0], "high": bounds[1], "verdict": verdict}
+    return {
+        "published": np.nan,
+        "ours": value / other,
+        "low": bounds[0],
+        "high": bounds[1],
+        "verdict": verdict,
+    }

@@ -244,7 +244,7 @@ def moments(epochs: int, points: int) -> list[int]:
     >>> moments(100, 3)
     [0, 1, 10, 100]
     """
-    return sorted({0, epochs, *(int(round(e)) for e in np.geomspace(1, epochs, points))})
+    return sorted({0, epochs, *(round(e) for e in np.geomspace(1, epochs, points))})
 
 
 def design_key(seed: int, name: str):

@@ -40,9 +40,7 @@ def download(
     import pooch
     import requests
 
-    get_file = pooch.HTTPDownloader(
-        progressbar=bar, timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}
-    )
+    get_file = pooch.HTTPDownloader(progressbar=bar, timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"})
     with atomic(path) as part:
         for attempt in range(1, attempts + 1):
             try:
@@ -70,9 +68,7 @@ def _may_pass(error: Exception) -> bool:
         return error.response.status_code in (408, 429) or error.response.status_code >= 500
     if isinstance(error, requests.exceptions.SSLError):
         return False
-    return isinstance(
-        error, (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-    )
+    return isinstance(error, (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError))
 
 
 def _reason(error: Exception, part: Path, file: RawFile) -> str:

@@ -78,8 +78,7 @@ def _check(path: Path, file: RawFile) -> None:
     found = _hash(path)
     if found != file.sha256:
         raise UserError(
-            f"{path} has sha256 {found}, it should be {file.sha256}: "
-            "delete it, and `lowvar fetch` brings it anew"
+            f"{path} has sha256 {found}, it should be {file.sha256}: delete it, and `lowvar fetch` brings it anew"
         )
 
 

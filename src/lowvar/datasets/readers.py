@@ -97,8 +97,7 @@ def _lines(path: Path) -> list[str]:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
         raise UserError(
-            f"{path}, line {line}, character {column}: found byte 0x{content[error.start]:02x}; "
-            "it should be UTF-8 text"
+            f"{path}, line {line}, character {column}: found byte 0x{content[error.start]:02x}; it should be UTF-8 text"
         ) from error
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
@@ -114,7 +113,5 @@ def _number(field: str, path: Path, line: int, column: int, name: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         found = repr(field) if field else "an empty field"
-        raise UserError(
-            f"{path}, line {line}, column {column} ({name}): found {found}; it should be a finite number"
-        )
+        raise UserError(f"{path}, line {line}, column {column} ({name}): found {found}; it should be a finite number")
     return value

@@ -71,9 +71,7 @@ def amounts(ax: Axes, by: Table, methods: list[str]) -> None:
         ax.text(place, -0.6, words, transform=ax.get_yaxis_transform(), **style)
 
 
-def _point(
-    ax: Axes, y: float, interval: tuple[float, float, float], colour: str, marker: str, edge: float
-) -> None:
+def _point(ax: Axes, y: float, interval: tuple[float, float, float], colour: str, marker: str, edge: float) -> None:
     value, low, high = interval
     if not np.isfinite(value):
         return

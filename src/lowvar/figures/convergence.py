@@ -75,8 +75,6 @@ def _panel(ax: Axes, rows: Table, x: str, looks: dict, backends: list[str]) -> N
             ax.plot(place, middle, label=f"{method}, {backend}", markevery=sparse, **lines.kind(look, rank))
     panels.frame(ax, *(drawn[f"gap_{end}"].to_numpy(float) for end in ("low", "mean", "high")))
     panels.run_axis(ax, drawn[x].to_numpy())
-    gone = [
-        look.label for method, look in looks.items() if method in set(rows["method"]) - set(drawn["method"])
-    ]
+    gone = [look.label for method, look in looks.items() if method in set(rows["method"]) - set(drawn["method"])]
     if gone:
         panels.note(ax, f"diverged: {', '.join(gone)}")

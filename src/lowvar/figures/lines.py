@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def band(
-    ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estimator, label: str, part=1.0
-) -> None:
+def band(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estimator, label: str, part=1.0) -> None:
     """An interval along a line: a band, or an upright bar where the line is one point."""
     if len(x) > 1:
         ax.fill_between(x, low, high, color=look.colour, alpha=BAND * part, lw=0, label=label)

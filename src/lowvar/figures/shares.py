@@ -41,9 +41,7 @@ def shares(decomposition: Table) -> Figure:
     counts = [rows.loc[rows["problem"] == name, "method"].nunique() for name in names]
     heights = [0.46 * count + 0.85 for count in counts]
     fig = panels.figure(sum(heights) + 0.3)
-    axes = fig.subplots(
-        len(names), 2, squeeze=False, gridspec_kw={"height_ratios": heights, "width_ratios": [1.15, 1]}
-    )
+    axes = fig.subplots(len(names), 2, squeeze=False, gridspec_kw={"height_ratios": heights, "width_ratios": [1.15, 1]})
     for name, (left, right) in zip(names, axes, strict=True):
         here = rows[rows["problem"] == name]
         methods = [method for method in looks if method in set(here["method"])]

@@ -34,9 +34,7 @@ def require(table: Table, columns: Iterable[str], what: str) -> None:
     if missing:
         near = difflib.get_close_matches(missing[0], [str(name) for name in table.columns], n=1, cutoff=0.7)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UserError(
-            f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see docs/results-schema.md"
-        )
+        raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see docs/results-schema.md")
     if not len(table):
         raise UserError(f"{what} table: no rows, so there is nothing to draw")
 
@@ -74,9 +72,7 @@ def along_run(decomposition: Table, blocks: Iterable[str] = ("all", "mu")) -> Ta
     """
     require(decomposition, (*DECOMPOSITION, "iteration"), "decomposition")
     blocks = list(blocks)
-    floor = (decomposition["method"] == "naive") & decomposition["source"].isin(
-        ["subsampling", "monte_carlo"]
-    )
+    floor = (decomposition["method"] == "naive") & decomposition["source"].isin(["subsampling", "monte_carlo"])
     rows = decomposition[decomposition["block"].isin(blocks) & ((decomposition["source"] == "total") | floor)]
     if not len(rows):
         raise UserError(f"decomposition table: no total variance for any of the blocks {', '.join(blocks)}")
@@ -100,13 +96,11 @@ def at_best_step(convergence: Table, x: str = "passes") -> Table:
     require(convergence, (*CONVERGENCE, *FATE, "best", x), "convergence")
     best = convergence["best"].eq(True)
     runs = [convergence[name] for name in ("problem", "method", "backend")]
-    smallest = convergence["step_size"] == convergence["step_size"].groupby(runs, dropna=False).transform(
-        "min"
-    )
+    smallest = convergence["step_size"] == convergence["step_size"].groupby(runs, dropna=False).transform("min")
     rows = convergence[best | (~best.groupby(runs, dropna=False).transform("any") & smallest)]
-    return rows.sort_values(
-        [*("problem", "method", "backend"), x], kind="stable", key=_kept_order
-    ).reset_index(drop=True)
+    return rows.sort_values([*("problem", "method", "backend"), x], kind="stable", key=_kept_order).reset_index(
+        drop=True
+    )
 
 
 def at_last_iteration(convergence: Table) -> Table:
@@ -118,9 +112,7 @@ def at_last_iteration(convergence: Table) -> Table:
     Raises:
         UserError: a column is missing.
     """
-    require(
-        convergence, (*CONVERGENCE, *FATE, "iteration", "elbo_mean", "elbo_low", "elbo_high"), "convergence"
-    )
+    require(convergence, (*CONVERGENCE, *FATE, "iteration", "elbo_mean", "elbo_low", "elbo_high"), "convergence")
     runs = [convergence[name] for name in ("problem", "method", "backend", "step_size")]
     rows = convergence.loc[convergence["iteration"].groupby(runs, dropna=False).idxmax()]
     return rows.sort_index().reset_index(drop=True)

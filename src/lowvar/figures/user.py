@@ -27,7 +27,5 @@ def bars_for_user(decomposition: Table) -> Figure:
     """
     names = tables.problems(tables.at_end(decomposition))
     if len(names) > 1:
-        raise UserError(
-            f"decomposition table: {len(names)} problems ({', '.join(names)}); use figures.shares for them"
-        )
+        raise UserError(f"decomposition table: {len(names)} problems ({', '.join(names)}); use figures.shares for them")
     return shares(decomposition)

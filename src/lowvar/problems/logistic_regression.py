@@ -59,6 +59,4 @@ def _twin(ops, x, sign, name):
         return -0.5 * torch.sum(z * z) - 0.5 * dim * np.log(2 * np.pi)
 
     dtype = {torch.float32: np.float32, torch.float64: np.float64}[x.dtype]
-    return VariationalProblem(
-        name, ops, N, dim, log_likelihood, log_prior, sites={"z": slice(0, dim)}, dtype=dtype
-    )
+    return VariationalProblem(name, ops, N, dim, log_likelihood, log_prior, sites={"z": slice(0, dim)}, dtype=dtype)

@@ -148,10 +148,9 @@ def _frame(site, plate):
 
 
 def _log_prob(site):
-    value = site["fn"].log_prob(site["value"]) if not site["intermediates"] else site["fn"].log_prob(
+    return site["fn"].log_prob(site["value"]) if not site["intermediates"] else site["fn"].log_prob(
         site["value"], site["intermediates"]
     )  # fmt: skip
-    return value
 
 
 def _by_row(log_prob, dim, rows):
@@ -176,9 +175,7 @@ def _prototype(model, data, name):
             return run()
     except TypeError as error:
         if "argument" in str(error):
-            raise UserError(
-                f"{name}: the model does not take these data ({', '.join(data)}): {error}"
-            ) from error
+            raise UserError(f"{name}: the model does not take these data ({', '.join(data)}): {error}") from error
         raise
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
@@ -190,7 +187,9 @@ def _data_plate(trace, name):
     observed = [site for site in trace.values() if site["type"] == "sample" and site["is_observed"]]
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
     holding = {frame.name for site in observed for frame in site["cond_indep_stack"]}
-    subsampled = {s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])}
+    subsampled = {
+        s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])
+    }
     plates = sorted(holding | subsampled)
     if len(plates) != 1:
         found = "none" if not plates else "several: " + ", ".join(map(repr, plates))

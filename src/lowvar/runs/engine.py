@@ -16,7 +16,6 @@ from lowvar.noise import BATCHES, GAUSSIAN, Noise, named_key, sampler
 from lowvar.problems.guide import initial_params
 from lowvar.solvers import descend, optimizer
 
-
 _NOISE_AXES = Noise(index=0, weight=None, rows=None, eps=0, position=None)
 _RUNS, _REPETITIONS, _NOISE = (0, 0), (None, 0), (None, _NOISE_AXES)
 

@@ -62,6 +62,12 @@ class SolverSpec(_Strict):
     dtype: Literal["float64", "float32"] = "float64"
     elbo_samples: _Count = Field(1000, description="noise points of an ELBO that has no exact form")
 
+    @pydantic.model_validator(mode="after")
+    def _pairs(self):
+        if self.eps == "antithetic" and self.samples % 2:
+            raise ValueError(f"eps: antithetic needs an even number of samples, not {self.samples}")
+        return self
+
 
 class DecompositionSpec(_Strict):
     """Where along which run the gradient variance is taken apart, and how finely."""
@@ -112,9 +118,13 @@ class Experiment(_Strict):
             problem=self.problems[problem],
             methods=self.methods,
             solver=self.solver.model_copy(
-                update={"step_sizes": (self.decomposition.step_size,), "epochs": self.decomposition.epochs,
-                        "repetitions": 1, "elbo_samples": 1}
-            ),  # fmt: skip
+                update={
+                    "step_sizes": (self.decomposition.step_size,),
+                    "epochs": self.decomposition.epochs,
+                    "repetitions": 1,
+                    "elbo_samples": 1,
+                }
+            ),
             decomposition=self.decomposition,
         )
 
@@ -248,5 +258,8 @@ def _check_names(experiment, path):
             raise unknown_name("estimator", method.estimator, GRADIENT, where=f"{path}: methods.{name}.estimator")
     if experiment.decomposition.leader not in experiment.methods:
         raise unknown_name(
-            "method", experiment.decomposition.leader, experiment.methods, where=f"{path}: decomposition.leader"
+            "method",
+            experiment.decomposition.leader,
+            experiment.methods,
+            where=f"{path}: decomposition.leader",
         )

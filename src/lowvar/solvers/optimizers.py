@@ -24,7 +24,12 @@ def _adam(backend, step_size, b1=0.9, b2=0.999, eps=1e-8):
 
     def init(params):
         zeros = backend.tree_map(xp.zeros_like, params)
-        return {"m": zeros, "v": zeros, "b1^t": xp.ones_like(_any_leaf(params)), "b2^t": xp.ones_like(_any_leaf(params))}
+        return {
+            "m": zeros,
+            "v": zeros,
+            "b1^t": xp.ones_like(_any_leaf(params)),
+            "b2^t": xp.ones_like(_any_leaf(params)),
+        }
 
     def update(gradient, state, params=None):
         m = backend.tree_map(lambda m, g: b1 * m + (1 - b1) * g, state["m"], gradient)

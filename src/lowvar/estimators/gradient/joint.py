@@ -51,7 +51,11 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
     def end_epoch(state, index):
         state = {**state, "table": stored.end_epoch(state["table"], index)}
         if batches.covers:
-            state |= {"G": state["G_next"], "G_next": xp.zeros_like(state["G"]), "epochs": state["epochs"] + 1}
+            state |= {
+                "G": state["G_next"],
+                "G_next": xp.zeros_like(state["G"]),
+                "epochs": state["epochs"] + 1,
+            }
         return state
 
     def estimate(state, params, noise):
@@ -66,7 +70,10 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
         state = {**state, "table": stored.write(state["table"], noise, params)}
         if batches.covers:
             share = noise.rows / N
-            state |= {"G": state["G"] + share * (fresh - weight @ old), "G_next": state["G_next"] + share * fresh}
+            state |= {
+                "G": state["G"] + share * (fresh - weight @ old),
+                "G_next": state["G_next"] + share * fresh,
+            }
         else:
             state["G"] = state["G"] + _moved(problem, params, old, index)
         return gradient, state, made.oracles(noise)

@@ -24,6 +24,11 @@ def joint_svrg(problem, batches=None) -> Estimator:
 
     properties = Properties(unbiased=True, hvps=1, full_passes=1, table_rows=1)
     made = Estimator(
-        "joint_svrg", problem, properties, snapshot, estimate, begin_epoch=lambda state, params: snapshot(params)
+        "joint_svrg",
+        problem,
+        properties,
+        snapshot,
+        estimate,
+        begin_epoch=lambda state, params: snapshot(params),
     )
     return made

@@ -1,0 +1,160 @@
+"""A run that is killed and resumed ends with the same bytes as one that was not; stale files are refused."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+
+from lowvar.datasets.prepare import prepare
+from lowvar.errors import UserError
+from lowvar.runs import artifact
+
+EXPERIMENT = {
+    "name": "small",
+    "title": "Long enough to be killed",
+    "problems": {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}},
+    "backends": ["jax", "torch"],
+    "methods": {"joint": None, "naive": None},
+    "solver": {"optimizer": "adam", "step_sizes": [1e-2, 1e-3], "batch_size": 5, "epochs": 3000, "repetitions": 2},
+    "decomposition": {"leader": "joint", "step_size": 1e-3, "epochs": 2, "replicates": 4, "columns": 2,
+                      "points_along": 1},
+    "scales": {"smoke": {"solver": {"epochs": 12}}},
+}  # fmt: skip
+RESULTS = ("trace.parquet", "params.npz")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resume")
+    (folder / "small.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+    prepare("breast_cancer", out=folder / "bc.npz")
+    return folder
+
+
+def command(place, out, *more, scale="quick", method="joint", backend="jax"):
+    return [sys.executable, "-m", "lowvar.cli", "run", str(place / "small.yaml"), "--scale", scale, "--problem", "bc",
+            "--method", method, "--backend", backend, "--data", str(place / "bc.npz"), "--out", str(out), *more]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "scale", "kills"), [("jax", "quick", 10), ("torch", "smoke", 3)])
+def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    start = time.monotonic()
+    subprocess.run(command(place, whole, scale=scale, backend=backend), check=True, capture_output=True)
+    seconds = time.monotonic() - start
+    moments, resumed = random.Random(7), 0
+    for _ in range(kills):
+        # restarts compile again, so moments are spread over a whole run's time
+        process = subprocess.Popen(command(place, killed, "--checkpoint-every", "0", scale=scale, backend=backend),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        try:
+            process.wait(timeout=moments.uniform(0.3, 0.95) * seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        resumed += (killed / "checkpoint.npz").exists()
+        for name in RESULTS:  # never half a file
+            if (killed / name).exists():
+                assert (killed / name).stat().st_size == (whole / name).stat().st_size
+    subprocess.run(command(place, killed, scale=scale, backend=backend), check=True, capture_output=True)
+    assert resumed > 0, "no kill met a run under way: the test shows nothing"
+    for name in RESULTS:
+        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+    assert sorted(path.name for path in killed.iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    artifact.write_arrays(out / "checkpoint.npz", {"done": np.array(7)}, {"spec": "other", "inputs": {}})
+    (out / ".checkpoint.npz.tmp-left").write_text("half")
+    subprocess.run(command(place, out, scale="smoke", method="naive"), check=True, capture_output=True)
+    trace = artifact.read_table(out / "trace.parquet")
+    assert trace["epoch"].max() == 12
+    assert sorted(p.name for p in out.iterdir()) == [
+        "params.npz",
+        "provenance.json",
+        "timing.parquet",
+        "trace.parquet",
+    ]
+
+
+def test_trace_has_a_row_for_everything(place, tmp_path):
+    subprocess.run(command(place, tmp_path, scale="smoke", method="naive"), check=True, capture_output=True)
+    trace = artifact.read_table(tmp_path / "trace.parquet")
+    assert len(trace) == trace["epoch"].nunique() * 2 * 2
+    assert (trace["iteration"] == trace["epoch"] * 114).all()
+    assert (trace["gradients"] == trace["epoch"] * 569).all()
+    assert (trace["hvps"] == 0).all()
+    assert (trace["elbo_se"] == 0).all()
+    provenance = json.loads((tmp_path / "provenance.json").read_text())
+    assert provenance["stamp"]["spec"]
+    assert provenance["spec"]["solver"]["epochs"] == 12
+
+
+def test_divergence_is_a_row_not_a_gap(tmp_path):
+    from lowvar.problems.logistic_regression import problem as logistic_regression
+    from lowvar.runs import engine, loop
+    from lowvar.runs.spec import MethodSpec, SolverSpec
+
+    rng = np.random.default_rng(0)
+    p = logistic_regression({"x": rng.normal(size=(20, 3)), "y": rng.integers(0, 2, 20)})
+    solver = SolverSpec(step_sizes=(1e-3, 1e3), batch_size=5, epochs=20)
+    trace = loop.run(engine.build(p, MethodSpec(estimator="naive"), solver, seed=0, name="d")).trace
+    ends = trace[trace["epoch"] == 20].set_index("step_size")["status"]
+    assert ends.to_dict() == {1e-3: "ok", 1e3: "diverged"}
+    assert len(trace) == 2 * trace["epoch"].nunique()
+
+
+@pytest.mark.parametrize(
+    ("expect", "message"),
+    [
+        (
+            {"spec": "new"},
+            "stale, it was made from another spec \\(old, now new\\); make it with: lowvar run x",
+        ),
+        ({"spec": "old", "inputs": {"d": "2"}}, "stale, it was made from other input data"),
+    ],
+)
+def test_stale_artifacts_are_refused(tmp_path, expect, message):
+    import pandas as pd
+
+    path = tmp_path / "t.parquet"
+    artifact.write_table(path, pd.DataFrame({"a": [1]}), {"spec": "old", "inputs": {"d": "1"}})
+    assert artifact.read_table(path, expect={"spec": "old", "inputs": {"d": "1"}})["a"].tolist() == [1]
+    with pytest.raises(UserError, match=message):
+        artifact.read_table(path, expect=expect, rebuild="lowvar run x")
+    artifact.write_arrays(tmp_path / "t.npz", {"a": np.ones(2)}, {"spec": "old", "inputs": {"d": "1"}})
+    with pytest.raises(UserError, match=message):
+        artifact.read_arrays(tmp_path / "t.npz", expect=expect, rebuild="lowvar run x")
+
+
+def test_broken_artifacts_are_named(tmp_path):
+    path = tmp_path / "t.parquet"
+    with pytest.raises(UserError, match="no such file; make it with: lowvar table"):
+        artifact.read_table(path, rebuild="lowvar table")
+    path.write_bytes(b"PAR1 half")
+    with pytest.raises(UserError, match="not a table of lowvar, or cut off"):
+        artifact.read_table(path)
+    (tmp_path / "t.npz").write_bytes(b"PK half")
+    with pytest.raises(UserError, match="not an array file of lowvar, or cut off"):
+        artifact.read_arrays(tmp_path / "t.npz")
+
+
+def test_same_content_same_bytes(tmp_path):
+    import pandas as pd
+
+    for name in ("a", "b"):
+        artifact.write_table(
+            tmp_path / f"{name}.parquet", pd.DataFrame({"x": [1.0, 2.0], "s": ["u", "v"]}), {"spec": "1"}
+        )
+        artifact.write_arrays(tmp_path / f"{name}.npz", {"x": np.arange(3.0)}, {"spec": "1"})
+    for kind in ("parquet", "npz"):
+        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()

@@ -1,0 +1,161 @@
+"""``lowvar.fit`` and ``lowvar.decompose`` on a user's own model."""
+
+import importlib.util
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lowvar
+from lowvar.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def example(request):
+    path = request.config.rootpath / "examples" / "poisson_regression.py"
+    spec = importlib.util.spec_from_file_location("poisson_regression", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def data(example):
+    return {name: jnp.asarray(value) for name, value in example.simulate(rows=600, features=3).items()}
+
+
+@pytest.fixture(scope="module")
+def fitted(example, data):
+    return lowvar.fit(example.model, data, num_steps=3000, batch_size=50, progress=False)
+
+
+def test_fit_finds_the_posterior(example, data, fitted):
+    """Against NUTS on the same model: means within the posterior's own spread, spreads of its size."""
+    from numpyro.infer import MCMC, NUTS
+
+    mcmc = MCMC(NUTS(example.model), num_warmup=500, num_samples=1000, progress_bar=False)
+    mcmc.run(jax.random.key(0), **data)
+    draws = mcmc.get_samples()
+    ours = fitted.sample(4000)
+    for site in ("w", "bias"):
+        mean, sd = np.mean(draws[site], 0), np.std(draws[site], 0)
+        assert (np.abs(ours[site].mean(0) - mean) < 0.3 * sd).all(), site
+        assert (ours[site].std(0) < 1.3 * sd).all()
+        assert (ours[site].std(0) > 0.5 * sd).all()
+    assert (ours["scale"] > 0).all()
+
+
+def test_predictive_takes_the_fit(example, data, fitted):
+    from numpyro.infer import Predictive
+
+    predictive = Predictive(example.model, guide=fitted.guide, params=fitted.params, num_samples=500)
+    draws = predictive(jax.random.key(1), x=data["x"])
+    assert draws["counts"].shape == (500, 600)
+    assert draws["counts"].mean() == pytest.approx(data["counts"].mean(), rel=0.1)
+    posterior = Predictive(fitted.guide, params=fitted.params, num_samples=4000)(jax.random.key(2), **data)
+    np.testing.assert_allclose(posterior["w"].mean(0), fitted.sample(4000)["w"].mean(0), atol=0.02)
+    np.testing.assert_allclose(posterior["scale"].mean(), fitted.sample(4000)["scale"].mean(), rtol=0.1)
+
+
+def test_params_have_auto_normals_names_and_shapes(fitted):
+    shapes = {name: value.shape for name, value in fitted.params.items()}
+    assert shapes == {
+        "bias_auto_loc": (), "bias_auto_scale": (), "scale_auto_loc": (), "scale_auto_scale": (),
+        "w_auto_loc": (3,), "w_auto_scale": (3,),
+    }  # fmt: skip
+
+
+def test_elbo_trace_rises(fitted):
+    elbo = fitted.elbo.set_index("iteration")
+    assert elbo["elbo"].iloc[-1] > elbo["elbo"].iloc[0]
+    assert (elbo["elbo_se"] > 0).all()
+
+
+def test_same_seed_same_fit(example, data):
+    fits = [
+        lowvar.fit(example.model, data, num_steps=24, estimator="naive", seed=s, progress=False).params["w_auto_loc"]
+        for s in (1, 1, 2)
+    ]
+    np.testing.assert_array_equal(fits[0], fits[1])
+    assert (fits[0] != fits[2]).any()
+
+
+def test_to_arviz(fitted):
+    pytest.importorskip("arviz")
+    posterior = fitted.to_arviz(100).posterior
+    assert posterior["w"].shape == (1, 100, 3)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["own fit", "given params"])
+def test_decompose(example, data, fitted, given):
+    found = lowvar.decompose(
+        example.model, data, fitted.params if given else None, estimators=("naive", "cv", "joint"),
+        batch_size=50, num_steps=1500, replicates=8, columns=4, progress=False,
+    )  # fmt: skip
+    total = found.table[(found.table["block"] == "all") & (found.table["source"] == "total")].set_index("method")
+    assert set(total.index) == {"naive", "cv", "joint"}
+    assert total.loc["joint", "high"] < total.loc["naive", "low"]
+    assert {"mu:w", "log_sigma:scale"} <= set(found.table["block"])
+    assert found.time["naive"] == 1.0
+    text = str(found)
+    assert text.splitlines()[0].startswith("gradient variance of model at")
+    assert "`joint` pays" in text
+
+
+def test_plot(example, data, fitted, tmp_path):
+    found = lowvar.decompose(example.model, data, fitted.params, estimators=("naive", "joint"), batch_size=50,
+                             replicates=4, columns=2, progress=False)  # fmt: skip
+    found.plot(tmp_path / "mine")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.csv", "mine.png", "mine.svg"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimator": "jiont"}, "unknown estimator 'jiont': did you mean 'joint'?"),
+        ({"optimizer": "adm"}, "unknown optimizer 'adm': did you mean 'adam'?"),
+        ({"step_size": 0.0}, "step_sizes.0 = 0.0: input should be greater than 0"),
+        (
+            {"step_size": 1e4, "optimizer": "sgd", "num_steps": 50},
+            "the fit diverged; use a smaller step_size",
+        ),
+        (
+            {"batch_size": 601},
+            "batch size 601: it must be a whole number between 1 and the number of rows, 600",
+        ),
+        ({"num_steps": 0}, "num_steps 0: it must be at least 1"),
+        ({"tabel": "rows"}, "estimator 'joint'.*tabel"),
+    ],
+)
+def test_bad_input_of_fit(example, data, options, message):
+    with pytest.raises(UserError, match=message):
+        lowvar.fit(example.model, data, progress=False, **options)
+
+
+def test_bad_input_of_decompose(example, data, fitted):
+    with pytest.raises(UserError, match="unknown estimator 'nave'"):
+        lowvar.decompose(example.model, data, estimators=("nave",), progress=False)
+    with pytest.raises(UserError, match="params: unknown parameter 'bias_auto_loc'"):
+        lowvar.decompose(example.model, data, {"w_auto_loc": np.zeros(3)}, progress=False)
+    with pytest.raises(UserError, match="w_auto_loc has 2 entries, the model needs 3"):
+        lowvar.decompose(example.model, data, {**fitted.params, "w_auto_loc": np.zeros(2)}, progress=False)
+
+
+def test_command_line_on_a_model_file(request, tmp_path):
+    example = request.config.rootpath / "examples" / "poisson_regression.py"
+    subprocess.run([sys.executable, example, "claims.npz"], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "lowvar.cli", "decompose", f"{example}:model", "--data", "claims.npz",
+         "--batch-size", "100", "--steps", "1200"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("gradient variance of poisson_regression.py:model at its fit (12000 rows, 14 parameters")
+    assert lines[-1] == (
+        "wrote results/decomposition/poisson_regression.parquet, results/figures/poisson_regression.png"
+    )
+    assert (tmp_path / "results" / "decomposition" / "poisson_regression.parquet").exists()
+    assert (tmp_path / "results" / "figures" / "poisson_regression.png").exists()

@@ -1,0 +1,197 @@
+"""The command line: a user's mistake is one message and exit code 2, and leaves nothing behind."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+SMALL = {
+    "name": "small",
+    "title": "Small",
+    "problems": {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}},
+    "methods": {"naive": None},
+    "solver": {"step_sizes": [1e-3], "batch_size": 5, "epochs": 2},
+    "decomposition": {"leader": "naive", "step_size": 1e-3, "epochs": 2, "replicates": 4, "columns": 2,
+                      "points_along": 1},
+}  # fmt: skip
+
+
+def lowvar(folder, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "lowvar.cli", *map(str, words)], cwd=folder, capture_output=True, text=True
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    return tmp_path
+
+
+MODEL = """
+import jax.numpy as jnp, numpyro, numpyro.distributions as dist
+def good(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as i:
+        numpyro.sample("y", dist.Normal(x[i] @ w, 1), obs=y[i])
+def no_plate(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ w, 1).to_event(1), obs=y)
+def nan_density(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", x.shape[0]) as i:
+        numpyro.sample("y", dist.Normal(jnp.log(-jnp.exp(w)) * x[i, 0], 1), obs=y[i])
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rnu"], "unknown COMMAND 'rnu': did you mean 'run'?"),
+        (["fetch", "sonnar"], "unknown dataset 'sonnar': did you mean 'sonar'?"),
+        (["prepare", "breast_cancer", "--scaling", "minmx"], "did you mean 'minmax'?"),
+        (["run", "smal.yaml", "--problem", "bc", "--method", "naive"], "did you mean 'small'?"),
+        (["run", "small.yaml", "--scale", "qick", "--problem", "bc", "--method", "naive"], "did you mean 'quick'?"),
+        (["run", "small.yaml", "--problem", "bd", "--method", "naive"], "unknown problem 'bd': did you mean 'bc'?"),
+        (["run", "small.yaml", "--problem", "bc", "--method", "nave"], "unknown method 'nave': did you mean 'naive'?"),
+        (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--backend", "jex"], "did you mean 'jax'?"),
+        (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--data", "no.npz"], "no.npz"),
+        (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--threads", "0"], "--threads 0"),
+        (["decompose", "small.yaml"], "say which problem with --problem (known: bc)"),
+        (["decompose", "nosuch.py:model", "--data", "d.npz"], "nosuch.py: no such file; write MODEL.py:FUNCTION"),
+        (["decompose", "model.py:good"], "--data: give an npz file whose names are the model's keyword arguments"),
+        (["decompose", "model.py:goood", "--data", "d.npz"], "unknown function 'goood': did you mean 'good'?"),
+        (["decompose", "model.py:no_plate", "--data", "d.npz"], "needs exactly one data plate around its observations and has none"),
+        (["decompose", "model.py:nan_density", "--data", "d.npz"], "nan_density: Normal distribution got invalid loc parameter"),
+        (["decompose", "model.py:good", "--data", "d.npz", "--batch-size", "21"], "between 1 and the number of rows, 20"),
+        (["decompose", "model.py:good", "--data", "d.npz", "--estimators", "nave"], "unknown estimator 'nave': did you mean 'naive'?"),
+        (["decompose", "model.py:good", "--data", "d.npz", "--step-size", "-1"], "input should be greater than 0"),
+        (["decompose", "model.py:good", "--data", "nan.npz"], "nan.npz"),
+        (["decompose", "model.py:good", "--data", "text.npz"], "text.npz"),
+        (["decompose", "model.py:good", "--data", "other.npz"], "does not take these data (features, y)"),
+        (["table", "small.yaml"], "no such file; make it with: lowvar prepare breast_cancer --scaling minmax"),
+        (["figure", "sharez", "small.yaml"], "unknown figure 'sharez': did you mean 'shares'?"),
+        (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX sees no GPU here"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_mistakes(folder, words, message):
+    (folder / "model.py").write_text(MODEL)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 2)), rng.normal(size=20)
+    np.savez(folder / "d.npz", x=x, y=y)
+    np.savez(folder / "other.npz", features=x, y=y)
+    np.savez(folder / "nan.npz", x=np.where(x == x.max(), np.nan, x), y=y)
+    np.savez(folder / "text.npz", x=x.astype(str), y=y)
+    before = sorted(folder.rglob("*"))
+    done = lowvar(folder, *words)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert [p for p in sorted(folder.rglob("*")) if "__pycache__" not in str(p)] == before
+
+
+def test_batch_larger_than_the_data(folder):
+    (folder / "small.yaml").write_text(yaml.safe_dump(SMALL | {"solver": {**SMALL["solver"], "batch_size": 570}}))
+    lowvar(folder, "prepare", "breast_cancer", "--out", "bc.npz")
+    done = lowvar(folder, "run", "small.yaml", "--problem", "bc", "--method", "naive", "--data", "bc.npz", "--out", "o")
+    assert done.returncode == 2
+    assert "batch size 570: it must be between 1 and the number of rows, 569" in done.stderr
+    assert not (folder / "o").exists()
+
+
+def test_debug_keeps_the_traceback(folder):
+    done = lowvar(folder, "--debug", "fetch", "sonnar")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_results_folder_that_cannot_be_written(folder):
+    lowvar(folder, "prepare", "breast_cancer", "--out", "bc.npz")
+    (folder / "taken").write_text("a file where a folder should be")
+    done = lowvar(
+        folder,
+        "run",
+        "small.yaml",
+        "--problem",
+        "bc",
+        "--method",
+        "naive",
+        "--data",
+        "bc.npz",
+        "--out",
+        "taken/o",
+    )
+    assert done.returncode == 2
+    assert "cannot write" in done.stderr
+    assert "taken" in done.stderr
+
+
+def test_full_disk(folder, tiny_disk):
+    lowvar(folder, "prepare", "breast_cancer", "--out", "bc.npz")
+    done = lowvar(
+        folder,
+        "run",
+        "small.yaml",
+        "--problem",
+        "bc",
+        "--method",
+        "naive",
+        "--data",
+        "bc.npz",
+        "--out",
+        tiny_disk / "o",
+    )
+    assert done.returncode == 2, done.stderr
+    assert "no space left to write" in done.stderr
+    assert [p for p in tiny_disk.rglob("*") if p.is_file()] == []
+
+
+def test_whole_walk_by_hand(folder):
+    """Every command in turn, then an edit: the tables refuse the stale run and say how to make it."""
+    lowvar(folder, "prepare", "breast_cancer", "--out", "data/prepared/breast_cancer-minmax.npz")
+    results = "results/quick/small"
+    data = "data/prepared/breast_cancer-minmax.npz"
+    run = [
+        "run",
+        "small.yaml",
+        "--problem",
+        "bc",
+        "--method",
+        "naive",
+        "--data",
+        data,
+        "--out",
+        f"{results}/runs/bc/naive-jax",
+    ]
+    decompose = [
+        "decompose",
+        "small.yaml",
+        "--problem",
+        "bc",
+        "--data",
+        data,
+        "--out",
+        f"{results}/decomposition/bc",
+    ]
+    for words in (run, decompose, ["table", "small.yaml"], ["table", "small.yaml", "--seconds"],
+                  *(["figure", kind, "small.yaml"] for kind in ("shares", "along", "convergence", "steps", "seconds"))):  # fmt: skip
+        done = lowvar(folder, *words)
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stderr
+    assert (folder / results / "figures" / "seconds.png").stat().st_size > 10_000
+    changed = SMALL | {"solver": {**SMALL["solver"], "epochs": 3}}
+    (folder / "small.yaml").write_text(yaml.safe_dump(changed))
+    for words in (["table", "small.yaml"], ["figure", "shares", "small.yaml"]):
+        done = lowvar(folder, *words)
+        assert done.returncode == 2
+        assert "stale" in done.stderr
+        assert "make it with: lowvar" in done.stderr
+    np.savez(folder / data, x=np.zeros((4, 2)), y=np.zeros(4))
+    (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    done = lowvar(folder, "table", "small.yaml")
+    assert done.returncode == 2
+    assert "made from other input data" in done.stderr
