@@ -54,7 +54,7 @@ def test_predictive_takes_the_fit(example, data, fitted):
     predictive = Predictive(example.model, guide=fitted.guide, params=fitted.params, num_samples=500)
     draws = predictive(jax.random.key(1), x=data["x"])
     assert draws["counts"].shape == (500, 600)
-    assert draws["counts"].mean() == pytest.approx(data["counts"].mean(), rel=0.1)
+    assert float(draws["counts"].mean()) == pytest.approx(float(data["counts"].mean()), rel=0.1)
     posterior = Predictive(fitted.guide, params=fitted.params, num_samples=4000)(jax.random.key(2), **data)
     np.testing.assert_allclose(posterior["w"].mean(0), fitted.sample(4000)["w"].mean(0), atol=0.02)
     np.testing.assert_allclose(posterior["scale"].mean(), fitted.sample(4000)["scale"].mean(), rtol=0.1)

@@ -22,11 +22,11 @@ class Backend(Protocol):
     name: str
     xp: Any
 
-    def grad(self, function):
+    def grad(self, function) -> Any:
         """The gradient of a scalar function for its first argument."""
         ...
 
-    def value_and_grad(self, function):
+    def value_and_grad(self, function) -> Any:
         """The same with the function's value before it."""
         ...
 
@@ -34,35 +34,39 @@ class Backend(Protocol):
         """The function's value and its directional derivative."""
         ...
 
-    def vmap(self, function, in_axes=0):
+    def vmap(self, function, in_axes=0) -> Any:
         """The function mapped over the leading axes of its arguments; an axis of None is shared."""
         ...
 
-    def take(self, tree, index):
+    def take(self, tree, index) -> Any:
         """Rows ``index`` of every array in ``tree``."""
         ...
 
-    def set_rows(self, tree, index, rows):
+    def set_rows(self, tree, index, rows) -> Any:
         """``tree`` with its rows ``index`` replaced by ``rows`` (one row, or one for each index)."""
         ...
 
-    def stop_gradient(self, tree):
+    def stop_gradient(self, tree) -> Any:
         """``tree``, constant to derivatives."""
         ...
 
-    def scan_or_loop(self, body, carry, xs):
+    def scan_or_loop(self, body, carry, xs) -> Any:
         """``carry`` after ``body(carry, x) -> carry`` over the leading axis of ``xs``."""
         ...
 
-    def tree_map(self, function, *trees):
+    def compile(self, function) -> Any:
+        """``function`` of trees of arrays, made into a program at the first call with arrays of new shapes."""
+        ...
+
+    def tree_map(self, function, *trees) -> Any:
         """``function`` of every leaf."""
         ...
 
-    def asarray(self, value, like=None):
+    def asarray(self, value, like=None) -> Any:
         """``value`` as an array of this backend, with the dtype and device of ``like`` if it is floating."""
         ...
 
-    def to_numpy(self, tree):
+    def to_numpy(self, tree) -> Any:
         """``tree`` with NumPy arrays."""
         ...
 

@@ -4,6 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# the data that a compiled function closes over become its arguments, not copies inside every program
+jax.config.update("jax_use_simplified_jaxpr_constants", True)
+
 
 class _Jax:
     name = "jax"
@@ -13,6 +16,7 @@ class _Jax:
     jvp = staticmethod(jax.jvp)
     vmap = staticmethod(jax.vmap)
     stop_gradient = staticmethod(jax.lax.stop_gradient)
+    compile = staticmethod(jax.jit)
     tree_map = staticmethod(jax.tree.map)
 
     @staticmethod

@@ -5,10 +5,8 @@ import warnings
 import array_api_compat.torch as xp
 import numpy as np
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
-
-# torch resizes an output of its own when a Hessian-vector product is mapped twice, and warns of it
-warnings.filterwarnings("ignore", message="An output with one or more elements was resized")
 
 
 def _axes(in_axes):
@@ -61,6 +59,22 @@ class _Torch:
         return carry
 
     @staticmethod
+    def compile(function):
+        programs = {}
+
+        def call(*args):
+            leaves, structure = pytree.tree_flatten(args)
+            shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+            if shapes not in programs:
+                programs[shapes] = _program(function, leaves, structure)
+            program, result = programs[shapes]
+            with torch.no_grad():
+                # programs are traced for contiguous arrays
+                return pytree.tree_unflatten(list(program(*(leaf.contiguous() for leaf in leaves))), result)
+
+        return call
+
+    @staticmethod
     def asarray(value, like=None):
         if not isinstance(value, torch.Tensor):
             value = torch.from_numpy(np.array(value))
@@ -71,6 +85,32 @@ class _Torch:
     @staticmethod
     def to_numpy(tree):
         return pytree.tree_map(lambda leaf: leaf.detach().cpu().numpy(), tree)
+
+
+def _program(function, leaves, structure):
+    """``function`` at arrays of these shapes as a graph without autodiff, and the structure of its result.
+
+    Derivatives are traced into plain operations first; TorchScript then runs them without Python.
+    """
+    result = []
+
+    def flat(*leaves):
+        found, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
+        result.append(spec)
+        return tuple(found)
+
+    example = tuple(
+        leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves
+    )  # one tensor given twice would be traced as one
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated; inductor needs a compiler and minutes
+        graph = make_fx(flat)(*example)
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        if not hasattr(torch.jit, "trace"):
+            return graph, result[0]
+        script = torch.jit.trace(graph, example, check_trace=False)
+        return torch.jit.freeze(script.eval()), result[0]
 
 
 BACKEND = _Torch()

@@ -53,7 +53,8 @@ def _twin(ops, x, sign, name):
     N, dim = x.shape
 
     def log_likelihood(z, index):
-        return torch.nn.functional.logsigmoid(sign[index] * (x[index] @ z))
+        predictor = sign[index] * (x[index] @ z)
+        return -torch.logaddexp(-predictor, torch.zeros_like(predictor))
 
     def log_prior(z):
         return -0.5 * torch.sum(z * z) - 0.5 * dim * np.log(2 * np.pi)

@@ -70,7 +70,7 @@ def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None =
         UserError: no data plate or several, latent variables inside it, a plate whose index the model does
             not use, or a density that is not finite at the start.
     """
-    name = name or getattr(model, "__name__", "model")
+    name = str(name or getattr(model, "__name__", "model"))
     data = {key: _array(value) for key, value in data.items()}
     trace = _prototype(model, data, name)
     plate, N = _data_plate(trace, name)
@@ -166,7 +166,7 @@ def _prototype(model, data, name):
     from numpyro.infer import init_to_uniform
 
     def run():
-        started = handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_uniform(radius=0.1))
+        started = handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_uniform(radius=0.1))  # type: ignore[arg-type]
         return handlers.trace(started).get_trace(**data)
 
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from lowvar.backends import Backend
 from lowvar.problems.guide import MeanField
 
-_CHUNK = 8192  # data rows that a full pass holds at a time
+_CHUNK = 1024  # data rows that a full pass holds at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class VariationalProblem:
 
         return self.backend.scan_or_loop(add, -self.log_prior(z), self._chunks)
 
-    def elbo(self, params, eps=None):
+    def elbo(self, params, eps=None) -> Any:
         """The ELBO in nats, and its standard error.
 
         Args:

@@ -73,7 +73,7 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
 def write_arrays(path: str | Path, arrays: Mapping[str, np.ndarray], mark: Mapping[str, Any]) -> None:
     """Writes arrays as npz with the stamp ``mark``; equal content gives equal bytes."""
     with atomic(path) as part, part.open("wb") as stream:
-        np.savez(stream, __lowvar__=np.array(json.dumps(mark, sort_keys=True)), **arrays)
+        np.savez(stream, __lowvar__=np.array(json.dumps(mark, sort_keys=True)), **arrays)  # type: ignore[arg-type]
 
 
 def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = ""):

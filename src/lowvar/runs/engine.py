@@ -16,6 +16,7 @@ from lowvar.noise import BATCHES, GAUSSIAN, Noise, named_key, sampler
 from lowvar.problems.guide import initial_params
 from lowvar.solvers import descend, optimizer
 
+_UNROLL = 6  # steps that PyTorch runs as one program
 _NOISE_AXES = Noise(index=0, weight=None, rows=None, eps=0, position=None)
 _RUNS, _REPETITIONS, _NOISE = (0, 0), (None, 0), (None, _NOISE_AXES)
 
@@ -98,22 +99,29 @@ class Engine:
         def begin(step_size, state):
             return self.descent(step_size).begin_epoch(state)
 
-        def step(step_size, state, noise):
-            return self.descent(step_size).step(state, noise)[0]
+        def some(step_size, state, noise):
+            solver = self.descent(step_size)
+            return self.backend.scan_or_loop(lambda state, noise: solver.step(state, noise)[0], state, noise)
 
         def end(step_size, state, index):
             return self.descent(step_size).end_epoch(state, index)
 
-        begin, step = self._mapped(begin, _RUNS), self._mapped(step, _RUNS, _NOISE)
-        end = self._mapped(end, _RUNS, _REPETITIONS)
+        begin = self.backend.compile(self._mapped(begin, _RUNS))
+        some = self.backend.compile(self._mapped(some, _RUNS, _NOISE))
+        end = self.backend.compile(self._mapped(end, _RUNS, _REPETITIONS))
 
         def advance(state, first, count):
+            if count == 0:  # traces the programs, and moves nothing: an epoch whose result is dropped
+                advance(state, first, 1)
+                return state
             for i in range(first, first + count):
                 noise = Noise(*(self.backend.asarray(np.asarray(part)) for part in draw(self.keys, i)))
                 state = begin(self.step_sizes, state)
-                index, eps = noise.index.swapaxes(0, 1), noise.eps.swapaxes(0, 1)
-                for one in zip(index, noise.weight, noise.rows, eps, noise.position, strict=True):
-                    state = step(self.step_sizes, state, Noise(*one))
+                for t in range(0, self.steps, _UNROLL):
+                    here = slice(t, t + _UNROLL)
+                    part = Noise(noise.index[:, here], noise.weight[here], noise.rows[here], noise.eps[:, here],
+                                 noise.position[here])  # fmt: skip
+                    state = some(self.step_sizes, state, part)
                 state = end(self.step_sizes, state, noise.index)
             return state
 
@@ -163,8 +171,8 @@ class Engine:
         # copies, since the state is donated
         arrays = [self.backend.asarray(np.array(leaf)) for leaf in leaves]
         if self.backend.name == "jax":
-            return tree.tree_unflatten(structure, [jnp.array(leaf) for leaf in arrays])
-        return tree.tree_unflatten(arrays, structure)
+            return jax.tree_util.tree_unflatten(structure, arrays)  # type: ignore[arg-type]
+        return tree.tree_unflatten(arrays, structure)  # type: ignore[arg-type]
 
 
 def _tree(backend):

@@ -105,7 +105,7 @@ class Experiment(_Strict):
             name=problem,
             problem=self.problems[problem],
             method=self.methods[method],
-            backend=backend,
+            backend=backend,  # type: ignore[arg-type]
             solver=self.solver,
         )
 
@@ -227,7 +227,7 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
         if first["type"] == "missing":
             raise UserError(f"{where}: key {key!r} is missing") from error
         if first["type"] == "literal_error" and isinstance(first["input"], str):
-            known = first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            known = first.get("ctx", {})["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             raise unknown_name(str(first["loc"][-1]), first["input"], known, where=f"{where}: {key}") from error
         raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg'].lower()}") from error
 

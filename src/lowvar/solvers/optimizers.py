@@ -13,8 +13,8 @@ from lowvar.errors import UserError, unknown_name
 
 
 def _sgd(backend, step_size):
-    def update(gradient, state, params=None):
-        return backend.tree_map(lambda g: -step_size * g, gradient), state
+    def update(updates, state, params=None):
+        return backend.tree_map(lambda g: -step_size * g, updates), state
 
     return optax.GradientTransformation(lambda params: (), update)
 
@@ -31,9 +31,9 @@ def _adam(backend, step_size, b1=0.9, b2=0.999, eps=1e-8):
             "b2^t": xp.ones_like(_any_leaf(params)),
         }
 
-    def update(gradient, state, params=None):
-        m = backend.tree_map(lambda m, g: b1 * m + (1 - b1) * g, state["m"], gradient)
-        v = backend.tree_map(lambda v, g: b2 * v + (1 - b2) * g * g, state["v"], gradient)
+    def update(updates, state, params=None):
+        m = backend.tree_map(lambda m, g: b1 * m + (1 - b1) * g, state["m"], updates)
+        v = backend.tree_map(lambda v, g: b2 * v + (1 - b2) * g * g, state["v"], updates)
         power1, power2 = state["b1^t"] * b1, state["b2^t"] * b2
         updates = backend.tree_map(
             lambda m, v: -step_size * (m / (1 - power1)) / (xp.sqrt(v / (1 - power2)) + eps), m, v

@@ -41,12 +41,15 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
     backend, xp, N = problem.backend, problem.backend.xp, problem.N
     stored = TABLES[table](backend, batches)
 
+    def point(params):
+        return {"mu": params["mu"], "sigma": xp.exp(params["log_sigma"])}
+
     def init(params):
         zero = xp.zeros_like(params["mu"])
         empty = xp.sum(zero)  # a scalar 0: epochs that the table has seen
         if batches.covers:
-            return {"table": stored.init(params), "G": zero, "G_next": zero, "epochs": empty}
-        return {"table": stored.init(params), "G": problem.full_gradient(params["mu"]), "epochs": empty + 1}
+            return {"table": stored.init(point(params)), "G": zero, "G_next": zero, "epochs": empty}
+        return {"table": stored.init(point(params)), "G": problem.full_gradient(params["mu"]), "epochs": empty + 1}
 
     def end_epoch(state, index):
         state = {**state, "table": stored.end_epoch(state["table"], index)}
@@ -61,13 +64,13 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
     def estimate(state, params, noise):
         index, weight = noise.index, noise.weight
         rows = stored.read(state["table"], index)
-        step = xp.exp(rows["log_sigma"]) * xp.mean(noise.eps, axis=0)[None, :]
+        step = rows["sigma"] * xp.mean(noise.eps, axis=0)[None, :]
         old, curvature = problem.gradient_and_hvp_by_row(rows["mu"], step, index)
         fresh = problem.gradient(params["mu"], index, weight)
         control = state["G"] - weight @ (old + curvature)
         control = xp.where(state["epochs"] > 0, control, xp.zeros_like(control))
         gradient = plus_mean_part(reparameterisation_gradient(problem, params, noise), control)
-        state = {**state, "table": stored.write(state["table"], noise, params)}
+        state = {**state, "table": stored.write(state["table"], noise, point(params))}
         if batches.covers:
             share = noise.rows / N
             state |= {
