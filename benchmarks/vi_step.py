@@ -410,32 +410,25 @@ def section_jax(kind: str, dtype, quick: bool) -> dict:
 
 
 def lowvar_torch(name: str, problem, batch: int, epochs: int) -> Case:
-    """A Python loop over ``Descent.step``; an epoch's noise is drawn by JAX and handed over."""
+    """What a run does: traced programs of a few steps each; an epoch's noise is drawn by JAX and handed over."""
     import jax
-    import torch
 
-    from lowvar.backends import get
     from lowvar.estimators import gradient_estimator
-    from lowvar.noise import Noise, independent, reshuffled, sampler
-    from lowvar.solvers import descend, optimizer
+    from lowvar.runs.engine import Engine
+    from lowvar.runs.spec import SolverSpec
 
-    ops = get("torch")
-    batches = reshuffled(problem.N, batch)
-    noise = sampler(batches, independent(), problem.dim, problem.dtype)
-    solver = descend(gradient_estimator(name)(problem, batches), noise, optimizer("adam", STEP_SIZE, ops))
-    draw = jax.jit(noise.epoch)
+    solver = SolverSpec(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=epochs)
+    origin = {block: value[None] for block, value in start(problem.dim, problem.dtype).items()}
+    runs = Engine(problem, gradient_estimator(name), solver, jax.random.key(1)[None], origin)
 
     def call(state):
-        state, key = state
-        for _ in range(epochs):
-            key, now = jax.random.split(key)
-            drawn = Noise(*(ops.asarray(np.asarray(part)) for part in draw(now)))
-            state = solver.epoch(state, drawn)
-        return state, key
+        state, done = state
+        return runs.advance(state, done, epochs), done + epochs
 
-    origin = {k: torch.from_numpy(v) for k, v in start(problem.dim, problem.dtype).items()}
-    state = solver.init(origin), jax.random.key(1)
-    return Case(name, call, state, epochs * batches.steps, lambda state: state[0].params)
+    def params(state):
+        return {block: leaf[0, 0] for block, leaf in state[0].params.items()}
+
+    return Case(name, call, (runs.init(), 0), epochs * runs.steps, params)
 
 
 def pyro_torch(name: str, arrays, batch: int, steps: int, validate: bool) -> Case:

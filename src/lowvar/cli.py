@@ -98,7 +98,7 @@ def _parser():
     sub = command("claims", _claims, "judge published claims by an experiment's results")
     _experiment_options(sub)
     _result_options(sub)
-    sub.add_argument("--claims", required=True, help="YAML file of claims")
+    sub.add_argument("--claims", help="YAML file of claims (default: ../claims/NAME.yaml beside the experiments)")
 
     sub = command("list", _list, "list what there is: " + ", ".join(_LISTS))
     sub.add_argument("what", nargs="?", choices=_LISTS)

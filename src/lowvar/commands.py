@@ -158,15 +158,16 @@ def tables(place: Place, *, seconds: bool = False) -> list[Path]:
             seen = traces.loc[traces["problem"] == problem, "elbo"].max()
             optima.append({"problem": problem, "elbo": seen, "how": "largest seen in these runs"})
     optimum = pd.DataFrame(optima)
-    table = analysis.convergence(traces, dict(zip(optimum["problem"], optimum["elbo"], strict=True)), rows)
-    ends = analysis.best(table)
+    values = dict(zip(optimum["problem"], optimum["elbo"], strict=True))
+    table = analysis.convergence(traces, values, rows)
+    best, ends = analysis.best(table), analysis.ends(traces, table, values)
     decomposition = pd.concat([_decomposition(place, problem) for problem in place.experiment.problems])
     written = _write_both(
         folder,
-        {"optimum": optimum, "convergence": table, "best": ends, "decomposition": decomposition},
+        {"optimum": optimum, "convergence": table, "best": best, "ends": ends, "decomposition": decomposition},
         mark,
     )
-    write_text(folder / "metrics.json", json.dumps(_metrics(ends, decomposition), indent=2, sort_keys=True) + "\n")
+    write_text(folder / "metrics.json", json.dumps(_metrics(best, decomposition), indent=2, sort_keys=True) + "\n")
     return [*written, folder / "metrics.json"]
 
 
@@ -183,11 +184,13 @@ def figure(place: Place, kind: str) -> list[Path]:
     return figures.picture(kind, _read(place, figures.NEEDS[kind]), stem)
 
 
-def claims(place: Place, path) -> Path:
-    """Judges the published claims of a file by an experiment's tables."""
+def claims(place: Place, path=None) -> Path:
+    """Judges the claims of a file by an experiment's tables; an experiment without a file makes no claims."""
     from lowvar.analysis import claims as analysis
 
-    table = analysis.judge(analysis.load(path), _read(place, "decomposition"), _read(place, "convergence"))
+    beside = place.path.parent.parent / "claims" / f"{place.experiment.name}.yaml"
+    stated = analysis.load(path or beside) if path or beside.is_file() else []
+    table = analysis.judge(stated, _read(place, "decomposition"), _read(place, "ends"))
     target = place.results / "claims.csv"
     write_text(target, table.to_csv(index=False))
     return target

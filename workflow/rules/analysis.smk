@@ -69,8 +69,8 @@ rule figure:
 
 rule claims:
     input:
-        lambda w: table(w, "decomposition", "convergence"),
-        claims="workflow/claims/{experiment}.yaml",
+        lambda w: table(w, "decomposition", "ends"),
+        claims_of,
     output:
         in_report("claims.csv", "table", "claims"),
     log:
@@ -85,5 +85,4 @@ rule claims:
         spec=spec_hash,
         where=where,
     shell:
-        "lowvar claims workflow/experiments/{wildcards.experiment}.yaml {params.where}"
-        " --claims {input.claims} > {log} 2>&1"
+        "lowvar claims workflow/experiments/{wildcards.experiment}.yaml {params.where} > {log} 2>&1"

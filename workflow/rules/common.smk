@@ -20,7 +20,7 @@ FIGURES = {  # each is drawn from one table
     "steps": "convergence",
     "seconds": "seconds",
 }
-TABLES = ("optimum", "convergence", "best", "decomposition")
+TABLES = ("optimum", "convergence", "best", "ends", "decomposition")
 
 
 class Params(pydantic.BaseModel):
@@ -83,11 +83,16 @@ def runs_of(name):
 def results_of(name):
     """The tables, figures and claims of an experiment."""
     folder = f"{RESULTS}/{name}"
-    claims = ["claims.csv"] if Path(f"workflow/claims/{name}.yaml").is_file() else []
     timed = ["seconds"] if timed_here(name) else []
     tables = [f"tables/{table}.csv" for table in [*TABLES, *timed]]
     figures = [f"figures/{kind}.svg" for kind in FIGURES if kind != "seconds" or timed]
-    return [f"{folder}/{path}" for path in (*tables, *figures, *claims)]
+    return [f"{folder}/{path}" for path in (*tables, *figures, "claims.csv")]
+
+
+def claims_of(w):
+    """The published claims that an experiment is judged by, if there are any."""
+    path = Path(f"workflow/claims/{w.experiment}.yaml")
+    return [str(path)] if path.is_file() else []
 
 
 def timed_here(name):

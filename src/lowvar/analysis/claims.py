@@ -7,7 +7,11 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
+from lowvar.analysis.decomposition import mean_interval
 from lowvar.errors import UserError
+
+
+_COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
 
 
 class _Strict(pydantic.BaseModel):
@@ -78,29 +82,33 @@ def load(path: str | Path) -> list[Claim]:
         raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
 
 
-def judge(claims, decomposition, convergence):
+def judge(claims, decomposition, ends):
     """A row per claim: ``id, statement, source, published, ours, low, high, verdict, note``.
 
-    The verdict is ``holds`` or ``fails`` where the whole 95 % interval says so, else ``undecided``. For a
-    comparison, ``ours`` is the ratio of the claimed lowest to the lowest of the others, and the claim holds
-    where the two intervals do not overlap.
+    The verdict is ``holds`` or ``fails`` where the whole 95 % interval says so, else ``undecided``. For
+    ``below``, ``ours`` is the ratio of the claimed lowest variance to the lowest of the others, and the claim
+    holds where the two intervals do not overlap. For ``gap`` it is the ratio of the final gaps, a geometric mean
+    over pairs of repetitions on the same noise, to the nearest rival; the claim holds where all intervals are
+    below one.
+
+    Args:
+        claims: what ``load`` gave.
+        decomposition: the table ``decomposition``.
+        ends: the table ``ends``.
     """
     import pandas as pd
 
-    judges = {"value": _value, "below": _below, "gap": _gap}
     rows = []
     for claim in claims:
-        found = judges[claim.test.kind](claim.test, decomposition, convergence)
+        judged = _gap(claim.test, ends) if claim.test.kind == "gap" else _variance(claim.test, decomposition)
         rows.append(
-            {
-                "id": claim.id,
-                "statement": claim.statement,
-                "source": claim.source,
-                **found,
-                "note": claim.note,
-            }
+            {"id": claim.id, "statement": claim.statement, "source": claim.source, **judged, "note": claim.note}
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=list(_COLUMNS))
+
+
+def _variance(test, decomposition):
+    return {"value": _value, "below": _below}[test.kind](test, decomposition)
 
 
 def _look_up(quantity, decomposition):
@@ -115,7 +123,7 @@ def _look_up(quantity, decomposition):
     return float(row["variance"]), float(row["low"]), float(row["high"])
 
 
-def _value(test, decomposition, convergence):
+def _value(test, decomposition):
     ours, low, high = _look_up(test.quantity, decomposition)
     below, above = test.published * (1 - test.tolerance), test.published * (1 + test.tolerance)
     verdict = "undecided"
@@ -126,35 +134,30 @@ def _value(test, decomposition, convergence):
     return {"published": test.published, "ours": ours, "low": low, "high": high, "verdict": verdict}
 
 
-def _below(test, decomposition, convergence):
-    return _lower(_look_up(test.quantity, decomposition), [_look_up(other, decomposition) for other in test.others])
-
-
-def _gap(test, decomposition, convergence):
-    def final(method):
-        c = convergence
-        rows = c[(c["problem"] == test.problem) & (c["method"] == method) & (c["backend"] == test.backend) & c["best"]]
-        if rows.empty:
-            raise UserError(f"a claim speaks of {method!r} on {test.problem!r}, which was not run")
-        row = rows.loc[rows["epoch"].idxmax()]
-        return float(row["gap_mean"]), float(row["gap_low"]), float(row["gap_high"])
-
-    return _lower(final(test.method), [final(method) for method in test.others])
-
-
-def _lower(mine, others):
-    rival = min(others, key=lambda values: values[0])
-    (value, low, high), (other, other_low, other_high) = mine, rival
-    verdict = "undecided"
-    if high < other_low:
-        verdict = "holds"
-    elif low > other_high:
-        verdict = "fails"
+def _below(test, decomposition):
+    value, low, high = _look_up(test.quantity, decomposition)
+    rivals = [_look_up(other, decomposition) for other in test.others]
+    other, other_low, other_high = min(rivals, key=lambda values: values[0])
     bounds = (low / other_high, high / other_low) if other_low > 0 else (np.nan, np.nan)
-    return {
-        "published": np.nan,
-        "ours": value / other,
-        "low": bounds[0],
-        "high": bounds[1],
-        "verdict": verdict,
-    }
+    verdict = "holds" if high < other_low else "fails" if low > other_high else "undecided"
+    return {"published": np.nan, "ours": value / other, "low": bounds[0], "high": bounds[1], "verdict": verdict}
+
+
+def _gap(test, ends):
+    def logs(method):
+        rows = ends[
+            (ends["problem"] == test.problem) & (ends["method"] == method) & (ends["backend"] == test.backend)
+        ]
+        if rows.empty:
+            raise UserError(f"a claim speaks of {method!r} on {test.problem!r} in {test.backend}, which was not run")
+        return np.log(rows.sort_values("repetition")["gap"].to_numpy())
+
+    mine = logs(test.method)
+    ratios = [tuple(np.exp(v) for v in mean_interval(mine - logs(other))) for other in test.others]
+    nearest = max(ratios, key=lambda ratio: ratio[0])
+    verdict = "undecided"
+    if all(high < 1 for _, _, high in ratios):
+        verdict = "holds"
+    elif any(low > 1 for _, low, _ in ratios):
+        verdict = "fails"
+    return {"published": np.nan, **dict(zip(("ours", "low", "high"), nearest, strict=True)), "verdict": verdict}

@@ -80,6 +80,22 @@ def best(table):
     return table[last & table["best"]].drop(columns="best").reset_index(drop=True)
 
 
+def ends(traces, table, optima: Mapping[str, float]):
+    """The gap of every repetition at the end of each method's best step size.
+
+    Repetitions with the same number share noise and start across methods, so their gaps can be compared in pairs.
+
+    Args:
+        traces: as for ``convergence``.
+        table: what ``convergence`` gave.
+        optima: the largest ELBO of each problem, nats.
+    """
+    keys = ["problem", "method", "backend", "step_size", "epoch"]
+    found = best(table)[keys].merge(traces, on=keys, how="left", validate="one_to_many")
+    found["gap"] = np.maximum(found["problem"].map(optima) - found["elbo"], _LEAST_GAP)
+    return found[[*keys, "repetition", "elbo", "gap", "status"]]
+
+
 def with_seconds(table, timings):
     """``convergence`` with seconds: those of the whole job, shared out evenly among its runs, compiling apart."""
     columns = ["problem", "method", "backend", "epoch", "seconds_per_run"]

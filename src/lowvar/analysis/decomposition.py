@@ -178,10 +178,10 @@ def mean_interval(sample) -> tuple[float, float, float]:
     from scipy.stats import t
 
     sample = np.asarray(sample, float)
-    mean, count = sample.mean(), len(sample)
+    mean, count = float(sample.mean()), len(sample)
     if count < 2:
         return mean, np.nan, np.nan
-    half = t.ppf(0.5 + _LEVEL / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count)
+    half = float(t.ppf(0.5 + _LEVEL / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count))
     return mean, mean - half, mean + half
 
 

@@ -9,8 +9,22 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 
-def _axes(in_axes):
-    return tuple(in_axes) if isinstance(in_axes, list) else in_axes
+def _rows(axis, arg):
+    """The lengths of the mapped axes in ``arg``."""
+    if axis is None:
+        return []
+    if axis == 0:
+        return [leaf.shape[0] for leaf in pytree.tree_leaves(arg)]
+    return [rows for part, of in zip(arg, axis, strict=True) for rows in _rows(of, part)]
+
+
+def _only(axis, arg):
+    """``arg`` at the one index of its mapped axes."""
+    if axis is None:
+        return arg
+    if axis == 0:
+        return pytree.tree_map(lambda leaf: leaf[0], arg)
+    return type(arg)(*(_only(of, part) for part, of in zip(arg, axis, strict=True)))
 
 
 class _Torch:
@@ -32,7 +46,17 @@ class _Torch:
 
     @staticmethod
     def vmap(function, in_axes=0):
-        return torch.func.vmap(function, in_dims=_axes(in_axes))
+        mapped = torch.func.vmap(function, in_dims=in_axes)
+
+        def call(*args):
+            axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+            if max(rows for axis, arg in zip(axes, args, strict=True) for rows in _rows(axis, arg)) > 1:
+                return mapped(*args)
+            # a single row needs no mapping, whose bookkeeping costs as much as small arithmetic
+            result = function(*(_only(axis, arg) for axis, arg in zip(axes, args, strict=True)))
+            return pytree.tree_map(lambda leaf: leaf[None], result)
+
+        return call
 
     @staticmethod
     def stop_gradient(tree):

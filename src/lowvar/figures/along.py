@@ -50,7 +50,7 @@ def along(decomposition: Table, blocks: Iterable[str] = ("all", "mu")) -> Figure
         for block, ax in zip(blocks, line, strict=True):
             ax.set_title(f"{name}: {block_label(block)}")
             _panel(ax, rows[(rows["problem"] == name) & (rows["block"] == block)], looks)
-        line[0].set_ylabel("gradient variance (trace)")
+        line[0].set_ylabel("gradient variance (trace, nats²)")
     for ax in axes[-1]:
         ax.set_xlabel("iteration")
     fig.align_ylabels(axes[:, 0])

@@ -58,7 +58,7 @@ def shares(decomposition: Table) -> Figure:
         bars.composition(left, by, methods)
         bars.amounts(right, by, methods)
     axes[-1, 0].set_xlabel("share of the variance (%)")
-    axes[-1, 1].set_xlabel("gradient variance (trace)")
+    axes[-1, 1].set_xlabel("gradient variance (trace, nats²)")
     keys: list = [Patch(color=look.colour, label=look.label) for look in SOURCES.values()]
     keys.append(Line2D([], [], color=INK, marker="D", ls="", label="total"))
     keys.append(Line2D([], [], color=FAINT, marker="|", ms=6, lw=1.6, label="95 % interval"))
