@@ -13,8 +13,7 @@ import optax
 
 from lowvar.analysis import decomposition as analysis
 from lowvar.errors import UserError, unknown_name
-from lowvar.estimators import GRADIENT, gradient_estimator
-from lowvar.estimators.gradient.following import following
+from lowvar.estimators import GRADIENT
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import engine as engines
@@ -219,15 +218,8 @@ def decompose(
         where="decompose",
     )  # fmt: skip
     solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples=2)
-    parts: dict[str, Any] = {}
-
-    def make(problem, batches):
-        parts.update({name: gradient_estimator(name)(problem, batches) for name in estimators})
-        return following(spec.leader, parts)
-
-    keys = engines.noise_keys(seed, problem.name, 1)
-    starts = engines.start_params(solver.initial, seed, problem.name, 1, problem.dim)
-    runs = engines.Engine(problem, make, solver, keys, starts)
+    methods = {name: MethodSpec(estimator=name) for name in estimators}
+    runs, parts = engines.follow(problem, methods, spec.leader, solver, seed=seed, name=problem.name)
     if params is None:
         result = _run(runs, progress, f"fit {problem.name}")
         here, state = _fit(problem, result), jax.tree.map(lambda leaf: leaf[0, 0], result.state)

@@ -221,9 +221,9 @@ def _list(args):
 def _schema(args):
     import json
 
-    from lowvar.runs.spec import Experiment
+    from lowvar.runs.spec import json_schema
 
-    print(json.dumps(Experiment.model_json_schema(), indent=2))
+    print(json.dumps(json_schema(), indent=2))
 
 
 def _configure(args, *, backend: str, dtype: str) -> None:

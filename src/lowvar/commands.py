@@ -101,9 +101,7 @@ def run(place: Place, problem: str, method: str, backend: str, data=None, out=No
 
 def decompose(place: Place, problem: str, data=None, out=None):
     """Takes the variance of every method apart, along the leader's run on a problem."""
-    from lowvar import estimators
     from lowvar.analysis import decomposition
-    from lowvar.estimators.gradient.following import following
     from lowvar.runs import engine
 
     job = place.experiment.decompose(problem)
@@ -111,16 +109,7 @@ def decompose(place: Place, problem: str, data=None, out=None):
     prepared, inputs = _prepared(place, problem, data)
     mark = artifact.stamp(job.hash, inputs)
     made = _problem(job.problem.model, prepared, job.solver.dtype, "jax", problem)
-    parts = {}
-
-    def make(problem, batches):
-        for name, method in job.methods.items():
-            parts[name] = estimators.gradient_estimator(method.estimator)(problem, batches, **method.options)
-        return following(job.decomposition.leader, parts)
-
-    keys = engine.noise_keys(job.seed, job.name, 1)
-    starts = engine.start_params(job.solver.initial, job.seed, job.name, 1, made.dim)
-    runs = engine.Engine(made, make, job.solver, keys, starts)
+    runs, parts = engine.follow(made, job.methods, job.decomposition.leader, job.solver, seed=job.seed, name=job.name)
     moments = decomposition.moments(job.decomposition.epochs, job.decomposition.points_along)
     with progress_bar(job.decomposition.epochs, f"{problem} decomposition") as tick:
         table = decomposition.along_run(

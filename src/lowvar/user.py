@@ -1,10 +1,13 @@
 """The command ``lowvar decompose MODEL.py:FUNCTION``: a user's model from a file, its data from an npz."""
 
+import hashlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.files import all_or_none, sha256
 
 
 def load_model(target: str):
@@ -49,6 +52,11 @@ def decompose(args) -> None:
     print(found.summary().replace(getattr(model, "__name__", "model"), Path(args.target).name, 1))
     out, name = Path(args.out or "results"), Path(args.target.rpartition(":")[0]).stem
     table, stem = out / "decomposition" / f"{name}.parquet", out / "figures" / name
-    artifact.write_table(table, found.table, artifact.stamp("", {name: prepared.sha256}))
+    options = {key: value for key, value in vars(args).items() if key not in ("do", "debug", "out", "data")}
+    text = json.dumps(options | {"model": sha256(args.target.rpartition(":")[0])}, sort_keys=True)
+    mark = artifact.stamp(hashlib.sha256(text.encode()).hexdigest()[:16], {name: prepared.sha256})
+    with all_or_none(table, table.with_suffix(".json")):
+        artifact.write_provenance(table.with_suffix(".json"), mark, options)
+        artifact.write_table(table, found.table, mark)
     found.plot(stem)
     print(f"wrote {table}, {stem}.png")

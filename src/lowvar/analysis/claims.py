@@ -10,7 +10,6 @@ from pydantic import Field
 from lowvar.analysis.decomposition import mean_interval
 from lowvar.errors import UserError
 
-
 _COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
 
 
@@ -145,11 +144,11 @@ def _below(test, decomposition):
 
 def _gap(test, ends):
     def logs(method):
-        rows = ends[
-            (ends["problem"] == test.problem) & (ends["method"] == method) & (ends["backend"] == test.backend)
-        ]
+        rows = ends[(ends["problem"] == test.problem) & (ends["method"] == method) & (ends["backend"] == test.backend)]
         if rows.empty:
-            raise UserError(f"a claim speaks of {method!r} on {test.problem!r} in {test.backend}, which was not run")
+            raise UserError(
+                f"a claim speaks of {method!r} on {test.problem!r} in {test.backend}, which has no end there"
+            )
         return np.log(rows.sort_values("repetition")["gap"].to_numpy())
 
     mine = logs(test.method)

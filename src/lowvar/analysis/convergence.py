@@ -75,7 +75,7 @@ def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
 
 
 def best(table):
-    """The rows of ``convergence`` at the end of each method's best step size."""
+    """The rows of ``convergence`` at the end of each method's best step size, where any did not diverge."""
     last = table["epoch"] == table.groupby(["problem", "method", "backend"])["epoch"].transform("max")
     return table[last & table["best"]].drop(columns="best").reset_index(drop=True)
 
@@ -105,7 +105,7 @@ def with_seconds(table, timings):
 
 def _mark_best(table):
     final = table["epoch"] == table.groupby(["problem", "method", "backend"])["epoch"].transform("max")
-    ends = table[final]
+    ends = table[final & np.isfinite(table["gap_mean"])]
     chosen = ends.loc[ends.groupby(["problem", "method", "backend"])["gap_mean"].idxmin()]
     keys = ["problem", "method", "backend", "step_size"]
     marked = table.merge(chosen[keys].assign(best=True), on=keys, how="left")

@@ -24,8 +24,8 @@ _STRIP = 0.055  # height of one row of crosses, as a part of the panel
 def steps(convergence: Table, y: str = "auto") -> Figure:
     """Draws where each method ends against its step size, with 95 % intervals over repetitions.
 
-    The strip at the top has the step sizes that have no mean: a cross where every repetition diverged, a ring
-    where some did. A ring around a point is a mean over the repetitions that are left.
+    The strip at the top has the step sizes that lead nowhere: a cross where every repetition diverged or their
+    mean ends farther from the optimum than it started, a ring where some diverged.
 
     Args:
         convergence: columns ``problem, method, backend, step_size, iteration, gap_mean, gap_low, gap_high,
@@ -42,7 +42,7 @@ def steps(convergence: Table, y: str = "auto") -> Figure:
 
     if y not in (*_Y, "auto"):
         raise unknown_name("quantity", y, (*_Y, "auto"))
-    rows = tables.at_last_iteration(convergence)
+    rows = _given_up(tables.at_last_iteration(convergence), convergence)
     if y == "auto":
         y = "gap" if rows["gap_mean"].notna().any() or rows["elbo_mean"].isna().all() else "elbo"
     names = tables.problems(rows)
@@ -55,11 +55,25 @@ def steps(convergence: Table, y: str = "auto") -> Figure:
     panels.label(axes, "step size", _Y[y])
     entries = lines.keys(looks, backends)
     if (rows["diverged"] >= rows["repetitions"]).any():
-        entries.append(Line2D([], [], color=INK, marker="x", ls="", mew=1.8, label="all runs diverged"))
+        entries.append(
+            Line2D([], [], color=INK, marker="x", ls="", mew=1.8, label="diverged, or worse than at the start")
+        )
     if ((rows["diverged"] > 0) & (rows["diverged"] < rows["repetitions"])).any():
         entries.append(Line2D([], [], color=INK, marker="o", ls="", mfc="none", ms=8, label="some diverged"))
     lines.legend(fig, entries)
     return fig
+
+
+def _given_up(rows: Table, convergence: Table) -> Table:
+    """``rows`` with those that end worse than they started counted as diverged."""
+    keys = ["problem", "method", "backend", "step_size"]
+    first = convergence.loc[convergence.groupby(keys, dropna=False)["iteration"].idxmin()]
+    start = rows[keys].merge(first, on=keys, how="left")["gap_mean"]
+    worse = np.isfinite(rows["gap_mean"]) & (rows["gap_mean"] > start) & (rows["iteration"] > 0)
+    rows = rows.copy()
+    rows.loc[worse, "diverged"] = rows.loc[worse, "repetitions"]
+    rows.loc[worse, ["gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low", "elbo_high"]] = np.nan
+    return rows
 
 
 def _panel(ax: Axes, rows: Table, y: str, looks: dict, backends: list[str]) -> None:

@@ -4,6 +4,7 @@ JAX runs any number of epochs in one compiled program, whose length is an argume
 over mapped steps. Both draw the same noise.
 """
 
+import inspect
 from functools import partial
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 
 from lowvar import estimators
 from lowvar.errors import UserError
+from lowvar.estimators.gradient.following import following
 from lowvar.noise import BATCHES, GAUSSIAN, Noise, named_key, sampler
 from lowvar.problems.guide import initial_params
 from lowvar.solvers import descend, optimizer
@@ -204,14 +206,41 @@ def build(problem, method, solver, *, seed: int, name: str) -> Engine:
         seed: the experiment's.
         name: the problem's name, under which noise and starts are drawn.
     """
-    factory = estimators.gradient_estimator(method.estimator)
-
-    def make(problem, batches):
-        try:
-            return factory(problem, batches, **method.options)
-        except TypeError as error:
-            raise UserError(f"estimator {method.estimator!r}: {error}") from error
-
     keys = noise_keys(seed, name, solver.repetitions)
     starts = start_params(solver.initial, seed, name, solver.repetitions, problem.dim)
-    return Engine(problem, make, solver, keys, starts)
+    return Engine(problem, lambda problem, batches: make_estimator(method, problem, batches), solver, keys, starts)
+
+
+def make_estimator(method, problem, batches):
+    """The estimator of a ``MethodSpec``.
+
+    Raises:
+        UserError: no such estimator, or it does not take the method's options.
+    """
+    factory = estimators.gradient_estimator(method.estimator)
+    try:
+        inspect.signature(factory).bind(problem, batches, **method.options)
+    except TypeError as error:
+        raise UserError(f"options of estimator {method.estimator!r}: {error}") from error
+    return factory(problem, batches, **method.options)
+
+
+def follow(problem, methods, leader: str, solver, *, seed: int, name: str):
+    """The engine of one run that several methods follow, and their estimators by name.
+
+    Args:
+        problem: a variational problem.
+        methods: ``{name: MethodSpec}``.
+        leader: the method whose gradients are used.
+        solver: a ``SolverSpec`` with one step size and one repetition.
+        seed: the experiment's.
+        name: the problem's name, under which noise and start are drawn.
+    """
+    parts = {}
+
+    def make(problem, batches):
+        parts.update({key: make_estimator(method, problem, batches) for key, method in methods.items()})
+        return following(leader, parts)
+
+    starts = start_params(solver.initial, seed, name, 1, problem.dim)
+    return Engine(problem, make, solver, noise_keys(seed, name, 1), starts), parts

@@ -106,7 +106,7 @@ def _trace(engine, stops, values, errors):
     epoch, step, repetition = (axis.ravel() for axis in np.indices(shape))
     epochs = np.asarray(stops)[epoch]
     rows_per_epoch = problem.N if engine.sampler.batches.covers else engine.steps * solver.batch_size
-    oracles = engine.estimator.oracles_of_epoch(rows_per_epoch, solver.samples)
+    oracles = engine.estimator.oracles_of_run(epochs, rows_per_epoch, solver.samples)
     ok = np.isfinite(values.ravel())
     return pd.DataFrame(
         {
@@ -114,8 +114,8 @@ def _trace(engine, stops, values, errors):
             "repetition": repetition,
             "epoch": epochs,
             "iteration": epochs * engine.steps,
-            "gradients": epochs * int(oracles.gradients),
-            "hvps": epochs * int(oracles.hvps),
+            "gradients": oracles.gradients,
+            "hvps": oracles.hvps,
             "elbo": values.ravel(),
             "elbo_se": errors.ravel(),
             "status": np.where(ok, "ok", "diverged"),

@@ -199,6 +199,21 @@ def load_experiment(path: str | Path, scale: str) -> Experiment:
     return experiment
 
 
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of an experiment file, for editors: with its scales, and methods that are a name alone."""
+    schema = Experiment.model_json_schema()
+    schema["$defs"]["MethodSpec"].pop("required")
+    methods = schema["properties"]["methods"]
+    methods["additionalProperties"] = {"anyOf": [methods["additionalProperties"], {"type": "null"}]}
+    schema["properties"]["scales"] = {
+        "type": "object",
+        "description": "what each scale overrides",
+        "propertyNames": {"enum": list(SCALES)},
+        "additionalProperties": {"type": "object"},
+    }
+    return schema
+
+
 def merged(base: Mapping, override: Mapping) -> dict:
     """``base`` with the keys of ``override`` put over it, mapping by mapping.
 

@@ -18,6 +18,7 @@ class Properties:
         gradients_without_noise: further gradients per data row, at points without noise.
         hvps: Hessian-vector products per data row (each gives the gradient at its point too).
         full_passes: gradients over all data rows, per epoch.
+        full_passes_at_start: the same, once, when a run starts.
         table_rows: stored parameter vectors.
         needs_epochs: its table is right only when an epoch visits every row once.
     """
@@ -27,6 +28,7 @@ class Properties:
     gradients_without_noise: int = 0
     hvps: int = 0
     full_passes: int = 0
+    full_passes_at_start: int = 0
     table_rows: int = 0
     needs_epochs: bool = False
     backends: tuple[str, ...] = ("jax", "torch")
@@ -68,11 +70,18 @@ class Estimator:
         per_row = declared.gradients * points + declared.gradients_without_noise
         return Oracles(noise.rows * per_row, noise.rows * declared.hvps)
 
-    def oracles_of_epoch(self, rows: int, points: int) -> Oracles:
-        """Oracle calls of an epoch that visits ``rows`` data rows with ``points`` noise points a batch."""
+    def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
+        """Oracle calls of a run's first ``epochs`` epochs.
+
+        Args:
+            epochs: a number of epochs, or an array of them.
+            rows: data rows that an epoch visits.
+            points: noise points a batch.
+        """
         declared = self.properties
         per_row = declared.gradients * points + declared.gradients_without_noise
-        return Oracles(rows * per_row + self.problem.N * declared.full_passes, rows * declared.hvps)
+        passes = epochs * declared.full_passes + declared.full_passes_at_start
+        return Oracles(epochs * rows * per_row + self.problem.N * passes, epochs * rows * declared.hvps)
 
 
 def stateless(name: str, problem, properties: Properties, gradient: Callable[[Any, Any], Any]) -> Estimator:

@@ -85,6 +85,7 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
         unbiased=True,
         gradients_without_noise=1 if batches.covers else 2,
         hvps=1,
+        full_passes_at_start=0 if batches.covers else 1,
         table_rows=stored.rows,
         needs_epochs=table == "snapshots",
     )

@@ -22,7 +22,7 @@ def joint_svrg(problem, batches=None) -> Estimator:
         gradient = reparameterisation_gradient(problem, params, noise)
         return plus_mean_part(gradient, state["mean"] - (old + curvature)), state, made.oracles(noise)
 
-    properties = Properties(unbiased=True, hvps=1, full_passes=1, table_rows=1)
+    properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=1)
     made = Estimator(
         "joint_svrg",
         problem,

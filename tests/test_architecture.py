@@ -1,0 +1,43 @@
+"""Data flows one way: a room imports only from rooms above it, and heavy libraries stay where they belong."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOMS = ["datasets", "problems", "noise", "estimators", "solvers", "runs", "analysis", "figures"]
+SHARED = {"errors", "files", "backends"}
+PACKAGE = Path(__file__).parents[1] / "src" / "lowvar"
+
+
+def imports(path):
+    """The parts of lowvar that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "lowvar" else [f"lowvar.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        yield from (name.split(".")[1] for name in names if name.startswith("lowvar."))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_from_rooms_above(room):
+    allowed = set(ROOMS[: ROOMS.index(room) + 1]) | SHARED
+    for path in (PACKAGE / room).rglob("*.py"):
+        assert set(imports(path)) <= allowed, path
+
+
+def test_shared_modules_import_no_room():
+    for path in [PACKAGE / "errors.py", PACKAGE / "files.py", *(PACKAGE / "backends").rglob("*.py")]:
+        assert set(imports(path)) <= SHARED, path
+
+
+def test_the_test_sees_imports():
+    assert "estimators" in set(imports(PACKAGE / "api.py"))
+    assert {"errors", "noise"} <= set(imports(PACKAGE / "solvers" / "descent.py"))
+
+
+def test_estimators_are_short():
+    for path in (PACKAGE / "estimators" / "gradient").glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 150, path

@@ -1,0 +1,33 @@
+"""The README's example runs as it stands, and its claims about itself are true."""
+
+import re
+
+import numpy as np
+
+
+def test_the_example_runs(repository, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (repository / "README.md").read_text(), flags=re.DOTALL)
+    assert len(blocks) == 1
+    scope: dict = {}
+    exec(compile(blocks[0], "README.md", "exec"), scope)
+    fit, where = scope["fit"], scope["where"]
+    assert set(fit.params) == {"scale_auto_loc", "scale_auto_scale", "w_auto_loc", "w_auto_scale"}
+    np.testing.assert_allclose(fit.sample()["w"].mean(0), [0.5, -0.3, 0.1], atol=0.15)
+    assert set(where.table["method"]) == {"naive", "cv", "joint"}
+
+
+def test_links_and_files_exist(repository):
+    text = (repository / "README.md").read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert target.startswith("http") or (repository / target).exists(), target
+    for path in re.findall(r"`(examples/[^:`\s]+)", text):
+        assert (repository / path).exists(), path
+
+
+def test_every_estimator_is_in_the_readme(repository):
+    from lowvar.estimators import GRADIENT
+
+    text = (repository / "README.md").read_text()
+    for name in GRADIENT:
+        assert f"| `{name}` |" in text
