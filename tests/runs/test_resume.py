@@ -21,10 +21,10 @@ EXPERIMENT = {
     "problems": {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}},
     "backends": ["jax", "torch"],
     "methods": {"joint": None, "naive": None},
-    "solver": {"optimizer": "adam", "step_sizes": [1e-2, 1e-3], "batch_size": 5, "epochs": 3000, "repetitions": 2},
+    "solver": {"optimizer": "adam", "step_sizes": [1e-2, 1e-3], "batch_size": 5, "epochs": 1500, "repetitions": 2},
     "decomposition": {"leader": "joint", "step_size": 1e-3, "epochs": 2, "replicates": 4, "columns": 2,
                       "points_along": 1},
-    "scales": {"smoke": {"solver": {"epochs": 12}}},
+    "scales": {"smoke": {"solver": {"epochs": 12}}, "paper": {"solver": {"epochs": 60}}},
 }  # fmt: skip
 RESULTS = ("trace.parquet", "params.npz")
 
@@ -43,7 +43,7 @@ def command(place, out, *more, scale="quick", method="joint", backend="jax"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "scale", "kills"), [("jax", "quick", 10), ("torch", "smoke", 3)])
+@pytest.mark.parametrize(("backend", "scale", "kills"), [("jax", "quick", 10), ("torch", "paper", 3)])
 def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start = time.monotonic()
