@@ -128,7 +128,7 @@ class Decomposition:
     Attributes:
         table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
             batch_size, replicates``: variances of a batch's gradient with 95 % intervals.
-        time: time of a step by estimator, relative to ``naive`` (or to the first one).
+        time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one).
         params: the parameters at which the variance was taken, under ``AutoNormal``'s names.
         title: what the summary calls the model and the place.
     """
@@ -173,6 +173,7 @@ def decompose(
     rows: int | None = None,
     seed: int = 0,
     progress: bool | None = None,
+    name: str | None = None,
 ) -> Decomposition:
     """Where the noise of a model's gradient comes from, and which estimator would remove it.
 
@@ -193,6 +194,7 @@ def decompose(
         rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
         seed: of the fit and of the designs.
         progress: whether to draw a bar; by default on a terminal only.
+        name: what the summary calls the model; its function's name if not given.
 
     Returns:
         A ``Decomposition``.
@@ -203,7 +205,7 @@ def decompose(
     References:
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
-    problem = from_numpyro(model, data)
+    problem = from_numpyro(model, data, name=name)
     if not estimators:
         raise UserError("estimators: name at least one")
     for name in estimators:
@@ -226,7 +228,7 @@ def decompose(
         where, memory, found = "at its fit", state.estimator, state.params
     else:
         here = _Given(_from_auto_normal(problem, params))
-        where, found = "at the given parameters", jax.tree.map(jnp.asarray, here.mean_field)
+        where, found = "at the given parameters, memories filled there", jax.tree.map(jnp.asarray, here.mean_field)
         memory = _filled(runs, found)
     design = analysis.designs(
         problem, replicates=replicates, columns=columns, rows=rows, eps="iid", samples=num_particles,
@@ -239,7 +241,7 @@ def decompose(
     table = analysis.table(problem, values, solver.batch_size)
     title = f"{problem.name} {where} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size})"
     auto = here.params if isinstance(here, Fit) else dict(params or {})
-    return Decomposition(table, _times(runs, parts, memory, found), auto, title)
+    return Decomposition(table, _times(runs, parts, found), auto, title)
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,7 @@ class _Given:
 
 def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples):
     size = min(100, problem.N) if batch_size is None else batch_size
+    size = int(size) if isinstance(size, np.integer) else size
     if not (isinstance(size, int) and 1 <= size <= problem.N):
         raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
     if num_steps < 1:
@@ -296,6 +299,8 @@ def _from_auto_normal(problem, params):
             value = np.ravel(np.asarray(params[name], problem.dtype))
             if value.size != where.stop - where.start:
                 raise UserError(f"params: {name} has {value.size} entries, the model needs {where.stop - where.start}")
+            if not np.isfinite(value).all() or (suffix == "scale" and not (value > 0).all()):
+                raise UserError(f"params: {name} must be finite" + (" and positive" if suffix == "scale" else ""))
             parts.append(np.log(value) if suffix == "scale" else value)
         vectors[block] = np.concatenate(parts)
     return vectors
@@ -312,28 +317,20 @@ def _filled(runs, params):
     return epoch(params)
 
 
-def _times(runs, parts, memory, params, steps: int = 50, rounds: int = 7):
-    """Time of an estimate and its update by estimator, relative to the first or to ``naive``; medians of rounds."""
-    noise = jax.tree.map(lambda leaf: leaf[:steps], runs.sampler.epoch(runs.keys[0]))
+def _times(runs, parts, params, rounds: int = 7):
+    """Time of an epoch by estimator, full passes included, relative to ``naive`` or the first; medians of rounds."""
+    noise = jax.block_until_ready(runs.sampler.epoch(runs.keys[0]))
     programs = {}
     for name, one in parts.items():
         solver = descend(one, runs.sampler, runs.descent(1e-12).optimizer)
-
-        @jax.jit
-        def scan(state, noise, solver=solver):
-            def body(state, noise):
-                return solver.step(state, noise)[0], None
-
-            return jax.lax.scan(body, state, noise)[0]
-
-        state = solver.init(params)._replace(estimator=memory[name])
-        programs[name] = (scan, jax.block_until_ready(state))
-        jax.block_until_ready(scan(state, noise))
+        epoch, state = jax.jit(solver.epoch), jax.jit(solver.init)(params)
+        jax.block_until_ready(epoch(state, noise))
+        programs[name] = (epoch, state)
     seconds: dict[str, list[float]] = {name: [] for name in parts}
     for _ in range(rounds):
-        for name, (scan, state) in programs.items():
+        for name, (epoch, state) in programs.items():
             start = time.perf_counter()
-            jax.block_until_ready(scan(state, noise))
+            jax.block_until_ready(epoch(state, noise))
             seconds[name].append(time.perf_counter() - start)
     base = np.array(seconds["naive" if "naive" in seconds else next(iter(seconds))])
     return {name: float(np.median(np.array(values) / base)) for name, values in seconds.items()}

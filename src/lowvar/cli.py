@@ -210,7 +210,7 @@ def _list(args):
     if args.what in (None, "figures"):
         from lowvar.figures import FIGURES
 
-        lists["figures"] = lambda: FIGURES
+        lists["figures"] = lambda: [*(name for name in FIGURES if name != "bars_for_user"), "seconds"]
     for what in _LISTS:
         if args.what == what:
             print("\n".join(lists[what]()))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError, unknown_name
-from lowvar.files import all_or_none, sha256, write_text
+from lowvar.files import all_or_none, sha256, sweep, write_text
 from lowvar.runs import artifact
 from lowvar.runs.spec import Experiment, load_experiment
 
@@ -90,6 +90,8 @@ def run(place: Place, problem: str, method: str, backend: str, data=None, out=No
         trace.insert(position, name, value)
         result.timing.insert(position, name, value)
     names = ("params.npz", "timing.parquet", "provenance.json", "trace.parquet")
+    for name in names:
+        sweep(out, name)
     with all_or_none(*(out / name for name in names)):
         artifact.write_arrays(out / "params.npz", result.params, mark)
         artifact.write_table(out / "timing.parquet", result.timing, mark)
@@ -198,6 +200,13 @@ def _prepared(place, problem, path):
     from lowvar.datasets.load import load
 
     prepared = load(path or (place.inputs(problem) and place.prepared(problem)))
+    spec = place.experiment.problems[problem]
+    for key, wanted in (("dataset", spec.dataset), ("scaling", spec.scaling)):
+        if prepared.meta.get(key) != wanted:
+            raise UserError(
+                f"{path or place.prepared(problem)}: its {key} is {prepared.meta.get(key)!r}, {problem} needs "
+                f"{wanted!r}; make it with: lowvar prepare {spec.dataset} --scaling {spec.scaling}"
+            )
     return prepared, {problem: prepared.sha256}
 
 

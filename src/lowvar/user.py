@@ -48,8 +48,9 @@ def decompose(args) -> None:
     found = api.decompose(
         model, data, estimators=tuple(name.strip() for name in args.estimators.split(",")),
         batch_size=args.batch_size, step_size=args.step_size, num_steps=args.steps, seed=args.seed,
+        name=Path(args.target).name,
     )  # fmt: skip
-    print(found.summary().replace(getattr(model, "__name__", "model"), Path(args.target).name, 1))
+    print(found.summary())
     out, name = Path(args.out or "results"), Path(args.target.rpartition(":")[0]).stem
     table, stem = out / "decomposition" / f"{name}.parquet", out / "figures" / name
     options = {key: value for key, value in vars(args).items() if key not in ("do", "debug", "out", "data")}
@@ -58,5 +59,8 @@ def decompose(args) -> None:
     with all_or_none(table, table.with_suffix(".json")):
         artifact.write_provenance(table.with_suffix(".json"), mark, options)
         artifact.write_table(table, found.table, mark)
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"wrote {table}; for the figure: pip install 'lowvar[workflow]'")
+        return
     found.plot(stem)
     print(f"wrote {table}, {stem}.png")

@@ -35,6 +35,24 @@ def test_signature(name):
     assert float(oracles.gradients) >= 1
 
 
+def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
+    from dataclasses import replace
+
+    from lowvar.estimators.gradient import cv as module
+
+    original = module.cv
+
+    def only_jax(problem, batches=None):
+        made = original(problem, batches)
+        return replace(made, properties=replace(made.properties, backends=("jax",)))
+
+    monkeypatch.setattr(module, "cv", only_jax)
+    spec = MethodSpec(estimator="cv")
+    assert engine.make_estimator(spec, problem(), reshuffled(7, 3)).name == "cv"
+    with pytest.raises(UserError, match="estimator 'cv' does not run on torch: it supports jax"):
+        engine.make_estimator(spec, problem("torch"), reshuffled(7, 3))
+
+
 def test_unknown_name_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'joint'"):
         estimators.gradient_estimator("jiont")
@@ -55,11 +73,12 @@ def costly():
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("draw", [reshuffled, iid])
 @pytest.mark.parametrize("points", [1, 4])
-def test_declared_oracles_are_what_it_computes(name, points):
+def test_declared_oracles_are_what_it_computes(name, points, draw):
     """Floating-point operations of an estimate are those of the declared oracle calls."""
     p = costly()
-    batches = reshuffled(p.N, 32)
+    batches = draw(p.N, 32)
     estimator = gradient_estimator(name)(p, batches)
     w = params(dim=p.dim)
     state = estimator.init(w)
@@ -195,7 +214,7 @@ def test_snapshot_table_needs_epochs():
     with pytest.raises(UserError, match="needs reshuffled batches"):
         gradient_estimator("joint")(problem(), iid(7, 3), table="snapshots")
     estimator = gradient_estimator("joint")(problem(), reshuffled(7, 3))
-    with pytest.raises(UserError, match="needs reshuffled batches"):
+    with pytest.raises(UserError, match="made for reshuffled batches, cannot be fed 'iid' ones"):
         descend(
             estimator,
             sampler(iid(7, 3), independent(), 2, np.float64),

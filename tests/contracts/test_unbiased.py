@@ -68,6 +68,7 @@ def test_with_iid_batches_all_the_way(name):
     w = params(seed=5)
     exact = flat(exact_gradient(p, w))
     mean, error = mean_and_error(p, estimator, state.estimator, w, independent(), seed=12)
+    assert (5 * error < 0.01 * np.linalg.norm(exact)).all(), "too few draws to notice 1 % of the gradient"
     assert (np.abs(mean - exact) < 5 * error + 1e-12).all(), f"mean {mean}, exact {exact}, SE {error}"
 
 

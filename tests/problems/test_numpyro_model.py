@@ -101,6 +101,75 @@ def test_full_pass_in_chunks(monkeypatch):
     assert float(p.full_energy(z)) == pytest.approx(float(energy), rel=1e-12)
 
 
+def weighted(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index, handlers.scale(scale=0.1):
+        numpyro.sample("y", dist.Normal(x[index] @ w, 1), obs=None if y is None else y[index])
+
+
+def subsampled(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size):
+        xs, ys = numpyro.subsample(x, event_dim=1), numpyro.subsample(y, event_dim=0)
+        numpyro.sample("y", dist.Normal(xs @ w, 1), obs=ys)
+
+
+@pytest.mark.parametrize("model", [weighted, subsampled])
+@pytest.mark.parametrize("N", [2, 5, 11])
+def test_scaled_and_subsampled_models(model, N):
+    data = {"x": X[:N], "y": DATA["y"][:N]}
+    p = from_numpyro(model, data)
+    z = jnp.array([0.3, -0.2, 0.1])
+    rows = p.log_likelihood(z, jnp.arange(N))
+    theirs = -potential_energy(model, (), {k: jnp.asarray(v) for k, v in data.items()}, p.unravel(z))
+    assert float(rows.sum() + p.log_prior(z)) == pytest.approx(float(theirs), rel=1e-12)
+    for index in (jnp.arange(N)[::-1], jnp.zeros(N, int), jnp.array([N - 1])):
+        np.testing.assert_allclose(p.log_likelihood(z, index), rows[index], rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.9, 6.1, 40.0, 2000.0])
+def test_exact_elbo_of_wide_predictors(scale):
+    """The quadrature against a brute-force one, also where the predictor spreads far over the kink."""
+    from lowvar.backends import get
+    from lowvar.problems.glm import expected_log_sigmoid
+
+    mean = np.array([0.0, 0.7, -2.0]) * np.array([1.0, scale, scale])
+    t = np.linspace(-10, 10, 2_000_001)
+    weights = np.exp(-(t**2) / 2) / np.exp(-(t**2) / 2).sum()
+    brute = [-(weights @ np.logaddexp(0, -(m + scale * t))) for m in mean]
+    for backend in ("jax", "torch"):
+        ops = get(backend)
+        found = ops.to_numpy(expected_log_sigmoid(ops, ops.asarray(mean), ops.asarray(np.full(3, scale))))
+        np.testing.assert_allclose(found, brute, rtol=1e-8, atol=1e-9)
+
+
+def test_a_bad_row_is_named():
+    y = np.array(DATA["y"])
+    y[9] = np.nan
+    with pytest.raises(UserError, match="the log-likelihood of row 9 is (nan|-inf) at the start"):
+        from_numpyro(gamma_regression, {"x": X, "y": y})
+
+
+def test_arrays_of_different_lengths():
+    with pytest.raises(UserError, match="the plate 'rows' has 11 rows, an array has fewer: x 11, y 7"):
+        from_numpyro(gamma_regression, {"x": X, "y": DATA["y"][:7]})
+    with pytest.raises(UserError, match="x has 11 rows and y 7"):
+        logistic_regression({"x": X, "y": np.ones(7)})
+
+
+def test_sizes_from_a_file_and_wrong_data():
+    def model(x, N, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", N) as index:
+            numpyro.sample("y", dist.Normal(w * x[index, 0], 1), obs=y[index])
+
+    assert from_numpyro(model, {**DATA, "N": np.array(11)}).N == 11
+    with pytest.raises(UserError, match="data: 'names' is not an array of numbers"):
+        from_numpyro(gamma_regression, {**DATA, "names": ["a", "b"]})
+    with pytest.raises(UserError, match="data must be a dict"):
+        from_numpyro(gamma_regression, [X])
+
+
 def no_plate(x, y=None):
     w = numpyro.sample("w", dist.Normal(0, 1))
     numpyro.sample("y", dist.Normal(w * x, 1).to_event(1), obs=y)

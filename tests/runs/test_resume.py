@@ -64,7 +64,7 @@ def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
             if (killed / name).exists():
                 assert (killed / name).stat().st_size == (whole / name).stat().st_size
     subprocess.run(command(place, killed, scale=scale, backend=backend), check=True, capture_output=True)
-    assert resumed > 0, "no kill met a run under way: the test shows nothing"
+    assert resumed >= kills // 2, f"only {resumed} of {kills} kills met a run under way: the test shows little"
     for name in RESULTS:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
     assert sorted(path.name for path in killed.iterdir()) == sorted(path.name for path in whole.iterdir())
@@ -73,11 +73,17 @@ def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
 def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    artifact.write_arrays(out / "checkpoint.npz", {"done": np.array(7)}, {"spec": "other", "inputs": {}})
+    (out / "checkpoint.npz").write_bytes(b"PK cut off")
+    subprocess.run(command(place, out, scale="smoke", method="naive"), check=True, capture_output=True)
+    mark = json.loads((out / "provenance.json").read_text())["stamp"]
+    first = (out / "trace.parquet").read_bytes()
+    # the right spec and data, but a state of another layout, as another version may have written it
+    artifact.write_arrays(out / "checkpoint.npz", {"done": np.array(7), "leaf0": np.ones(3)}, mark)
     (out / ".checkpoint.npz.tmp-left").write_text("half")
     subprocess.run(command(place, out, scale="smoke", method="naive"), check=True, capture_output=True)
     trace = artifact.read_table(out / "trace.parquet")
     assert trace["epoch"].max() == 12
+    assert (out / "trace.parquet").read_bytes() == first
     assert sorted(p.name for p in out.iterdir()) == [
         "params.npz",
         "provenance.json",

@@ -63,6 +63,11 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         ({"scales": {"smok": {}}}, "unknown scale 'smok': did you mean 'smoke'?"),
         ({"solver": {"step_sizes": [1.0], "epochs": 1}}, "key 'solver.batch_size' is missing"),
         ({"solver.eps": "antithetic"}, "antithetic"),
+        ({"methods": ["naive", "joint"]}, "methods = ['naive', 'joint']: it must be a mapping of names"),
+        ({"methods": "naive"}, "methods = 'naive': it must be a mapping of names"),
+        ({"scales": ["quick"]}, "scales = ['quick']: it must be a mapping of names"),
+        ({"scales": {"quick": 3}}, "scales.quick = 3: it must be a mapping of keys"),
+        ({"decomposition.rows": 1}, "decomposition.rows = 1: input should be greater than or equal to 2"),
     ],
 )  # fmt: skip
 def test_refused(tmp_path, changes, message):
@@ -76,9 +81,10 @@ def test_refused(tmp_path, changes, message):
 
 def test_not_yaml_and_not_there(tmp_path):
     path = tmp_path / "small.yaml"
-    path.write_text("a: [1")
-    with pytest.raises(UserError, match="not YAML"):
-        load_experiment(path, "quick")
+    for content in (b"a: [1", b"\xff\xfe\x00"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="not YAML"):
+            load_experiment(path, "quick")
     with pytest.raises(UserError, match="unknown experiment 'smal': did you mean 'small'"):
         load_experiment(tmp_path / "smal.yaml", "quick")
     with pytest.raises(UserError, match="unknown scale 'qick': did you mean 'quick'"):

@@ -39,6 +39,8 @@ rule decompose:
         f"{LOGS}/{{experiment}}/decomposition/{{problem}}.tsv"
     threads: 1
     resources:
+        gpu=gpus,
+        device=PARAMS.device,
         mem_mb=lambda w, attempt: megabytes(10 * cells(EXPERIMENTS[w.experiment].problems[w.problem]), attempt),
         runtime=lambda w, attempt: minutes(decompose_cost(w), attempt),
     params:
@@ -47,4 +49,5 @@ rule decompose:
         out=folder,
     shell:
         "lowvar decompose workflow/experiments/{wildcards.experiment}.yaml --scale {params.scale}"
-        " --problem {wildcards.problem} --data {input.data} --out {params.out} > {log} 2>&1"
+        " --problem {wildcards.problem} --device {resources.device} --data {input.data} --out {params.out}"
+        " > {log} 2>&1"

@@ -75,7 +75,13 @@ def load(path: str | Path) -> list[Claim]:
     if not path.is_file():
         raise UserError(f"{path}: no such file of claims")
     try:
-        return [Claim.model_validate(entry) for entry in yaml.safe_load(path.read_text())]
+        stated = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(stated, list):
+        raise UserError(f"{path}: it must be a list of claims")
+    try:
+        return [Claim.model_validate(entry) for entry in stated]
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
@@ -88,7 +94,7 @@ def judge(claims, decomposition, ends):
     ``below``, ``ours`` is the ratio of the claimed lowest variance to the lowest of the others, and the claim
     holds where the two intervals do not overlap. For ``gap`` it is the ratio of the final gaps, a geometric mean
     over pairs of repetitions on the same noise, to the nearest rival; the claim holds where all intervals are
-    below one.
+    below one. A method that diverged at every step size is farther than any that did not.
 
     Args:
         claims: what ``load`` gave.
@@ -138,22 +144,24 @@ def _below(test, decomposition):
     rivals = [_look_up(other, decomposition) for other in test.others]
     other, other_low, other_high = min(rivals, key=lambda values: values[0])
     bounds = (low / other_high, high / other_low) if other_low > 0 else (np.nan, np.nan)
-    verdict = "holds" if high < other_low else "fails" if low > other_high else "undecided"
+    verdict = "undecided"
+    if all(high < rival_low for _, rival_low, _ in rivals):
+        verdict = "holds"
+    elif any(low > rival_high for _, _, rival_high in rivals):
+        verdict = "fails"
     return {"published": np.nan, "ours": value / other, "low": bounds[0], "high": bounds[1], "verdict": verdict}
 
 
 def _gap(test, ends):
     def logs(method):
         rows = ends[(ends["problem"] == test.problem) & (ends["method"] == method) & (ends["backend"] == test.backend)]
-        if rows.empty:
-            raise UserError(
-                f"a claim speaks of {method!r} on {test.problem!r} in {test.backend}, which has no end there"
-            )
-        return np.log(rows.sort_values("repetition")["gap"].to_numpy())
+        return np.log(rows.sort_values("repetition")["gap"].to_numpy(float))
 
-    mine = logs(test.method)
-    ratios = [tuple(np.exp(v) for v in mean_interval(mine - logs(other))) for other in test.others]
-    nearest = max(ratios, key=lambda ratio: ratio[0])
+    mine, rivals = logs(test.method), [logs(other) for other in test.others]
+    if not len(mine):  # a method without an end diverged at every step size
+        return {"published": np.nan, "ours": np.inf, "low": np.nan, "high": np.nan, "verdict": "fails"}
+    ratios = [tuple(np.exp(v) for v in mean_interval(mine - rival)) for rival in rivals if len(rival)]
+    nearest = max(ratios, key=lambda ratio: ratio[0], default=(0.0, np.nan, np.nan))
     verdict = "undecided"
     if all(high < 1 for _, _, high in ratios):
         verdict = "holds"

@@ -92,7 +92,7 @@ def ends(traces, table, optima: Mapping[str, float]):
     """
     keys = ["problem", "method", "backend", "step_size", "epoch"]
     found = best(table)[keys].merge(traces, on=keys, how="left", validate="one_to_many")
-    found["gap"] = np.maximum(found["problem"].map(optima) - found["elbo"], _LEAST_GAP)
+    found["gap"] = np.maximum(found["problem"].map(optima).astype(float) - found["elbo"].astype(float), _LEAST_GAP)
     return found[[*keys, "repetition", "elbo", "gap", "status"]]
 
 

@@ -15,7 +15,7 @@ BACKENDS = ("jax", "torch")
 class Backend(Protocol):
     """What a backend offers beside its array namespace ``xp``.
 
-    ``grad``, ``value_and_grad``, ``jvp`` and ``vmap`` have JAX's signatures; trees are dicts, tuples and
+    ``grad``, ``jvp`` and ``vmap`` have JAX's signatures; trees are dicts, tuples and
     named tuples of arrays.
     """
 
@@ -26,10 +26,6 @@ class Backend(Protocol):
         """The gradient of a scalar function for its first argument."""
         ...
 
-    def value_and_grad(self, function) -> Any:
-        """The same with the function's value before it."""
-        ...
-
     def jvp(self, function, primals: tuple, tangents: tuple) -> tuple:
         """The function's value and its directional derivative."""
         ...
@@ -38,16 +34,16 @@ class Backend(Protocol):
         """The function mapped over the leading axes of its arguments; an axis of None is shared."""
         ...
 
+    def erf(self, x) -> Any:
+        """The error function, elementwise."""
+        ...
+
     def take(self, tree, index) -> Any:
         """Rows ``index`` of every array in ``tree``."""
         ...
 
     def set_rows(self, tree, index, rows) -> Any:
         """``tree`` with its rows ``index`` replaced by ``rows`` (one row, or one for each index)."""
-        ...
-
-    def stop_gradient(self, tree) -> Any:
-        """``tree``, constant to derivatives."""
         ...
 
     def scan_or_loop(self, body, carry, xs) -> Any:

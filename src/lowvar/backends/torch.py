@@ -32,17 +32,8 @@ class _Torch:
     xp = xp
     grad = staticmethod(torch.func.grad)
     jvp = staticmethod(torch.func.jvp)
+    erf = staticmethod(torch.erf)
     tree_map = staticmethod(pytree.tree_map)
-
-    @staticmethod
-    def value_and_grad(function):
-        swapped = torch.func.grad_and_value(function)
-
-        def value_and_grad(*args):
-            gradient, value = swapped(*args)
-            return value, gradient
-
-        return value_and_grad
 
     @staticmethod
     def vmap(function, in_axes=0):
@@ -57,10 +48,6 @@ class _Torch:
             return pytree.tree_map(lambda leaf: leaf[None], result)
 
         return call
-
-    @staticmethod
-    def stop_gradient(tree):
-        return pytree.tree_map(torch.Tensor.detach, tree)
 
     @staticmethod
     def take(tree, index):
@@ -101,7 +88,7 @@ class _Torch:
     @staticmethod
     def asarray(value, like=None):
         if not isinstance(value, torch.Tensor):
-            value = torch.from_numpy(np.array(value))
+            value = torch.from_numpy(np.array(value)).to(torch.get_default_device())
         if like is not None:
             value = value.to(like.device, like.dtype if value.is_floating_point() else None)
         return value

@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 
 from lowvar.backends import get
+from lowvar.errors import UserError
 from lowvar.problems.glm import exact_elbo
 from lowvar.problems.numpyro_model import from_numpyro
 from lowvar.problems.variational import VariationalProblem
@@ -33,6 +34,8 @@ def model(x, y=None, batch_size=None):
 def problem(arrays, backend: str = "jax", name: str = "logistic_regression") -> VariationalProblem:
     """The model on data ``{"x": (N, d) floating, "y": (N,) in {0, 1}}``, in either backend."""
     ops = get(backend)
+    if len(arrays["x"]) != len(arrays["y"]):
+        raise UserError(f"{name}: x has {len(arrays['x'])} rows and y {len(arrays['y'])}; they must agree")
     x, sign = ops.asarray(arrays["x"]), ops.asarray(np.where(np.asarray(arrays["y"]) == 1, 1.0, -1.0))
     sign = ops.asarray(sign, like=x)
     if backend == "jax":
@@ -40,11 +43,7 @@ def problem(arrays, backend: str = "jax", name: str = "logistic_regression") -> 
         made = from_numpyro(model, data, name=name)
     else:
         made = _twin(ops, x, sign, name)
-
-    def of_predictor(predictor, index):
-        return -ops.xp.logaddexp(-sign[index][None, :] * predictor, ops.xp.zeros_like(predictor))
-
-    return dataclasses.replace(made, exact_elbo=exact_elbo(ops, x, of_predictor, made.guide))
+    return dataclasses.replace(made, exact_elbo=exact_elbo(ops, x, sign, made.guide))
 
 
 def _twin(ops, x, sign, name):

@@ -71,7 +71,9 @@ def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None =
             not use, or a density that is not finite at the start.
     """
     name = str(name or getattr(model, "__name__", "model"))
-    data = {key: _array(value) for key, value in data.items()}
+    if not isinstance(data, Mapping):
+        raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    data = {key: _array(key, value) for key, value in data.items()}
     trace = _prototype(model, data, name)
     plate, N = _data_plate(trace, name)
     latent = {site["name"]: site for site in trace.values() if _is_latent(site)}
@@ -103,11 +105,16 @@ def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None =
         return handlers.trace(seeded).get_trace(**data)
 
     def log_likelihood(z, index):
+        rows = index.shape[0]
+        if rows == N > 1:  # numpyro.subsample takes no rows when there are as many as data: ask in two parts
+            return jnp.concatenate([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
         total = jnp.zeros(index.shape, dtype)
         for site in traced(z, index).values():
             frame = _frame(site, plate)
             if site["type"] == "sample" and frame is not None:
-                total = total + _by_row(_log_prob(site), frame.dim, index.shape[0])
+                # the model's own scale of the site, without the plate's N / B
+                scale = 1.0 if site["scale"] is None else site["scale"] * (rows / N)
+                total = total + _by_row(_log_prob(site) * scale, frame.dim, rows)
         return total
 
     def log_prior(z):
@@ -135,8 +142,13 @@ def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None =
     return problem
 
 
-def _array(value):
-    return jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+def _array(key, value):
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
+        return value.item()  # a size, as an npz file keeps it
+    try:
+        return jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+    except TypeError as error:
+        raise UserError(f"data: {key!r} is not an array of numbers: {error}") from error
 
 
 def _is_latent(site):
@@ -201,27 +213,50 @@ def _data_plate(trace, name):
 
 
 def _check_density(problem):
-    """The density is finite at the start, and the data really are indexed by the plate."""
+    """The density is finite at the start for every row, and the data really are indexed by the plate."""
     z = jnp.full(problem.dim, 0.1, problem.dtype)
     N = problem.N
-    rows = np.unique(np.linspace(0, N - 1, 7).astype(np.int32))
+    rows = np.unique(np.linspace(0, N - 1, min(7, max(1, N // 2))).astype(np.int32))
     likelihood = jax.jit(problem.log_likelihood)
     try:
         forward = likelihood(z, jnp.asarray(rows))
         backward = likelihood(z, jnp.asarray(rows[::-1]))
     except (ValueError, TypeError) as error:
-        raise UserError(_NOT_INDEXED.format(name=problem.name, plate=problem.plate)) from error
-    prior = jax.jit(problem.log_prior)(z)
-    bad = np.flatnonzero(~np.isfinite(np.asarray(forward)))
-    if not np.isfinite(float(prior)):
-        raise UserError(f"{problem.name}: the log prior is {float(prior)} at the start; check the priors' parameters")
-    if bad.size:
-        raise UserError(
-            f"{problem.name}: the log-likelihood of row {rows[bad[0]]} is {float(forward[bad[0]])} at the start; "
-            "check that row and the likelihood's support"
-        )
-    if not np.allclose(forward, backward[::-1], rtol=1e-4, atol=1e-6):
+        message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
+        raise UserError(f"{message} ({str(error).splitlines()[0]})") from error
+    prior = float(jax.jit(problem.log_prior)(z))
+    if not np.isfinite(prior):
+        raise UserError(f"{problem.name}: the log prior is {prior} at the start; check the priors' parameters")
+    if not np.allclose(forward, backward[::-1], rtol=1e-4, atol=1e-6, equal_nan=True):
         raise UserError(_NOT_INDEXED.format(name=problem.name, plate=problem.plate))
+    for index in problem.chunks["index"]:
+        values = np.asarray(likelihood(z, index))
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise UserError(
+                f"{problem.name}: the log-likelihood of row {int(index[bad[0]])} is {values[bad[0]]} at the start; "
+                "check that row and the likelihood's support"
+            )
+    _check_lengths(problem)
+
+
+def _check_lengths(problem):
+    """Every array that the plate indexes has its N rows: JAX itself would repeat the last row of a shorter one."""
+    data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
+    start = handlers.substitute(
+        problem.model,
+        substitute_fn=partial(_unconstrain_reparam, problem.unravel(jnp.zeros(problem.dim, problem.dtype))),
+    )
+    last = jnp.full(1, problem.N - 1, jnp.int32)
+    try:
+        handlers.trace(handlers.seed(_FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
+    except IndexError as error:
+        lengths = ", ".join(f"{key} {value.shape[0]}" for key, value in data.items() if np.ndim(value))
+        raise UserError(
+            f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, an array has fewer: {lengths}"
+        ) from error
+    except Exception:  # a model that needs JAX arrays, not NumPy's, cannot be asked this way
+        return
 
 
 _NOT_INDEXED = (

@@ -82,7 +82,7 @@ class VariationalProblem:
     def full_gradient(self, z):
         """The gradient of ``-log p(x, z)``, ``(dim,)``: a pass over all rows."""
         xp = self.backend.xp
-        chunks = self._chunks
+        chunks = self.chunks
         if len(chunks["index"]) == 1:
             return self.gradient(z, chunks["index"][0], chunks["weight"][0])
 
@@ -93,7 +93,7 @@ class VariationalProblem:
         return self.backend.scan_or_loop(add, -self.backend.grad(self.log_prior)(z), chunks)
 
     @property
-    def _chunks(self):
+    def chunks(self):
         """Row numbers and weights of a full pass, ``(chunks, rows)``; the last chunk is padded by weight zero."""
         steps = -(-self.N // _CHUNK)
         size = -(-self.N // steps)
@@ -110,7 +110,7 @@ class VariationalProblem:
         def add(total, chunk):
             return total - self.N * xp.sum(chunk["weight"] * self.log_likelihood(z, chunk["index"]))
 
-        return self.backend.scan_or_loop(add, -self.log_prior(z), self._chunks)
+        return self.backend.scan_or_loop(add, -self.log_prior(z), self.chunks)
 
     def elbo(self, params, eps=None) -> Any:
         """The ELBO in nats, and its standard error.

@@ -160,11 +160,11 @@ class Engine:
                 return tuple(backend.xp.stack(column) for column in zip(*pairs, strict=True))
 
         shape = (len(self.solver.step_sizes), self.solver.repetitions)
-        return lambda state: tuple(np.asarray(part).reshape(shape) for part in compute(state.params))
+        return lambda state: tuple(part.reshape(shape) for part in backend.to_numpy(tuple(compute(state.params))))
 
     def flatten(self, state) -> list[np.ndarray]:
         """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
-        return [np.asarray(leaf) for leaf in _tree(self.backend).tree_leaves(state)]
+        return _tree(self.backend).tree_leaves(self.backend.to_numpy(state))
 
     def unflatten(self, leaves):
         """The state whose arrays are ``leaves``."""
@@ -218,11 +218,16 @@ def make_estimator(method, problem, batches):
         UserError: no such estimator, or it does not take the method's options.
     """
     factory = estimators.gradient_estimator(method.estimator)
+    backend = problem.backend.name
     try:
         inspect.signature(factory).bind(problem, batches, **method.options)
     except TypeError as error:
         raise UserError(f"options of estimator {method.estimator!r}: {error}") from error
-    return factory(problem, batches, **method.options)
+    made = factory(problem, batches, **method.options)
+    if backend not in made.properties.backends:
+        known = ", ".join(made.properties.backends)
+        raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
+    return made
 
 
 def follow(problem, methods, leader: str, solver, *, seed: int, name: str):

@@ -148,15 +148,18 @@ def _save(engine, path, mark, state, done, values, errors, clock):
 
 
 def _resume(engine, path, mark, clock):
-    """The state of a checkpoint; nothing if there is none, or if another spec or other data made it."""
+    """The state of a checkpoint; nothing if there is none, or if another spec, other data or versions made it."""
     if not path.is_file():
         return None, 0, [], []
+    fresh = engine.flatten(engine.init())
     try:
-        arrays, _ = artifact.read_arrays(path, expect=mark)
-    except UserError:
+        arrays, found = artifact.read_arrays(path)
+        leaves = [arrays[f"leaf{i}"] for i in range(sum(name.startswith("leaf") for name in arrays))]
+        if found != mark or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]:
+            raise UserError(f"{path}: of another run")
+    except (UserError, KeyError):
         path.unlink()
         return None, 0, [], []
-    leaves = [arrays[f"leaf{i}"] for i in range(sum(name.startswith("leaf") for name in arrays))]
     clock.restore(*arrays["clock"], list(arrays["laps"]))
     return engine.unflatten(leaves), int(arrays["done"]), list(arrays["values"]), list(arrays["errors"])
 

@@ -60,7 +60,9 @@ class SolverSpec(_Strict):
     epochs: _Count
     repetitions: _Count = Field(1, description="independent noise and starts, shared by the methods")
     dtype: Literal["float64", "float32"] = "float64"
-    elbo_samples: _Count = Field(1000, description="noise points of an ELBO that has no exact form")
+    elbo_samples: Annotated[int, Field(ge=2)] = Field(
+        1000, description="noise points of an ELBO that has no exact form"
+    )
 
     @pydantic.model_validator(mode="after")
     def _pairs(self):
@@ -78,7 +80,9 @@ class DecompositionSpec(_Strict):
     points_along: _Count = Field(6, description="moments of the run, geometrically spaced, besides its end")
     replicates: Annotated[int, Field(ge=4)] = Field(32, description="independent designs; the interval's sample")
     columns: Annotated[int, Field(ge=2)] = Field(8, description="noise points in a design")
-    rows: _Count | None = Field(None, description="data rows in a design; all of them if not given")
+    rows: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="data rows in a design; all of them if not given"
+    )
 
 
 class Experiment(_Strict):
@@ -122,7 +126,7 @@ class Experiment(_Strict):
                     "step_sizes": (self.decomposition.step_size,),
                     "epochs": self.decomposition.epochs,
                     "repetitions": 1,
-                    "elbo_samples": 1,
+                    "elbo_samples": 2,
                 }
             ),
             decomposition=self.decomposition,
@@ -180,20 +184,25 @@ def load_experiment(path: str | Path, scale: str) -> Experiment:
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
     try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML: {error}") from error
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: an experiment is a mapping of keys, see docs/results-schema.md")
     scales = content.pop("scales", None) or {}
-    for name in scales:
-        if name not in SCALES:
-            raise unknown_name("scale", name, SCALES, where=str(path))
+    for key, value in (("scales", scales), ("methods", content.get("methods"))):
+        if not isinstance(value or {}, dict):
+            raise UserError(f"{path}: {key} = {value!r}: it must be a mapping of names")
     for name, method in (content.get("methods") or {}).items():
         if isinstance(method, dict):
             method.setdefault("estimator", name)
         elif method is None:
             content["methods"][name] = {"estimator": name}
+    for name, override in scales.items():
+        if name not in SCALES:
+            raise unknown_name("scale", name, SCALES, where=str(path))
+        if not isinstance(override or {}, dict):
+            raise UserError(f"{path}: scales.{name} = {override!r}: it must be a mapping of keys")
     experiment = validated(Experiment, merged(content, scales.get(scale) or {}), where=str(path))
     _check_names(experiment, path)
     return experiment

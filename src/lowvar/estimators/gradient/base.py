@@ -20,7 +20,7 @@ class Properties:
         full_passes: gradients over all data rows, per epoch.
         full_passes_at_start: the same, once, when a run starts.
         table_rows: stored parameter vectors.
-        needs_epochs: its table is right only when an epoch visits every row once.
+        needs_epochs: its memory is right only when an epoch visits every row once.
     """
 
     unbiased: bool

@@ -66,13 +66,12 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
         rows = stored.read(state["table"], index)
         step = rows["sigma"] * xp.mean(noise.eps, axis=0)[None, :]
         old, curvature = problem.gradient_and_hvp_by_row(rows["mu"], step, index)
-        fresh = problem.gradient(params["mu"], index, weight)
         control = state["G"] - weight @ (old + curvature)
         control = xp.where(state["epochs"] > 0, control, xp.zeros_like(control))
         gradient = plus_mean_part(reparameterisation_gradient(problem, params, noise), control)
         state = {**state, "table": stored.write(state["table"], noise, point(params))}
         if batches.covers:
-            share = noise.rows / N
+            fresh, share = problem.gradient(params["mu"], index, weight), noise.rows / N
             state |= {
                 "G": state["G"] + share * (fresh - weight @ old),
                 "G_next": state["G_next"] + share * fresh,
@@ -83,11 +82,11 @@ def joint(problem, batches, table: str | None = None) -> Estimator:
 
     properties = Properties(
         unbiased=True,
-        gradients_without_noise=1 if batches.covers else 2,
+        gradients_without_noise=1,
         hvps=1,
         full_passes_at_start=0 if batches.covers else 1,
         table_rows=stored.rows,
-        needs_epochs=table == "snapshots",
+        needs_epochs=batches.covers,
     )
     made = Estimator("joint", problem, properties, init, estimate, end_epoch=end_epoch)
     return made
@@ -97,7 +96,7 @@ def _moved(problem, params, old, index):
     """The change of ``G`` when the rows of an iid batch move to ``params``: a row drawn twice counts once."""
     xp = problem.backend.xp
     same = index[:, None] == index[None, :]
-    order = xp.arange(index.shape[0])
+    order = xp.cumulative_sum(xp.ones_like(index))
     repeat = xp.any(same & (order[None, :] < order[:, None]), axis=1)
     first = xp.astype(~repeat, old.dtype)
     weight = first / xp.sum(first)
