@@ -105,6 +105,21 @@ def test_decompose(example, data, fitted, given):
     assert "`joint` pays" in text
 
 
+def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
+    found = lowvar.decompose(example.model, data, fitted, estimators="naive", batch_size=600, replicates=4, columns=2,
+                             progress=False).table  # fmt: skip
+    parts = found[found["block"] == "all"].set_index("source")["variance"]
+    assert parts["subsampling"] == parts["interaction"] == 0
+    assert parts["total"] == parts["monte_carlo"] > 0
+
+
+def test_data_from_pandas(example, data):
+    pandas = pytest.importorskip("pandas")
+    frame = {"x": pandas.DataFrame(np.asarray(data["x"])), "counts": pandas.Series(np.asarray(data["counts"]))}
+    fits = [lowvar.fit(example.model, d, num_steps=24, estimator="naive", progress=False) for d in (data, frame)]
+    np.testing.assert_array_equal(fits[0].params["w_auto_loc"], fits[1].params["w_auto_loc"])
+
+
 def test_plot(example, data, fitted, tmp_path):
     found = lowvar.decompose(example.model, data, fitted.params, estimators=("naive", "joint"), batch_size=50,
                              replicates=4, columns=2, progress=False)  # fmt: skip
@@ -127,6 +142,7 @@ def test_plot(example, data, fitted, tmp_path):
             "batch size 601: it must be a whole number between 1 and the number of rows, 600",
         ),
         ({"num_steps": 0}, "num_steps 0: it must be at least 1"),
+        ({"optimizer": object()}, "optimizer: give its name, 'adam' or 'sgd'"),
         ({"tabel": "rows"}, "estimator 'joint'.*tabel"),
     ],
 )

@@ -36,6 +36,12 @@ def good(x, y=None, batch_size=None):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
     with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as i:
         numpyro.sample("y", dist.Normal(x[i] @ w, 1), obs=y[i])
+def own_bug(x, y=None):
+    raise ValueError("my own bug")
+def branches(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", x.shape[0]) as i:
+        numpyro.sample("y", dist.Normal(w if w > 0 else 2 * w, 1), obs=y[i])
 def no_plate(x, y=None):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
     numpyro.sample("y", dist.Normal(x @ w, 1).to_event(1), obs=y)
@@ -59,6 +65,13 @@ def nan_density(x, y=None):
         (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--backend", "jex"], "did you mean 'jax'?"),
         (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--data", "no.npz"], "no.npz"),
         (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--threads", "0"], "--threads 0"),
+        (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such file of an experiment"),
+        (["decompose", "model.py", "--data", "d.npz"], "model.py: which function? write model.py:FUNCTION"),
+        (["decompose", "model.py:good", "--data", "short.npz"], "has 20 rows, an array has fewer: x 20, y 5"),
+        (["decompose", "model.py:good", "--data", "empty.npz"], "the model cannot be run on these data: AssertionError"),
+        (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
+        (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
+        (["decompose", "model.py:branches", "--data", "d.npz"], "the model branches in Python on a value that JAX traces"),
         (["decompose", "small.yaml"], "say which problem with --problem (known: bc)"),
         (["decompose", "nosuch.py:model", "--data", "d.npz"], "nosuch.py: no such file; write MODEL.py:FUNCTION"),
         (["decompose", "model.py:good"], "--data: give an npz file whose names are the model's keyword arguments"),
@@ -83,6 +96,9 @@ def test_mistakes(folder, words, message):
     x, y = rng.normal(size=(20, 2)), rng.normal(size=20)
     np.savez(folder / "d.npz", x=x, y=y)
     np.savez(folder / "other.npz", features=x, y=y)
+    np.savez(folder / "short.npz", x=x, y=y[:5])
+    np.savez(folder / "empty.npz", x=x[:0], y=y[:0])
+    np.savez(folder / "unseen.npz", x=x)
     np.savez(folder / "nan.npz", x=np.where(x == x.max(), np.nan, x), y=y)
     np.savez(folder / "text.npz", x=x.astype(str), y=y)
     before = sorted(folder.rglob("*"))

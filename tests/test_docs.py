@@ -78,7 +78,7 @@ def test_example_is_unbiased(registered):
 def test_example_costs_what_it_declares(registered):
     import test_estimators
 
-    test_estimators.test_declared_oracles_are_what_it_computes(registered, 1)
+    test_estimators.test_declared_oracles_are_what_it_computes(registered, 1, test_estimators.reshuffled)
     test_estimators.test_declared_full_passes_and_table(registered)
 
 

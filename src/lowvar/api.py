@@ -53,7 +53,10 @@ class Fit:
         return guide
 
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
-        """Draws from the fitted posterior, constrained: ``{site: (num_samples, ...)}``."""
+        """Draws from the fitted posterior, constrained: ``{site: (num_samples, ...)}``.
+
+        Sites inside the data plate are not among them; ``Predictive`` has those.
+        """
         eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, self.problem.dim), self.problem.dtype)
         z = self.mean_field["mu"][None, :] + np.exp(self.mean_field["log_sigma"])[None, :] * eps
         return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.problem.constrain))(z).items()}
@@ -160,7 +163,7 @@ class Decomposition:
 def decompose(
     model: Callable,
     data: Mapping[str, Any],
-    params: Mapping[str, Any] | None = None,
+    params: "Mapping[str, Any] | Fit | None" = None,
     *,
     estimators: Sequence[str] = ("naive", "cv", "joint"),
     batch_size: int | None = None,
@@ -180,8 +183,8 @@ def decompose(
     Args:
         model: a NumPyro model with one data plate, indexed by it.
         data: the model's keyword arguments.
-        params: where to look: ``Fit.params``, or an ``AutoNormal`` SVI result's. Without them a fit with the
-            last of ``estimators`` is made first. Estimators with a memory then have the one that they would
+        params: where to look: a ``Fit`` or its ``params``, or an ``AutoNormal`` SVI result's. Without them a fit
+            with the last of ``estimators`` is made first. Estimators with a memory then have the one that they would
             have at the end of that fit; with ``params``, one filled at those parameters.
         estimators: which to compare.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
@@ -197,7 +200,7 @@ def decompose(
         name: what the summary calls the model; its function's name if not given.
 
     Returns:
-        A ``Decomposition``.
+        A ``Decomposition``, of batches drawn without replacement.
 
     Raises:
         UserError: as ``fit`` does.
@@ -206,6 +209,8 @@ def decompose(
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
     problem = from_numpyro(model, data, name=name)
+    estimators = (estimators,) if isinstance(estimators, str) else tuple(estimators)
+    params = params.params if isinstance(params, Fit) else params
     if not estimators:
         raise UserError("estimators: name at least one")
     for name in estimators:
@@ -238,7 +243,7 @@ def decompose(
         name: analysis.decomposer(one, all_rows=rows is None)(memory[name], found, *design)
         for name, one in parts.items()
     }
-    table = analysis.table(problem, values, solver.batch_size)
+    table = analysis.table(problem, values, solver.batch_size, replacement=False)
     title = f"{problem.name} {where} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size})"
     auto = here.params if isinstance(here, Fit) else dict(params or {})
     return Decomposition(table, _times(runs, parts, found), auto, title)
@@ -254,6 +259,8 @@ def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles,
     size = int(size) if isinstance(size, np.integer) else size
     if not (isinstance(size, int) and 1 <= size <= problem.N):
         raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
+    if not isinstance(optimizer, str):
+        raise UserError(f"optimizer: give its name, 'adam' or 'sgd', and step_size, not {type(optimizer).__name__}")
     if num_steps < 1:
         raise UserError(f"num_steps {num_steps}: it must be at least 1")
     return validated(

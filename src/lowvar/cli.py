@@ -152,6 +152,8 @@ def _decompose(args):
     if ":" in args.target.replace(":\\", ""):
         _decompose_model(args)
         return
+    if args.target.endswith(".py"):
+        raise UserError(f"{args.target}: which function? write {args.target}:FUNCTION")
     from lowvar import commands
 
     place = commands.Place.load(args.target, args.scale)

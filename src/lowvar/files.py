@@ -86,7 +86,7 @@ def sha256(path: str | os.PathLike) -> str:
 def _explained(error: OSError, path: Path) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UserError(f"no space left to write {path}: free some, or choose another folder")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
         return UserError(f"cannot write {path}: {error.strerror}; choose a folder that you may write to")
     return error
 

@@ -51,10 +51,12 @@ def decompose(args) -> None:
         name=Path(args.target).name,
     )  # fmt: skip
     print(found.summary())
-    out, name = Path(args.out or "results"), Path(args.target.rpartition(":")[0]).stem
+    file, _, function = args.target.rpartition(":")
+    name = Path(file).stem if function == "model" else f"{Path(file).stem}-{function}"
+    out = Path(args.out or "results")
     table, stem = out / "decomposition" / f"{name}.parquet", out / "figures" / name
     options = {key: value for key, value in vars(args).items() if key not in ("do", "debug", "out", "data")}
-    text = json.dumps(options | {"model": sha256(args.target.rpartition(":")[0])}, sort_keys=True)
+    text = json.dumps(options | {"model": sha256(file)}, sort_keys=True)
     mark = artifact.stamp(hashlib.sha256(text.encode()).hexdigest()[:16], {name: prepared.sha256})
     with all_or_none(table, table.with_suffix(".json")):
         artifact.write_provenance(table.with_suffix(".json"), mark, options)

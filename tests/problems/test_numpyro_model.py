@@ -146,7 +146,7 @@ def test_exact_elbo_of_wide_predictors(scale):
 def test_a_bad_row_is_named():
     y = np.array(DATA["y"])
     y[9] = np.nan
-    with pytest.raises(UserError, match="the log-likelihood of row 9 is (nan|-inf) at the start"):
+    with pytest.raises(UserError, match=r"the log-likelihood of row 9 is (nan|-inf) at the start"):
         from_numpyro(gamma_regression, {"x": X, "y": y})
 
 

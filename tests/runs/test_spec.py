@@ -50,6 +50,8 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
     ("changes", "message"),
     [
         ({"solver.epoch": 3}, "unknown key 'solver.epoch': did you mean 'epochs'?"),
+        ({"solver": {"step_sizes": [1.0], "batchsize": 5, "epochs": 1}}, "unknown key 'solver.batchsize': did you mean 'batch_size'?"),
+        ({"name": "other"}, "name 'other' is not the file's: write 'small'"),
         ({"titel": "x"}, "unknown key 'titel': did you mean 'title'?"),
         ({"solver.step_sizes": [1e-3, 0.0]}, "solver.step_sizes.1 = 0.0: input should be greater than 0"),
         ({"solver.step_sizes": [-1.0]}, "solver.step_sizes.0 = -1.0: input should be greater than 0"),

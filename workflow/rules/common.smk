@@ -43,9 +43,6 @@ def load_all():
     for name in params.experiments:
         if name not in known:
             raise unknown_name("experiment", name, known, where="params.yaml or --config: experiments")
-    for path, experiment in zip(paths, known.values()):
-        if experiment.name != path.stem:
-            raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")
     return params, known
 
 

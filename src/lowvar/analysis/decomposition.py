@@ -128,13 +128,15 @@ def decomposer(estimator, *, all_rows: bool):
     return loop
 
 
-def table(problem, found: Mapping[str, np.ndarray], batch_size: int):
+def table(problem, found: Mapping[str, np.ndarray], batch_size: int, *, replacement: bool = True):
     """Variances of a batch's gradient by estimator, block and source, with 95 % intervals.
 
     Args:
         problem: gives the blocks: ``mu``, ``log_sigma``, and both for each latent site where there are several.
         found: ``{estimator: (replicates, 3, 2 dim)}`` single-row components, on the same designs.
         batch_size: ``B``.
+        replacement: whether a batch is drawn with replacement, as in the papers. Without it (reshuffled batches,
+            ``numpyro.plate``) subsampling and interaction are less by ``(N - B) / (N - 1)``.
 
     Returns:
         A pandas table with the columns ``method, block, source, variance, low, high, share, share_low,
@@ -142,7 +144,8 @@ def table(problem, found: Mapping[str, np.ndarray], batch_size: int):
     """
     import pandas as pd
 
-    scale = np.array([1 / batch_size, 1.0, 1 / batch_size])
+    share = 1.0 if replacement or problem.N == 1 else (problem.N - batch_size) / (problem.N - 1)
+    scale = np.array([share / batch_size, 1.0, share / batch_size])
     rows = []
     for method, values in found.items():
         for block, where in blocks(problem).items():

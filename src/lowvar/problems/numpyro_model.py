@@ -71,6 +71,8 @@ def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None =
             not use, or a density that is not finite at the start.
     """
     name = str(name or getattr(model, "__name__", "model"))
+    if not callable(model):
+        raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
     data = {key: _array(key, value) for key, value in data.items()}
@@ -145,6 +147,8 @@ def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None =
 def _array(key, value):
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, as an npz file keeps it
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()  # pandas
     try:
         return jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
     except TypeError as error:
@@ -188,11 +192,20 @@ def _prototype(model, data, name):
     except TypeError as error:
         if "argument" in str(error):
             raise UserError(f"{name}: the model does not take these data ({', '.join(data)}): {error}") from error
-        raise
+        raise UserError(_RAISED.format(name=name, error=_one_line(error))) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
             raise UserError(f"{name}: {error} Check the priors and the data.") from error
-        raise
+        raise UserError(_RAISED.format(name=name, error=_one_line(error))) from error
+    except Exception as error:
+        raise UserError(_RAISED.format(name=name, error=_one_line(error))) from error
+
+
+_RAISED = "{name}: the model cannot be run on these data: {error}"
+
+
+def _one_line(error):
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _data_plate(trace, name):
@@ -203,6 +216,8 @@ def _data_plate(trace, name):
         s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])
     }
     plates = sorted(holding | subsampled)
+    if sizes and not observed:
+        raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
     if len(plates) != 1:
         found = "none" if not plates else "several: " + ", ".join(map(repr, plates))
         raise UserError(
@@ -221,6 +236,10 @@ def _check_density(problem):
     try:
         forward = likelihood(z, jnp.asarray(rows))
         backward = likelihood(z, jnp.asarray(rows[::-1]))
+    except jax.errors.ConcretizationTypeError as error:
+        raise UserError(
+            f"{problem.name}: the model branches in Python on a value that JAX traces; use jnp.where or jax.lax.cond"
+        ) from error
     except (ValueError, TypeError) as error:
         message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
         raise UserError(f"{message} ({str(error).splitlines()[0]})") from error

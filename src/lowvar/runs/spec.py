@@ -179,7 +179,9 @@ def load_experiment(path: str | Path, scale: str) -> Experiment:
 
     path = Path(path)
     if not path.is_file():
-        known = sorted(p.stem for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        known = [p.stem for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+        if not difflib.get_close_matches(path.stem, known, n=1, cutoff=0.4):
+            raise UserError(f"{path}: no such file of an experiment")
         raise unknown_name("experiment", path.stem, known, where=str(path.parent))
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
@@ -204,6 +206,8 @@ def load_experiment(path: str | Path, scale: str) -> Experiment:
         if not isinstance(override or {}, dict):
             raise UserError(f"{path}: scales.{name} = {override!r}: it must be a mapping of keys")
     experiment = validated(Experiment, merged(content, scales.get(scale) or {}), where=str(path))
+    if experiment.name != path.stem:
+        raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")
     _check_names(experiment, path)
     return experiment
 
@@ -241,7 +245,8 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
+        # a key with a typo is also a key that is missing: name the typo
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             known = _fields_at(model, first["loc"][:-1])
