@@ -128,11 +128,13 @@ def number(value: float) -> str:
 def times(value: float) -> str:
     """A factor in words.
 
-    >>> times(1.94), times(27.3), times(0.5), times(31234.0)
-    ('1.9× less', '27× less', '2.0× more', '3.1e4× less')
+    >>> times(1.94), times(27.3), times(0.5), times(31234.0), times(1.04)
+    ('1.9× less', '27× less', '2.0× more', '3.1e4× less', '4 % less')
     """
     if not math.isfinite(value) or value <= 0:
         return "n/a"
+    if 1 / 1.1 < value < 1.1:
+        return f"{100 * abs(1 - 1 / value):.0f} % {'less' if value >= 1 else 'more'}"
     return f"{number(max(value, 1 / value))}× {'less' if value >= 1 else 'more'}"
 
 
