@@ -69,7 +69,7 @@ doctests: install  ## of the docstrings, the README and docs
 	pytest -q --durations=0 --doctest-modules --doctest-glob='*.md' src README.md $(wildcard docs)
 
 unit: install  ## unit and contract tests
-	pytest -q -n $(CORES) --dist loadfile
+	pytest -q -n $(CORES) --dist worksteal
 
 pull: install  ## results from the DVC remote, right after a fresh clone, before any edit
 	dvc pull

@@ -43,7 +43,7 @@ def command(place, out, *more, scale="quick", method="joint", backend="jax"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "scale", "kills"), [("jax", "quick", 10), ("torch", "paper", 3)])
+@pytest.mark.parametrize(("backend", "scale", "kills"), [("jax", "quick", 10), ("torch", "paper", 2)])
 def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start = time.monotonic()
