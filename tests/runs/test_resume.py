@@ -42,6 +42,13 @@ def command(place, out, *more, scale="quick", method="joint", backend="jax"):
             "--method", method, "--backend", backend, "--data", str(place / "bc.npz"), "--out", str(out), *more]  # fmt: skip
 
 
+def _newer(path, moment):
+    try:
+        return path.stat().st_mtime > moment
+    except FileNotFoundError:
+        return False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "scale", "kills"), [("jax", "quick", 10), ("torch", "paper", 2)])
 def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
@@ -50,15 +57,21 @@ def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
     subprocess.run(command(place, whole, scale=scale, backend=backend), check=True, capture_output=True)
     seconds = time.monotonic() - start
     moments, resumed = random.Random(7), 0
-    for _ in range(kills):
-        # restarts compile again, so moments are spread over a whole run's time
-        process = subprocess.Popen(command(place, killed, "--checkpoint-every", "0", scale=scale, backend=backend),
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
-        try:
-            process.wait(timeout=moments.uniform(0.3, 0.95) * seconds)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+    for kill in range(kills):
+        process = subprocess.Popen(
+            command(place, killed, "--checkpoint-every", "0", scale=scale, backend=backend),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        started = time.time()
+        if kill % 2 == 0:  # in the middle of the work: a little after a checkpoint of this process
+            while process.poll() is None and not _newer(killed / "checkpoint.npz", started):
+                time.sleep(0.02)
+            time.sleep(moments.uniform(0.0, 0.5))
+        else:  # at any moment, starting up included
+            time.sleep(moments.uniform(0.3, 0.95) * seconds)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
         resumed += (killed / "checkpoint.npz").exists()
         for name in RESULTS:  # never half a file
             if (killed / name).exists():
