@@ -414,12 +414,12 @@ def lowvar_torch(name: str, problem, batch: int, epochs: int) -> Case:
     import jax
 
     from lowvar.estimators import gradient_estimator
-    from lowvar.runs.engine import Engine
+    from lowvar.runs.variational import VariationalEngine
     from lowvar.runs.spec import SolverSpec
 
     solver = SolverSpec(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=epochs)
     origin = {block: value[None] for block, value in start(problem.dim, problem.dtype).items()}
-    runs = Engine(problem, gradient_estimator(name), solver, jax.random.key(1)[None], origin)
+    runs = VariationalEngine(problem, gradient_estimator(name), solver, jax.random.key(1)[None], origin)
 
     def call(state):
         state, done = state

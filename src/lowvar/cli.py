@@ -1,6 +1,7 @@
 """The command line. Heavy libraries are imported by the command that needs them, not here."""
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -8,7 +9,7 @@ import sys
 from lowvar import __version__
 from lowvar.errors import UserError, unknown_name
 
-_LISTS = ("datasets", "estimators", "models", "backends", "optimizers", "figures")
+_LISTS = ("datasets", "models", "functions", "estimators", "searches", "optimizers", "backends", "figures")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -16,6 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
     args = _parser().parse_args(argv)
     try:
+        _limit_threads(getattr(args, "threads", 1))  # numerical libraries read it when they are first imported
         args.do(args)
     except UserError as error:
         if args.debug:
@@ -91,7 +93,7 @@ def _parser():
     sub.add_argument("--seconds", action="store_true", help="the table of wall times instead")
 
     sub = command("figure", _figure, "draw one figure of an experiment")
-    sub.add_argument("kind", help="shares, along, convergence, steps or seconds")
+    sub.add_argument("kind", help="one of the experiment's, see: lowvar list figures")
     _experiment_options(sub)
     _result_options(sub)
 
@@ -142,8 +144,8 @@ def _run(args):
     from lowvar import commands
 
     place = commands.Place.load(args.experiment, args.scale)
-    spec = place.experiment.run(args.problem, args.method, args.backend)
-    _configure(args, backend=args.backend, dtype=spec.solver.dtype)
+    place.experiment.run(args.problem, args.method, args.backend)  # so that a wrong name is said at once
+    _configure(args, backend=args.backend, dtype=place.experiment.dtype(args.problem))
     print(commands.run(place, args.problem, args.method, args.backend, args.data, args.out,
                        checkpoint_every=args.checkpoint_every))  # fmt: skip
 
@@ -158,8 +160,11 @@ def _decompose(args):
 
     place = commands.Place.load(args.target, args.scale)
     if args.problem is None:
-        raise UserError(f"say which problem with --problem (known: {', '.join(place.experiment.problems)})")
-    _configure(args, backend="jax", dtype=place.experiment.solver.dtype)
+        known = place.experiment.decompositions()
+        raise UserError(f"say which problem with --problem (known: {', '.join(known)})" if known
+                        else f"{args.target}: it has no decomposition")  # fmt: skip
+    place.experiment.decompose(args.problem)
+    _configure(args, backend="jax", dtype=place.experiment.dtype(args.problem))
     print(commands.decompose(place, args.problem, args.data, args.out))
 
 
@@ -196,28 +201,28 @@ def _claims(args):
 
 
 def _list(args):
-    from lowvar.backends import BACKENDS
-    from lowvar.datasets.catalogue import DATASETS
-    from lowvar.estimators import GRADIENT
+    lists = {what: _listed(what) for what in _LISTS if args.what in (None, what)}
+    for what, names in lists.items():
+        print("\n".join(names) if args.what else f"{what}: {', '.join(names)}")
 
-    lists = {"datasets": lambda: DATASETS, "estimators": lambda: GRADIENT, "backends": lambda: BACKENDS}
-    if args.what in (None, "models"):
-        from lowvar.problems.catalogue import MODELS
 
-        lists["models"] = lambda: MODELS
-    if args.what in (None, "optimizers"):
-        from lowvar.solvers.optimizers import OPTIMIZERS
+def _listed(what):
+    """The names of one list."""
+    if what == "figures":
+        from lowvar.runs.spec import FAMILIES
 
-        lists["optimizers"] = lambda: OPTIMIZERS
-    if args.what in (None, "figures"):
-        from lowvar.figures import FIGURES
-
-        lists["figures"] = lambda: [*(name for name in FIGURES if name != "bars_for_user"), "seconds"]
-    for what in _LISTS:
-        if args.what == what:
-            print("\n".join(lists[what]()))
-        elif args.what is None:
-            print(f"{what}: {', '.join(lists[what]())}")
+        return list(dict.fromkeys(name for model, _ in FAMILIES.values() for name in model.FIGURES))
+    where = {
+        "datasets": ("lowvar.datasets.catalogue", "DATASETS"),
+        "models": ("lowvar.problems.catalogue", "MODELS"),
+        "functions": ("lowvar.problems.blackbox.catalogue", "FUNCTIONS"),
+        "estimators": ("lowvar.estimators", "GRADIENT"),
+        "searches": ("lowvar.solvers.search", "ALL"),
+        "optimizers": ("lowvar.solvers.optimizers", "OPTIMIZERS"),
+        "backends": ("lowvar.backends", "BACKENDS"),
+    }
+    module, name = where[what]
+    return list(getattr(importlib.import_module(module), name))
 
 
 def _schema(args):
@@ -228,9 +233,7 @@ def _schema(args):
     print(json.dumps(json_schema(), indent=2))
 
 
-def _configure(args, *, backend: str, dtype: str) -> None:
-    """Sets up the numerical libraries before they are first imported."""
-    threads, device = getattr(args, "threads", 1), getattr(args, "device", "auto")
+def _limit_threads(threads: int) -> None:
     if threads < 1:
         raise UserError(f"--threads {threads}: it must be at least 1")
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
@@ -238,6 +241,11 @@ def _configure(args, *, backend: str, dtype: str) -> None:
     if threads == 1:
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+
+
+def _configure(args, *, backend: str, dtype: str) -> None:
+    """Sets up the numerical libraries."""
+    threads, device = getattr(args, "threads", 1), getattr(args, "device", "auto")
     if backend == "torch" and device != "gpu":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX only draws the noise
     import jax

@@ -33,7 +33,7 @@ def quantity(method):
 
 def judge(test, decomposition=None, ends=None):
     claim = C.Claim(id="c", statement="s", source="t", test=test)
-    return C.judge([claim], decomposition, ends).iloc[0]
+    return C.judge([claim], {"decomposition": decomposition, "ends": ends}).iloc[0]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT, gradient_estimator
 from lowvar.noise import antithetic, iid, independent, reshuffled, sampler
 from lowvar.problems.variational import VariationalProblem
-from lowvar.runs import engine
+from lowvar.runs import variational as engine
 from lowvar.runs.spec import MethodSpec, SolverSpec
 from lowvar.solvers import descend, optimizer
 

@@ -6,6 +6,7 @@ import sys
 import pandas as pd
 import pytest
 import synthetic
+import synthetic_search
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
@@ -17,12 +18,14 @@ EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
 
 
 def tables(name, problems, methods):
+    if name in synthetic_search.FIGURES:
+        return synthetic_search.small(name)
     if name in ("convergence", "steps"):
         return synthetic.convergence(problems, methods, backends=("jax", "torch"))
     return synthetic.decomposition(problems, methods, moments=(0, 1, 8, 64))
 
 
-@pytest.mark.parametrize("name", ["shares", "along", "convergence", "steps"])
+@pytest.mark.parametrize("name", ["shares", "along", "convergence", "steps", "curves", "effort"])
 def test_same_input_gives_the_same_bytes_and_the_csv_is_what_was_drawn(name, tmp_path):
     table = tables(name, ("sonar",), ("naive", "joint", "mine"))
     first = figures.picture(name, table, tmp_path / "a" / "picture")
@@ -72,7 +75,22 @@ def test_unwritable_folder_is_the_users_error(tmp_path):
 @pytest.mark.parametrize("name", ["shares", "along", "convergence", "steps"])
 @pytest.mark.parametrize(("problems", "methods"), [(SIX[:1], EIGHT[:2]), (SIX[:3], EIGHT)])
 def test_nothing_is_cut_off_or_covered(name, problems, methods):
-    fig = figures.FIGURES[name](tables(name, problems, methods))
+    _whole(figures.FIGURES[name](tables(name, problems, methods)), 0.25)
+
+
+def test_figures_of_searches_are_whole_with_ten_methods():
+    traces, hits = synthetic_search.pilot(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2)
+    for name in ("curves", "profiles", "effort"):
+        _whole(
+            figures.FIGURES[name](getattr(synthetic_search, "targets" if name == "effort" else name)(traces, hits)), 0.2
+        )
+    for name in ("scaling", "gradients"):
+        _whole(figures.FIGURES[name](synthetic_search.small(name)), 0.1)
+    for make in (synthetic_search.policies, synthetic_search.discrete):
+        _whole(figures.curves(make()), 0.25)
+
+
+def _whole(fig, width):
     renderer = FigureCanvasAgg(fig).get_renderer()
     fig.draw(renderer)
     page = fig.bbox.padded(1)
@@ -82,7 +100,7 @@ def test_nothing_is_cut_off_or_covered(name, problems, methods):
         assert page.x0 <= box.x0 <= box.x1 <= page.x1
         assert page.y0 <= box.y0 <= box.y1 <= page.y1
         assert not legend.overlaps(box)
-        assert ax.get_window_extent(renderer).width > 0.25 * page.width  # room is left for the data
+        assert ax.get_window_extent(renderer).width > width * page.width  # room is left for the data
         for axis in (ax.xaxis, ax.yaxis):
             _apart([tick.label1 for tick in axis.get_major_ticks()], ax, renderer)
         _apart(ax.texts, ax, renderer)

@@ -4,6 +4,7 @@ import matplotlib.colors
 import numpy as np
 import pytest
 import synthetic
+import synthetic_search
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 from lowvar import figures
@@ -205,8 +206,11 @@ def test_one_problem_for_a_users_model():
 
 @pytest.mark.parametrize("name", sorted(figures.FIGURES))
 def test_missing_column_and_empty_table_are_the_users_error(name):
-    table = synthetic.convergence() if name in ("convergence", "steps") else synthetic.decomposition()
-    column = "gap_mean" if name in ("convergence", "steps") else "variance"
+    if name in synthetic_search.FIGURES:
+        table, column = synthetic_search.small(name), synthetic_search.FIGURES[name]
+    else:
+        table = synthetic.convergence() if name in ("convergence", "steps") else synthetic.decomposition()
+        column = "gap_mean" if name in ("convergence", "steps") else "variance"
     with pytest.raises(UserError, match=f"no column '{column}'"):
         figures.FIGURES[name](table.drop(columns=column))
     with pytest.raises(UserError, match="no rows"):

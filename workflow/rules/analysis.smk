@@ -1,55 +1,60 @@
-# Runs into tables, and tables into figures and claims: small jobs.
+# Runs into tables, and tables into figures and claims: small jobs. Each experiment has rules of its own, since its
+# family says which tables and figures there are.
 
+for name, experiment in EXPERIMENTS.items():
 
-rule tables:
-    input:
-        lambda w: runs_of(w.experiment) + data_of(w),
-    output:
-        [in_report(f"tables/{name}.csv", "table", name) for name in TABLES],
-        [f"{RESULTS}/{{experiment}}/tables/{name}.parquet" for name in TABLES],
-        f"{RESULTS}/{{experiment}}/tables/metrics.json",
-    log:
-        f"{LOGS}/{{experiment}}/tables.log",
-    benchmark:
-        f"{LOGS}/{{experiment}}/tables.tsv"
-    threads: 1
-    resources:
-        mem_mb=lambda w, attempt: attempt * 3000,
-        runtime=lambda w, attempt: attempt * 20,
-    params:
-        spec=spec_hash,
-        where=where,
-    shell:
-        "lowvar table workflow/experiments/{wildcards.experiment}.yaml {params.where} > {log} 2>&1"
+    rule:
+        name: f"{name}_tables"
+        input:
+            runs_of(name) + data_of(name),
+        output:
+            [in_report(name, f"tables/{table}.csv", "table", table) for table in experiment.tables],
+            tables_of(name),
+            f"{RESULTS}/{name}/metrics.json",
+        log:
+            f"{LOGS}/{name}/tables.log",
+        benchmark:
+            f"{LOGS}/{name}/tables.tsv"
+        threads: 1
+        resources:
+            mem_mb=lambda w, attempt: attempt * 3000,
+            runtime=lambda w, attempt: attempt * 20,
+        params:
+            spec=experiment.hash,
+            name=name,
+            where=where(name),
+        shell:
+            "lowvar table workflow/experiments/{params.name}.yaml {params.where} > {log} 2>&1"
 
-
-rule seconds:
-    # wall times differ from run to run: a file of their own, so that the other tables repeat to the byte
-    input:
-        lambda w: runs_of(w.experiment) + table(w, "convergence"),
-    output:
-        in_report("tables/seconds.csv", "table", "seconds"),
-        f"{RESULTS}/{{experiment}}/tables/seconds.parquet",
-    log:
-        f"{LOGS}/{{experiment}}/seconds.log",
-    benchmark:
-        f"{LOGS}/{{experiment}}/seconds.tsv"
-    threads: 1
-    resources:
-        mem_mb=lambda w, attempt: attempt * 3000,
-        runtime=lambda w, attempt: attempt * 20,
-    params:
-        spec=spec_hash,
-        where=where,
-    shell:
-        "lowvar table workflow/experiments/{wildcards.experiment}.yaml {params.where} --seconds > {log} 2>&1"
+    rule:
+        # wall times differ from run to run: a file of their own, so that the other tables repeat to the byte
+        name: f"{name}_seconds"
+        input:
+            runs_of(name) + tables_of(name),
+        output:
+            in_report(name, "tables/seconds.csv", "table", "seconds"),
+            f"{RESULTS}/{name}/tables/seconds.parquet",
+        log:
+            f"{LOGS}/{name}/seconds.log",
+        benchmark:
+            f"{LOGS}/{name}/seconds.tsv"
+        threads: 1
+        resources:
+            mem_mb=lambda w, attempt: attempt * 3000,
+            runtime=lambda w, attempt: attempt * 20,
+        params:
+            spec=experiment.hash,
+            name=name,
+            where=where(name),
+        shell:
+            "lowvar table workflow/experiments/{params.name}.yaml {params.where} --seconds > {log} 2>&1"
 
 
 rule figure:
     input:
-        lambda w: table(w, FIGURES[w.kind]),
+        table_of_figure,
     output:
-        in_report("figures/{kind}.svg", "figure", "{kind}"),
+        in_report("{experiment}", "figures/{kind}.svg", "figure", "{kind}"),
         f"{RESULTS}/{{experiment}}/figures/{{kind}}.png",
         f"{RESULTS}/{{experiment}}/figures/{{kind}}.csv",
     log:
@@ -62,17 +67,17 @@ rule figure:
         runtime=lambda w, attempt: attempt * 20,
     params:
         spec=spec_hash,
-        where=where,
+        where=lambda w: where(w.experiment),
     shell:
         "lowvar figure {wildcards.kind} workflow/experiments/{wildcards.experiment}.yaml {params.where} > {log} 2>&1"
 
 
 rule claims:
     input:
-        lambda w: table(w, "decomposition", "ends"),
+        lambda w: tables_of(w.experiment),
         claims_of,
     output:
-        in_report("claims.csv", "table", "claims"),
+        in_report("{experiment}", "claims.csv", "table", "claims"),
     log:
         f"{LOGS}/{{experiment}}/claims.log",
     benchmark:
@@ -83,6 +88,6 @@ rule claims:
         runtime=lambda w, attempt: attempt * 20,
     params:
         spec=spec_hash,
-        where=where,
+        where=lambda w: where(w.experiment),
     shell:
         "lowvar claims workflow/experiments/{wildcards.experiment}.yaml {params.where} > {log} 2>&1"

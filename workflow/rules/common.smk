@@ -13,14 +13,6 @@ from lowvar.runs.spec import SCALES, load_experiment, validated
 from snakemake.exceptions import WorkflowError
 
 NAME = "[A-Za-z0-9_]+"
-FIGURES = {  # each is drawn from one table
-    "shares": "decomposition",
-    "along": "decomposition",
-    "convergence": "convergence",
-    "steps": "convergence",
-    "seconds": "seconds",
-}
-TABLES = ("optimum", "convergence", "best", "ends", "decomposition")
 
 
 class Params(pydantic.BaseModel):
@@ -56,34 +48,40 @@ RESULTS = f"{PARAMS.results}/{PARAMS.scale}"
 LOGS = f"logs/{PARAMS.scale}"
 
 
-def prepared(problem):
-    return f"{DATA}/prepared/{problem.dataset}-{problem.scaling}.npz"
+def prepared(data):
+    """The file of a problem's prepared data, if it stands on any."""
+    return [f"{DATA}/prepared/{data.dataset}-{data.scaling}.npz"] if data else []
 
 
 def problem_data(w):
-    return prepared(EXPERIMENTS[w.experiment].problems[w.problem])
+    return prepared(EXPERIMENTS[w.experiment].data(w.problem))
 
 
-def data_of(w):
-    return sorted({prepared(problem) for problem in EXPERIMENTS[w.experiment].problems.values()})
+def data_of(name):
+    """The prepared data that an experiment stands on."""
+    experiment = EXPERIMENTS[name]
+    return sorted({path for problem in experiment.problems for path in prepared(experiment.data(problem))})
+
+
+def data_option(w, input):
+    return f"--data {input[0]}" if input else ""
 
 
 def runs_of(name):
     """The files that the runs and decompositions of an experiment leave."""
-    e, folder = EXPERIMENTS[name], f"{RESULTS}/{name}"
-    jobs = [(p, m, b) for p in e.problems for m in e.methods for b in e.backends]
-    return [f"{folder}/runs/{p}/{m}-{b}/trace.parquet" for p, m, b in jobs] + [
-        f"{folder}/decomposition/{p}/decomposition.parquet" for p in e.problems
+    experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}"
+    return [f"{folder}/runs/{p}/{m}-{b}/trace.parquet" for p, m, b in experiment.runs()] + [
+        f"{folder}/decomposition/{p}/decomposition.parquet" for p in experiment.decompositions()
     ]
 
 
 def results_of(name):
     """The tables, figures and claims of an experiment."""
-    folder = f"{RESULTS}/{name}"
-    timed = ["seconds"] if timed_here(name) else []
-    tables = [f"tables/{table}.csv" for table in [*TABLES, *timed]]
-    figures = [f"figures/{kind}.svg" for kind in FIGURES if kind != "seconds" or timed]
-    return [f"{folder}/{path}" for path in (*tables, *figures, "claims.csv")]
+    experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}"
+    tables = [f"tables/{table}.csv" for table in experiment.tables]
+    figures = [f"figures/{kind}.svg" for kind in experiment.figures if kind != "seconds"]
+    timed = ["tables/seconds.csv", "figures/seconds.svg"] if timed_here(name) else []
+    return [f"{folder}/{path}" for path in (*tables, *figures, "claims.csv", *timed)]
 
 
 def claims_of(w):
@@ -98,33 +96,32 @@ def timed_here(name):
     return not any(path.exists() and not path.with_name("timing.parquet").exists() for path in traces)
 
 
-def table(w, *names):
-    """Tables of an experiment, for programs."""
-    return [f"{RESULTS}/{w.experiment}/tables/{name}.parquet" for name in names]
+def tables_of(name, *tables):
+    """Tables of an experiment, for programs; all that it has if none is named."""
+    return [f"{RESULTS}/{name}/tables/{table}.parquet" for table in tables or EXPERIMENTS[name].tables]
 
 
-def in_report(path, kind, label):
+def table_of_figure(w):
+    return tables_of(w.experiment, EXPERIMENTS[w.experiment].figures.get(w.kind, w.kind))
+
+
+def in_report(name, path, kind, label):
     """An output of an experiment, shown in the report under the experiment's name."""
-    stem = {"tables/seconds.csv": "seconds", "claims.csv": "claims"}.get(path, f"{kind}s")
+    stem = {"seconds": "seconds", "claims": "claims"}.get(label, f"{kind}s")
     return report(
-        f"{RESULTS}/{{experiment}}/{path}",
+        f"{RESULTS}/{name}/{path}",
         caption=f"../report/{stem}.rst",
-        category="{experiment}",
+        category=name,
         subcategory=f"{kind}s",
         labels={kind: label},
     )
 
 
-def run_spec(w):
-    return EXPERIMENTS[w.experiment].run(w.problem, w.method, w.backend)
-
-
 def spec_hash(w):
     """Of all that the job's result depends on: Snakemake reruns a job when this changes."""
-    names = w.keys()
+    names, experiment = w.keys(), EXPERIMENTS[w.experiment]
     if "method" in names:
-        return run_spec(w).hash
-    experiment = EXPERIMENTS[w.experiment]
+        return experiment.run(w.problem, w.method, w.backend).hash
     return experiment.decompose(w.problem).hash if "problem" in names else experiment.hash
 
 
@@ -133,41 +130,26 @@ def folder(w, output):
     return str(Path(output[0]).parent)
 
 
-def where(w):
+def where(name):
     """The options that tell the analysis commands what to read and where to write."""
-    return f"--scale {PARAMS.scale} --results {RESULTS}/{w.experiment} --data {PARAMS.data}"
+    return f"--scale {PARAMS.scale} --results {RESULTS}/{name} --data {PARAMS.data}"
 
 
 def gpus(w):
     return 1 if PARAMS.device == "gpu" else 0
 
 
-def cells(problem):
-    """Numbers in a dataset, about: its raw files have some five bytes for each."""
-    return sum(file.bytes for file in DATASETS[problem.dataset].files) / 5 or 20_000
+def cost(w):
+    """What a run or a decomposition will take, by its spec."""
+    experiment = EXPERIMENTS[w.experiment]
+    return experiment.run_cost(w.problem, w.method, w.backend) if "method" in w.keys() else experiment.decompose_cost(w.problem)
 
 
-def run_cost(w):
-    """Numbers that a run reads: every lane (step size x repetition) sees the data once an epoch."""
-    spec = run_spec(w)
-    lanes = len(spec.solver.step_sizes) * spec.solver.repetitions
-    slower = 20 if spec.backend == "torch" else 1
-    return slower * lanes * spec.solver.epochs * spec.solver.samples * cells(spec.problem)
-
-
-def decompose_cost(w):
-    """The run that is followed, then every design of every method at every point."""
-    spec = EXPERIMENTS[w.experiment].decompose(w.problem)
-    d = spec.decomposition
-    designs = len(spec.methods) * (d.points_along + 1) * d.replicates * d.columns
-    return (d.epochs + designs) * cells(spec.problem)
-
-
-def minutes(cost, attempt):
+def minutes(w, attempt):
     """Wall time to ask a cluster for, with room; a retry asks for more."""
-    return attempt * math.ceil(10 + cost / 3e8)
+    return attempt * math.ceil(10 + cost(w).operations / 3e8)
 
 
-def megabytes(cells, attempt):
+def megabytes(w, attempt):
     """Memory to ask a cluster for; a retry asks for more."""
-    return attempt * math.ceil(2000 + cells * 8 * 40 / 1e6)
+    return attempt * math.ceil(2000 + cost(w).memory * 8 / 1e6)

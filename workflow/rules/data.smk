@@ -43,14 +43,14 @@ rule prepare:
 rule manifest:
     # the bytes that an experiment stands on, for DVC
     input:
-        data_of,
+        lambda w: data_of(w.experiment),
     output:
         f"{DATA}/prepared/{{experiment}}.sha256",
     localrule: True
     log:
         "logs/data/{experiment}.sha256.log",
     shell:
-        "sha256sum {input} > {output} 2> {log}"
+        "for file in {input}; do sha256sum $file; done > {output} 2> {log}"
 
 
 rule data:

@@ -4,7 +4,7 @@
 
 rule run:
     input:
-        data=problem_data,
+        problem_data,
     output:
         trace=f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/trace.parquet",
         params=f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/params.npz",
@@ -16,21 +16,22 @@ rule run:
     resources:
         gpu=gpus,
         device=PARAMS.device,
-        mem_mb=lambda w, attempt: megabytes(cells(run_spec(w).problem), attempt),
-        runtime=lambda w, attempt: minutes(run_cost(w), attempt),
+        mem_mb=megabytes,
+        runtime=minutes,
     params:
         spec=spec_hash,
         scale=PARAMS.scale,
+        data=data_option,
         out=folder,
     shell:
         "lowvar run workflow/experiments/{wildcards.experiment}.yaml --scale {params.scale}"
         " --problem {wildcards.problem} --method {wildcards.method} --backend {wildcards.backend}"
-        " --device {resources.device} --data {input.data} --out {params.out} > {log} 2>&1"
+        " --device {resources.device} {params.data} --out {params.out} > {log} 2>&1"
 
 
 rule decompose:
     input:
-        data=problem_data,
+        problem_data,
     output:
         f"{RESULTS}/{{experiment}}/decomposition/{{problem}}/decomposition.parquet",
     log:
@@ -41,13 +42,14 @@ rule decompose:
     resources:
         gpu=gpus,
         device=PARAMS.device,
-        mem_mb=lambda w, attempt: megabytes(10 * cells(EXPERIMENTS[w.experiment].problems[w.problem]), attempt),
-        runtime=lambda w, attempt: minutes(decompose_cost(w), attempt),
+        mem_mb=megabytes,
+        runtime=minutes,
     params:
         spec=spec_hash,
         scale=PARAMS.scale,
+        data=data_option,
         out=folder,
     shell:
         "lowvar decompose workflow/experiments/{wildcards.experiment}.yaml --scale {params.scale}"
-        " --problem {wildcards.problem} --device {resources.device} --data {input.data} --out {params.out}"
+        " --problem {wildcards.problem} --device {resources.device} {params.data} --out {params.out}"
         " > {log} 2>&1"

@@ -38,6 +38,10 @@ class Backend(Protocol):
         """The error function, elementwise."""
         ...
 
+    def solve_triangular(self, factor, right, transposed=False) -> Any:
+        """``factor^-1 right``, or ``factor'^-1 right``, for a lower triangular ``factor (N, N)``."""
+        ...
+
     def take(self, tree, index) -> Any:
         """Rows ``index`` of every array in ``tree``."""
         ...

@@ -19,6 +19,10 @@ class _Jax:
     tree_map = staticmethod(jax.tree.map)
 
     @staticmethod
+    def solve_triangular(factor, right, transposed=False):
+        return jax.scipy.linalg.solve_triangular(factor, right, trans=int(transposed), lower=True)
+
+    @staticmethod
     def take(tree, index):
         # indices are in range by construction: no bounds handling in the inner loop
         return jax.tree.map(lambda rows: rows.at[index].get(mode="promise_in_bounds"), tree)

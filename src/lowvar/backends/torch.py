@@ -50,6 +50,10 @@ class _Torch:
         return call
 
     @staticmethod
+    def solve_triangular(factor, right, transposed=False):
+        return torch.linalg.solve_triangular(factor.mT if transposed else factor, right, upper=transposed)
+
+    @staticmethod
     def take(tree, index):
         return pytree.tree_map(lambda rows: rows[index], tree)
 

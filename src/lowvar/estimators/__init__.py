@@ -17,6 +17,15 @@ GRADIENT = MappingProxyType(
     }
 )
 
+# the same for search gradients
+SEARCH = MappingProxyType(
+    {
+        "gaussian": "lowvar.estimators.search.gaussian",
+        "bernoulli": "lowvar.estimators.search.bernoulli",
+        "categorical": "lowvar.estimators.search.categorical",
+    }
+)
+
 
 def gradient_estimator(name: str) -> Callable:
     """The factory ``(problem, batches, **options) -> Estimator`` called ``name``.
@@ -27,3 +36,14 @@ def gradient_estimator(name: str) -> Callable:
     if name not in GRADIENT:
         raise unknown_name("estimator", name, GRADIENT)
     return getattr(importlib.import_module(GRADIENT[name]), name)
+
+
+def search_estimator(name: str) -> Callable:
+    """The factory ``(backend, **options) -> SearchEstimator`` called ``name``.
+
+    Raises:
+        UserError: no estimator of a search gradient has that name.
+    """
+    if name not in SEARCH:
+        raise unknown_name("search estimator", name, SEARCH)
+    return getattr(importlib.import_module(SEARCH[name]), name)

@@ -16,7 +16,20 @@ from typing import Any
 from lowvar.errors import unknown_name
 from lowvar.figures.along import along
 from lowvar.figures.convergence import convergence
+from lowvar.figures.curves import curves, search_seconds
+from lowvar.figures.effort import effort
+from lowvar.figures.gradients import gradients
+from lowvar.figures.profiles import profiles
 from lowvar.figures.save import save
+from lowvar.figures.scaling import scaling
+from lowvar.figures.search_tables import (
+    along_search,
+    at_target,
+    by_dimension,
+    in_seconds,
+    of_profiles,
+    search_gradients,
+)
 from lowvar.figures.shares import shares
 from lowvar.figures.steps import steps
 from lowvar.figures.tables import Table, along_run, at_best_step, at_end, at_last_iteration
@@ -28,6 +41,12 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "convergence": convergence,
     "steps": steps,
     "bars_for_user": bars_for_user,
+    "curves": curves,
+    "profiles": profiles,
+    "effort": effort,
+    "scaling": scaling,
+    "gradients": gradients,
+    "search_seconds": search_seconds,
 }
 DATA: dict[str, Callable[..., Any]] = {
     "shares": at_end,
@@ -35,8 +54,23 @@ DATA: dict[str, Callable[..., Any]] = {
     "convergence": at_best_step,
     "steps": at_last_iteration,
     "bars_for_user": at_end,
+    "curves": along_search,
+    "profiles": of_profiles,
+    "effort": at_target,
+    "scaling": by_dimension,
+    "gradients": search_gradients,
+    "search_seconds": in_seconds,
 }
-NEEDS = {name: "convergence" if name in ("convergence", "steps") else "decomposition" for name in FIGURES}
+NEEDS = dict.fromkeys(FIGURES, "decomposition") | {
+    "convergence": "convergence",
+    "steps": "convergence",
+    "curves": "curves",
+    "profiles": "profiles",
+    "effort": "targets",
+    "scaling": "targets",
+    "search_seconds": "seconds",
+}
+_SELECTING = ("x", "blocks", "of", "backend", "target", "baseline")  # keywords that choose rows
 
 
 def picture(name: str, table: Table, stem: str | os.PathLike, **options: Any) -> list[Path]:
@@ -56,7 +90,7 @@ def picture(name: str, table: Table, stem: str | os.PathLike, **options: Any) ->
     """
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
-    selecting = {key: value for key, value in options.items() if key in ("x", "blocks")}
+    selecting = {key: value for key, value in options.items() if key in _SELECTING}
     return save(FIGURES[name](table, **options), stem, DATA[name](table, **selecting))
 
 
@@ -67,8 +101,14 @@ __all__ = [
     "along",
     "bars_for_user",
     "convergence",
+    "curves",
+    "effort",
+    "gradients",
     "picture",
+    "profiles",
     "save",
+    "scaling",
+    "search_seconds",
     "shares",
     "steps",
 ]

@@ -45,7 +45,7 @@ def kind(look: Estimator, rank: int = 0) -> dict[str, Any]:
     """How a line is drawn: full for the first backend; for the others open markers on a thin dashed line."""
     style: dict[str, Any] = {"color": look.colour, "marker": look.marker}
     if rank == 0:
-        return style | {"lw": look.width, "ms": look.size}
+        return style | {"ls": look.dash, "lw": look.width, "ms": look.size}
     return style | {"ls": (0, (3, 2)), "lw": 1.0, "ms": look.size + 4, "mfc": "none", "mew": 1.2}
 
 

@@ -58,6 +58,8 @@ def run_axis(ax: Axes, values: np.ndarray) -> None:
     inside = powers[(powers >= positive[0]) & (powers <= positive[-1])]
     powers = inside if len(inside) > 2 else np.sort(np.concatenate([powers, 3 * powers]))
     powers = powers[(powers >= positive[0]) & (powers <= positive[-1])]
+    if len(powers) > 6:
+        powers = powers[(len(powers) - 1) % 2 :: 2]
     if values[0] <= 0:
         ax.set_xscale("symlog", linthresh=positive[0], linscale=0.4)
         ax.set_xlim(-0.15 * positive[0], positive[-1] * 1.35)

@@ -3,8 +3,8 @@
 import functools
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec, TypeVar
 
 from lowvar.errors import UserError
 
@@ -23,6 +23,7 @@ class Estimator:
     colour: str
     marker: str
     width: float = 1.8  # those often hidden by another are wider, and show as a rim
+    dash: Any = "-"
 
     @property
     def size(self) -> float:
@@ -47,7 +48,34 @@ ESTIMATORS = {
     "joint": Estimator("joint (SAGA)", "#0072B2", "D", 2.5),
     "joint_svrg": Estimator("joint (SVRG)", "#56B4E9", "^", 1.5),
 }
+_DASH, _DOTS = (0, (4, 1.5)), (0, (1, 1.2))
+# The INGO family is blue; ours beside it are warm; peers are black, grey and green, and dashed.
+SEARCHERS = {
+    "fast_ingo": Estimator("Fast-INGO", "#0072B2", "D", 2.6),
+    "fast_ingo_adaptive": Estimator("Fast-INGO, adaptive", "#56B4E9", "^", 2.0),
+    "ingo": Estimator("INGO", "#332288", "o", 2.3),
+    "ingo_step": Estimator("INGOstep", "#7B6FD0", "s", 1.6),
+    "ingo_binary": Estimator("INGO, binary", "#0072B2", "D", 2.6),
+    "ingo_categorical": Estimator("INGO, categorical", "#332288", "o", 2.3),
+    "igo": Estimator("IGO", "#CC79A7", "v"),
+    "es": Estimator("ES", "#E69F00", "P"),
+    "reinforce_gd": Estimator("REINFORCE GD", "#D55E00", "X"),
+    "pycma": Estimator("pycma", "#000000", "o", 1.5, _DASH),
+    "cmaes": Estimator("cmaes", "#7F7F7F", "s", 1.5, _DASH),
+    "sep_cmaes": Estimator("cmaes, separable", "#7F7F7F", "d", 1.5, _DOTS),
+    "evosax_snes": Estimator("evosax SNES", "#009E73", "^", 1.5, _DASH),
+    "evosax_xnes": Estimator("evosax xNES", "#117733", "*", 1.8, _DOTS),
+    "evosax_open_es": Estimator("evosax Open-ES", "#999933", "p", 1.5, _DASH),
+    "pymoo_ga": Estimator("pymoo GA", "#882255", "h", 1.5, _DASH),
+}
+SCHEMES = {
+    "iid": Estimator("iid", "#000000", "o"),
+    "antithetic": Estimator("antithetic", "#E69F00", "s"),
+    "orthogonal": Estimator("orthogonal", "#0072B2", "D"),
+    "rqmc": Estimator("randomised QMC", "#009E73", "^"),
+}
 _SPARE_COLOURS = ("#009E73", "#D55E00", "#8C8C8C", "#7A4B2A", "#999933")
+_VARIANT_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 _SPARE_MARKERS = ("P", "X", "<", ">", "p", "h", "*")  # 5 and 7 have no common factor: 35 different pairs
 
 # Three of Tol's muted colours, of different lightness, none of them an estimator's.
@@ -125,17 +153,59 @@ def estimators(names: Iterable[str]) -> dict[str, Estimator]:
     """
     names = set(names)
     looks = {name: look for name, look in ESTIMATORS.items() if name in names}
-    taken = set()
-    pairs = len(_SPARE_COLOURS) * len(_SPARE_MARKERS)
-    for name in sorted(names - set(ESTIMATORS)):
+    return looks | _spare(names - set(looks))
+
+
+def searchers(names: Iterable[str]) -> dict[str, Estimator]:
+    """The look of each search method, in the order in which a figure lists them.
+
+    Known names always look the same. A name that begins with a known one (``es_1e-2``) is a variant of it: it has
+    its colour, in lighter and lighter shades and with markers of its own. Others are as in `estimators`.
+
+    Args:
+        names: the methods of a table; repeated names count once.
+
+    >>> list(searchers(["pycma", "mine", "es_1e-2", "ingo"]))
+    ['ingo', 'es_1e-2', 'pycma', 'mine']
+    >>> searchers(["es_1e-2"])["es_1e-2"].label
+    'ES 1e-2'
+    """
+    names, looks = set(names), {}
+    variants = {name: max(found, key=len) for name in names - set(SEARCHERS)
+                if (found := [known for known in SEARCHERS if name.startswith(known + "_")])}  # fmt: skip
+    for known, look in SEARCHERS.items():
+        if known in names:
+            looks[known] = look
+        of_it = sorted(name for name, base in variants.items() if base == known)
+        steps = len(of_it) + (known in names)
+        for rank, name in enumerate(of_it, start=int(known in names)):
+            looks[name] = replace(
+                look,
+                label=f"{look.label} {name[len(known) + 1 :].replace('_', ' ')}",
+                colour=_lighter(look.colour, 0.65 * rank / max(steps - 1, 1)),
+                marker=_VARIANT_MARKERS[rank % len(_VARIANT_MARKERS)],
+                width=1.6,
+            )
+    return looks | _spare(names - set(looks), {(look.colour, look.marker) for look in SEARCHERS.values()})
+
+
+def _lighter(colour: str, part: float) -> str:
+    """A colour mixed with so much white."""
+    channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(channel + part * (255 - channel)):02X}" for channel in channels)
+
+
+def _spare(names: set[str], used: Iterable[tuple[str, str]] = ()) -> dict[str, Estimator]:
+    """Looks for unknown names: the pair of each one's own slot, or the next that is neither ``used`` nor taken."""
+    pairs = [(_SPARE_COLOURS[n % len(_SPARE_COLOURS)], _SPARE_MARKERS[n % len(_SPARE_MARKERS)])
+             for n in range(len(_SPARE_COLOURS) * len(_SPARE_MARKERS))]  # fmt: skip
+    looks, taken = {}, {slot for slot, pair in enumerate(pairs) if pair in set(used)}
+    for name in sorted(names):
         slot = zlib.crc32(name.encode()) % len(_SPARE_COLOURS)
-        while slot in taken and len(taken) < pairs:
-            slot = (slot + 1) % pairs
+        while slot in taken and len(taken) < len(pairs):
+            slot = (slot + 1) % len(pairs)
         taken.add(slot)
-        colour, marker = (
-            _SPARE_COLOURS[slot % len(_SPARE_COLOURS)],
-            _SPARE_MARKERS[slot % len(_SPARE_MARKERS)],
-        )
+        colour, marker = pairs[slot]
         looks[name] = Estimator(name.replace("_", " "), colour, marker)
     return looks
 

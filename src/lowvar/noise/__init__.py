@@ -5,7 +5,7 @@ the same noise to every estimator and to both backends.
 """
 
 from lowvar.noise.batches import BATCHES, Batches, iid, reshuffled
-from lowvar.noise.gaussian import GAUSSIAN, Gaussian, antithetic, independent
+from lowvar.noise.gaussian import GAUSSIAN, Gaussian, antithetic, independent, orthogonal, rqmc
 from lowvar.noise.keys import named_key
 from lowvar.noise.sampler import Noise, Sampler, sampler
 
@@ -20,6 +20,8 @@ __all__ = [
     "iid",
     "independent",
     "named_key",
+    "orthogonal",
     "reshuffled",
+    "rqmc",
     "sampler",
 ]

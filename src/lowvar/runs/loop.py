@@ -1,9 +1,10 @@
-"""The loop: advance, evaluate, checkpoint, and go on from a checkpoint as if nothing had happened."""
+"""The loop: advance, measure, checkpoint, and go on from a checkpoint as if nothing had happened."""
 
 import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,9 +20,9 @@ class Result:
     """What a run gives.
 
     Attributes:
-        trace: a row per (step size, repetition, evaluated epoch); see docs/results-schema.md.
-        timing: a row per evaluated epoch: seconds.
-        params: final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``.
+        trace: a row per run and stop; see docs/results-schema.md.
+        timing: a row per stop: seconds.
+        params: where the runs ended, arrays by name.
         state: final state of the solver, for all runs.
     """
 
@@ -31,22 +32,74 @@ class Result:
     state: "object"
 
 
-def evaluation_epochs(epochs: int, per_decade: int = 12) -> list[int]:
-    """Epochs at which runs are evaluated: the start, the end, and a geometric grid between.
+class Engine(Protocol):
+    """Many runs of one method at once, as the loop sees them; a position is an epoch, or an iteration.
 
-    >>> evaluation_epochs(20, per_decade=3)
+    Attributes:
+        stops: positions at which runs are measured, ascending; the last is the end.
+        runs: how many there are.
+    """
+
+    stops: list[int]
+    runs: int
+
+    def init(self) -> Any:
+        """The state of all runs at position 0."""
+        ...
+
+    def advance(self, state: Any, first: int, count: int) -> Any:
+        """The state at ``first + count``; a count of 0 compiles, and moves nothing."""
+        ...
+
+    def wait(self, state: Any) -> None:
+        """Returns when ``state`` has been computed."""
+        ...
+
+    def measure(self, state: Any) -> dict[str, np.ndarray]:
+        """What the trace says of a stop, arrays of the same shapes each time."""
+        ...
+
+    def finished(self, state: Any) -> bool:
+        """Whether nothing more is to be learnt: the run ends at this stop."""
+        ...
+
+    def trace(self, stops: list[int], measured: dict[str, np.ndarray]) -> Any:
+        """The trace out of the measurements of ``stops``, stacked."""
+        ...
+
+    def work(self, stops: list[int]) -> dict[str, Any]:
+        """Columns that say in the timing how much had been done at ``stops``."""
+        ...
+
+    def params(self, state: Any) -> dict[str, np.ndarray]:
+        """Where the runs ended."""
+        ...
+
+    def flatten(self, state: Any) -> list[np.ndarray] | None:
+        """The state's arrays in a fixed order, or None if it cannot be stored."""
+        ...
+
+    def unflatten(self, leaves: list[np.ndarray]) -> Any:
+        """The state whose arrays are ``leaves``."""
+        ...
+
+
+def geometric(end: int, per_decade: int = 12) -> list[int]:
+    """Positions at which runs are measured: the start, the end, and a geometric grid between.
+
+    >>> geometric(20, per_decade=3)
     [0, 1, 2, 5, 10, 20]
     """
-    grid = np.round(10 ** np.arange(0, np.log10(max(epochs, 1)) + 1 / per_decade, 1 / per_decade)).astype(int)
-    return sorted({0, epochs, *(int(e) for e in grid if e < epochs)})
+    grid = np.round(10 ** np.arange(0, np.log10(max(end, 1)) + 1 / per_decade, 1 / per_decade)).astype(int)
+    return sorted({0, end, *(int(e) for e in grid if e < end)})
 
 
-def run(engine, *, progress=None, checkpoint: Path | None = None, mark=None, every: float = 10.0) -> Result:
-    """Runs all epochs of ``engine``.
+def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=None, every: float = 10.0) -> Result:
+    """Runs ``engine`` to its end.
 
     Args:
         engine: the runs.
-        progress: called with the number of epochs just done.
+        progress: called with the number of positions just passed.
         checkpoint: a file to keep the state in, removed at the end. If it is there and carries ``mark``, the
             run goes on from it and ends with the same bytes as one never interrupted.
         mark: the artifact stamp that ties a checkpoint to its spec and data.
@@ -54,94 +107,69 @@ def run(engine, *, progress=None, checkpoint: Path | None = None, mark=None, eve
     """
     import pandas as pd
 
-    solver = engine.solver
-    stops = evaluation_epochs(solver.epochs)
+    stops = engine.stops
     clock = _Clock()
-    state, done, values, errors = None, 0, [], []
+    state, done, measured = None, 0, []
     if checkpoint is not None:
         sweep(checkpoint.parent, checkpoint.name)
-        state, done, values, errors = _resume(engine, checkpoint, mark, clock)
+        state, done, measured = _resume(engine, checkpoint, mark, clock)
     if state is None:
         state = engine.init()
     with clock.compiling():
         state = engine.advance(state, done, 0)  # compiles, and moves nothing
-        _wait(engine, state)
+        engine.wait(state)
     if progress and done:
         progress(done)
     saved = time.monotonic()
+
+    def save():
+        nonlocal saved
+        if checkpoint is not None and time.monotonic() - saved > every:
+            _save(engine, checkpoint, mark, state, done, measured, clock)
+            saved = time.monotonic()
+
     chunk = 1
-    for stop in stops[len(values) :]:
+    for stop in stops[len(measured) :]:
         while done < stop:
             count = min(chunk, stop - done)
             with clock.running():
                 state = engine.advance(state, done, count)
-                _wait(engine, state)
+                engine.wait(state)
             done += count
             chunk = clock.chunk(chunk)
             if progress:
                 progress(count)
-            if checkpoint is not None and done < stop and time.monotonic() - saved > every:
-                _save(engine, checkpoint, mark, state, done, values, errors, clock)
-                saved = time.monotonic()
-        value, error = engine.elbos(state)
-        values.append(value)
-        errors.append(error)
+            if done < stop:
+                save()
+        measured.append(engine.measure(state))
         clock.lap()
-        if checkpoint is not None and done < solver.epochs and time.monotonic() - saved > every:
-            _save(engine, checkpoint, mark, state, done, values, errors, clock)
-            saved = time.monotonic()
-    trace = _trace(engine, stops, np.array(values), np.array(errors))
-    runs = len(solver.step_sizes) * solver.repetitions
-    timing = pd.DataFrame({"epoch": stops, "seconds": clock.laps, "seconds_per_run": np.array(clock.laps) / runs})
-    timing["compile_seconds"] = clock.compile
-    params = {name: np.asarray(leaf) for name, leaf in engine.backend.to_numpy(state.params).items()}
-    return Result(trace, timing, params, state)
-
-
-def _trace(engine, stops, values, errors):
-    import pandas as pd
-
-    solver, problem = engine.solver, engine.problem
-    shape = values.shape
-    epoch, step, repetition = (axis.ravel() for axis in np.indices(shape))
-    epochs = np.asarray(stops)[epoch]
-    rows_per_epoch = problem.N if engine.sampler.batches.covers else engine.steps * solver.batch_size
-    oracles = engine.estimator.oracles_of_run(epochs, rows_per_epoch, solver.samples)
-    ok = np.isfinite(values.ravel())
-    return pd.DataFrame(
-        {
-            "step_size": np.asarray(solver.step_sizes)[step],
-            "repetition": repetition,
-            "epoch": epochs,
-            "iteration": epochs * engine.steps,
-            "gradients": oracles.gradients,
-            "hvps": oracles.hvps,
-            "elbo": values.ravel(),
-            "elbo_se": errors.ravel(),
-            "status": np.where(ok, "ok", "diverged"),
-        }
+        if engine.finished(state):
+            break
+        if done < stops[-1]:
+            save()
+    stops = stops[: len(measured)]
+    stacked = {name: np.array([one[name] for one in measured]) for name in measured[0]}
+    timing = pd.DataFrame(
+        {**engine.work(stops), "seconds": clock.laps, "seconds_per_run": np.array(clock.laps) / engine.runs}
     )
+    timing["compile_seconds"] = clock.compile
+    return Result(engine.trace(stops, stacked), timing, engine.params(state), state)
 
 
-def _wait(engine, state):
-    if engine.backend.name == "jax":
-        import jax
-
-        jax.block_until_ready(state)
-
-
-def _save(engine, path, mark, state, done, values, errors, clock):
-    leaves = {f"leaf{i}": leaf for i, leaf in enumerate(engine.flatten(state))}
-    shape = (len(values), len(engine.solver.step_sizes), engine.solver.repetitions)
+def _save(engine, path, mark, state, done, measured, clock):
+    leaves = engine.flatten(state)
+    if leaves is None:
+        return
+    arrays = {f"leaf{i}": leaf for i, leaf in enumerate(leaves)}
+    for name in engine.measure(state):
+        arrays[f"measured_{name}"] = np.array([one[name] for one in measured])
     artifact.write_arrays(
         path,
         {
             "done": np.array(done),
-            "values": np.array(values).reshape(shape),
-            "errors": np.array(errors).reshape(shape),
             "clock": np.array([clock.total, clock.compile]),
             "laps": np.array(clock.laps),
-            **leaves,
+            **arrays,
         },
         mark,
     )
@@ -150,18 +178,26 @@ def _save(engine, path, mark, state, done, values, errors, clock):
 def _resume(engine, path, mark, clock):
     """The state of a checkpoint; nothing if there is none, or if another spec, other data or versions made it."""
     if not path.is_file():
-        return None, 0, [], []
-    fresh = engine.flatten(engine.init())
+        return None, 0, []
     try:
+        fresh = engine.flatten(engine.init())
         arrays, found = artifact.read_arrays(path)
         leaves = [arrays[f"leaf{i}"] for i in range(sum(name.startswith("leaf") for name in arrays))]
-        if found != mark or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]:
+        if (
+            fresh is None
+            or found != mark
+            or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]
+        ):
             raise UserError(f"{path}: of another run")
+        state, laps = engine.unflatten(leaves), list(arrays["laps"])
+        stored = {name.removeprefix("measured_"): of for name, of in arrays.items() if name.startswith("measured_")}
+        measured = [{name: of[i] for name, of in stored.items()} for i in range(len(laps))]
+        done, spent = int(arrays["done"]), arrays["clock"]
     except (UserError, KeyError):
         path.unlink()
-        return None, 0, [], []
-    clock.restore(*arrays["clock"], list(arrays["laps"]))
-    return engine.unflatten(leaves), int(arrays["done"]), list(arrays["values"]), list(arrays["errors"])
+        return None, 0, []
+    clock.restore(*spent, laps)
+    return state, done, measured
 
 
 class _Clock:
@@ -190,7 +226,7 @@ class _Clock:
         self.laps.append(self.total)
 
     def chunk(self, chunk):
-        """Epochs for the next call, so that one takes about ``_CHUNK_SECONDS``."""
+        """Positions for the next call, so that one takes about ``_CHUNK_SECONDS``."""
         if self.last > _CHUNK_SECONDS:
             return max(1, chunk // 2)
         return chunk * 2 if self.last < _CHUNK_SECONDS / 2 else chunk

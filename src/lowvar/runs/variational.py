@@ -16,6 +16,8 @@ from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
 from lowvar.noise import BATCHES, GAUSSIAN, Noise, named_key, sampler
 from lowvar.problems.guide import initial_params
+from lowvar.runs import trees
+from lowvar.runs.loop import geometric
 from lowvar.solvers import descend, optimizer
 
 _UNROLL = 6  # steps that PyTorch runs as one program
@@ -23,7 +25,7 @@ _NOISE_AXES = Noise(index=0, weight=None, rows=None, eps=0, position=None)
 _RUNS, _REPETITIONS, _NOISE = (0, 0), (None, 0), (None, _NOISE_AXES)
 
 
-class Engine:
+class VariationalEngine:
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
     Args:
@@ -42,9 +44,11 @@ class Engine:
         self.sampler = sampler(batches, gaussian, problem.dim, problem.dtype)
         self.estimator = make_estimator(problem, batches)
         self.steps = batches.steps
+        self.stops = geometric(solver.epochs)
+        self.runs = len(solver.step_sizes) * solver.repetitions
         advance = {"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name]
         self.advance = advance()
-        self.elbos = self._elbos()
+        self._elbos = self._make_elbos()
 
     def descent(self, step_size):
         """The solver with one step size."""
@@ -129,7 +133,7 @@ class Engine:
 
         return advance
 
-    def _elbos(self):
+    def _make_elbos(self):
         """``state -> (values, errors)``, each ``(step sizes, repetitions)``, in nats."""
         problem, backend = self.problem, self.backend
         eps = None
@@ -162,27 +166,58 @@ class Engine:
         shape = (len(self.solver.step_sizes), self.solver.repetitions)
         return lambda state: tuple(part.reshape(shape) for part in backend.to_numpy(tuple(compute(state.params))))
 
+    def wait(self, state) -> None:
+        """Returns when ``state`` has been computed."""
+        trees.wait(self.backend, state)
+
+    def measure(self, state) -> dict[str, np.ndarray]:
+        """ELBO and its standard error, each ``(step sizes, repetitions)``, in nats."""
+        elbo, error = self._elbos(state)
+        return {"elbo": elbo, "elbo_se": error}
+
+    def finished(self, state) -> bool:
+        """Never before the end."""
+        return False
+
+    def trace(self, stops, measured):
+        """A row per stop, step size and repetition."""
+        import pandas as pd
+
+        values, errors = measured["elbo"], measured["elbo_se"]
+        epoch, step, repetition = (axis.ravel() for axis in np.indices(values.shape))
+        epochs = np.asarray(stops)[epoch]
+        batches = self.sampler.batches
+        rows_per_epoch = self.problem.N if batches.covers else self.steps * self.solver.batch_size
+        oracles = self.estimator.oracles_of_run(epochs, rows_per_epoch, self.solver.samples)
+        return pd.DataFrame(
+            {
+                "step_size": np.asarray(self.solver.step_sizes)[step],
+                "repetition": repetition,
+                "epoch": epochs,
+                "iteration": epochs * self.steps,
+                "gradients": oracles.gradients,
+                "hvps": oracles.hvps,
+                "elbo": values.ravel(),
+                "elbo_se": errors.ravel(),
+                "status": np.where(np.isfinite(values.ravel()), "ok", "diverged"),
+            }
+        )
+
+    def work(self, stops) -> dict:
+        """Epochs done."""
+        return {"epoch": stops}
+
+    def params(self, state) -> dict[str, np.ndarray]:
+        """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
+        return {name: np.asarray(leaf) for name, leaf in self.backend.to_numpy(state.params).items()}
+
     def flatten(self, state) -> list[np.ndarray]:
         """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
-        return _tree(self.backend).tree_leaves(self.backend.to_numpy(state))
+        return trees.flatten(self.backend, state)
 
     def unflatten(self, leaves):
         """The state whose arrays are ``leaves``."""
-        tree = _tree(self.backend)
-        structure = tree.tree_structure(self.init())
-        # copies, since the state is donated
-        arrays = [self.backend.asarray(np.array(leaf)) for leaf in leaves]
-        if self.backend.name == "jax":
-            return jax.tree_util.tree_unflatten(structure, arrays)  # type: ignore[arg-type]
-        return tree.tree_unflatten(arrays, structure)  # type: ignore[arg-type]
-
-
-def _tree(backend):
-    if backend.name == "jax":
-        return jax.tree_util
-    from torch.utils import _pytree
-
-    return _pytree
+        return trees.unflatten(self.backend, leaves, like=self.init())
 
 
 def noise_keys(seed: int, name: str, repetitions: int):
@@ -196,7 +231,7 @@ def start_params(kind: str, seed: int, name: str, repetitions: int, dim: int):
     return {block: np.stack([start[block] for start in starts]) for block in starts[0]}
 
 
-def build(problem, method, solver, *, seed: int, name: str) -> Engine:
+def build(problem, method, solver, *, seed: int, name: str) -> VariationalEngine:
     """The engine of a method on a problem.
 
     Args:
@@ -208,7 +243,9 @@ def build(problem, method, solver, *, seed: int, name: str) -> Engine:
     """
     keys = noise_keys(seed, name, solver.repetitions)
     starts = start_params(solver.initial, seed, name, solver.repetitions, problem.dim)
-    return Engine(problem, lambda problem, batches: make_estimator(method, problem, batches), solver, keys, starts)
+    return VariationalEngine(
+        problem, lambda problem, batches: make_estimator(method, problem, batches), solver, keys, starts
+    )
 
 
 def make_estimator(method, problem, batches):
@@ -248,4 +285,4 @@ def follow(problem, methods, leader: str, solver, *, seed: int, name: str):
         return following(leader, parts)
 
     starts = start_params(solver.initial, seed, name, 1, problem.dim)
-    return Engine(problem, make, solver, noise_keys(seed, name, 1), starts), parts
+    return VariationalEngine(problem, make, solver, noise_keys(seed, name, 1), starts), parts

@@ -1,0 +1,423 @@
+"""Evaluations and time of lowvar's black-box searches against pycma, cmaes and evosax.
+
+Everything that is compared runs in this one process, on one core, in alternation; `benchmarks/README.md` says what
+is counted and why. Usage: `python benchmarks/search.py [--quick] [--only SECTION] [--runs 20] [--dim 100]`.
+"""
+
+import os
+
+# one thread each; before the libraries are imported
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from vi_step import write
+
+OURS = ("fast_ingo", "ingo", "ingo_step", "igo", "es")
+EVOSAX = ("evosax_snes", "evosax_xnes", "evosax_open_es")
+DRIVEN = {
+    "pycma": ("pycma", {}),
+    "pycma, diagonal": ("pycma", {"diagonal": True}),
+    "cmaes": ("cmaes", {}),
+    "sep_cmaes": ("sep_cmaes", {}),
+}
+SIGMA0 = 0.5
+TARGET = 1e-10
+LONGEST = 2000  # generations of a timed call, which starts anew every time: nobody is timed after having converged
+LEAST = 50  # the same, at least; PyTorch is handed the noise of so many at once
+TRACED = 5  # generations in one program of PyTorch; divides the last number
+
+
+@dataclass
+class Search:
+    """Something to time.
+
+    Attributes:
+        name: in the tables.
+        call: makes so many generations of every run, from their start.
+        runs: mapped over.
+        population: evaluations of a generation of one run.
+        project: whose.
+        generations: of a timed call.
+        compiling: CPU seconds of the first call over those of a later one.
+        seconds: CPU seconds of each timed call.
+    """
+
+    name: str
+    call: Callable[[int], None]
+    runs: int
+    population: int
+    project: str = "lowvar"
+    generations: int = 0
+    compiling: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def microseconds(self) -> np.ndarray:
+        """Of one generation of one run, for every timed call."""
+        return 1e6 * np.array(self.seconds) / (self.generations * self.runs)
+
+
+def problem(backend, dim: int):
+    from lowvar.problems.blackbox.catalogue import build
+
+    return build("ellipsoid", backend, dim=dim)
+
+
+def starts(dim: int, runs: int) -> np.ndarray:
+    import jax
+
+    from lowvar import backends
+
+    start = problem(backends.get("jax"), dim).start
+    return np.stack([np.asarray(start(key), float) for key in jax.random.split(jax.random.key(1), runs)])
+
+
+def ellipsoid(dim: int) -> Callable[[np.ndarray], np.ndarray]:
+    """The same function of NumPy arrays, for the peers that are driven from Python."""
+    scales = 10.0 ** (6 * np.arange(dim) / (dim - 1))
+    return lambda x: (x * x) @ scales
+
+
+def built(name: str, backend, dim: int):
+    from lowvar.solvers.search import search_solver
+    from lowvar.solvers.search.peers import PEERS, peer
+
+    return (peer if name in PEERS else search_solver)(name)(backend, problem(backend, dim).domain)
+
+
+def generation(solver, function, dim: int):
+    """One generation of one run and, as a search needs it, the best point so far: evosax keeps its own."""
+    from lowvar.problems.blackbox.problem import record
+
+    def one(state, noise):
+        inside, ledger = state
+        points = solver.ask(inside, noise)
+        values = function(points)
+        if ledger is not None:
+            ledger = record(solver.backend, ledger, points, values)
+        return solver.tell(inside, noise, points, values), ledger
+
+    return one
+
+
+def opened(solver, x0):
+    from lowvar.problems.blackbox.problem import open_ledger
+
+    ledger = None if solver.name.startswith("evosax") else open_ledger(solver.backend, solver.domain, x0)
+    return solver.init(x0, SIGMA0), ledger
+
+
+# --- time of a generation -----------------------------------------------------------------------------------
+
+
+def jax_case(name: str, dim: int, runs: int) -> Search:
+    """A loop of generations in one compiled program, mapped over runs; noise is drawn inside."""
+    import jax
+
+    from lowvar import backends
+
+    solver = built(name, backends.get("jax"), dim)
+    one = generation(solver, problem(solver.backend, dim).values, dim)
+
+    @jax.jit
+    def advance(states, keys, generations):
+        def step(i, states):
+            noise = jax.vmap(lambda key: solver.draw(jax.random.fold_in(key, i)))(keys)
+            return jax.vmap(one)(states, noise)
+
+        return jax.lax.fori_loop(0, generations, step, states)
+
+    states = jax.vmap(lambda x0: opened(solver, x0))(jax.numpy.asarray(starts(dim, runs)))
+    keys = jax.random.split(jax.random.key(2), runs)
+
+    def call(generations):
+        jax.block_until_ready(advance(states, keys, generations))
+
+    return Search(f"{name}, JAX", call, runs, solver.population, "evosax" if name in EVOSAX else "lowvar")
+
+
+def torch_case(name: str, dim: int, runs: int) -> Search:
+    """Traced programs of a few generations, mapped over runs; JAX draws the noise of a call, and hands it over."""
+    import jax
+    import torch
+
+    from lowvar import backends
+
+    backend = backends.get("torch")
+    solver = built(name, backend, dim)
+    mapped = backend.vmap(generation(solver, problem(backend, dim).values, dim))
+
+    @backend.compile
+    def advance(states, noise):
+        for i in range(TRACED):
+            states = mapped(states, noise[i])
+        return states
+
+    def drawn(key, i):
+        keys = jax.random.split(jax.random.fold_in(key, i), runs)
+        return jax.vmap(solver.draw)(keys)
+
+    draw = jax.jit(lambda key, indices: jax.vmap(lambda i: drawn(key, i))(indices))
+    one = [opened(solver, backend.asarray(x0)) for x0 in starts(dim, runs)]
+    states = backend.tree_map(lambda *leaves: torch.stack(leaves), *one)
+
+    def call(generations):
+        now = states
+        for first in range(0, generations, LEAST):
+            noise = backend.asarray(np.asarray(draw(jax.random.key(2), first + np.arange(LEAST))))
+            for i in range(0, min(LEAST, generations - first), TRACED):
+                now = advance(now, noise[i : i + TRACED])
+
+    return Search(f"{name}, PyTorch", call, runs, solver.population)
+
+
+def driven_case(label: str, dim: int) -> Search:
+    """Asked and told from Python, as these packages are made for."""
+    from lowvar.problems.blackbox.problem import Domain
+    from lowvar.solvers.search.peers import PEERS, peer
+
+    name, options = DRIVEN[label]
+    make, x0, function = peer(name), starts(dim, 1)[0], ellipsoid(dim)
+
+    def begin():
+        return make(Domain("real", dim), x0, SIGMA0, seed=1, **options)
+
+    def call(generations):
+        search = begin()
+        for _ in range(generations):
+            search.tell(function(search.ask()))
+
+    return Search(label, call, 1, begin().population, PEERS[name].package)
+
+
+def used(case: Search, generations: int) -> float:
+    """CPU seconds of a call; on one core that nobody else uses, they are the seconds of a clock."""
+    begun = time.process_time()
+    case.call(generations)
+    return time.process_time() - begun
+
+
+def alternate(cases: list[Search], rounds: int, seconds: float) -> None:
+    """Times calls of about so many ``seconds`` in turns, A B C, B C A, ..., after two of each that are not counted."""
+    for case in cases:
+        first, second = used(case, LEAST), used(case, LEAST)
+        case.compiling = max(0.0, first - second)
+        case.generations = int(min(LONGEST, max(LEAST, LEAST * seconds / second))) // LEAST * LEAST
+    for r in range(rounds):
+        at = r % len(cases)
+        for case in cases[at:] + cases[:at]:
+            case.seconds.append(used(case, case.generations))
+
+
+def middle(values: np.ndarray, digits: str = ".1f") -> str:
+    return f"{np.median(values):{digits}} [{values.min():{digits}}, {values.max():{digits}}]"
+
+
+def compare(cases: dict[str, Search], ours: str, theirs: str, target: float | None) -> dict:
+    """Prints how many times faster per evaluation ``ours`` is, over the rounds."""
+    a, b = cases[ours], cases[theirs]
+    ratio = (b.microseconds / b.population) / (a.microseconds / a.population)
+    word = "" if target is None else f", target {target:g}: {'met' if np.median(ratio) >= target else 'MISSED'}"
+    print(f"speed per evaluation of {ours} over {theirs}: {middle(ratio, '.2f')}{word}")
+    return {
+        "ours": ours, "theirs": theirs, "ratio": float(np.median(ratio)), "ratio_low": float(ratio.min()),
+        "ratio_high": float(ratio.max()), "target": target,
+    }  # fmt: skip
+
+
+def section_time(dim: int, runs: int, quick: bool) -> dict:
+    """Time of a generation, of many runs mapped and of a single one."""
+    cases = [jax_case(name, dim, count) for count in (runs, 1) for name in (*OURS, *EVOSAX)]
+    cases += [torch_case(name, dim, count) for count in (runs, 1) for name in OURS]
+    cases += [driven_case(label, dim) for label in DRIVEN]
+    alternate(cases, 3 if quick else 7, 0.1 if quick else 1.0)
+    print(f"\nEllipsoid, d = {dim}, N = {cases[0].population}: time of one generation of one run")
+    print(f"{'':26s}{'runs':>5s}   {'us/iteration [min, max]':30s}{'ms/1000 evaluations':>20s}{'compile s':>11s}")
+    rows = []
+    for case in cases:
+        each = case.microseconds
+        per = float(np.median(each)) / case.population
+        print(f"{case.name:26s}{case.runs:5d}   {middle(each):30s}{per:20.2f}{case.compiling:11.1f}")
+        rows.append(
+            {
+                "case": case.name, "project": case.project, "runs": case.runs, "population": case.population,
+                "microseconds_per_iteration": float(np.median(each)), "low": float(each.min()),
+                "high": float(each.max()), "milliseconds_per_1000_evaluations": per, "compile_seconds": case.compiling,
+                "generations_per_call": case.generations, "calls": len(each),
+            }
+        )  # fmt: skip
+    named = {f"{case.name} x {case.runs}": case for case in cases}
+    print()
+    found = [
+        compare(named, f"fast_ingo, JAX x {runs}", f"evosax_snes, JAX x {runs}", 1.0),
+        compare(named, "fast_ingo, JAX x 1", "evosax_snes, JAX x 1", None),
+        compare(named, f"ingo, JAX x {runs}", "pycma x 1", 3.0),
+        compare(named, "ingo, JAX x 1", "pycma x 1", 3.0),
+        compare(named, f"ingo, JAX x {runs}", f"evosax_xnes, JAX x {runs}", None),
+        compare(named, "fast_ingo, JAX x 1", "pycma, diagonal x 1", None),
+        compare(named, "fast_ingo, JAX x 1", "sep_cmaes x 1", None),
+        compare(named, f"fast_ingo, PyTorch x {runs}", "pycma, diagonal x 1", None),
+        compare(named, f"ingo, PyTorch x {runs}", "pycma x 1", None),
+    ]
+    limits = []
+    for name, limit in (("fast_ingo", 40.0), ("ingo", 200.0)):
+        for backend in ("JAX", "PyTorch"):
+            took = float(np.median(named[f"{name}, {backend} x {runs}"].microseconds))
+            word = "met" if took <= limit else "MISSED"
+            print(f"{name}, {backend} x {runs}: {took:.1f} us per run and iteration, limit {limit:g}: {word}")
+            limits.append({"case": f"{name}, {backend}", "microseconds": took, "limit": limit})
+    return {"dim": dim, "runs": runs, "cases": rows, "ratios": found, "limits": limits}
+
+
+# --- evaluations to a target ----------------------------------------------------------------------------------
+
+
+def reach_jax(name: str, dim: int, runs: int, budget: int, patience: float) -> dict:
+    """Runs mapped until all of them have ``f(mean) <= 1e-10``, or the budget or the patience ends."""
+    import jax
+
+    from lowvar import backends
+
+    solver = built(name, backends.get("jax"), dim)
+    function = problem(solver.backend, dim).values
+    one = generation(solver, function, dim)
+    chunk = 100
+
+    @jax.jit
+    def advance(states, keys, first):
+        def step(states, i):
+            noise = jax.vmap(lambda key: solver.draw(jax.random.fold_in(key, i)))(keys)
+            states = jax.vmap(one)(states, noise)
+            return states, function(jax.vmap(solver.mean)(states[0]))
+
+        return jax.lax.scan(step, states, first + jax.numpy.arange(chunk))
+
+    states = jax.vmap(lambda x0: opened(solver, x0))(jax.numpy.asarray(starts(dim, runs)))
+    keys = jax.random.split(jax.random.key(2), runs)
+    jax.block_until_ready(advance(states, keys, 0))
+    reached, last = np.full(runs, np.inf), np.zeros(runs)
+    spent, limit = 0, budget // solver.population
+    begun = time.process_time()
+    while spent < limit and np.isinf(reached).any() and time.process_time() - begun < patience:
+        states, gaps = advance(states, keys, spent)
+        gaps = np.asarray(gaps)[: limit - spent]
+        hit = gaps <= TARGET
+        first = np.where(hit.any(0), (spent + 1 + hit.argmax(0)) * solver.population, np.inf)
+        reached, last = np.minimum(reached, first), gaps[-1]
+        spent += len(gaps)
+    return reaching(f"{name}, JAX", solver.population, spent, reached, last, time.process_time() - begun)
+
+
+def reach_driven(label: str, dim: int, runs: int, budget: int, patience: float) -> dict:
+    """The same, one run after another."""
+    from lowvar.problems.blackbox.problem import Domain
+    from lowvar.solvers.search.peers import peer
+
+    name, options = DRIVEN[label]
+    function, reached, last, spent, seconds = ellipsoid(dim), np.full(runs, np.inf), np.zeros(runs), 0, 0.0
+    for i, x0 in enumerate(starts(dim, runs)):
+        search = peer(name)(Domain("real", dim), x0, SIGMA0, seed=1 + i, **options)
+        begun = time.process_time()
+        while search.evaluations + search.population <= budget and np.isinf(reached[i]):
+            if time.process_time() - begun > patience / runs:
+                break
+            search.tell(function(search.ask()))
+            last[i] = function(search.mean)
+            if last[i] <= TARGET:
+                reached[i] = search.evaluations
+        seconds += time.process_time() - begun
+        spent += search.iteration / runs
+    return reaching(label, search.population, spent, reached, last, seconds)
+
+
+def reaching(name: str, population: int, generations: float, reached, last, seconds: float) -> dict:
+    row = {
+        "case": name, "runs": len(reached), "reached": int(np.isfinite(reached).sum()),
+        "evaluations": float(np.median(reached)), "low": float(reached.min()), "high": float(reached.max()),
+        "gap": float(np.median(last)), "evaluations_spent": generations * population,
+        "seconds_per_run": seconds / len(reached),
+    }  # fmt: skip
+    row["seconds_to_target"] = row["seconds_per_run"] * row["evaluations"] / row["evaluations_spent"]
+    each = 1e6 * row["seconds_per_run"] / row["evaluations_spent"]
+    share = f"{row['reached']}/{row['runs']}"
+    print(
+        f"{name:26s}{share:>8s}{row['evaluations']:12.3g}   [{row['low']:.3g}, {row['high']:.3g}]".ljust(70)
+        + f"{row['seconds_to_target']:9.2f}{row['gap']:10.1e}{row['evaluations_spent']:10.3g}{each:14.2f}",
+        flush=True,
+    )
+    return row
+
+
+def section_evaluations(dim: int, runs: int, quick: bool, budget: int | None) -> dict:
+    """Evaluations until ``f(mean) <= 1e-10``, and the time that they take."""
+    budget = budget or (60_000 if quick else 1_000_000)
+    mapped, alone = (min(runs, 3), 1) if quick else (min(runs, 5), 3)
+    patience = 10.0 if quick else 300.0
+    print(f"\nEllipsoid, d = {dim}: until f(mean) <= {TARGET:g}, budget {budget} evaluations a run")
+    print(f"(at most {patience:g} seconds for all runs of a case)")
+    head = f"{'':26s}{'reached':>8s}{'evaluations':>12s}   [min, max]".ljust(70)
+    print(f"{head}{'seconds':>9s}{'f(mean)':>10s}{'spent':>10s}{'us/evaluation':>14s}")
+    rows = [reach_jax(name, dim, mapped, budget, patience) for name in (*OURS, *EVOSAX)]
+    rows += [reach_driven(label, dim, alone, budget, patience) for label in DRIVEN]
+    return {"dim": dim, "budget": budget, "patience": patience, "target": TARGET, "cases": rows}
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+def environment() -> dict:
+    packages = {}
+    for name in ("lowvar", "jax", "torch", "evosax", "cma", "cmaes", "numpy"):
+        packages[name] = version(name)
+    return {
+        "python": platform.python_version(), "machine": platform.machine(), "system": platform.platform(),
+        "cores": os.cpu_count(), "cores_used": 1, "load_at_start": os.getloadavg()[0],
+        "XLA_FLAGS": os.environ["XLA_FLAGS"], "dtype": "float64", "packages": packages,
+    }  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="short calls, a small budget (about two minutes)")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/search.json"), help="JSON file")
+    parser.add_argument("--only", action="append", choices=("time", "evaluations"), help="this section")
+    parser.add_argument("--dim", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=20, help="mapped over in one program")
+    parser.add_argument("--budget", type=int, help="evaluations of a run in the section `evaluations`")
+    args = parser.parse_args(argv)
+
+    if hasattr(os, "sched_setaffinity"):  # pools of any library stay on one core
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    import jax
+    import torch
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)  # so that compile times are compile times
+    torch.set_num_threads(1)
+    result: dict[str, Any] = {"environment": environment() | {"device": str(jax.devices()[0])}, "sections": {}}
+    found = result["environment"]
+    print(", ".join(f"{name} {number}" for name, number in found["packages"].items()))
+    print(f"one of {found['cores']} cores, JAX on {found['device']}, float64, load {found['load_at_start']:.1f}")
+    sections = args.only or ("time", "evaluations")
+    if "time" in sections:
+        result["sections"]["time"] = section_time(args.dim, args.runs, args.quick)
+    if "evaluations" in sections:
+        result["sections"]["evaluations"] = section_evaluations(args.dim, args.runs, args.quick, args.budget)
+    write(args.out, result)
+    print(f"\nwrote {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

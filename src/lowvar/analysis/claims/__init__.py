@@ -1,0 +1,77 @@
+"""Published statements against our results: a test, an interval, a verdict."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import Field
+
+from lowvar.analysis.claims import search, variational
+from lowvar.analysis.claims.base import Strict
+from lowvar.errors import UserError
+
+_COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
+_JUDGES = variational.JUDGES | search.JUDGES
+
+
+class Claim(Strict):
+    """A published statement, where it stands, and how it is tested."""
+
+    id: str
+    statement: str
+    source: str
+    test: Annotated[variational.VariationalTest | search.SearchTest, Field(discriminator="kind")]
+    note: str = ""
+
+
+def load(path: str | Path) -> list[Claim]:
+    """The claims of a YAML file.
+
+    Raises:
+        UserError: the file is missing or says something that a claim cannot say.
+    """
+    import yaml
+
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file of claims")
+    try:
+        stated = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(stated, list):
+        raise UserError(f"{path}: it must be a list of claims")
+    try:
+        return [Claim.model_validate(entry) for entry in stated]
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+
+
+def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
+    """A row per claim: ``id, statement, source, published, ours, low, high, verdict, note``.
+
+    The verdict is ``holds`` or ``fails`` where the whole 95 % interval says so, else ``undecided``. For
+    ``below``, ``ours`` is the ratio of the claimed lowest variance to the lowest of the others, and the claim
+    holds where the two intervals do not overlap. For ``gap`` it is the ratio of the final gaps, a geometric mean
+    over pairs of repetitions on the same noise, to the nearest rival; the claim holds where all intervals are
+    below one. A method that diverged at every step size is farther than any that did not. Claims about searches
+    have the budget of evaluations, within which they were judged, at the end of their note; see `claims.search`.
+
+    Args:
+        claims: what ``load`` gave.
+        tables: the experiment's tables by name, those that the claims need: ``decomposition`` and ``ends`` for
+            variational problems; ``hits``, ``ends`` and ``decomposition`` for searches.
+
+    Raises:
+        UserError: a claim speaks of something that the tables do not have.
+    """
+    import pandas as pd
+
+    rows = []
+    for claim in claims:
+        judged = _JUDGES[claim.test.kind](claim.test, tables)
+        note = "; ".join(text for text in (claim.note, judged.pop("note", "")) if text)
+        rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, **judged, "note": note})
+    return pd.DataFrame(rows, columns=list(_COLUMNS))

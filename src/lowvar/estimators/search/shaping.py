@@ -1,0 +1,59 @@
+"""Values of a generation into the weights that a search gradient gives to its points."""
+
+from typing import Any
+
+from lowvar.errors import unknown_name
+
+BASELINES = ("none", "mean", "centre")
+_SPREAD = 1e-300  # a generation whose values do not spread says nothing: weights are zero, not NaN
+
+
+def weights(backend, values: Any, *, baseline: str = "mean", normalise: bool = True, at_centre: Any = None) -> Any:
+    """``w_i`` such that ``sum_i w_i score(x_i)`` estimates the gradient of ``E f`` (over ``std f`` if normalised).
+
+    A value that is not finite counts as the worst finite one of its generation.
+
+    Args:
+        backend: of the arrays.
+        values: ``f(x_i)``, ``(N,)``.
+        baseline: what is taken off the values: ``none``; ``mean``, of the generation (without ``normalise`` the
+            weights make up for the ``1 / N`` of each point in its own baseline, so the estimate is unbiased);
+            ``centre``, ``f`` at the distribution's mean, which costs an evaluation.
+        normalise: divide by the generation's standard deviation, so that steps do not depend on the scale of
+            ``f``; the estimate is then of a scaled gradient, and no longer unbiased.
+        at_centre: ``f(mu)``, a scalar, for the baseline ``centre``.
+
+    Returns:
+        Weights ``(N,)``; zero where all values are the same.
+
+    References:
+        Lyu and Tsang, section 4.3 (``h``); Appendix H (``f(mu)``).
+    """
+    check_baseline(baseline)
+    xp = backend.xp
+    n = values.shape[0]
+    values = usable(backend, values)
+    mean = xp.mean(values)
+    centre = {"none": lambda: xp.zeros_like(mean), "mean": lambda: mean, "centre": lambda: at_centre}[baseline]()
+    if baseline == "centre":  # a centre where f fails is no baseline
+        centre = xp.where(xp.isfinite(centre), centre, mean)
+    difference = values - centre
+    if normalise:
+        spread = xp.sqrt(xp.mean((values - mean) ** 2))
+        flat = spread <= _SPREAD
+        return xp.where(flat, xp.zeros_like(difference), difference / xp.where(flat, xp.ones_like(spread), spread)) / n
+    return difference / (n - 1 if baseline == "mean" and n > 1 else n)
+
+
+def check_baseline(baseline: str, known: tuple[str, ...] = BASELINES) -> None:
+    """Refuses a baseline that an estimator does not have."""
+    if baseline not in known:
+        raise unknown_name("baseline", baseline, known)
+
+
+def usable(backend, values: Any) -> Any:
+    """``values`` with those that are not finite replaced by the worst finite one, or by zero if there is none."""
+    xp = backend.xp
+    finite = xp.isfinite(values)
+    worst = xp.max(xp.where(finite, values, -xp.inf))
+    return xp.where(finite, values, xp.where(xp.isfinite(worst), worst, xp.zeros_like(worst)))

@@ -1,0 +1,1 @@
+"""Functions of which only values can be had."""

@@ -1,0 +1,119 @@
+"""Any Python function as a problem."""
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.problems.blackbox.discrete import uniform_probabilities
+from lowvar.problems.blackbox.named import whole
+from lowvar.problems.blackbox.points import PointErrors, WrongValue, number, numbers, one_by_one
+from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
+
+Errors = Literal["raise", "mark"]
+KINDS = ("real", "binary", "categorical")
+
+
+def from_callable(
+    f: Callable[[Any], Any],
+    dim: int,
+    *,
+    kind: Literal["real", "binary", "categorical"] = "real",
+    choices: int = 0,
+    batched: bool = False,
+    workers: int = 1,
+    name: str | None = None,
+    optimum: float | None = None,
+    start: Any = None,
+    sigma0: float = 0.5,
+    errors: Errors = "raise",
+) -> BlackBoxProblem:
+    """A problem whose values come from ``f``, called from Python with NumPy arrays.
+
+    Args:
+        f: ``(dim,) -> number``, or ``(N, dim) -> (N,)`` if ``batched``. Numbers may be Python's or scalars of
+            NumPy, JAX or PyTorch. It is given copies, which it may change.
+        dim: coordinates of a point.
+        kind: of the domain.
+        choices: ``K`` of a categorical domain.
+        batched: whether ``f`` takes all points of a generation at once.
+        workers: processes in which a function that is not batched is evaluated. Functions that cannot be
+            imported, lambdas for example, are sent there by value. One point's exception loses no other point.
+        name: under which start and noise are drawn; the function's own if not given.
+        optimum: the smallest value, if known.
+        start: the mean that a search starts from, ``(dim,)`` (of a discrete domain: probabilities, ``(dim,)``
+            or ``(dim, K)``), or ``key -> start``; zero (or uniform) if not given.
+        sigma0: standard deviation that a search starts from.
+        errors: at points where ``f`` raises: ``raise`` a ``PointErrors``, or ``mark`` them with NaN.
+
+    Raises:
+        UserError: an option out of range.
+    """
+    if not callable(f):
+        raise UserError(f"f is a {type(f).__name__}: it must be a function of a point")
+    if errors not in get_args(Errors):
+        raise unknown_name("way to treat errors", errors, get_args(Errors))
+    workers = whole("workers", workers, 1)
+    if batched and workers > 1:
+        raise UserError(f"workers={workers} with a batched f: workers share the points of an f of one point")
+    domain = _domain(kind, dim, choices)
+    called: str = name or getattr(f, "__name__", type(f).__name__)
+    optimum = None if optimum is None else number(optimum)
+    if not (isinstance(sigma0, (int, float, np.floating)) and 0 < sigma0 < np.inf):
+        raise UserError(f"sigma0 {sigma0!r}: it must be a positive number")
+
+    def values(points):
+        points = np.array(points)
+        found, raised = _all(f, points) if batched else one_by_one(f, points, workers)
+        if raised and errors == "raise":
+            raise PointErrors(_message(called, raised, len(points)), found, raised) from next(iter(raised.values()))
+        return found
+
+    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), sigma0=float(sigma0))
+
+
+def _all(f, points):
+    try:
+        returned = f(points.copy())
+    except Exception as error:
+        return np.full(len(points), np.nan), dict.fromkeys(range(len(points)), error)
+    try:
+        return numbers(returned, len(points)), {}
+    except WrongValue as error:
+        raise WrongValue(f"f {error}") from None
+
+
+def _message(name, raised, count):
+    index, error = next(iter(raised.items()))
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    where = f"at point {index}" if len(raised) == 1 else f"at {len(raised)} of {count} points, first at point {index}"
+    return f"{name} raised {said} ({where}); errors='mark' counts such points as failures and goes on"
+
+
+def _domain(kind, dim, choices) -> Domain:
+    if kind not in KINDS:
+        raise unknown_name("domain", kind, KINDS)
+    dim = whole("dim", dim, 1)
+    if kind == "categorical":
+        return Domain(kind, dim, whole("choices", choices, 2))
+    if choices not in ((0, 2) if kind == "binary" else (0,)):
+        raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
+    return Domain(kind, dim, 2 if kind == "binary" else 0)
+
+
+def _start(start, domain):
+    shape = (domain.dim, domain.choices) if domain.kind == "categorical" else (domain.dim,)
+    if start is None:
+        start = np.zeros(shape) if domain.kind == "real" else uniform_probabilities(domain)
+    draw = start if callable(start) else lambda key: start
+
+    def checked(key):
+        array = np.asarray(draw(key), dtype=np.float64)
+        if array.shape != shape or not np.isfinite(array).all():
+            raise UserError(f"start has shape {array.shape}: it must be finite numbers of shape {shape}")
+        return array.copy()
+
+    if not callable(start):
+        checked(None)
+    return checked

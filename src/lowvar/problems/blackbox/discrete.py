@@ -1,0 +1,117 @@
+"""Functions of zeros and ones, and of choices, written once for both backends.
+
+The search starts from uniform probabilities. Random parts of a problem come from its own seed: all runs of a
+problem see the same function.
+"""
+
+import numpy as np
+
+from lowvar.backends import Backend
+from lowvar.errors import UserError
+from lowvar.problems.blackbox.named import generator, whole
+from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
+
+
+def uniform_probabilities(domain: Domain) -> np.ndarray:
+    """``1 / 2`` for each coordinate of a binary domain, ``1 / K`` for each choice of a categorical one."""
+    if domain.kind == "binary":
+        return np.full(domain.dim, 0.5)
+    return np.full((domain.dim, domain.choices), 1 / domain.choices)
+
+
+def binary_reconstruction(backend: Backend, dim: int, *, seed: int = 0, name: str | None = None) -> BlackBoxProblem:
+    """``||sign(x - 1/2) - w||^2 - ||sign(w) - w||^2``, with ``w ~ N(0, I)`` fixed by the seed; the optimum is 0.
+
+    A coordinate whose sign is wrong costs ``4 |w_i|``, and that is how values are computed.
+
+    Args:
+        backend: of the arrays.
+        dim: ``d``, at least 1.
+        seed: of ``w``.
+        name: of the problem.
+
+    Raises:
+        UserError: an option out of range.
+
+    References:
+        Lyu and Tsang, section 6, "Discrete test problems".
+    """
+    dim, xp = whole("dim", dim, 1), backend.xp
+    w = generator(seed, "binary_reconstruction", dim).standard_normal(dim)
+    best = (w > 0).astype(np.int32)
+    right, costs = backend.asarray(best), backend.asarray(4 * np.abs(w))
+
+    def values(points):
+        return xp.sum(xp.where(points != right[None, :], costs[None, :], xp.zeros_like(costs)[None, :]), axis=-1)
+
+    domain = Domain("binary", dim, 2)
+    return _problem(name or "binary_reconstruction", domain, values, backend, best)
+
+
+def categorical_reconstruction(
+    backend: Backend, dim: int, *, choices: int = 5, seed: int = 0, name: str | None = None
+) -> BlackBoxProblem:
+    """``sum_i w[i, x_i] - min_j w[i, j]``, with ``w ~ N(0, 1)`` fixed by the seed; the optimum is 0.
+
+    Args:
+        backend: of the arrays.
+        dim: ``d``, at least 1.
+        choices: ``K``, at least 2.
+        seed: of ``w``.
+        name: of the problem.
+
+    Raises:
+        UserError: an option out of range.
+    """
+    dim, choices, xp = whole("dim", dim, 1), whole("choices", choices, 2), backend.xp
+    w = generator(seed, "categorical_reconstruction", dim, choices).standard_normal((dim, choices))
+    regret = backend.asarray((w - w.min(axis=1, keepdims=True)).reshape(-1))
+    rows = backend.asarray(choices * np.arange(dim, dtype=np.int64))
+
+    def values(points):
+        return xp.sum(regret[rows[None, :] + xp.astype(points, rows.dtype)], axis=-1)
+
+    domain = Domain("categorical", dim, choices)
+    return _problem(name or "categorical_reconstruction", domain, values, backend, w.argmin(axis=1).astype(np.int32))
+
+
+def graph_colouring(
+    backend: Backend, dim: int, *, choices: int = 4, degree: float = 4.0, seed: int = 0, name: str | None = None
+) -> BlackBoxProblem:
+    """``sum over edges (i, j) of weight_ij 1(x_i = x_j)`` on a random graph that can be coloured: the optimum is 0.
+
+    Not separable, and unchanged when colours change places. Edges are drawn between nodes of different colours
+    in a balanced colouring that the seed fixes; weights are uniform on [0.5, 1.5].
+
+    Args:
+        backend: of the arrays.
+        dim: nodes, at least 1.
+        choices: colours, ``K``, at least 2.
+        degree: mean number of edges at a node (fewer where the graph is too small for so many).
+        seed: of the graph.
+        name: of the problem.
+
+    Raises:
+        UserError: an option out of range.
+    """
+    dim, choices, xp = whole("dim", dim, 1), whole("choices", choices, 2), backend.xp
+    if isinstance(degree, bool) or not isinstance(degree, (int, float)) or not 0 <= degree < np.inf:
+        raise UserError(f"degree {degree!r}: it must be a number, at least 0")
+    draw = generator(seed, "graph_colouring", dim, choices)
+    colours = draw.permutation(np.arange(dim) % choices).astype(np.int32)
+    ends = np.stack(np.triu_indices(dim, 1))
+    ends = ends[:, colours[ends[0]] != colours[ends[1]]]
+    edges = min(round(degree * dim / 2), ends.shape[1])
+    ends = ends[:, np.sort(draw.choice(ends.shape[1], edges, replace=False))] if edges else ends[:, :0]
+    left, right = backend.asarray(ends[0]), backend.asarray(ends[1])
+    weights = backend.asarray(draw.uniform(0.5, 1.5, edges))
+
+    def values(points):
+        same = xp.take(points, left, axis=1) == xp.take(points, right, axis=1)
+        return xp.sum(xp.where(same, weights[None, :], xp.zeros_like(weights)[None, :]), axis=-1)
+
+    return _problem(name or "graph_colouring", Domain("categorical", dim, choices), values, backend, colours)
+
+
+def _problem(name, domain, values, backend, best):
+    return BlackBoxProblem(name, domain, values, backend, 0.0, lambda key: uniform_probabilities(domain), best)

@@ -1,0 +1,149 @@
+"""A problem's values with a count of what was asked, and a budget that holds."""
+
+import math
+from typing import Any, get_args
+
+import numpy as np
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.problems.blackbox.callable import Errors
+from lowvar.problems.blackbox.named import whole
+from lowvar.problems.blackbox.points import PointErrors, WrongValue, numbers
+from lowvar.problems.blackbox.problem import BlackBoxProblem
+
+
+class BudgetSpent(Exception):
+    """More points were asked for than the budget pays; none of them was evaluated.
+
+    Attributes:
+        asked: how many points.
+        remaining: how many evaluations are left.
+    """
+
+    def __init__(self, asked: int, remaining: int):
+        super().__init__(f"{asked} evaluations asked for, {remaining} left of the budget")
+        self.asked, self.remaining = asked, remaining
+
+
+class Evaluator:
+    """``points (n, dim) -> values (n,)`` in NumPy, of any problem, counted.
+
+    A value that is not finite is a failure: it comes out as NaN, which a search treats as its generation's worst.
+
+    Args:
+        problem: of either backend, or of none.
+        budget: evaluations that it pays; None for any number.
+        errors: at a failure, or where the function raises: ``raise`` a ``UserError`` that names the point, after
+            its generation has been counted; or ``mark`` the point with NaN and go on.
+
+    Attributes:
+        evaluations: points evaluated so far.
+        failures: how many of them gave no finite value.
+        best: the smallest value so far, infinite before there is one.
+        best_at: where, ``(dim,)``, or None.
+
+    Raises:
+        UserError: a setting out of range.
+
+    >>> from lowvar.problems.blackbox.callable import from_callable
+    >>> evaluate = Evaluator(from_callable(lambda x: x @ x, 2), budget=3)
+    >>> evaluate([[1, 2], [0, 1]]), evaluate.best, evaluate.remaining
+    (array([5., 1.]), 1.0, 1)
+    """
+
+    def __init__(self, problem: BlackBoxProblem, budget: int | None = None, errors: Errors = "raise"):
+        if errors not in get_args(Errors):
+            raise unknown_name("way to treat errors", errors, get_args(Errors))
+        self.problem, self.errors = problem, errors
+        self.budget = None if budget is None else whole("budget", budget, 1)
+        self.evaluations, self.failures = 0, 0
+        self.best: float = math.inf
+        self.best_at: np.ndarray | None = None
+        self._program = problem.values if problem.backend is None else problem.backend.compile(problem.values)
+
+    @property
+    def remaining(self) -> float:
+        """Evaluations that the budget still pays; infinite without a budget."""
+        return math.inf if self.budget is None else self.budget - self.evaluations
+
+    def __call__(self, points: Any) -> np.ndarray:
+        """Values at ``points (n, dim)``, NaN where there is none.
+
+        Raises:
+            BudgetSpent: the budget does not pay ``n`` evaluations.
+            UserError: points or values of a wrong shape; with ``errors="raise"``, a failure.
+        """
+        points = self._checked(points)
+        if len(points) > self.remaining:
+            raise BudgetSpent(len(points), int(self.remaining))
+        values, error = self._values(points)
+        self._record(points, values)
+        if self.errors == "raise":
+            if error is not None:
+                raise UserError(str(error)) from (error.__cause__ or error)
+            _refuse_failures(self.problem.name, values)
+        return np.where(np.isfinite(values), values, np.nan)
+
+    def measure(self, points: Any) -> np.ndarray:
+        """Values at ``points (n, dim)`` that are not counted: what a report looks at, not what a search learns from."""
+        values, _ = self._values(self._checked(points))
+        return np.where(np.isfinite(values), values, np.nan)
+
+    def _checked(self, points):
+        domain = self.problem.domain
+        points = np.asarray(points)
+        if points.ndim != 2 or points.shape[1] != domain.dim:
+            raise UserError(f"{self.problem.name}: points have shape {points.shape}: it must be (n, {domain.dim})")
+        if domain.kind == "real":
+            return points.astype(np.float64)
+        whole_numbers = points.astype(np.int32)
+        if (whole_numbers != points).any() or (whole_numbers < 0).any() or (whole_numbers >= domain.choices).any():
+            raise UserError(f"{self.problem.name}: points must hold whole numbers from 0 to {domain.choices - 1}")
+        return whole_numbers
+
+    def _values(self, points):
+        """Values ``(n,)``, and what the function raised instead of some of them."""
+        backend, name = self.problem.backend, self.problem.name
+        if not len(points):
+            return np.zeros(0), None
+        try:
+            if backend is not None:
+                return numbers(backend.to_numpy(self._program(backend.asarray(points))), len(points)), None
+            return numbers(self._program(points), len(points)), None
+        except PointErrors as error:
+            return error.values, error
+        except WrongValue as error:
+            raise UserError(f"{name} {error}") from error
+        except UserError:
+            raise
+        except Exception as error:
+            if backend is not None:  # a program of ours that fails is our fault
+                raise
+            return np.full(len(points), np.nan), _Raised(name, error, len(points))
+
+    def _record(self, points, values):
+        finite = np.isfinite(values)
+        self.evaluations += len(points)
+        self.failures += int((~finite).sum())
+        if finite.any():
+            first = int(np.argmin(np.where(finite, values, np.inf)))
+            if values[first] < self.best:
+                self.best, self.best_at = float(values[first]), points[first].copy()
+
+
+class _Raised(Exception):
+    """An exception of a function of all points."""
+
+    def __init__(self, name, error, count):
+        super().__init__(f"{name} raised {type(error).__name__}: {error} (called with {count} points)")
+        self.__cause__ = error
+
+
+def _refuse_failures(name, values):
+    failed = np.flatnonzero(~np.isfinite(values))
+    if len(failed):
+        more = f" (and at {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise UserError(
+            f"{name} gave {values[failed[0]]} at point {failed[0]} of {len(values)}{more}: values must be finite; "
+            "errors='mark' counts such points as failures and goes on"
+        )

@@ -1,0 +1,145 @@
+"""Values of points from a Python function, one by one, here or in worker processes, each with its own errors."""
+
+import functools
+import importlib
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError
+
+
+class PointErrors(UserError):
+    """A function raised at some points; what it gave at the others is not lost.
+
+    Attributes:
+        values: ``(n,)``, NaN where the function raised.
+        errors: number of the point -> what was raised there.
+    """
+
+    def __init__(self, message: str, values: np.ndarray, errors: Mapping[int, Exception]):
+        super().__init__(message)
+        self.values, self.errors = values, errors
+
+
+class WrongValue(UserError):
+    """What a function returned is no value, or not one for each point."""
+
+
+def number(value: Any) -> float:
+    """A Python, NumPy, JAX or PyTorch scalar as a float.
+
+    Raises:
+        WrongValue: it is anything else.
+    """
+    array = to_host(value)
+    if array.shape != () or array.dtype.kind not in "biuf":
+        raise WrongValue(f"returned {describe(value, array)}: it must return one number")
+    return float(array)
+
+
+def numbers(values: Any, count: int) -> np.ndarray:
+    """What a function of ``count`` points returned as ``(count,)``, float64.
+
+    Raises:
+        WrongValue: it has another shape, or holds no real numbers.
+    """
+    array = to_host(values)
+    if array.shape != (count,) or array.dtype.kind not in "biuf":
+        raise WrongValue(
+            f"returned {describe(values, array)} for {count} points: it must return numbers of shape ({count},)"
+        )
+    return array.astype(np.float64)
+
+
+def to_host(value: Any) -> np.ndarray:
+    """A NumPy array of whatever holds numbers; of dtype object if nothing does."""
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):  # ragged lists and the like
+        return np.array(None)
+
+
+def describe(value: Any, array: np.ndarray) -> str:
+    """``value`` in a few words for a message."""
+    if array.dtype.kind in "biufc":
+        kind = "complex numbers" if array.dtype.kind == "c" else "an array"
+        return f"{kind} of shape {array.shape}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def one_by_one(
+    f: Callable[[Any], Any], points: np.ndarray, workers: int = 1
+) -> tuple[np.ndarray, dict[int, Exception]]:
+    """``f`` of every row of ``points``, in order.
+
+    Args:
+        f: of one point ``(dim,)``, which is its own copy.
+        points: ``(n, dim)``.
+        workers: processes; with one, everything happens in this one. A worker unpickles ``f`` once, and so
+            keeps what it caches.
+
+    Returns:
+        Values ``(n,)``, NaN where ``f`` raised, and what it raised by the number of the point.
+
+    Raises:
+        WrongValue: ``f`` returned something else than a number.
+        UserError: ``f`` cannot be sent to the workers, or one of them died.
+    """
+    results = [_guarded(f, point) for point in points] if workers == 1 else _in_processes(f, points, workers)
+    for index, (_, error) in enumerate(results):
+        if isinstance(error, WrongValue):
+            raise WrongValue(f"point {index}: f {error}") from error
+    values = np.array([value for value, _ in results], dtype=np.float64)
+    return values, {index: error for index, (_, error) in enumerate(results) if error is not None}
+
+
+def _guarded(f, point) -> tuple[float, Exception | None]:
+    try:
+        return number(f(point.copy())), None
+    except Exception as error:
+        return np.nan, error
+
+
+def _in_processes(f, points, workers) -> list[tuple[float, Exception | None]]:
+    import joblib
+
+    try:
+        sent = _cloudpickle().dumps(f)
+    except Exception as error:
+        raise UserError(f"f cannot be sent to worker processes ({error}): use workers=1, or a batched f") from error
+    try:
+        tasks = (joblib.delayed(_remote)(sent, point) for point in points)
+        return list(joblib.Parallel(n_jobs=workers, backend="loky")(tasks))  # type: ignore[arg-type]
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a worker process died while it evaluated f: out of memory, or a crash outside Python"
+        ) from error
+
+
+def _remote(sent, point):
+    value, error = _guarded(_received(sent), point)
+    if error is None or isinstance(error, WrongValue):
+        return value, error
+    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
+    try:
+        _cloudpickle().loads(_cloudpickle().dumps(error))
+    except Exception:  # an exception that does not survive pickling
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return value, error.with_traceback(None)
+
+
+@functools.lru_cache(maxsize=4)
+def _received(sent):
+    return _cloudpickle().loads(sent)
+
+
+def _cloudpickle():
+    try:
+        return importlib.import_module("cloudpickle")
+    except ModuleNotFoundError:  # joblib brought its own until 1.5
+        return importlib.import_module("joblib.externals.cloudpickle")

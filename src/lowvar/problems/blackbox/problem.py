@@ -1,0 +1,98 @@
+"""What a search is given: a function, its domain, and a count of its evaluations with a budget."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from lowvar.backends import Backend
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Where a function is defined.
+
+    Attributes:
+        kind: ``real`` (R^d), ``binary`` ({0, 1}^d) or ``categorical`` ({0, .., K - 1}^d).
+        dim: ``d``.
+        choices: ``K``; 2 for binary, 0 for real.
+    """
+
+    kind: Literal["real", "binary", "categorical"]
+    dim: int
+    choices: int = 0
+
+
+@dataclass(frozen=True)
+class BlackBoxProblem:
+    """A function to minimise, known by its values.
+
+    Attributes:
+        name: under which its start and noise are drawn.
+        domain: where it is defined.
+        values: ``points (N, dim) -> values (N,)``. Points are floating for a real domain, else integers.
+        backend: whose arrays ``values`` takes, in programs that it compiles; None for a function that takes
+            and gives NumPy arrays and is called from Python.
+        optimum: the smallest value, or None if unknown.
+        optimum_at: a point where it is taken, ``(dim,)``, or None.
+        start: ``key -> x0``, the mean that a search starts from, as NumPy: ``(dim,)`` for a real domain,
+            probabilities of one ``(dim,)`` for a binary and ``(dim, K)`` for a categorical one.
+        sigma0: standard deviation that a search starts from if nobody says another.
+    """
+
+    name: str
+    domain: Domain
+    values: Callable[[Any], Any]
+    backend: Backend | None
+    optimum: float | None
+    start: Callable[[Any], np.ndarray]
+    optimum_at: np.ndarray | None = None
+    sigma0: float = 0.5
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a point."""
+        return self.domain.dim
+
+    def generations(self, budget: int, evaluations: int) -> int:
+        """Whole generations of so many ``evaluations`` that a ``budget`` pays."""
+        return budget // evaluations
+
+
+class Ledger(NamedTuple):
+    """What a problem has been asked so far, as arrays, so that it fits into compiled programs.
+
+    Attributes:
+        evaluations: how many points.
+        failures: how many of them gave no finite value.
+        best: the smallest finite value, infinite before there is one.
+        best_at: where, ``(dim,)``.
+    """
+
+    evaluations: Any
+    failures: Any
+    best: Any
+    best_at: Any
+
+
+def open_ledger(backend: Backend, domain: Domain, like: Any) -> Ledger:
+    """An empty ledger; ``like`` is a floating array whose dtype and device it takes."""
+    zero = backend.asarray(np.zeros((), np.int64))
+    points = np.zeros(domain.dim) if domain.kind == "real" else np.zeros(domain.dim, np.int32)
+    return Ledger(zero, zero, backend.asarray(np.array(np.inf), like), backend.asarray(points, like))
+
+
+def record(backend: Backend, ledger: Ledger, points: Any, values: Any) -> Ledger:
+    """The ledger after ``values (N,)`` at ``points (N, dim)``."""
+    xp = backend.xp
+    finite = xp.isfinite(values)
+    ranked = xp.where(finite, values, xp.inf)
+    least, first = xp.min(ranked), xp.argmin(ranked)
+    lower = least < ledger.best
+    return Ledger(
+        ledger.evaluations + values.shape[0],
+        ledger.failures + xp.sum(xp.astype(~finite, ledger.failures.dtype)),
+        xp.where(lower, least, ledger.best),
+        xp.where(lower, backend.take(points, first[None])[0], ledger.best_at),
+    )

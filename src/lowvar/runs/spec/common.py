@@ -1,0 +1,101 @@
+"""What the specs of all families share: strict models with a hash, and one sentence for a wrong key."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import Field
+
+from lowvar.errors import UserError, unknown_name
+
+SCALES = ("smoke", "quick", "paper")
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+BackendName = Literal["jax", "torch"]
+
+
+class Strict(pydantic.BaseModel):
+    """A model that refuses unknown keys and knows its hash."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    @property
+    def hash(self) -> str:
+        """Sixteen hexadecimal digits that change when any setting does."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Data(Strict):
+    """Prepared data that a problem stands on."""
+
+    dataset: str
+    scaling: str
+
+
+class Cost(Strict):
+    """What a job will take, about.
+
+    Attributes:
+        operations: numbers that are read and worked on, for its time.
+        memory: numbers that are held at once.
+    """
+
+    operations: float
+    memory: float
+
+
+def check_known(experiment, **named: str | None) -> None:
+    """Refuses names (of ``problems``, ``methods``, ``backends``) that an experiment does not have."""
+    for kind, value in named.items():
+        known = getattr(experiment, f"{kind}s")
+        if value is not None and value not in known:
+            raise unknown_name(kind, value, known, where=f"experiment {experiment.name!r}")
+
+
+def merged(base: Mapping, override: Mapping) -> dict:
+    """``base`` with the keys of ``override`` put over it, mapping by mapping.
+
+    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
+    {'a': {'b': 1, 'c': 3}}
+    """
+    result = dict(base)
+    for key, value in override.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -> Any:
+    """``model`` from ``values``; its first complaint becomes a ``UserError`` that names the key."""
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        # a key with a typo is also a key that is missing: name the typo
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = _fields_at(model, first["loc"][:-1])
+            near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise UserError(f"{where}: unknown key {key!r}: {hint}(known: {', '.join(sorted(known))})") from error
+        if first["type"] == "missing":
+            raise UserError(f"{where}: key {key!r} is missing") from error
+        if first["type"] == "literal_error" and isinstance(first["input"], str):
+            known = first.get("ctx", {})["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            raise unknown_name(str(first["loc"][-1]), first["input"], known, where=f"{where}: {key}") from error
+        raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg'].lower()}") from error
+
+
+def _fields_at(model, loc):
+    """The keys that the model nested in ``model`` at ``loc`` knows."""
+    for part in loc:
+        field = getattr(model, "model_fields", {}).get(part)
+        if field is None:
+            continue  # a name in a mapping of models
+        candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, pydantic.BaseModel)), model)
+    return list(model.model_fields)

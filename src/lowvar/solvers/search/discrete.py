@@ -1,0 +1,41 @@
+"""What the discrete searches share: their noise, their population, and what their settings must be."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lowvar.errors import UserError
+
+
+def default_population(dim: int) -> int:
+    """``20 + 4 floor(3 + floor(3 ln d) / 2)`` (Lyu and Tsang, Appendix A).
+
+    >>> default_population(100)
+    56
+    """
+    return 20 + 4 * math.floor(3 + math.floor(3 * math.log(dim)) / 2)
+
+
+def uniforms(population: int, dim: int):
+    """``key -> (N, d)`` uniform numbers in [0, 1)."""
+    return lambda key: jax.random.uniform(key, (population, dim), jnp.zeros(0).dtype)
+
+
+def probabilities(backend, x0: Any, shape: tuple[int, ...]) -> Any:
+    """``x0`` as an array of the backend.
+
+    Raises:
+        UserError: it has another shape.
+    """
+    x0 = backend.asarray(x0)
+    if tuple(x0.shape) != shape:
+        raise UserError(f"x0 has shape {tuple(x0.shape)}: it must be {shape}, the probabilities to start from")
+    return x0
+
+
+def check_share(name: str, value: float, below: float) -> None:
+    """Refuses a setting that is not a positive share of a probability."""
+    if not 0 < value < below:
+        raise UserError(f"{name} {value}: it must lie between 0 and {below}")

@@ -1,0 +1,95 @@
+"""CMA-ES and separable CMA-ES of the package ``cmaes``."""
+
+from typing import Any
+
+import numpy as np
+from cmaes import CMA, SepCMA
+
+from lowvar.problems.blackbox.problem import Domain
+from lowvar.solvers.search.peers.driven import Gaussian, start_point
+
+
+class _Cmaes(Gaussian):
+    def __init__(self, name, optimizer, domain, x0, sigma0, population, seed, **options):
+        super().__init__(name, domain, sigma0, population, seed)
+        start = start_point(x0, (domain.dim,))
+        self._optimizer = optimizer(start, sigma0, seed=seed, population_size=self.population, **options)
+
+    def propose(self) -> np.ndarray:
+        """See ``Driven``."""
+        return np.array([self._optimizer.ask() for _ in range(self.population)])
+
+    def learn(self, points: np.ndarray, values: np.ndarray) -> None:
+        """See ``Driven``."""
+        self._optimizer.tell(list(zip(points, values.tolist(), strict=True)))
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The distribution's mean, ``(dim,)``."""
+        return np.array(self._optimizer.mean)
+
+    def scale_and_axes(self) -> tuple[float, np.ndarray]:
+        """From the decomposition that its next ``ask`` makes anyway and finds made."""
+        axes = self._optimizer._eigen_decomposition()
+        return self._optimizer._sigma, axes[1] if isinstance(axes, tuple) else axes
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the package's own pickles leave out the generator and round the covariance
+        return self.__dict__ | {"_optimizer": (type(self._optimizer), dict(self._optimizer.__dict__))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kind, inside = state["_optimizer"]
+        self.__dict__.update(state)
+        self._optimizer = kind.__new__(kind)
+        self._optimizer.__dict__.update(inside)
+
+
+class cmaes(_Cmaes):
+    """``cmaes.CMA`` with its own defaults, but for the population. Its ``should_stop`` is never called.
+
+    Args:
+        domain: a real one.
+        x0: the mean at the start, ``(dim,)``.
+        sigma0: standard deviation at the start.
+        population: ``N``; lowvar's default if not given.
+        seed: of its draws.
+        lr_adapt: adapt the learning rates (LRA-CMA-ES).
+
+    Raises:
+        UserError: a domain that is not real, or a setting out of range.
+
+    References:
+        Nomura and Shibata, arXiv:2402.01373; Hansen, arXiv:1604.00772.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        x0: Any,
+        sigma0: float,
+        population: int | None = None,
+        seed: int = 0,
+        lr_adapt: bool = False,
+    ):
+        super().__init__("cmaes", CMA, domain, x0, sigma0, population, seed, lr_adapt=lr_adapt)
+
+
+class sep_cmaes(_Cmaes):
+    """``cmaes.SepCMA``, whose covariance is diagonal, with its own defaults but for the population.
+
+    Args:
+        domain: a real one.
+        x0: the mean at the start, ``(dim,)``.
+        sigma0: standard deviation at the start.
+        population: ``N``; lowvar's default if not given.
+        seed: of its draws.
+
+    Raises:
+        UserError: a domain that is not real, or a setting out of range.
+
+    References:
+        Nomura and Shibata, arXiv:2402.01373; Ros and Hansen, PPSN 2008.
+    """
+
+    def __init__(self, domain: Domain, x0: Any, sigma0: float, population: int | None = None, seed: int = 0):
+        super().__init__("sep_cmaes", SepCMA, domain, x0, sigma0, population, seed)

@@ -1,0 +1,113 @@
+"""What the peers that are driven from Python share: an object that is asked for points and told their values."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.estimators.search.shaping import usable
+from lowvar.problems.blackbox.problem import Domain
+from lowvar.solvers.search.base import check_domain, check_population, check_positive, default_population
+
+_NUMPY = SimpleNamespace(xp=np)
+
+
+class Driven:
+    """A peer's optimizer behind ``ask`` and ``tell``; the budget is the caller's, the peer never stops by itself.
+
+    A subclass says how its package proposes (``propose``) and learns (``learn``). Objects can be pickled, and
+    go on from there as if nothing had happened.
+
+    Attributes:
+        name: as in the registry.
+        domain: where it searches.
+        population: points of a generation.
+        iteration: generations told.
+        evaluations: values told.
+    """
+
+    def __init__(self, name: str, domain: Domain, population: int, seed: int):
+        if not 0 <= seed < 2**32:
+            raise UserError(f"seed {seed}: it must be from 0 to 2^32 - 1")
+        check_population(population)
+        self.name, self.domain, self.population = name, domain, population
+        self.iteration = self.evaluations = 0
+        self._points: np.ndarray | None = None
+
+    def ask(self) -> np.ndarray:
+        """The points ``(population, dim)`` of a generation; the same ones until they are told."""
+        if self._points is None:
+            self._points = self.propose()
+        return self._points
+
+    def tell(self, values: Any) -> None:
+        """Learns the values ``(population,)`` of the points last asked for.
+
+        A value that is not finite counts as the worst finite one of its generation.
+
+        Raises:
+            UserError: nothing was asked for, or the values have another shape.
+        """
+        values = np.asarray(values, float)
+        if self._points is None:
+            raise UserError(f"{self.name}: tell came before ask; ask for points first")
+        if values.shape != (self.population,):
+            raise UserError(f"{self.name}: values have shape {values.shape}: it must be ({self.population},)")
+        self.learn(self._points, usable(_NUMPY, values))
+        self._points = None
+        self.iteration += 1
+        self.evaluations += self.population
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Where the search believes the minimum to be, ``(dim,)``."""
+        raise NotImplementedError
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Geometric mean of the standard deviations along the principal axes, condition of the covariance."""
+        return np.nan, np.nan
+
+    def propose(self) -> np.ndarray:
+        """New points ``(population, dim)``."""
+        raise NotImplementedError
+
+    def learn(self, points: np.ndarray, values: np.ndarray) -> None:
+        """Updates the optimizer; ``values`` are finite."""
+        raise NotImplementedError
+
+
+class Gaussian(Driven):
+    """What the peers that search R^d with a Gaussian share: the checks of their start, and their spread."""
+
+    def __init__(self, name: str, domain: Domain, sigma0: float, population: int | None, seed: int):
+        check_domain(name, domain, "real")
+        check_positive("sigma0", sigma0)
+        super().__init__(name, domain, default_population(domain.dim) if population is None else population, seed)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """See ``Driven``."""
+        scale, axes = self.scale_and_axes()
+        axes = np.asarray(axes, float)
+        with np.errstate(all="ignore"):
+            return float(scale * np.exp(np.mean(np.log(axes)))), float((axes.max() / axes.min()) ** 2)
+
+    def scale_and_axes(self) -> tuple[float, np.ndarray]:
+        """The step size, and standard deviations along the principal axes apart from it, ``(dim,)``."""
+        raise NotImplementedError
+
+
+def start_point(x0: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """``x0`` as a new float64 array.
+
+    Raises:
+        UserError: it has another shape than ``shape``, or an entry that is not finite.
+    """
+    x0 = np.array(x0, float)
+    if x0.shape != shape:
+        raise UserError(f"x0 has shape {x0.shape}: it must be {shape}")
+    if not np.isfinite(x0).all():
+        raise UserError("x0 has an entry that is not finite: all of them must be")
+    return x0

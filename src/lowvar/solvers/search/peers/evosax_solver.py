@@ -1,0 +1,78 @@
+"""An algorithm of evosax as pure functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lowvar.errors import UserError
+from lowvar.estimators.search.shaping import usable
+from lowvar.solvers.search.base import SearchSolver, check_domain, check_population, default_population
+
+
+def evosax_solver(
+    name: str,
+    backend,
+    domain,
+    population: int | None,
+    algorithm: Callable[..., Any],
+    begin: Callable[[Any, Any, Any], Any],
+    spread: Callable[[Any], tuple[Any, Any]],
+    keep: tuple[str, ...] = (),
+    **settings: Any,
+) -> SearchSolver:
+    """A distribution-based algorithm of evosax as a ``SearchSolver``: its own ``ask`` and ``tell``, its own state.
+
+    The noise of a generation is the key that evosax draws it from. What ``ask`` leaves in the state for ``tell``
+    is made again by ``tell`` from the same key; in one compiled program it is computed once, or not at all where
+    the algorithm leaves nothing.
+
+    Args:
+        name: as in the registry.
+        backend: JAX.
+        domain: a real one.
+        population: ``N``; lowvar's default if not given.
+        algorithm: evosax's class.
+        begin: ``(state, params, sigma0) -> state``: evosax's first state, with ``sigma0`` put in.
+        spread: see ``SearchSolver``.
+        keep: fields of the state that ``tell`` must leave alone.
+        **settings: of the class.
+
+    Raises:
+        UserError: another backend, a domain that is not real, or a population too small.
+    """
+    if backend.name != "jax":
+        raise UserError(f"{name} runs on jax, not on {backend.name}")
+    check_domain(name, domain, "real")
+    dim = domain.dim
+    population = default_population(dim) if population is None else population
+    check_population(population)
+    strategy = algorithm(population, jnp.zeros(dim), **settings)
+    params = strategy.default_params
+
+    def init(x0, sigma0):
+        x0 = jnp.asarray(x0, float)
+        if x0.shape != (dim,):
+            raise UserError(f"x0 has shape {x0.shape}: it must be ({dim},)")
+        with jax.numpy_rank_promotion("allow"):
+            state = strategy.init(jax.random.key(0), x0, params)  # the key is not used
+        state = begin(state, params, jnp.asarray(sigma0, x0.dtype))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)  # no weak types: loops carry it
+
+    def ask(state, noise):
+        with jax.numpy_rank_promotion("allow"):
+            return strategy.ask(noise, state, params)[0]
+
+    def tell(state, noise, points, values):
+        values = usable(backend, values)
+        with jax.numpy_rank_promotion("allow"):
+            asked = strategy.ask(noise, state, params)[1]
+            told = strategy.tell(noise, points, values, asked, params)[0]
+        told = told.replace(**{field: getattr(state, field) for field in keep})
+        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), told, state)
+
+    return SearchSolver(
+        name, backend, domain, population, lambda key: key, init, ask, tell,
+        mean=lambda state: state.mean, spread=spread,
+    )  # fmt: skip

@@ -1,0 +1,67 @@
+"""REINFORCE: plain gradient steps on the mean and the diagonal covariance of a Gaussian."""
+
+from lowvar.solvers.search.base import (
+    SearchSolver,
+    check_domain,
+    check_population,
+    check_positive,
+    default_population,
+)
+from lowvar.solvers.search.fast_ingo import DiagonalState, diagonal_spread
+from lowvar.solvers.search.gaussian import LEAST, Sampling, start
+
+
+def reinforce_gd(
+    backend,
+    domain,
+    population: int | None = None,
+    step_size: float = 1e-3,
+    noise: str = "iid",
+    baseline: str = "mean",
+    normalise: bool = True,
+) -> SearchSolver:
+    """``mu <- mu - a grad_mu J`` and ``sigma^2 <- sigma^2 - a grad_(sigma^2) J``: what natural gradients are for.
+
+    ``grad_mu J = s / sigma`` and ``grad_(sigma^2) J = diag(M) / (2 sigma^2)`` grow as ``sigma`` shrinks, so steps of
+    a fixed size are too large for any precision. Nothing holds ``mu`` back: runs diverge, as the paper's do. The one
+    guard is that a step keeps at least 1e-3 of each variance, without which points would be NaN and not merely far.
+
+    Args:
+        backend: of the arrays.
+        domain: a real one.
+        population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
+        step_size: ``a``.
+        noise: a name of ``lowvar.noise.GAUSSIAN``.
+        baseline: ``none``, ``mean`` or ``centre``.
+        normalise: divide values by their standard deviation, as the other searches do.
+
+    Raises:
+        UserError: a domain that is not real, or a setting out of range.
+
+    References:
+        Lyu and Tsang, Appendix K, "standard reinforce gradient descent"; the gradients are eqs. (12), (13).
+    """
+    check_domain("reinforce_gd", domain, "real")
+    dim, xp = domain.dim, backend.xp
+    population = default_population(dim) if population is None else population
+    check_population(population)
+    check_positive("step_size", step_size)
+    sampling = Sampling(backend, domain, population, noise, baseline, normalise)
+
+    def init(x0, sigma0):
+        x0, sigma0 = start(backend, dim, x0, sigma0)
+        return DiagonalState(x0, sigma0 + xp.zeros_like(x0))
+
+    def ask(state, noise):
+        return sampling.with_centre(state.mean[None, :] + state.sigma[None, :] * noise, state.mean)
+
+    def tell(state, noise, points, values):
+        gradient = sampling.gradient(noise, values)
+        mean = state.mean - step_size * gradient.mean / state.sigma
+        kept = xp.clip(1 - 0.5 * step_size * gradient.diagonal(noise) / state.sigma**4, min=LEAST)
+        return DiagonalState(mean, state.sigma * xp.sqrt(kept))
+
+    return SearchSolver(
+        "reinforce_gd", backend, domain, population, sampling.draw, init, ask, tell,
+        mean=lambda state: state.mean, spread=lambda state: diagonal_spread(xp, state.sigma), beside=sampling.beside,
+    )  # fmt: skip

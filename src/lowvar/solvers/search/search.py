@@ -1,0 +1,205 @@
+"""A search with ask and tell, and its generations as one function for compiled loops."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.noise import named_key
+from lowvar.solvers.search.base import SearchSolver, check_positive
+
+
+def generation(solver: SearchSolver, values: Callable[[Any], Any]) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
+    """One generation of ``solver`` on a function that can be compiled.
+
+    Args:
+        solver: a search.
+        values: ``points (n, dim) -> (n,)``, in arrays of the solver's backend.
+
+    Returns:
+        ``(state, noise) -> (state, points, values)``, pure.
+    """
+
+    def one(state, noise):
+        points = solver.ask(state, noise)
+        found = values(points)
+        return solver.tell(state, noise, points, found), points, found
+
+    return one
+
+
+class Search:
+    """A search that is driven from outside, in float64: ask for points, evaluate them, tell their values.
+
+    The noise of a generation depends on the seed and on its number alone, so that a run is the same however it is
+    cut into calls, saved and restored.
+
+    Args:
+        solver: from ``lowvar.solvers.search``.
+        x0: the mean to start from, ``(dim,)``; for a discrete solver probabilities, ``(dim,)`` or ``(dim, K)``.
+        sigma0: the standard deviation to start from; discrete solvers have none.
+        seed: of the noise.
+        name: what the noise is drawn for; two searches with one name and seed share it.
+
+    Raises:
+        UserError: a start that is no distribution.
+
+    >>> import numpy as np
+    >>> from lowvar import backends
+    >>> from lowvar.problems.blackbox.problem import Domain
+    >>> from lowvar.solvers.search import search_solver
+    >>> solver = search_solver("fast_ingo")(backends.get("jax"), Domain("real", 10))
+    >>> search = Search(solver, np.ones(10), 0.5)
+    >>> while search.evaluations < 3000:
+    ...     search.tell((search.ask() ** 2).sum(axis=1))
+    >>> bool((search.mean**2).sum() < 1e-6)
+    True
+    """
+
+    def __init__(self, solver: SearchSolver, x0: Any, sigma0: float = 1.0, seed: int = 0, name: object = "search"):
+        self.solver = solver
+        self._generation, self._asked, self._compiled = 0, None, {}
+        check_positive("sigma0", sigma0)
+        with jax.enable_x64(True):
+            self._key = named_key(seed, name, "noise")
+            self._state = solver.init(_start(solver, x0), float(sigma0))
+
+    @property
+    def name(self) -> str:
+        """The solver's, as in the registry."""
+        return self.solver.name
+
+    @property
+    def population(self) -> int:
+        """Points of a generation."""
+        return self.solver.population
+
+    @property
+    def iteration(self) -> int:
+        """Generations whose values were told."""
+        return self._generation
+
+    @property
+    def evaluations(self) -> int:
+        """Values told."""
+        return self._generation * self.solver.evaluations
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Where the search believes the minimum to be, ``(dim,)``; for a discrete solver the mode."""
+        return self._run("mean", self.solver.mean, self._state)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Geometric mean of the standard deviations, and condition number of the covariance."""
+        sigma, condition = self._run("spread", self.solver.spread, self._state)
+        return float(sigma), float(condition)
+
+    def ask(self) -> np.ndarray:
+        """The points of this generation, ``(evaluations of a generation, dim)``; the same until values are told."""
+        if self._asked is None:
+            noise = self._noise()
+            points = self._run("ask", self.solver.ask, self._state, noise, numpy=False)
+            self._asked = noise, points
+        return np.array(self.solver.backend.to_numpy(self._asked[1]))
+
+    def tell(self, values: Any) -> None:
+        """Learns from the values at the points of ``ask``, in their order.
+
+        Args:
+            values: ``(evaluations of a generation,)``; those that are not finite count as the worst.
+
+        Raises:
+            UserError: nothing was asked, or these are not as many numbers.
+        """
+        if self._asked is None:
+            raise UserError(f"{self.name}: tell without ask: ask for this generation's points first")
+        found = _numbers(values, self.solver.evaluations)
+        noise, points = self._asked
+        self._state = self._run("tell", self.solver.tell, self._state, noise, points, found, numpy=False)
+        self._generation, self._asked = self._generation + 1, None
+
+    def state_arrays(self) -> dict[str, np.ndarray]:
+        """All that a run needs to go on, as NumPy arrays by name. Points asked but not told are asked again."""
+        arrays = {name: np.array(self.solver.backend.to_numpy(leaf)) for name, leaf in self._leaves()}
+        return {**arrays, "iteration": np.asarray(self._generation)}
+
+    def restore(self, arrays: Any) -> None:
+        """Goes on from the ``state_arrays`` of a search with the same solver, seed and name.
+
+        Raises:
+            UserError: they are those of another solver or dimension.
+        """
+        leaves = self._leaves()
+        for name, leaf in [*leaves, ("iteration", np.asarray(0))]:
+            if name not in arrays:
+                raise UserError(f"{self.name}: the saved state has no array {name!r}")
+            if np.shape(arrays[name]) != tuple(leaf.shape):
+                raise UserError(
+                    f"{self.name}: the saved array {name!r} has shape {np.shape(arrays[name])}, "
+                    f"not {tuple(leaf.shape)}"
+                )
+        with jax.enable_x64(True):
+            restored = [self.solver.backend.asarray(np.asarray(arrays[name])) for name, _ in leaves]
+        self._state = jax.tree.unflatten(jax.tree.structure(self._state), restored)
+        self._generation, self._asked = int(arrays["iteration"]), None
+
+    def _leaves(self) -> list[tuple[str, Any]]:
+        """The arrays of the state and their names."""
+        leaves = jax.tree_util.tree_flatten_with_path(self._state)[0]
+        return [(f"state{jax.tree_util.keystr(path)}", leaf) for path, leaf in leaves]
+
+    def _noise(self) -> Any:
+        """The noise of this generation, as arrays of the backend."""
+        with jax.enable_x64(True):
+            if "draw" not in self._compiled:
+                self._compiled["draw"] = jax.jit(lambda key, t: self.solver.draw(jax.random.fold_in(key, t)))
+            noise = self._compiled["draw"](self._key, self._generation)
+            return noise if self.solver.backend.name == "jax" else to_backend(self.solver.backend, noise)
+
+    def _run(self, which: str, function: Callable, *args: Any, numpy: bool = True) -> Any:
+        """``function`` of the solver, compiled."""
+        backend = self.solver.backend
+        with jax.enable_x64(True):
+            if which not in self._compiled:
+                self._compiled[which] = backend.compile(function)
+            args = tuple(backend.asarray(arg) if isinstance(arg, np.ndarray) else arg for arg in args)
+            result = self._compiled[which](*args)
+            return backend.to_numpy(result) if numpy else result
+
+
+def to_backend(backend, noise: Any) -> Any:
+    """JAX's ``noise`` as arrays of another backend."""
+    return jax.tree.map(lambda leaf: backend.asarray(np.asarray(leaf)), noise)
+
+
+def _start(solver: SearchSolver, x0: Any) -> np.ndarray:
+    """``x0`` in float64, checked."""
+    domain = solver.domain
+    shape = (domain.dim, domain.choices) if domain.kind == "categorical" else (domain.dim,)
+    try:
+        x0 = np.asarray(x0, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"x0: it must be an array of numbers of shape {shape}") from error
+    if x0.shape != shape:
+        raise UserError(f"x0 has shape {x0.shape}: it must be {shape}")
+    if not np.isfinite(x0).all():
+        raise UserError("x0: it has entries that are not finite")
+    if domain.kind != "real" and not ((x0 >= 0) & (x0 <= 1)).all():
+        raise UserError(f"x0: a {domain.kind} search starts from probabilities, between 0 and 1")
+    if domain.kind == "categorical" and not np.allclose(x0.sum(axis=1), 1):
+        raise UserError("x0: the probabilities of each row must sum to 1")
+    return x0
+
+
+def _numbers(values: Any, count: int) -> np.ndarray:
+    """``values`` as ``count`` floating numbers."""
+    try:
+        found = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"values: tell needs {count} numbers, one for each point of ask") from error
+    if found.shape != (count,):
+        raise UserError(f"values have shape {found.shape}: tell needs ({count},), one for each point of ask")
+    return found
