@@ -96,7 +96,7 @@ def built(name: str, backend, dim: int):
     return (peer if name in PEERS else search_solver)(name)(backend, problem(backend, dim).domain)
 
 
-def generation(solver, function, dim: int):
+def generation(solver, function):
     """One generation of one run and, as a search needs it, the best point so far: evosax keeps its own."""
     from lowvar.problems.blackbox.problem import record
 
@@ -128,7 +128,7 @@ def jax_case(name: str, dim: int, runs: int) -> Search:
     from lowvar import backends
 
     solver = built(name, backends.get("jax"), dim)
-    one = generation(solver, problem(solver.backend, dim).values, dim)
+    one = generation(solver, problem(solver.backend, dim).values)
 
     @jax.jit
     def advance(states, keys, generations):
@@ -156,7 +156,7 @@ def torch_case(name: str, dim: int, runs: int) -> Search:
 
     backend = backends.get("torch")
     solver = built(name, backend, dim)
-    mapped = backend.vmap(generation(solver, problem(backend, dim).values, dim))
+    mapped = backend.vmap(generation(solver, problem(backend, dim).values))
 
     @backend.compile
     def advance(states, noise):
@@ -291,7 +291,7 @@ def reach_jax(name: str, dim: int, runs: int, budget: int, patience: float) -> d
 
     solver = built(name, backends.get("jax"), dim)
     function = problem(solver.backend, dim).values
-    one = generation(solver, function, dim)
+    one = generation(solver, function)
     chunk = 100
 
     @jax.jit
@@ -389,7 +389,7 @@ def environment() -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="short calls, a small budget (about two minutes)")
+    parser.add_argument("--quick", action="store_true", help="short calls, a small budget (about three minutes)")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/search.json"), help="JSON file")
     parser.add_argument("--only", action="append", choices=("time", "evaluations"), help="this section")
     parser.add_argument("--dim", type=int, default=100)

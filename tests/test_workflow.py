@@ -63,8 +63,25 @@ def built(copy):
 
 
 def test_the_quickstart_plans_every_job(copy):
-    jobs = {"prepare": 1, "run": 10, "decompose": 1, "tables": 1, "seconds": 1, "figure": 5, "claims": 1, "all": 1}
-    assert plan(copy) == jobs
+    jobs = {"prepare": 1, "run": 10, "decompose": 1, "quickstart_tables": 1, "quickstart_seconds": 1, "figure": 5,
+            "claims": 1, "all": 1}  # fmt: skip
+    assert plan(copy, "--config", "experiments=quickstart") == jobs
+
+
+def test_the_quickstart_plans_searches_too(copy):
+    jobs = plan(copy)
+    assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 6, 2, 1)
+
+
+@pytest.mark.parametrize("name", ["ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_rl"])
+def test_every_paper_is_a_target(copy, name):
+    from lowvar.runs.spec import load_experiment
+
+    experiment = load_experiment(copy / f"workflow/experiments/{name}.yaml", "paper")
+    jobs = plan(copy, name, "--config", "scale=paper")
+    assert jobs["run"] == len(experiment.runs())
+    assert jobs.get("decompose", 0) == len(experiment.decompositions())
+    assert jobs["figure"] == len(experiment.figures)
 
 
 def test_an_experiment_that_params_do_not_pick_is_a_target(copy):
@@ -112,7 +129,7 @@ def test_what_is_built_is_not_built_again(built):
 
 @pytest.mark.slow
 def test_an_edit_reruns_what_depends_on_it_and_nothing_else(built):
-    after = {"tables": 1, "seconds": 1, "figure": 5, "claims": 1, "first": 1}
+    after = {"first_tables": 1, "first_seconds": 1, "figure": 5, "claims": 1, "first": 1}
     write(built, "first", methods={"naive": None, "joint": {"options": {"table": "full"}}})
     assert plan(built, "first", "second_runs") == {"run": 1, "decompose": 1, **after}
     write(built, "first", methods={"naive": None, "joint": None}, seed=1)
@@ -143,7 +160,7 @@ def test_dvc_makes_the_same_once(built, tmp_path):
     for name in ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore"):
         shutil.copy(built / name, tmp_path)
     params = tmp_path / "params.yaml"
-    params.write_text(params.read_text().replace("[quickstart]", "[second]"))
+    params.write_text(params.read_text().replace("[quickstart, quickstart_search]", "[second]"))
     for command in ("git init -q", "dvc init -q -f", "dvc config core.analytics false"):
         assert call(tmp_path, *command.split())[0] == 0
     code, said = call(tmp_path, "dvc", "repro")

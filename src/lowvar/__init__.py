@@ -1,18 +1,31 @@
 """Low-variance estimation: where the noise of a stochastic gradient comes from, and which estimator removes it.
 
-``lowvar.fit`` and ``lowvar.decompose`` are loaded when first used, so ``import lowvar`` is cheap.
+``lowvar.fit``, ``lowvar.decompose`` and ``lowvar.minimize`` are loaded when first used, so ``import lowvar`` is cheap.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lowvar.api import Decomposition, Fit, decompose, fit
+    from lowvar.api import Decomposition, Fit, Searcher, SearchResult, decompose, fit, minimize
     from lowvar.errors import UserError
 
 __version__ = "0.1.0"
-__all__ = ["Decomposition", "Fit", "UserError", "__version__", "decompose", "fit"]
+__all__ = [
+    "Decomposition",
+    "Fit",
+    "SearchResult",
+    "Searcher",
+    "UserError",
+    "__version__",
+    "decompose",
+    "fit",
+    "minimize",
+]
 
-_HOMES = {"Decomposition": "api", "Fit": "api", "UserError": "errors", "decompose": "api", "fit": "api"}
+_HOMES = {
+    **dict.fromkeys(("Decomposition", "Fit", "SearchResult", "Searcher", "decompose", "fit", "minimize"), "api"),
+    "UserError": "errors",
+}
 
 
 def __getattr__(name: str):

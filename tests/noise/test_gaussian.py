@@ -1,5 +1,7 @@
 """Every scheme of base noise: each point is N(0, I), keys decide, and the scheme is what its name says."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,16 +16,17 @@ SCHEMES = sorted(GAUSSIAN)
 KEYS = jax.random.split(jax.random.key(5), 4000)
 
 
-def draws(scheme, samples, dim, keys=KEYS, dtype=jnp.float64):
+@cache
+def draws(scheme, samples=6, dim=4, keys=4000, dtype=jnp.float64):
     """``(keys, samples, dim)`` as NumPy."""
     draw = GAUSSIAN[scheme](samples).draw
-    return np.asarray(jax.jit(jax.vmap(lambda key: draw(key, dim, dtype)))(keys))
+    return np.asarray(jax.jit(jax.vmap(lambda key: draw(key, dim, dtype)))(KEYS[:keys]))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_each_point_is_standard_normal(scheme, dtype):
-    eps = draws(scheme, 6, 4, dtype=dtype)
+    eps = draws(scheme, dtype=dtype)
     assert eps.dtype == dtype
     eps = eps.astype(float)
     assert np.isfinite(eps).all()
@@ -38,41 +41,35 @@ def test_each_point_is_standard_normal(scheme, dtype):
     assert np.abs(((square**2).mean(0) - 24) / (square**2).std(0) * np.sqrt(n)).max() < 5  # d (d + 2)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 7, 16])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_means_are_unbiased(scheme, samples):
-    if scheme == "antithetic" and samples % 2:
-        return
-    eps = draws(scheme, samples, 5)
-    found = np.exp(eps @ np.full(5, 0.2)).mean(1)  # E exp(a'z) = exp(|a|^2 / 2)
+def test_means_are_unbiased(scheme):
+    found = np.exp(draws(scheme) @ np.full(4, 0.2)).mean(1)  # E exp(a'z) = exp(|a|^2 / 2)
     error = found.std() / np.sqrt(len(found))
-    print(scheme, samples, found.mean() - np.exp(0.1), error)
-    assert abs(found.mean() - np.exp(0.1)) < 5 * error
+    print(scheme, found.mean() - np.exp(0.08), error)
+    assert abs(found.mean() - np.exp(0.08)) < 5 * error
     assert error < 0.01
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_keys_decide(scheme):
-    draw = GAUSSIAN[scheme](6).draw
-    a, b = KEYS[0], KEYS[1]
-    one = np.asarray(draw(a, 9, jnp.float64))
-    np.testing.assert_array_equal(one, draw(a, 9, jnp.float64))
-    assert (one != np.asarray(draw(b, 9, jnp.float64))).all()
-    np.testing.assert_allclose(one, jax.jit(draw, static_argnums=(1, 2))(a, 9, jnp.float64), rtol=0, atol=1e-13)
-    np.testing.assert_allclose(one, draws(scheme, 6, 9, KEYS[:2])[0], rtol=0, atol=1e-13)
+    draw = jax.jit(lambda key: GAUSSIAN[scheme](6).draw(key, 4, jnp.float64))
+    one = np.asarray(draw(KEYS[0]))
+    np.testing.assert_array_equal(one, draw(KEYS[0]))
+    assert (one != np.asarray(draw(KEYS[1]))).all()
+    np.testing.assert_allclose(one, draws(scheme)[0], rtol=0, atol=1e-13)  # one at a time as many at once
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_turning_all_points_round_changes_no_law(scheme):
-    eps = draws(scheme, 4, 3)
+    eps = draws(scheme)
     odd = np.concatenate([eps.prod(1)[:, :1] * eps[:, 0, 1:], eps[:, 0, :1] * eps[:, 1, 1:2] * eps[:, 2, 2:]], 1)
     mean, error = odd.mean(0), odd.std(0) / np.sqrt(len(odd))
     assert (np.abs(mean) <= 5 * error).all()
 
 
-@pytest.mark.parametrize(("samples", "dim"), [(3, 7), (7, 7), (10, 4), (8, 4), (5, 1)])
+@pytest.mark.parametrize(("samples", "dim"), [(3, 7), (7, 7), (10, 4), (5, 1)])
 def test_orthogonal_within_blocks(samples, dim):
-    eps = draws("orthogonal", samples, dim, KEYS[:50])
+    eps = draws("orthogonal", samples, dim, 50)
     assert eps.shape == (50, samples, dim)
     gram = np.einsum("kia,kja->kij", eps, eps)
     length = np.linalg.norm(eps, axis=-1)
@@ -95,8 +92,7 @@ def test_orthogonal_lengths_are_independent_of_each_other_and_of_the_directions(
         for j in range(3):
             for a in range(3):
                 assert abs(np.corrcoef(square[:, i], u[:, j, a] ** 2)[0, 1]) < 5 / np.sqrt(n)
-    # Haar: a coordinate of two directions, E u_1a^2 u_2a^2 = 1 / ((d - 1)(d + 2)) (1 - ... ) = 1 / 15 - 2 / 30 + ...
-    exact = 1 / (3 * 5) * (1 + 0) * 1.0  # d = 3: E u^2 v^2 = 1 / (d (d + 2)) for orthonormal u, v
+    exact = 1 / 15  # Haar, d = 3: E u_a^2 v_a^2 = 1 / (d (d + 2)) for orthonormal u and v
     both = u[:, 0, :] ** 2 * u[:, 1, :] ** 2
     assert (np.abs(both.mean(0) - exact) < 5 * both.std(0) / np.sqrt(n)).all()
 
@@ -110,19 +106,22 @@ def test_digits_are_those_of_scipy(dim):
     np.testing.assert_array_equal(found[:1], 0)
 
 
+def boxes(x, other, left, bits):
+    """Which of ``2^bits`` boxes of equal volume: ``left`` digits of coordinate 0, the others of another one."""
+    first, second = (x[:, c].astype(np.uint64) >> np.uint64(32 - b) for c, b in ((0, left), (other, bits - left)))
+    return (first << np.uint64(bits - left) | second).astype(int)
+
+
 def test_a_scramble_keeps_the_net():
-    x = np.asarray(jax.vmap(lambda key: scrambled(key, 64, 7))(KEYS[:20]))
+    x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled(key, 64, 7)))(KEYS[:10]))
     plain = (qmc.Sobol(7, scramble=False).random(64) * 2**32).astype(np.uint32)
-    for bits in range(1, 6):  # equal volumes of the first coordinate by any other
+    for bits in range(1, 6):
         for other in range(1, 7):
             for left in range(bits + 1):
-                where = lambda u: (
-                    (u[..., 0] >> (32 - left) if left else 0) * 2 ** (bits - left)
-                    + (u[..., other] >> (32 - bits + left) if bits > left else 0)
-                )  # noqa: E731
-                expected = np.sort(np.bincount(where(plain), minlength=2**bits))
+                expected = np.sort(np.bincount(boxes(plain, other, left, bits), minlength=2**bits))
                 for one in x:
-                    np.testing.assert_array_equal(np.sort(np.bincount(where(one), minlength=2**bits)), expected)
+                    found = np.bincount(boxes(one, other, left, bits), minlength=2**bits)
+                    np.testing.assert_array_equal(np.sort(found), expected)
 
 
 def test_scrambled_digits_are_uniform_and_pairwise_as_owen_says():
@@ -136,7 +135,7 @@ def test_scrambled_digits_are_uniform_and_pairwise_as_owen_says():
     assert np.abs(after - 0.5).max() < 5 * 0.5 / np.sqrt(len(x))
 
 
-@pytest.mark.parametrize("samples", [16, 64, 256])
+@pytest.mark.parametrize("samples", [16, 128])
 def test_variance_falls_as_scipys(samples):
     """A smooth product in 4 dimensions: far below iid, and not above SciPy's scramble."""
     smooth = lambda u: (1 + 0.5 * (u - 0.5)).prod(-1)  # noqa: E731
@@ -148,12 +147,12 @@ def test_variance_falls_as_scipys(samples):
     iid = ((1 + 0.25 / 12) ** 4 - 1) / samples
     print(samples, ours / iid, scipys / iid, ours / scipys)
     assert 0.6 < ours / scipys < 1.7
-    assert ours < iid * {16: 0.03, 64: 0.002, 256: 0.0003}[samples]
+    assert ours < iid * {16: 0.03, 128: 0.001}[samples]
 
 
 def test_sobol_variance_of_a_gaussian_mean_vanishes_faster_than_iid():
-    means = {n: draws("rqmc", n, 20).mean(1).var() * n for n in (1, 16, 128)}  # 1, 1, 1 for iid
-    assert 0.95 < means[1] < 1.05
+    means = {n: draws("rqmc", n, 8, 1000).mean(1).var() * n for n in (1, 16, 128)}  # 1, 1, 1 for iid
+    assert 0.9 < means[1] < 1.1
     assert means[16] < 0.12
     assert means[128] < 0.03
 
@@ -170,8 +169,8 @@ def test_the_ends_of_the_unit_interval(dtype):
 
 
 def test_high_dimensions():
-    assert rqmc(3).draw(KEYS[0], 21201, jnp.float32).shape == (3, 21201)
-    with pytest.raises(UserError, match="rqmc noise in 21202 dimensions: .* up to dimension 21201"):
+    assert rqmc(1).draw(KEYS[0], 21201, jnp.float32).shape == (1, 21201)
+    with pytest.raises(UserError, match=r"rqmc noise in 21202 dimensions: .* up to dimension 21201"):
         rqmc(3).draw(KEYS[0], 21202, jnp.float32)
 
 

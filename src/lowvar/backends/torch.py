@@ -79,10 +79,11 @@ class _Torch:
 
         def call(*args):
             leaves, structure = pytree.tree_flatten(args)
-            shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-            if shapes not in programs:
-                programs[shapes] = _program(function, leaves, structure)
-            program, result = programs[shapes]
+            # a dict with its keys in another order has other leaves, of the same shapes perhaps
+            form = str(structure), tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+            if form not in programs:
+                programs[form] = _program(function, leaves, structure)
+            program, result = programs[form]
             with torch.no_grad():
                 # programs are traced for contiguous arrays
                 return pytree.tree_unflatten(list(program(*(leaf.contiguous() for leaf in leaves))), result)

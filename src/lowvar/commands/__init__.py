@@ -9,11 +9,11 @@ from pathlib import Path
 
 from lowvar.commands import search, variational
 from lowvar.commands.place import Place
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import unknown_name
 from lowvar.files import all_or_none, sweep, write_text
 from lowvar.runs import artifact, loop
 
-# family -> module with: engine, decomposition, tables, metrics, with_seconds, seconds_figure
+# family -> module with: engine, decomposition, tables, evidence, metrics, with_seconds, seconds_figure
 FAMILIES = {"variational": variational, "search": search}
 
 __all__ = ["Place", "claims", "decompose", "figure", "progress_bar", "run", "tables"]
@@ -67,7 +67,7 @@ def tables(place: Place, *, seconds: bool = False) -> list[Path]:
     found = family.tables(place)
     written = _write_both(place, {name: found[name] for name in place.experiment.tables}, mark)
     metrics = place.results / "metrics.json"
-    write_text(metrics, json.dumps(family.metrics(found), indent=2, sort_keys=True) + "\n")
+    write_text(metrics, json.dumps(family.metrics(place, found), indent=2, sort_keys=True) + "\n")
     return [*written, metrics]
 
 
@@ -88,7 +88,7 @@ def claims(place: Place, path=None) -> Path:
 
     beside = place.path.parent.parent / "claims" / f"{place.experiment.name}.yaml"
     stated = analysis.load(path or beside) if path or beside.is_file() else []
-    table = analysis.judge(stated, {name: place.table(name) for name in place.experiment.tables})
+    table = analysis.judge(stated, FAMILIES[place.experiment.family].evidence(place))
     target = place.results / "claims.csv"
     write_text(target, table.to_csv(index=False))
     return target

@@ -20,12 +20,11 @@ def decomposition(job, prepared, progress_bar):
     from lowvar.analysis.search_variance import search_variance
 
     made, d = _problem(job.problem), job.decomposition
-    with progress_bar(len(d.sigmas) * len(d.populations), f"{job.name} decomposition", "Gaussian") as tick:
-        table = search_variance(
-            made, mean=made.start(named_key(job.seed, job.name, "start", 0)), sigmas=d.sigmas,
-            populations=d.populations, schemes=d.schemes, baselines=d.baselines, replicates=d.replicates,
-            key=named_key(job.seed, job.name, "design"), progress=tick,
-        )  # fmt: skip
+    table = search_variance(
+        made, mean=made.start(named_key(job.seed, job.name, "start", 0)), sigmas=d.sigmas,
+        populations=d.populations, schemes=d.schemes, baselines=d.baselines, replicates=d.replicates,
+        key=named_key(job.seed, job.name, "design"),
+    )  # fmt: skip
     return table.assign(problem=job.name)
 
 
@@ -57,11 +56,16 @@ def with_seconds(place, timings):
     return analysis.with_seconds(place.table("curves"), timings.assign(repetitions=repetitions))
 
 
-def metrics(tables) -> dict:
+def evidence(place) -> dict:
+    """The tables that claims are judged by, and the evaluations at which every repetition met every target."""
+    return {name: place.table(name) for name in place.experiment.tables} | {"hits": _hits(place)}
+
+
+def metrics(place, tables) -> dict:
     """Numbers to watch from one run to the next."""
     from lowvar.analysis import search as analysis
 
-    return analysis.metrics(tables["targets"], tables["ends"])
+    return analysis.metrics(tables["targets"], tables["ends"], target=place.experiment.search.target)
 
 
 def _problem(spec):

@@ -63,7 +63,12 @@ def with_seconds(place, timings):
     return analysis.with_seconds(place.table("convergence"), timings)
 
 
-def metrics(tables) -> dict:
+def evidence(place) -> dict:
+    """The tables that claims are judged by."""
+    return {name: place.table(name) for name in place.experiment.tables}
+
+
+def metrics(place, tables) -> dict:
     """Numbers to watch from one run to the next."""
     metrics: dict[str, Any] = {}
     for row in tables["best"].itertuples():

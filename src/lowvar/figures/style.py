@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from lowvar.errors import UserError
 
 WIDTH = 7.2  # inches: a report's column at full size, and still legible at half of it
@@ -160,7 +162,7 @@ def searchers(names: Iterable[str]) -> dict[str, Estimator]:
     """The look of each search method, in the order in which a figure lists them.
 
     Known names always look the same. A name that begins with a known one (``es_1e-2``) is a variant of it: it has
-    its colour, in lighter and lighter shades and with markers of its own. Others are as in `estimators`.
+    its colour, in shades from dark to light, and a marker of its own. Others are as in `estimators`.
 
     Args:
         names: the methods of a table; repeated names count once.
@@ -177,22 +179,23 @@ def searchers(names: Iterable[str]) -> dict[str, Estimator]:
         if known in names:
             looks[known] = look
         of_it = sorted(name for name, base in variants.items() if base == known)
-        steps = len(of_it) + (known in names)
-        for rank, name in enumerate(of_it, start=int(known in names)):
+        shades = np.linspace(-0.55, 0.6, len(of_it)) if len(of_it) > 1 else [0.5 * (known in names)]
+        for rank, (name, shade) in enumerate(zip(of_it, shades, strict=False)):
             looks[name] = replace(
                 look,
                 label=f"{look.label} {name[len(known) + 1 :].replace('_', ' ')}",
-                colour=_lighter(look.colour, 0.65 * rank / max(steps - 1, 1)),
+                colour=_shade(look.colour, float(shade)),
                 marker=_VARIANT_MARKERS[rank % len(_VARIANT_MARKERS)],
                 width=1.6,
             )
     return looks | _spare(names - set(looks), {(look.colour, look.marker) for look in SEARCHERS.values()})
 
 
-def _lighter(colour: str, part: float) -> str:
-    """A colour mixed with so much white."""
+def _shade(colour: str, part: float) -> str:
+    """A colour mixed with so much white, or black if ``part`` is negative."""
+    end = 255 if part > 0 else 0
     channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(channel + part * (255 - channel)):02X}" for channel in channels)
+    return "#" + "".join(f"{round(channel + abs(part) * (end - channel)):02X}" for channel in channels)
 
 
 def _spare(names: set[str], used: Iterable[tuple[str, str]] = ()) -> dict[str, Estimator]:

@@ -1,1 +1,1 @@
-"""What is estimated: variational objectives (integrals and black-box functions have rooms to come)."""
+"""What is estimated: variational objectives, and black-box functions (integrals have a room to come)."""

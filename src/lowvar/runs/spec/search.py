@@ -51,7 +51,7 @@ class GradientVarianceSpec(Strict):
     populations: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
     schemes: tuple[Scheme, ...] = ("iid", "antithetic", "orthogonal", "rqmc")
     baselines: tuple[Baseline, ...] = ("none", "mean", "centre")
-    replicates: Annotated[int, Field(ge=40)] = Field(2000, description="independent estimates of each kind")
+    replicates: Annotated[int, Field(ge=50)] = Field(2000, description="independent estimates of each kind")
 
     @pydantic.model_validator(mode="after")
     def _compared(self):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from lowvar.backends import Backend
@@ -78,5 +78,5 @@ def check_population(population: int, *, even: bool = False) -> None:
 
 def check_positive(name: str, value: float) -> None:
     """Refuses a setting that is not a positive number."""
-    if not (value > 0 and math.isfinite(value)):
+    if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
         raise UserError(f"{name} {value}: it must be positive")

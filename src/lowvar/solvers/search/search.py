@@ -197,7 +197,8 @@ def _start(solver: SearchSolver, x0: Any) -> np.ndarray:
 def _numbers(values: Any, count: int) -> np.ndarray:
     """``values`` as ``count`` floating numbers."""
     try:
-        found = np.asarray(values, np.float64)
+        found = np.asarray(values)
+        found = found.astype(np.float64, casting="unsafe" if found.dtype == object else "same_kind")
     except (TypeError, ValueError) as error:
         raise UserError(f"values: tell needs {count} numbers, one for each point of ask") from error
     if found.shape != (count,):

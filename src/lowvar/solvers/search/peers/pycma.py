@@ -1,5 +1,6 @@
 """CMA-ES of the package ``cma``."""
 
+import warnings
 from typing import Any
 
 import cma
@@ -60,7 +61,9 @@ class pycma(Gaussian):
 
     def learn(self, points: np.ndarray, values: np.ndarray) -> None:
         """See ``Driven``."""
-        self._strategy.tell(self._asked, values.tolist())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="cma")  # of steps that it clips
+            self._strategy.tell(self._asked, values.tolist())
 
     @property
     def mean(self) -> np.ndarray:

@@ -16,8 +16,8 @@ from lowvar.errors import UserError, unknown_name
 from lowvar.estimators import GRADIENT
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
-from lowvar.runs import variational as engines
 from lowvar.runs import loop
+from lowvar.runs import variational as engines
 from lowvar.runs.spec import DecompositionSpec, MethodSpec, SolverSpec, validated
 from lowvar.solvers import descend
 

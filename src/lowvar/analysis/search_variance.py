@@ -1,0 +1,265 @@
+r"""Where the variance of a search gradient comes from: the noise scheme, N / d, sigma, and the odd or even part of f.
+
+The distribution is ``N(mu, sigma^2 I)``, ``x = mu + sigma z``, and the gradient of ``E f(x)`` is taken where it is
+standard normal: by ``mu / sigma`` (block ``mu``, ``s = sum_i w_i z_i``) and by the logarithms of the coordinates'
+standard deviations (block ``sigma``, ``sum_i w_i (z_i^2 - 1)``), with values that are not normalised and a variance
+that is summed over coordinates.
+
+**Odd and even.** Write ``f(mu + sigma z) = o(z) + e(z)``, ``o`` odd and ``e`` even. An estimate is linear in the
+values, baselines included (``f(mu)`` is a value of ``e``, and ``o(0) = 0``), so it is the sum of an estimate from
+``o`` and one from ``e``. Turn all points of a generation round, ``z_i -> -z_i``. In block ``mu`` the odd estimate
+stays as it is (``z o(z)`` is even) and the even one changes sign; in block ``sigma`` it is the other way round. If the
+turned generation has the same law as the generation, then with ``a`` the part that changes sign and ``b`` the other,
+``E a = -E a = 0`` and ``E ab = -E ab = 0``. Hence, exactly,
+
+* ``total = odd + even`` for the variances, in both blocks;
+* the gradient by ``mu`` comes from the odd part alone and that by ``sigma`` from the even part alone; the other part
+  is nothing but noise, and noise is all that antithetic pairs remove.
+
+Independent, antithetic and orthogonal points have such a law, and so have scrambled Sobol points: the digital shift
+is as likely as its complement, and a complement of all digits is ``u -> 1 - u``. The estimates in a table add up but
+for the sampled covariance of ``a`` and ``b``.
+
+**What antithetic pairs cost.** ``N`` points are ``N / 2`` pairs, so what they do not remove they double:
+``V_odd`` of block ``mu`` is twice that of independent points, and pairs pay where ``even > odd``.
+
+**The baseline** ``mean`` corrects for the ``1 / N`` of each point in its own baseline as independent points need it.
+Points that balance each other need less: the estimate is then too long, for pairs by ``N / (N - 1)`` in block ``mu``
+and too short by ``(N - 2) / (N - 1)`` in block ``sigma``. Variances are of the estimate as it is.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.analysis.decomposition import mean_interval
+from lowvar.errors import UserError, unknown_name
+from lowvar.estimators.search.gaussian import gaussian
+from lowvar.estimators.search.shaping import BASELINES
+from lowvar.noise import GAUSSIAN
+
+BLOCKS = ("mu", "sigma")
+SOURCES = ("total", "odd", "even")
+_BATCHES = 25  # of replicates; intervals are from their spread
+_NUMBERS = 2**20  # coordinates of points held at once
+_DUST = 1e3 * np.finfo(float).eps  # of the values' size: what is smaller is rounding
+
+
+def search_variance(
+    problem,
+    *,
+    mean,
+    sigmas: Sequence[float],
+    populations: Sequence[int],
+    schemes: Sequence[str] = tuple(GAUSSIAN),
+    baselines: Sequence[str] = BASELINES,
+    replicates: int = 4000,
+    key,
+):
+    """Variances of search gradients of ``E f``, ``x ~ N(mean, sigma^2 I)``, with 95 % intervals.
+
+    Args:
+        problem: a ``BlackBoxProblem`` on R^d whose values are JAX programs.
+        mean: ``mu``, ``(dim,)``.
+        sigmas: standard deviations; all are given the same noise.
+        populations: points of a generation ``N``. The evaluation that the baseline ``centre`` costs is not in it.
+        schemes: names of ``lowvar.noise.GAUSSIAN``; without ``iid`` there are no ratios to it.
+        baselines: names of ``estimators.search.shaping.BASELINES``.
+        replicates: generations for each cell, rounded up to a multiple of 25.
+        key: of the noise; schemes have the same keys.
+
+    Returns:
+        A pandas table with the columns ``problem, dim, sigma, population, scheme, baseline, block, source,
+        variance, low, high, relative, relative_low, relative_high, to_iid, to_iid_low, to_iid_high``.
+        ``relative`` is ``variance / ||gradient||^2``; the squared gradient is estimated without bias, from the
+        products of different batches of all cells of the same sigma, and where it cannot be told from zero
+        ``relative_high`` is infinite. ``to_iid`` is the ratio to independent points at the same N and baseline.
+        Intervals are of the jackknife over 25 batches of replicates, on a logarithmic scale; chi-squared ones
+        would be too short, since estimates have heavy tails.
+
+    Raises:
+        UserError: the problem is not such a one, or the grid is not one (see ``check_grid``).
+    """
+    import pandas as pd
+
+    if problem.domain.kind != "real":
+        raise UserError(f"{problem.name}: search variance is of Gaussian search; the domain is {problem.domain.kind}")
+    if problem.backend is None or problem.backend.name != "jax":
+        raise UserError(f"{problem.name}: search variance needs a problem on the backend jax")
+    mean = jnp.asarray(mean, float)
+    if mean.shape != (problem.dim,):
+        raise UserError(f"{problem.name}: mean of shape {mean.shape}; it must be ({problem.dim},)")
+    check_grid(sigmas, populations, schemes, baselines, replicates)
+    spread = jnp.asarray(list(sigmas), mean.dtype)
+    each = -(-replicates // _BATCHES)
+    found = {}
+    for population in populations:
+        keys = jax.random.split(jax.random.fold_in(key, population), (_BATCHES, each))
+        for scheme in schemes:
+            compiled = _cell(problem, scheme, population, tuple(baselines), each, len(spread))
+            found[population, scheme] = [np.asarray(part) for part in compiled(mean, spread, keys)]
+    rows = []
+    for s, sigma in enumerate(sigmas):
+        squares = {block: _squared_gradient(found, s, b) for b, block in enumerate(BLOCKS)}
+        for (population, scheme), (variance, _, _, size) in found.items():
+            for at in np.ndindex(len(baselines), len(BLOCKS), len(SOURCES)):
+                which, block = at[0], BLOCKS[at[1]]
+                dust = _DUST**2 * size[:, s].mean() * problem.dim / population
+                sample = _clean(variance[:, s, *at], dust)
+                iid = found.get((population, "iid"))
+                rows.append(
+                    {"problem": problem.name, "dim": problem.dim, "sigma": float(sigma), "population": population,
+                     "scheme": scheme, "baseline": baselines[which], "block": block, "source": SOURCES[at[2]],
+                     **_named("variance", ratio_of_means(sample, np.ones_like(sample)), ("low", "high")),
+                     **_named("relative", _relative(sample, squares[block], dust)),
+                     **_named("to_iid", (np.nan,) * 3 if iid is None
+                              else ratio_of_means(sample, _clean(iid[0][:, s, *at], dust)))}
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def check_grid(sigmas, populations, schemes, baselines, replicates: int = 4000) -> None:
+    """Whether a grid makes sense; for specs, which say so before anything runs.
+
+    Raises:
+        UserError: an empty list, an unknown name, a sigma that is not positive, a population that a scheme cannot
+            have, or fewer than 50 replicates.
+    """
+    for name, values in (("sigmas", sigmas), ("populations", populations), ("schemes", schemes)):
+        if len(values) == 0:
+            raise UserError(f"search variance: {name} is empty; it must name at least one")
+    if len(baselines) == 0:
+        raise UserError("search variance: baselines is empty; it must name at least one")
+    for scheme in schemes:
+        if scheme not in GAUSSIAN:
+            raise unknown_name("noise scheme", scheme, GAUSSIAN)
+        for population in populations:
+            GAUSSIAN[scheme](population)
+    for baseline in baselines:
+        if baseline not in BASELINES:
+            raise unknown_name("baseline", baseline, BASELINES)
+    for sigma in sigmas:
+        if not (sigma > 0 and np.isfinite(sigma)):
+            raise UserError(f"search variance: sigma {sigma}; it must be positive and finite")
+    if replicates < 2 * _BATCHES:
+        raise UserError(f"search variance: replicates {replicates}; it must be at least {2 * _BATCHES}")
+
+
+def evaluations(sigmas, populations, schemes, replicates: int) -> int:
+    """Function values that a grid costs: two for each point, at ``mu + sigma z`` and ``mu - sigma z``.
+
+    >>> evaluations([0.5, 0.05], [18, 100], ["iid", "rqmc"], 4000)
+    3776000
+    """
+    return 2 * len(sigmas) * sum(populations) * len(schemes) * (-(-replicates // _BATCHES) * _BATCHES)
+
+
+def ratio_of_means(numerator, denominator) -> tuple[float, float, float]:
+    """The ratio of two means over the same batches, and its 95 % interval by the jackknife of its logarithm.
+
+    Args:
+        numerator: independent values that are not negative, paired with
+        denominator: these.
+
+    >>> [round(v, 3) for v in ratio_of_means([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])]
+    [2.0, 0.56, 7.138]
+    """
+    a, b = np.asarray(numerator, float), np.asarray(denominator, float)
+    if b.sum() == 0:
+        return np.nan, np.nan, np.nan
+    if a.sum() == 0:
+        return 0.0, 0.0, 0.0
+    return _logarithmic(a.sum() / b.sum(), (a.sum() - a) / (b.sum() - b))
+
+
+def _cell(problem, scheme, population, baselines, each, spreads):
+    """``(mean, sigmas, keys (batches, each)) ->`` variances, gradients, their variances and mean square values.
+
+    Shapes: ``(batches, sigmas, baselines, blocks, sources)``, ``(batches, sigmas, blocks, dim)``,
+    ``(batches, sigmas, blocks)``, ``(batches, sigmas)``.
+    """
+    draw = GAUSSIAN[scheme](population).draw
+    estimate = {name: gaussian(problem.backend, name, normalise=False).estimate for name in {*baselines, "centre"}}
+    at_once = max(1, _NUMBERS // (population * problem.dim * spreads))
+    at_once = max(n for n in range(1, each + 1) if each % n == 0 and n <= at_once)
+
+    def both(baseline, z, values, centre):
+        gradient = estimate[baseline](z, values, None, centre)
+        return jnp.stack([gradient.mean, gradient.diagonal(z)])
+
+    def generation(key, mean, sigma, centre):
+        z = draw(key, problem.dim, mean.dtype)
+        plus, minus = problem.values(mean[None, :] + sigma * z), problem.values(mean[None, :] - sigma * z)
+        odd, even = (plus - minus) / 2, (plus + minus) / 2
+        parts = jnp.stack(
+            [
+                jnp.stack([both(name, z, odd, jnp.zeros_like(centre)), both(name, z, even, centre)], 1)
+                for name in baselines
+            ]
+        )  # (baselines, blocks, 2, dim)
+        informative = jnp.stack([both("centre", z, odd, jnp.zeros_like(centre))[0], both("centre", z, even, centre)[1]])
+        return parts, informative, jnp.mean(plus * plus)
+
+    @jax.jit
+    def run(mean, sigmas, keys):
+        centre = problem.values(mean[None, :])[0]
+
+        def batch(keys):
+            one = lambda key: jax.vmap(lambda sigma: generation(key, mean, sigma, centre))(sigmas)  # noqa: E731
+            parts, informative, size = jax.lax.map(one, keys, batch_size=at_once)
+            parts = jnp.concatenate([jnp.sum(parts, -2, keepdims=True), parts], -2)
+            variance = jnp.sum(jnp.var(parts, 0, ddof=1), -1)
+            return variance, jnp.mean(informative, 0), jnp.sum(jnp.var(informative, 0, ddof=1), -1), jnp.mean(size, 0)
+
+        return jax.lax.map(batch, keys)
+
+    return run
+
+
+def _squared_gradient(found, sigma: int, block: int) -> tuple[float, Any]:
+    """``||E s||^2`` without bias, and the same without each batch, pooled over cells by their precision."""
+    gradients = np.stack([cell[1][:, sigma, block] for cell in found.values()])  # (cells, batches, dim)
+    variance = np.array([cell[2][:, sigma, block].mean() for cell in found.values()])
+    weight = 1 / np.maximum(variance, 1e-12 * variance.max()) if variance.max() > 0 else np.ones(len(variance))
+    pooled = np.einsum("c,cbd->bd", weight / weight.sum(), gradients)
+    total, own, count = pooled.sum(0), (pooled**2).sum(1), len(pooled)
+    whole = (total @ total - own.sum()) / (count * (count - 1))
+    rest = total[None, :] - pooled
+    left_out = ((rest**2).sum(1) - (own.sum() - own)) / ((count - 1) * (count - 2))
+    return float(whole), left_out
+
+
+def _relative(sample, square, dust: float) -> tuple[float, float, float]:
+    """Variance over the squared gradient; without an upper end where that may be zero."""
+    whole, left_out = square
+    if sample.sum() == 0:
+        return 0.0, 0.0, 0.0
+    if whole <= dust:
+        return np.inf, np.nan, np.inf
+    count = len(sample)
+    value = sample.mean() / whole
+    _, low, high = mean_interval(count * whole - (count - 1) * left_out)
+    if low <= dust or left_out.min() <= dust:
+        return value, ratio_of_means(sample, np.ones(count))[1] / high, np.inf
+    return _logarithmic(value, (sample.sum() - sample) / (count - 1) / left_out)
+
+
+def _logarithmic(value: float, left_out) -> tuple[float, float, float]:
+    """A positive estimate and its interval, from its values without each batch."""
+    count = len(left_out)
+    _, low, high = mean_interval(count * np.log(value) - (count - 1) * np.log(left_out))
+    half = (high - low) / 2
+    return float(value), float(value * np.exp(-half)), float(value * np.exp(half))
+
+
+def _clean(sample, dust: float):
+    """Zeros in place of variances that are rounding."""
+    return np.zeros_like(sample) if sample.mean() <= dust else sample
+
+
+def _named(name: str, values, ends: tuple[str, str] | None = None) -> dict[str, float]:
+    low, high = ends or (f"{name}_low", f"{name}_high")
+    return dict(zip((name, low, high), values, strict=True))

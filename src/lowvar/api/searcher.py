@@ -1,0 +1,268 @@
+"""Black-box search driven by a loop of the user's own: ``Searcher``."""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from lowvar import backends
+from lowvar.errors import UserError, unknown_name
+from lowvar.problems.blackbox.callable import KINDS
+from lowvar.problems.blackbox.discrete import uniform_probabilities
+from lowvar.problems.blackbox.named import whole
+from lowvar.problems.blackbox.points import to_host
+from lowvar.problems.blackbox.problem import Domain
+from lowvar.solvers.search import ALL, backends_of, search_solver
+from lowvar.solvers.search.peers import PEERS, peer
+from lowvar.solvers.search.search import Search
+
+Kind = Literal["real", "binary", "categorical"]
+
+_DISCRETE = {"ingo_binary": ("binary",), "ingo_categorical": ("categorical",)}  # ours; all others are real
+_GIVEN = ("backend", "domain", "x0", "sigma0", "population", "seed")  # arguments of factories that are no options
+
+
+class Searcher:
+    """A search that a loop of your own drives, in float64: ask for points, evaluate them, tell their values.
+
+    ``minimize`` with the same seed asks for the same points.
+
+    Args:
+        x0: where to start: the mean, ``(dim,)``; of a binary search the probabilities of a one, ``(dim,)``, of a
+            categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
+        sigma0: standard deviation to start from, about a third of the distance to where you expect the minimum.
+            Discrete searches have none.
+        method: a search of ours or a peer; ``lowvar.solvers.search.ALL`` names them.
+        seed: of the noise.
+        domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
+        dim: coordinates of a point, needed where ``x0`` is None.
+        choices: of each coordinate of a categorical point, needed where ``x0`` is None.
+        population: points of a generation; the method's default if not given.
+        backend: ``"jax"`` or ``"torch"``; both draw the same points.
+        **options: of the method.
+
+    Attributes:
+        method: its name.
+        domain: a ``Domain``.
+        evaluations: values told.
+        best: the smallest value told, infinite before there is one.
+        best_at: where, ``(dim,)``, or None.
+        notes: what you should know of this choice of settings; they are issued as warnings, too.
+
+    Raises:
+        UserError: an unknown name, a number out of range, or a method that does not search this domain.
+
+    >>> import numpy as np
+    >>> solver = Searcher(np.ones(10), 0.5, method="fast_ingo", seed=0)
+    >>> while solver.best > 1e-8 and solver.evaluations < 10_000:
+    ...     points = solver.ask()
+    ...     solver.tell((points**2).sum(axis=1))
+    >>> bool(solver.best <= 1e-8), points.shape
+    (True, (12, 10))
+    """
+
+    def __init__(
+        self,
+        x0: Any = None,
+        sigma0: float | None = None,
+        method: str = "fast_ingo",
+        *,
+        seed: int = 0,
+        domain: Kind = "real",
+        dim: int | None = None,
+        choices: int | None = None,
+        population: int | None = None,
+        backend: str = "jax",
+        **options: Any,
+    ):
+        self.method = method
+        self.domain, start = _where(domain, x0, dim, choices)
+        seed = whole("seed", seed, 0)
+        self._search = _search(method, self.domain, start, _width(sigma0, domain), population, seed, backend, options)
+        self.evaluations = 0
+        self.best: float = np.inf
+        self.best_at: np.ndarray | None = None
+        self._points: np.ndarray | None = None
+        self.notes: tuple[str, ...] = self._search.solver.notes if isinstance(self._search, Search) else ()
+        for note in self.notes:
+            warnings.warn(note, stacklevel=_outside())
+
+    @property
+    def population(self) -> int:
+        """Points of a generation, as the method counts them; ``ask`` may add one (the mean, as a baseline)."""
+        return self._search.population
+
+    @property
+    def iteration(self) -> int:
+        """Generations told."""
+        return self._search.iteration
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Where the search believes the minimum to be, ``(dim,)``; for a discrete one the mode."""
+        return np.array(self._search.mean)
+
+    @property
+    def sigma(self) -> float:
+        """Geometric mean of the standard deviations along the principal axes."""
+        return self.spread[0]
+
+    @property
+    def condition(self) -> float:
+        """Condition number of the covariance."""
+        return self.spread[1]
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """``sigma`` and ``condition`` at once."""
+        return self._search.spread
+
+    def ask(self) -> np.ndarray:
+        """The points of this generation, ``(n, dim)``; the same ones until their values are told."""
+        if self._points is None:
+            self._points = np.array(self._search.ask())
+        return self._points.copy()
+
+    def tell(self, values: Any) -> None:
+        """Learns the values at the points of ``ask``, in their order.
+
+        Args:
+            values: ``(n,)``; one that is not finite counts as the worst of its generation.
+
+        Raises:
+            UserError: nothing was asked, or these are not as many numbers.
+        """
+        points, values = self._points, to_host(values)
+        if points is None:
+            raise UserError(f"{self.method}: tell without ask: ask for this generation's points first")
+        if values.shape != (len(points),) or values.dtype.kind not in "biuf":
+            raise UserError(f"{self.method}: tell needs {len(points)} numbers, one for each point of ask")
+        values = values.astype(np.float64)
+        self._search.tell(values)
+        self._points = None
+        self.evaluations += len(points)
+        finite = np.isfinite(values)
+        if finite.any():
+            first = int(np.argmin(np.where(finite, values, np.inf)))
+            if values[first] < self.best:
+                self.best, self.best_at = float(values[first]), points[first].copy()
+
+    def __repr__(self) -> str:
+        return (
+            f"Searcher({self.method}, {self.domain.kind}, dim {self.domain.dim}: "
+            f"{self.evaluations} evaluations, best {self.best:.6g})"
+        )
+
+
+def refuse_bounds() -> UserError:
+    """The error where bounds are asked for."""
+    return UserError(
+        "bounds: no method keeps to them; search an unbounded z and let f map it into the box, "
+        "for example x = low + (high - low) / (1 + np.exp(-z))"
+    )
+
+
+def _search(method, domain, x0, sigma0, population, seed, backend, options) -> Any:
+    """The object that is asked and told: ours or a peer's."""
+    if method not in ALL:
+        raise unknown_name("method", method, ALL)
+    _check_domain(method, domain.kind)
+    known = backends_of(method)
+    array_backend = backends.get(backend)
+    if backend not in known:
+        raise UserError(f"method {method!r} has no {backend} backend: use backend={known[0]!r}")
+    factory = peer(method) if method in PEERS else search_solver(method)
+    _check_options(method, factory, options)
+    try:
+        if method in PEERS and PEERS[method].kind == "driven":
+            return factory(domain, x0, sigma0, population=population, seed=seed, **options)
+        solver = factory(array_backend, domain, population=population, **options)
+        return Search(solver, x0, sigma0, seed)
+    except UserError:
+        raise
+    except (AssertionError, TypeError, ValueError) as error:  # how peers refuse settings
+        raise UserError(f"method {method!r} refused these settings: {error}") from error
+
+
+def _check_domain(method: str, kind: str) -> None:
+    """Refuses a method that does not search a kind of domain, and names those that do."""
+    domains = {name: PEERS[name].domains if name in PEERS else _DISCRETE.get(name, ("real",)) for name in ALL}
+    if kind not in domains[method]:
+        others = ", ".join(name for name in ALL if kind in domains[name])
+        raise UserError(
+            f"method {method!r} searches {' and '.join(domains[method])} domains, not {kind} ones: use one of {others}"
+        )
+
+
+def _check_options(method: str, factory: Callable, options: dict[str, Any]) -> None:
+    """Refuses options that a method does not have."""
+    known = [name for name in inspect.signature(factory).parameters if name not in _GIVEN]
+    for name in options:
+        if name == "bounds":
+            raise refuse_bounds()
+        if name not in known:
+            if not known:
+                raise UserError(f"method {method!r} has no options; it was given {name!r}")
+            raise unknown_name("option", name, known, where=f"method {method!r}")
+
+
+def _where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
+    """The domain, and the start in it, checked."""
+    if kind not in KINDS:
+        raise unknown_name("domain", kind, KINDS)
+    if choices is not None and kind != "categorical":
+        raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
+    if x0 is not None:
+        x0 = _array(x0, kind)
+        for name, given, found in (("dim", dim, len(x0)), ("choices", choices, x0.shape[-1])):
+            if given is not None and given != found:
+                raise UserError(f"{name}={given}, but x0 has shape {x0.shape}: leave one of the two out")
+        dim, choices = len(x0), x0.shape[-1]
+    elif kind == "real":
+        raise UserError("x0: a real search needs a point to start from, one number for each coordinate")
+    elif dim is None or (kind == "categorical" and choices is None):
+        needed = "dim" if kind == "binary" else "dim and choices"
+        raise UserError(f"x0: give the probabilities to start from, or {needed} to start from uniform ones")
+    dim = whole("dim", dim, 1)
+    choices = {"real": 0, "binary": 2}[kind] if kind != "categorical" else whole("choices", choices, 2)
+    domain = Domain(kind, dim, choices)
+    return domain, uniform_probabilities(domain) if x0 is None else x0
+
+
+def _array(x0, kind) -> np.ndarray:
+    """``x0`` in float64."""
+    array = to_host(x0)
+    shape = "(dim, choices)" if kind == "categorical" else "(dim,)"
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"x0: it must be an array of numbers of shape {shape}")
+    if array.ndim != (2 if kind == "categorical" else 1):
+        raise UserError(f"x0 has shape {array.shape}: a {kind} search starts from an array of shape {shape}")
+    if not array.size:
+        raise UserError("x0 is empty: a search needs at least one coordinate")
+    if not np.isfinite(array).all():
+        raise UserError(f"x0: {int((~np.isfinite(array)).sum())} of its {array.size} numbers are not finite")
+    return array.astype(np.float64)
+
+
+def _width(sigma0, kind) -> float:
+    """``sigma0`` as a number; 1 for a discrete search, which does not use it."""
+    if sigma0 is None:
+        if kind == "real":
+            raise UserError("sigma0: a real search needs the standard deviation to start from, for example 0.5")
+        return 1.0
+    array = to_host(sigma0)
+    if array.shape != () or array.dtype.kind not in "iuf" or not (np.isfinite(array) and array > 0):
+        more = "; scale the coordinates inside f if they need different ones" if array.size > 1 else ""
+        raise UserError(f"sigma0 {sigma0!r}: it must be one positive number{more}")
+    return float(array)
+
+
+def _outside() -> int:
+    """The stack level, for ``warnings``, of the first caller that is not of this library."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("lowvar."):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,167 @@
+"""Engines of black-box search: cut anywhere, resumed anywhere, counted exactly, the same in both backends."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+
+from lowvar.errors import UserError
+from lowvar.runs import loop, search
+from lowvar.runs.spec import load_experiment
+
+EXPERIMENT = {
+    "name": "small",
+    "title": "Small searches",
+    "family": "search",
+    "backends": ["jax", "torch"],
+    "problems": {
+        "ellipsoid": {"function": "ellipsoid", "dim": 6},
+        "levy": {"function": "levy", "dim": 6, "methods": ["fast_ingo"]},
+        "bits": {"function": "binary_reconstruction", "dim": 12, "methods": ["ingo_binary", "pymoo_ga"]},
+    },
+    "methods": {
+        "fast_ingo": None,
+        "ingo": {"budget": 2000},
+        "ingo_binary": None,
+        "pymoo_ga": {"options": {"population": 20}},
+        "pycma": {"repetitions": 2},
+    },
+    "search": {"budget": 3000, "repetitions": 3},
+    "scales": {"smoke": {"search": {"budget": 600}, "methods": {"ingo": {"budget": 400}}},
+               "paper": {"search": {"budget": 1_200_000, "early_stop": False}}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    content = {**EXPERIMENT, "problems": {**EXPERIMENT["problems"]}}
+    content["problems"]["ellipsoid"] = {**content["problems"]["ellipsoid"], "methods": ["fast_ingo", "ingo", "pycma"]}
+    (folder / "small.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def experiment(folder):
+    return load_experiment(folder / "small.yaml", "quick")
+
+
+def engine(experiment, problem, method, backend="jax"):
+    return search.build(experiment.run(problem, method, backend))
+
+
+def test_jobs_are_the_pairs_that_go_together(experiment):
+    jobs = experiment.runs()
+    assert ("levy", "fast_ingo", "torch") in jobs
+    assert ("bits", "pymoo_ga", "jax") in jobs
+    assert not [job for job in jobs if job[1] in ("pycma", "pymoo_ga") and job[2] == "torch"]
+    assert len(jobs) == 2 + 2 + 1 + 2 + 2 + 1
+    with pytest.raises(UserError, match="does not run 'ingo' on 'levy' in jax"):
+        experiment.run("levy", "ingo", "jax")
+
+
+def test_budgets_and_repetitions_are_the_most_particular_ones(experiment):
+    assert experiment.run("ellipsoid", "ingo", "jax").search.budget == 2000
+    assert experiment.run("ellipsoid", "pycma", "jax").search.repetitions == 2
+    assert experiment.run("ellipsoid", "fast_ingo", "jax").search.budget == 3000
+
+
+@pytest.mark.parametrize(("problem", "method"), [("ellipsoid", "fast_ingo"), ("bits", "pymoo_ga"), ("ellipsoid", "pycma")])
+def test_what_is_counted_is_what_was_asked(experiment, problem, method):
+    result = loop.run(engine(experiment, problem, method))
+    budget = experiment.budget(problem, method)
+    last = result.trace[result.trace["iteration"] == result.trace["iteration"].max()]
+    assert (result.params["evaluations"] == last["evaluations"].to_numpy()).all()
+    assert last["evaluations"].max() <= budget
+    met = np.isfinite(result.params["met"])
+    assert met.any()
+    assert (np.diff(np.where(met, result.params["met"], np.inf)[:, met.all(axis=0)], axis=1) >= 0).all()
+    assert (result.trace.groupby("repetition")["best"].apply(lambda b: (np.diff(b) <= 0).all())).all()
+    assert (result.trace["failures"] == 0).all()
+
+
+def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
+    for method, backend in (("fast_ingo", "jax"), ("fast_ingo", "torch"), ("ingo", "jax")):
+        one = engine(experiment, "ellipsoid", method, backend)
+        whole = one.params(one.advance(one.init(), 0, 70))
+        state = one.advance(one.init(), 0, 3)
+        state = one.unflatten(one.flatten(one.advance(state, 3, 62)))
+        cut = one.params(one.advance(state, 65, 5))
+        for name, value in whole.items():
+            assert np.array_equal(value, cut[name]), (method, backend, name)
+
+
+def test_backends_agree(experiment):
+    jax, torch = (loop.run(engine(experiment, "ellipsoid", "ingo", backend)) for backend in ("jax", "torch"))
+    early = jax.trace["iteration"] <= 50
+    for column in ("f", "best", "sigma", "condition"):
+        np.testing.assert_allclose(jax.trace[early][column], torch.trace[early][column], rtol=1e-10)
+
+
+def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
+    spec = experiment.run("ellipsoid", "fast_ingo", "jax")
+    longer = spec.model_copy(update={"search": spec.search.model_copy(update={"budget": 200_000})})
+    result = loop.run(search.build(longer))
+    assert np.isfinite(result.params["met"]).all()
+    assert result.trace["evaluations"].max() < 20_000
+    first = result.trace[result.trace["iteration"] == 0]
+    assert (first["best"] == np.inf).all()
+    assert first["sigma"].tolist() == pytest.approx([0.5] * 3)
+
+
+def test_a_driven_search_of_ours_is_the_compiled_one(experiment):
+    compiled = engine(experiment, "ellipsoid", "fast_ingo")
+    spec = experiment.run("ellipsoid", "fast_ingo", "jax")
+    from lowvar.solvers.search.search import Search
+
+    driven = search.DrivenEngine(
+        compiled.problem,
+        lambda r: Search(compiled.solver, compiled.starts[r], compiled.sigma0, spec.seed, f"{spec.name} {r}"),
+        spec.search,
+    )
+    state = driven.advance(driven.init(), 0, 9)
+    again = driven.unflatten(driven.flatten(state))
+    a, b = driven.params(driven.advance(state, 9, 4)), driven.params(driven.advance(again, 9, 4))
+    for name, value in a.items():
+        assert np.array_equal(value, b[name]), name
+    assert (a["evaluations"] == 13 * compiled.solver.evaluations).all()
+
+
+def test_mistakes_are_one_sentence(experiment):
+    spec = experiment.run("ellipsoid", "fast_ingo", "jax")
+    for change, message in (
+        ({"search": spec.search.model_copy(update={"budget": 3})}, "budget 3: one generation takes"),
+        ({"method": spec.method.model_copy(update={"options": {"bta": 1}})}, "options of 'fast_ingo': unknown option 'bta'"),
+        ({"problem": spec.problem.model_copy(update={"dim": None})}, "needs a dimension"),
+    ):
+        with pytest.raises(UserError, match=message):
+            search.build(spec.model_copy(update=change))
+
+
+@pytest.mark.slow
+def test_kill_nine_and_resume(folder, tmp_path):
+    """A search long enough to be killed; another one, never killed, has the same bytes."""
+
+    def command(out, *more):
+        return [sys.executable, "-m", "lowvar.cli", "run", str(folder / "small.yaml"), "--scale", "paper", "--problem",
+                "levy", "--method", "fast_ingo", "--out", str(out), *more]  # fmt: skip
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(command(whole), check=True, capture_output=True)
+    kept = killed / "checkpoint.npz"
+    for _ in range(3):
+        started = time.time()
+        process = subprocess.Popen(command(killed, "--checkpoint-every", "0"), stdout=subprocess.DEVNULL)
+        while process.poll() is None and not (kept.exists() and kept.stat().st_mtime > started):
+            time.sleep(0.01)
+        assert process.poll() is None, "it ended before it could be killed"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run(command(killed), check=True, capture_output=True)
+    for name in ("trace.parquet", "params.npz"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+    assert not kept.exists()
