@@ -307,7 +307,7 @@ def reach_jax(name: str, dim: int, runs: int, budget: int, patience: float) -> d
     keys = jax.random.split(jax.random.key(2), runs)
     jax.block_until_ready(advance(states, keys, 0))
     reached, last = np.full(runs, np.inf), np.zeros(runs)
-    spent, limit = 0, budget // solver.population
+    spent, made, limit = 0, 0, budget // solver.population
     begun = time.process_time()
     while spent < limit and np.isinf(reached).any() and time.process_time() - begun < patience:
         states, gaps = advance(states, keys, spent)
@@ -315,8 +315,9 @@ def reach_jax(name: str, dim: int, runs: int, budget: int, patience: float) -> d
         hit = gaps <= TARGET
         first = np.where(hit.any(0), (spent + 1 + hit.argmax(0)) * solver.population, np.inf)
         reached, last = np.minimum(reached, first), gaps[-1]
-        spent += len(gaps)
-    return reaching(f"{name}, JAX", solver.population, spent, reached, last, time.process_time() - begun)
+        spent, made = spent + len(gaps), made + chunk
+    seconds = (time.process_time() - begun) * spent / made  # the last chunk may go past the budget
+    return reaching(f"{name}, JAX", solver.population, spent, reached, last, seconds)
 
 
 def reach_driven(label: str, dim: int, runs: int, budget: int, patience: float) -> dict:

@@ -414,8 +414,8 @@ def lowvar_torch(name: str, problem, batch: int, epochs: int) -> Case:
     import jax
 
     from lowvar.estimators import gradient_estimator
-    from lowvar.runs.variational import VariationalEngine
     from lowvar.runs.spec import SolverSpec
+    from lowvar.runs.variational import VariationalEngine
 
     solver = SolverSpec(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=epochs)
     origin = {block: value[None] for block, value in start(problem.dim, problem.dtype).items()}

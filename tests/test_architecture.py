@@ -34,10 +34,12 @@ def test_shared_modules_import_no_room():
 
 
 def test_the_test_sees_imports():
-    assert "estimators" in set(imports(PACKAGE / "api.py"))
+    assert "estimators" in set(imports(PACKAGE / "api" / "variational.py"))
     assert {"errors", "noise"} <= set(imports(PACKAGE / "solvers" / "descent.py"))
 
 
-def test_estimators_are_short():
-    for path in (PACKAGE / "estimators" / "gradient").glob("*.py"):
-        assert len(path.read_text().splitlines()) <= 150, path
+@pytest.mark.parametrize("folder", ["estimators/gradient", "estimators/search", "solvers/search"])
+def test_estimators_and_searches_are_short(folder):
+    shared = {"search.py", "factored.py"}  # not one search: the driver of all, and what three share
+    for path in (PACKAGE / folder).glob("*.py"):
+        assert len(path.read_text().splitlines()) <= (260 if path.name in shared else 150), path

@@ -18,13 +18,14 @@ import pytest
 import yaml
 
 from lowvar import commands
-from lowvar.runs.spec import SCALES, Experiment
+from lowvar.runs.spec import FAMILIES, SCALES
 
 DOCS = Path(__file__).parents[1] / "docs"
 CONTRACTS = Path(__file__).parent / "contracts"
 SCALE = "smoke"
 
-CLAIMS = """
+CLAIMS = {
+    "variational": """
 - id: between
   statement: damped ends below naive
   source: ours
@@ -36,33 +37,69 @@ CLAIMS = """
   statement: a number
   source: ours
   test: {kind: value, quantity: {problem: breast_cancer, method: naive}, published: 1.0}
-"""
+""",
+    "search": """
+- id: arrives
+  statement: ranked arrives
+  source: ours
+  test: {kind: reaches, problem: ellipsoid_10, method: ranked}
+- id: pairs
+  statement: pairs have less variance
+  source: ours
+  test: {kind: variance_ratio, problem: ellipsoid_10, scheme: antithetic, baseline: mean, population: 4, sigma: 0.5,
+         below: 1.0}
+""",
+}
+# what the page's experiment lacks of the files that a search can leave
+ALSO = {
+    "decomposition": {"problems": ["ellipsoid_10"], "sigmas": [0.5], "populations": [4], "replicates": 50,
+                      "schemes": ["iid", "antithetic"], "baselines": ["mean"]},
+    "draw": ["effort", "curves", "profiles", "scaling", "gradients", "seconds"],
+}  # fmt: skip
 
 
-# the worked example -------------------------------------------------------------------------------------------------
+# the worked examples ------------------------------------------------------------------------------------------------
 
 
-def blocks(language):
-    """The fenced blocks of the worked example in a language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / "adding-an-estimator.md").read_text(), re.M | re.S)
+def blocks(page, language):
+    """The fenced blocks of a worked example in a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
 
 
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory):
-    """The page's file and its row of the registry, in force."""
-    (content, row, _), folder = blocks("python"), tmp_path_factory.mktemp("estimators")
+def loaded(page, folder, patch):
+    """The name that a page registers, its module's name, and the module, made from the page's first block."""
+    content, row, *_ = blocks(page, "python")
     ((name, module_name),) = ast.literal_eval(f"{{{row}}}").items()
     path = folder / f"{module_name.rpartition('.')[2]}.py"
     path.write_text(content)
     spec = importlib.util.spec_from_file_location(module_name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with pytest.MonkeyPatch.context() as patch:
-        from lowvar import estimators
+    patch.setitem(sys.modules, module_name, module)
+    patch.syspath_prepend(str(CONTRACTS))
+    return name, module_name
 
-        patch.setitem(sys.modules, module_name, module)
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory):
+    """The estimators' page: its file and its row of the registry, in force."""
+    from lowvar import estimators
+
+    with pytest.MonkeyPatch.context() as patch:
+        name, module_name = loaded("adding-an-estimator.md", tmp_path_factory.mktemp("estimators"), patch)
         patch.setattr(estimators, "GRADIENT", MappingProxyType({**estimators.GRADIENT, name: module_name}))
-        patch.syspath_prepend(str(CONTRACTS))
+        yield name
+
+
+@pytest.fixture(scope="module")
+def registered_search(tmp_path_factory):
+    """The searches' page: the same."""
+    from lowvar.solvers import search
+
+    with pytest.MonkeyPatch.context() as patch:
+        name, module_name = loaded("adding-a-search.md", tmp_path_factory.mktemp("searches"), patch)
+        patch.setattr(search, "SEARCH", MappingProxyType({**search.SEARCH, name: module_name}))
+        patch.setattr(search, "ALL", (*search.ALL, name))
         yield name
 
 
@@ -108,46 +145,107 @@ def test_example_has_the_ends_that_it_says(registered, coefficient, name):
     np.testing.assert_allclose(*gradients, rtol=1e-12)
 
 
-# a real experiment: the one of the worked example --------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "contract",
+    [
+        "signature",
+        "shapes_and_dtypes",
+        "mapped_runs_are_the_single_ones_and_trace_once",
+        "ask_and_tell_are_the_compiled_loop_in_both_backends",
+        "bad_values_leave_everything_finite",
+        "the_scale_of_values_does_not_matter",
+        "one_dimension",
+        "bad_settings_are_refused",
+    ],
+)
+def test_example_of_a_search_keeps_the_contract(registered_search, contract):
+    import test_search_solvers
+
+    getattr(test_search_solvers, f"test_{contract}")(registered_search)
 
 
-@pytest.fixture(scope="module")
-def place(registered, tmp_path_factory):
-    """The page's experiment, run whole in a folder of its own by the functions behind the commands."""
+def test_example_of_a_search_sees_ranks_alone(registered_search):
+    from test_search_solvers import arrays, asked, values
+
+    before, noise, points, tell = asked(registered_search)
+    found = values(registered_search)(points)
+    for one, other in zip(arrays(tell(before, noise, points, found)),
+                          arrays(tell(before, noise, points, jax.numpy.log(found))), strict=True):  # fmt: skip
+        np.testing.assert_array_equal(one, other)
+    after = tell(before, noise, points, 0 * found)
+    np.testing.assert_array_equal(after[0].mean, before.mean)
+
+
+# real experiments: those of the worked examples ----------------------------------------------------------------------
+
+
+def walk(folder, page, also=MappingProxyType({})):
+    """A page's experiment, run whole in a folder by the functions behind the commands."""
     from lowvar.datasets.prepare import prepare
 
-    folder = tmp_path_factory.mktemp("walk")
-    (content,) = blocks("yaml")
-    name = yaml.safe_load(content)["name"]
-    (folder / f"{name}.yaml").write_text(content)
-    (folder / "claims.yaml").write_text(CLAIMS)
+    content = yaml.safe_load(blocks(page, "yaml")[0]) | also
+    (folder / f"{content['name']}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    (folder / "claims.yaml").write_text(CLAIMS[content.get("family", "variational")])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        place = commands.Place.load(f"{name}.yaml", SCALE)
-        for problem, spec in place.experiment.problems.items():
-            prepare(spec.dataset, spec.scaling, out=place.prepared(problem))
-            for method in place.experiment.methods:
-                for backend in place.experiment.backends:
-                    commands.run(place, problem, method, backend)
+        place = commands.Place.load(f"{content['name']}.yaml", SCALE)
+        for problem in place.experiment.problems:
+            if data := place.experiment.data(problem):
+                prepare(data.dataset, data.scaling, out=place.prepared(problem))
+        for job in place.experiment.runs():
+            commands.run(place, *job)
+        for problem in place.experiment.decompositions():
             commands.decompose(place, problem)
         commands.tables(place)
         commands.tables(place, seconds=True)
-        for kind in ("shares", "along", "convergence", "steps", "seconds"):
+        for kind in place.experiment.figures:
             commands.figure(place, kind)
         commands.claims(place, "claims.yaml")
-        yield place
+    return place, folder
 
 
+@pytest.fixture(scope="module")
+def variational(registered, tmp_path_factory):
+    return walk(tmp_path_factory.mktemp("walk"), "adding-an-estimator.md")
+
+
+@pytest.fixture(scope="module")
+def search(registered_search, tmp_path_factory):
+    pytest.importorskip("cma")
+    return walk(tmp_path_factory.mktemp("walk"), "adding-a-search.md", ALSO)
+
+
+@pytest.fixture(params=list(FAMILIES))
+def place(request, monkeypatch):
+    """The experiment of each page in turn, in the folder of its results."""
+    place, folder = request.getfixturevalue(request.param)
+    monkeypatch.chdir(folder)
+    return place
+
+
+@pytest.mark.parametrize("place", ["variational"], indirect=True)
 def test_example_lies_between_naive_and_cv(place, capsys):
     """The page's last block of code reads the tables: of the part for mu, cv removes most and the example some."""
     found = {}
-    exec(blocks("python")[-1], found)
+    exec(blocks("adding-an-estimator.md", "python")[-1], found)
     variance = found["variance"]
     assert capsys.readouterr().out
     assert place.experiment.methods["damped"].options == {"coefficient": 0.5}
     for source in ("monte_carlo", "interaction", "total"):
         assert variance.loc["cv", source] < variance.loc["damped", source] < variance.loc["naive", source], source
     assert variance.loc["damped", "monte_carlo"] < 0.5 * variance.loc["naive", "monte_carlo"]
+
+
+@pytest.mark.parametrize("place", ["search"], indirect=True)
+def test_example_of_a_search_costs_some_percent(place, capsys):
+    """The page's last block of code reads the tables: all arrive, and the example not much later than its model."""
+    found = {}
+    exec(blocks("adding-a-search.md", "python")[-1], found)
+    effort = found["effort"]
+    assert capsys.readouterr().out
+    assert np.isfinite(effort["ranked"]).all()
+    assert ((effort["ranked"] / effort["fast_ingo"]).between(0.9, 1.25)).all()
+    assert (found["hardest"].set_index("method").loc["ranked", "reached"] == 6).all()
 
 
 # results-schema.md ---------------------------------------------------------------------------------------------------

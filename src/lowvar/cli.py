@@ -102,6 +102,11 @@ def _parser():
     _result_options(sub)
     sub.add_argument("--claims", help="YAML file of claims (default: ../claims/NAME.yaml beside the experiments)")
 
+    sub = command("keep", _keep, "keep what an experiment gave: claims, figures and wall times as a page")
+    _experiment_options(sub)
+    _result_options(sub)
+    sub.add_argument("--out", default="docs/reproduction", help="folder (default: %(default)s)")
+
     sub = command("list", _list, "list what there is: " + ", ".join(_LISTS))
     sub.add_argument("what", nargs="?", choices=_LISTS)
 
@@ -198,6 +203,14 @@ def _claims(args):
     from lowvar import commands
 
     print(commands.claims(commands.Place.load(args.experiment, args.scale, args.results, args.data), args.claims))
+
+
+def _keep(args):
+    from lowvar import commands
+    from lowvar.commands.keep import keep
+
+    for path in keep(commands.Place.load(args.experiment, args.scale, args.results, args.data), args.out):
+        print(path)
 
 
 def _list(args):

@@ -206,7 +206,7 @@ class _Run:
         self.searcher, self.evaluator, self.target, self.callback = searcher, evaluator, target, callback
         first = searcher.ask()
         self.size = len(first)
-        self.far = _FAR * max(1.0, float(np.abs(first).max()))
+        self.far = min(_FAR * max(1.0, float(np.abs(first).max())), float(np.finfo(float).max))
         self.stops = set(geometric(int(evaluator.remaining) // self.size, _ROWS))
         self.rows: list[tuple] = []
         self.flat = self.dead = 0

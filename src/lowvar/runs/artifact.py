@@ -15,7 +15,10 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.files import atomic, write_text
 
-_PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
+_PACKAGES = (
+    "lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch",
+    "cma", "cmaes", "evosax", "pymoo", "gymnasium", "mujoco",
+)  # fmt: skip
 
 
 def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = _PACKAGES) -> dict[str, Any]:

@@ -168,10 +168,10 @@ class CompiledEngine(_Engine):
             if count == 0:  # traces the program, and moves nothing: a generation whose result is dropped
                 advance(state, first, 1)
                 return state
-            for t in range(first, first + count):
-                if t == first or t % _DRAWN == 0:
-                    block = to_backend(self.backend, draw(self.keys, t - t % _DRAWN))
-                state = one(state, self.backend.tree_map(lambda leaf: leaf[t % _DRAWN], block))
+            for start in range(first - first % _DRAWN, first + count, _DRAWN):
+                block = to_backend(self.backend, draw(self.keys, start))
+                for t in range(max(start, first), min(start + _DRAWN, first + count)):
+                    state = one(state, self.backend.tree_map(lambda leaf: leaf[t - start], block))
             return state
 
         return advance

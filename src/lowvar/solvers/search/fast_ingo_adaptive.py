@@ -1,4 +1,4 @@
-"""placeholder"""
+"""INGO with a diagonal covariance and a step size that grows while the mean is not lost in noise."""
 
 import math
 from typing import Any, NamedTuple
@@ -10,19 +10,22 @@ from lowvar.solvers.search.base import (
     check_positive,
     default_population,
 )
+from lowvar.solvers.search.fast_ingo import diagonal_spread
 from lowvar.solvers.search.gaussian import LEAST, Sampling, start
 
 
-class DiagonalState(NamedTuple):
-    """A Gaussian with a diagonal covariance.
+class AdaptiveState(NamedTuple):
+    """A Gaussian with a diagonal covariance, and the step size.
 
     Attributes:
         mean: ``mu``, ``(d,)``.
         sigma: standard deviations, ``(d,)``.
+        beta: step size, a scalar.
     """
 
     mean: Any
     sigma: Any
+    beta: Any
 
 
 def fast_ingo_adaptive(
@@ -30,57 +33,40 @@ def fast_ingo_adaptive(
     domain,
     population: int | None = None,
     beta: float | None = None,
-    noise: str = "iid",
+    most: float | None = None,
+    target: float = 0.3,
+    gain: float = 0.025,
     baseline: str = "mean",
-    normalise: bool = True,
 ) -> SearchSolver:
-    """Implicit natural gradient for ``N(mu, diag(sigma^2))``.
-
-    ``q = 1 + beta diag(M)``, ``mu <- mu - beta sigma s / q``, ``sigma <- sigma / sqrt q``, with the gradient
-    ``s, M`` in whitened coordinates.
-
-    Args:
-        backend: of the arrays.
-        domain: a real one.
-        population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
-        beta: step size; ``1 / sqrt d`` if not given.
-        noise: a name of ``lowvar.noise.GAUSSIAN``.
-        baseline: ``none``, ``mean`` or ``centre``.
-        normalise: divide values by their standard deviation.
-
-    Raises:
-        UserError: a domain that is not real, or a setting out of range.
-
-    References:
-        Lyu and Tsang, section 6, "Fast-INGO" (the diagonal case of Algorithm 1).
-    """
+    """x."""
     check_domain("fast_ingo_adaptive", domain, "real")
     dim, xp = domain.dim, backend.xp
     population = default_population(dim) if population is None else population
     beta = 1 / math.sqrt(dim) if beta is None else beta
     check_population(population)
     check_positive("beta", beta)
-    sampling = Sampling(backend, domain, population, noise, baseline, normalise)
+    most = 8 * beta if most is None else most
+    sampling = Sampling(backend, domain, population, "iid", baseline, True)
+    speed = gain * population / math.sqrt(2 * dim)
 
     def init(x0, sigma0):
         x0, sigma0 = start(backend, dim, x0, sigma0)
-        return DiagonalState(x0, sigma0 + xp.zeros_like(x0))
+        return AdaptiveState(x0, sigma0 + xp.zeros_like(x0), beta + xp.zeros_like(sigma0))
 
     def ask(state, noise):
         return sampling.with_centre(state.mean[None, :] + state.sigma[None, :] * noise, state.mean)
 
     def tell(state, noise, points, values):
         gradient = sampling.gradient(noise, values)
-        q = xp.clip(1 + beta * gradient.diagonal(noise), min=LEAST)
-        mean = state.mean - beta * state.sigma * gradient.mean / q
-        return DiagonalState(mean, state.sigma / xp.sqrt(q))
+        q = xp.clip(1 + state.beta * gradient.diagonal(noise), min=LEAST)
+        mean = state.mean - state.beta * state.sigma * gradient.mean / q
+        own = xp.sum((gradient.weights**2) @ (noise * noise))
+        share = (xp.sum(gradient.mean**2) - own) * population / (population - 1)
+        weighed = population * xp.sum(gradient.weights**2)
+        step = state.beta * xp.exp(speed * (target * weighed - share))
+        return AdaptiveState(mean, state.sigma / xp.sqrt(q), xp.clip(step, min=beta, max=most))
 
     return SearchSolver(
         "fast_ingo_adaptive", backend, domain, population, sampling.draw, init, ask, tell,
         mean=lambda state: state.mean, spread=lambda state: diagonal_spread(xp, state.sigma), beside=sampling.beside,
     )  # fmt: skip
-
-
-def diagonal_spread(xp, sigma: Any) -> tuple[Any, Any]:
-    """Geometric mean of ``sigma``, and the condition number of ``diag(sigma^2)``."""
-    return xp.exp(xp.mean(xp.log(sigma))), (xp.max(sigma) / xp.min(sigma)) ** 2

@@ -138,8 +138,7 @@ class Search:
                 raise UserError(f"{self.name}: the saved state has no array {name!r}")
             if np.shape(arrays[name]) != tuple(leaf.shape):
                 raise UserError(
-                    f"{self.name}: the saved array {name!r} has shape {np.shape(arrays[name])}, "
-                    f"not {tuple(leaf.shape)}"
+                    f"{self.name}: the saved array {name!r} has shape {np.shape(arrays[name])}, not {tuple(leaf.shape)}"
                 )
         with jax.enable_x64(True):
             restored = [self.solver.backend.asarray(np.asarray(arrays[name])) for name, _ in leaves]

@@ -1,0 +1,396 @@
+"""``lowvar.minimize`` and ``lowvar.Searcher`` on a user's own functions."""
+
+import doctest
+import importlib.util
+import io
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import lowvar
+from lowvar import backends
+from lowvar.errors import UserError
+from lowvar.problems.blackbox import catalogue
+from lowvar.solvers.search import ALL, backends_of
+from lowvar.solvers.search.peers import PEERS
+
+DIM = 20
+X0 = np.ones(DIM)
+
+
+class Counted:
+    """A function that counts its calls."""
+
+    def __init__(self, f):
+        self.f, self.calls = f, 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return self.f(x)
+
+
+def sphere(x):
+    return float(x @ x)
+
+
+def ellipsoid(x):
+    return float(10.0 ** (3 * np.arange(len(x)) / (len(x) - 1)) @ x**2)
+
+
+def ones_missing(x):
+    return float((x != 1).sum())
+
+
+def quiet(*args, **options):
+    return lowvar.minimize(*args, progress=False, **options)
+
+
+# what is found ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("f", "method", "target", "options"),
+    [
+        (sphere, "fast_ingo", 1e-8, {}),
+        (ellipsoid, "fast_ingo", 1e-6, {}),
+        (sphere, "ingo", 1e-3, {"beta": 0.15}),
+        (ellipsoid, "pycma", 1e-6, {}),
+    ],
+)
+def test_targets_are_reached(f, method, target, options):
+    if method in PEERS:
+        pytest.importorskip(PEERS[method].package)
+    counted = Counted(f)
+    result = quiet(counted, X0, 0.5, method, budget=12_000, target=target, **options)
+    assert result.success
+    assert result.status == "target"
+    assert result.fun <= target
+    assert f(result.x) == result.fun
+    assert counted.calls == result.nfev < 12_000
+    assert result.nit * (result.nfev // result.nit) == result.nfev
+    assert result.failures == 0
+    assert result.mean.dtype == result.x.dtype == np.float64
+    assert result.condition >= 1
+    trace = result.trace
+    assert list(trace) == ["iteration", "evaluations", "f", "best", "sigma", "condition"]
+    assert trace["iteration"].is_unique
+    assert (trace["best"] <= trace["f"]).all()
+    assert trace["best"].is_monotonic_decreasing
+    last = trace.iloc[-1]
+    assert (last["iteration"], last["evaluations"], last["best"]) == (result.nit, result.nfev, result.fun)
+    assert (last["sigma"], last["condition"]) == (result.sigma, result.condition)
+    assert repr(result).splitlines()[0] == f"SearchResult of {method}: the target {target:g} is reached"
+    assert len(repr(result)) < 600
+
+
+def test_binary_points():
+    result = quiet(ones_missing, method="ingo_binary", domain="binary", dim=DIM, budget=5000, target=0)
+    assert result.status == "target"
+    np.testing.assert_array_equal(result.x, np.ones(DIM, int))
+    assert result.x.dtype.kind == result.mean.dtype.kind == "i"
+    known = quiet(ones_missing, np.full(DIM, 0.9), method="ingo_binary", domain="binary", budget=5000, target=0)
+    assert known.nfev < result.nfev
+
+
+def test_categorical_points():
+    result = quiet(
+        lambda x: float((x != 2).sum()), method="ingo_categorical", domain="categorical", dim=6, choices=3, budget=4000,
+        target=0,
+    )  # fmt: skip
+    np.testing.assert_array_equal(result.x, np.full(6, 2))
+
+
+def test_a_problem_brings_domain_and_start():
+    """And is computed in float64, whatever JAX is set to outside."""
+    with jax.enable_x64(True):
+        problem = catalogue.build("sphere", backends.get("jax"), dim=10)
+    with jax.enable_x64(False):
+        result = quiet(problem, budget=9000, target=1e-12)
+        assert not jax.config.jax_enable_x64
+    assert result.status == "target"
+    assert result.x.dtype == np.float64
+
+
+def test_backends_agree():
+    pytest.importorskip("torch")
+    ends = [quiet(ellipsoid, X0, 0.5, "ingo", budget=700, backend=name) for name in ("jax", "torch")]
+    np.testing.assert_allclose(ends[0].x, ends[1].x, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ends[0].mean, ends[1].mean, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ends[0].trace, ends[1].trace, rtol=1e-9)
+
+
+def test_batches_and_workers_give_the_same():
+    one = quiet(sphere, X0, 0.5, budget=200)
+    batched = quiet(lambda x: (x[:, None, :] @ x[:, :, None])[:, 0, 0], X0, 0.5, budget=200, batched=True)
+    parallel = quiet(sphere, X0, 0.5, budget=200, workers=2)
+    assert one.fun == parallel.fun == pytest.approx(batched.fun, rel=1e-12)
+    np.testing.assert_array_equal(one.x, parallel.x)
+
+
+def test_the_seed_decides():
+    first, again, other = (quiet(sphere, X0, 0.5, budget=300, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.x, again.x)
+    assert (first.x != other.x).any()
+
+
+# when it ends -------------------------------------------------------------------------------------------------------
+
+
+def test_the_budget_is_kept_and_its_rest_goes_to_the_mean():
+    counted = Counted(sphere)
+    result = quiet(counted, X0, 0.5, budget=1001.0, population=20)
+    assert counted.calls == result.nfev == 1001
+    assert (result.nit, result.status, result.success) == (50, "budget", True)
+    assert result.fun == sphere(result.mean)  # of a sphere the mean is better than the points around it
+    counted = Counted(sphere)
+    assert quiet(counted, X0, 0.5, budget=100, population=20).nfev == counted.calls == 100
+    missed = quiet(sphere, X0, 0.5, budget=100, target=1e-9)
+    assert not missed.success
+    assert missed.message == "the budget of 100 evaluations is spent; the target 1e-09 is not reached"
+
+
+def test_a_search_that_cannot_go_on_ends():
+    plateau = quiet(lambda x: 3.0, X0, 0.5, budget=10_000)
+    assert plateau.status == "converged"
+    assert plateau.nit == 20
+    assert plateau.fun == 3.0
+    fine = quiet(lambda x: sphere(x - 1), np.full(2, 1.5), 0.1, budget=50_000)
+    assert fine.status == "converged"
+    assert fine.fun < 1e-20
+    away = quiet(lambda x: float(x.sum()), np.ones(2), 1.0, budget=100_000)
+    assert (away.status, away.success) == ("failed", False)
+    assert "ran away" in away.message
+
+
+def test_the_callback():
+    seen = []
+
+    def at_three(generation):
+        seen.append(generation)
+        return generation.iteration == 3
+
+    def stop(generation):
+        raise StopIteration
+
+    result = quiet(sphere, X0, 0.5, budget=500, population=10, callback=at_three)
+    assert (result.status, result.success, result.nit, result.nfev) == ("callback", True, 3, 30)
+    assert [g.evaluations for g in seen] == [10, 20, 30]
+    assert all(g.points.shape == (10, DIM) and g.values.shape == (10,) for g in seen)
+    assert seen[-1].fun == result.fun == min(g.values.min() for g in seen)
+    np.testing.assert_array_equal(seen[-1].searcher.mean, result.mean)
+    assert quiet(sphere, X0, 0.5, budget=500, callback=stop).nit == 1
+    assert quiet(sphere, X0, 0.5, budget=100, callback=lambda generation: "go on").status == "budget"
+
+
+# a loop of the user's own -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fast_ingo", "pycma"])
+def test_ask_and_tell_are_minimize(method):
+    if method in PEERS:
+        pytest.importorskip(PEERS[method].package)
+    solver = lowvar.Searcher(X0, 0.5, method, seed=3)
+    while solver.best > 5 and solver.evaluations < 2000:  # stops early
+        points = solver.ask()
+        np.testing.assert_array_equal(points, solver.ask())
+        values = [sphere(x) for x in points]
+        points[:] = np.nan  # the user's own
+        solver.tell(values)
+    result = quiet(sphere, X0, 0.5, method, budget=2000, seed=3, target=5)
+    assert (solver.best, solver.evaluations, solver.iteration) == (result.fun, result.nfev, result.nit)
+    assert solver.sigma == result.sigma
+    np.testing.assert_array_equal(solver.best_at, result.x)
+    np.testing.assert_array_equal(solver.mean, result.mean)
+
+
+def test_tell_takes_any_numbers_and_nothing_else():
+    torch = pytest.importorskip("torch")
+    solver = lowvar.Searcher(np.ones(3), 0.5, population=4)
+    with pytest.raises(UserError, match="tell without ask"):
+        solver.tell([1, 2, 3, 4])
+    for values in ([1, 2, 3, 4], torch.tensor([1.0, np.nan, 3.0, np.inf]), jax.numpy.arange(4)):
+        solver.ask()
+        solver.tell(values)
+    assert solver.best == 0
+    solver.ask()
+    for wrong in ([1, 2, 3], [[1], [2], [3], [4]], ["a"] * 4, None):
+        with pytest.raises(UserError, match="tell needs 4 numbers, one for each point"):
+            solver.tell(wrong)
+    assert repr(solver) == "Searcher(fast_ingo, real, dim 3: 12 evaluations, best 0)"
+
+
+@pytest.mark.filterwarnings("ignore:population")
+@pytest.mark.parametrize("method", ALL)
+def test_every_method_can_be_driven(method):
+    if method in PEERS:
+        pytest.importorskip(PEERS[method].package)
+    discrete = {"ingo_binary": "binary", "ingo_categorical": "categorical", "pymoo_ga": "binary"}
+    if method in discrete:
+        start = {"domain": discrete[method], "dim": 4, "choices": 3 if discrete[method] == "categorical" else None}
+    else:
+        start = {"x0": np.ones(4), "sigma0": 0.5}
+    solver = lowvar.Searcher(method=method, backend=backends_of(method)[0], **start)
+    for _ in range(2):
+        solver.tell([sphere(x) for x in solver.ask()])
+    assert solver.evaluations == 2 * len(solver.ask())
+    assert solver.mean.shape == solver.best_at.shape == (4,)
+
+
+# mistakes -----------------------------------------------------------------------------------------------------------
+
+
+def fails_far_out(x):
+    if x[0] > 1.2:
+        raise ArithmeticError("too far")
+    return np.nan if x[1] > 1.3 else sphere(x)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failures_are_marked_where_asked(workers):
+    result = quiet(fails_far_out, np.ones(6), 0.3, budget=400, errors="mark", workers=workers)
+    assert result.nfev == 400
+    assert 0 < result.failures < 200
+    assert result.success
+    assert f"{result.failures} of them failed" in repr(result)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failures_raise_by_default(workers):
+    with pytest.raises(
+        UserError, match=r"fails_far_out raised ArithmeticError: too far \(at .*errors='mark'"
+    ) as caught:
+        quiet(fails_far_out, np.ones(6), 0.8, budget=400, workers=workers)
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+    with pytest.raises(UserError, match="gave inf at point 0 of 14"):
+        quiet(lambda x: np.inf, X0, 0.5, budget=100)
+
+
+def test_a_function_that_never_has_a_value():
+    with pytest.raises(UserError, match=r"<lambda>: no finite value was found: .* in 10 generations.*errors='raise'"):
+        quiet(lambda x: np.nan, X0, 0.5, budget=10_000, errors="mark")
+    with pytest.raises(UserError, match="no finite value was found: the budget of 50 evaluations is spent"):
+        quiet(lambda x: 1 / 0, X0, 0.5, budget=50, errors="mark")
+
+
+def test_a_function_that_stops_having_values():
+    counted = Counted(sphere)
+    counted.f = lambda x: sphere(x) if counted.calls < 50 else np.nan
+    result = quiet(counted, X0, 0.5, budget=5000, errors="mark")
+    assert (result.status, result.success) == ("failed", False)
+    assert result.nit == 14
+    assert result.nfev == counted.calls == 14 * 14
+
+
+def test_a_failure_at_the_last_mean_loses_nothing():
+    counted = Counted(sphere)
+    counted.f = lambda x: sphere(x) if counted.calls <= 28 else np.zeros(2)
+    result = quiet(counted, X0, 0.5, budget=29)
+    assert result.status == "budget"
+    assert "it must return one number" in result.message
+    assert np.isfinite(result.fun)
+
+
+@pytest.mark.parametrize(
+    ("f", "options", "message"),
+    [
+        (sphere, {"budget": None}, "budget: say how many evaluations"),
+        (sphere, {"budget": 10}, "budget 10: one generation of fast_ingo takes 14 evaluations"),
+        (sphere, {"budget": 0.5}, "budget 0.5: it must be a whole number"),
+        ("sphere", {}, "f is a str: it must be a function"),
+        (lambda x: x, {}, r"returned an array of shape \(20,\): it must return one number"),
+        (lambda x: None, {}, "returned None: it must return one number"),
+        (lambda x: x[:3], {"batched": True}, r"returned an array of shape \(3, 20\) for 14 points"),
+        (sphere, {"batched": True, "workers": 2}, "workers=2 with a batched f"),
+        (sphere, {"workers": 0}, "workers 0: it must be a whole number, at least 1"),
+        (sphere, {"x0": []}, "x0 is empty: a search needs at least one coordinate"),
+        (sphere, {"x0": 1.0}, r"x0 has shape \(\): a real search starts from an array of shape \(dim,\)"),
+        (sphere, {"x0": [1, np.nan]}, "x0: 1 of its 2 numbers are not finite"),
+        (sphere, {"x0": ["a"]}, "x0: it must be an array of numbers"),
+        (sphere, {"x0": [1j]}, "x0: it must be an array of numbers"),
+        (sphere, {"x0": None}, "x0: a real search needs a point to start from"),
+        (sphere, {"x0": None, "domain": "binary", "method": "ingo_binary"}, "or dim to start from uniform ones"),
+        (sphere, {"x0": None, "dim": 0, "domain": "binary", "method": "ingo_binary"}, "dim 0: .* at least 1"),
+        (sphere, {"dim": 3}, r"dim=3, but x0 has shape \(20,\)"),
+        (sphere, {"x0": X0 * 2, "domain": "binary", "method": "ingo_binary"}, "starts from probabilities"),
+        (sphere, {"choices": 3}, "choices=3 with a real domain: only a categorical one takes it"),
+        (sphere, {"sigma0": None}, "sigma0: a real search needs the standard deviation"),
+        (sphere, {"sigma0": 0.0}, "sigma0 0.0: it must be one positive number"),
+        (sphere, {"sigma0": np.nan}, "sigma0 nan: it must be one positive number"),
+        (sphere, {"sigma0": X0}, "scale the coordinates inside f"),
+        (sphere, {"method": "fast_igno"}, "unknown method 'fast_igno': did you mean 'fast_ingo'?"),
+        (sphere, {"betta": 1}, "method 'fast_ingo': unknown option 'betta': did you mean 'beta'?"),
+        (sphere, {"noise": ["iid"]}, "method 'fast_ingo' refused these settings: "),
+        (sphere, {"beta": -1}, "beta -1: it must be positive"),
+        (sphere, {"noise": "antithetik"}, "unknown noise 'antithetik': did you mean 'antithetic'?"),
+        (sphere, {"population": 1}, "population 1: it must be a whole number, 2 or more"),
+        (sphere, {"domain": "binary"}, "searches real domains, not binary ones: use one of ingo_binary, pymoo_ga"),
+        (sphere, {"domain": "reel"}, "unknown domain 'reel': did you mean 'real'?"),
+        (sphere, {"backend": "numpy"}, "unknown backend 'numpy'"),
+        (sphere, {"method": "evosax_snes", "backend": "torch"}, "has no torch backend: use backend='jax'"),
+        (sphere, {"seed": -1}, "seed -1: it must be a whole number, at least 0"),
+        (sphere, {"target": "low"}, "target 'low': it must be a number"),
+        (sphere, {"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
+        (sphere, {"callback": 3}, "callback is a int: it must be a function"),
+        (sphere, {"bounds": (0, 1)}, "bounds: no method keeps to them; .* let f map it into the box"),
+    ],
+)
+def test_one_sentence_for_a_mistake(f, options, message):
+    call = {"x0": X0, "sigma0": 0.5, "budget": 100, **options}
+    with pytest.raises(UserError, match=message):
+        quiet(f, call.pop("x0"), call.pop("sigma0"), **call)
+
+
+def test_mistakes_of_a_searcher():
+    with pytest.raises(UserError, match="bounds: no method keeps to them"):
+        lowvar.Searcher(X0, 0.5, bounds=(0, 1))
+    with pytest.raises(UserError, match="method 'pycma': unknown option 'popsize'"):
+        lowvar.Searcher(X0, 0.5, "pycma", popsize=3)
+
+
+def test_a_problem_is_not_told_what_it_is():
+    problem = catalogue.build("sphere", backends.get("jax"), dim=3)
+    with pytest.raises(UserError, match="domain 'binary': sphere brings its own, real"):
+        quiet(problem, budget=100, domain="binary")
+    with pytest.raises(UserError, match="batched and workers are for functions"):
+        quiet(problem, budget=100, workers=2)
+
+
+def test_a_fallback_says_so():
+    with pytest.warns(UserWarning, match="population 8 > dim 3: ingo uses a 3 x 3 eigendecomposition") as caught:
+        result = quiet(sphere, np.ones(3), 0.5, "ingo", budget=100, population=8)
+    assert caught[0].filename == __file__
+    assert result.notes == (str(caught[0].message),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert quiet(sphere, X0, 0.5, "ingo", budget=100).notes == ()
+
+
+# what users read ----------------------------------------------------------------------------------------------------
+
+
+def test_the_sessions_in_the_readme(repository):
+    failed, tried = doctest.testfile(str(repository / "README.md"), module_relative=False)
+    assert tried >= 8
+    assert not failed
+
+
+def test_every_method_is_in_the_readme(repository):
+    rows = [line for line in (repository / "README.md").read_text().splitlines() if line.startswith("| `")]
+    for name in ALL:
+        assert any(f"`{name}`" in row for row in rows), name
+
+
+def test_the_example(repository, monkeypatch):
+    spec = importlib.util.spec_from_file_location("example_minimize", repository / "examples" / "minimize.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdout", out)
+    example.main()
+    errors = [
+        float(line.split("median error")[1].split("rows")[-1].split(",")[0])
+        for line in out.getvalue().splitlines()[-3:]
+    ]
+    assert errors[1] < 1.2 * errors[2] < errors[0]
