@@ -252,24 +252,30 @@ def test_example_of_a_search_costs_some_percent(place, capsys):
 
 
 def sections():
-    """``{template of a path: {key: dtype}}``: the tables of results-schema.md under headings that name files."""
-    found, here, alike, inside = {}, [], [], False
+    """``{(family, template of a path): {key: dtype}}``: the tables of results-schema.md under headings that name files.
+
+    The family is what a heading ends with, in parentheses; it is empty for what all families have.
+    """
+    found, here, alike, inside, family = {}, [], [], False, ""
     for line in (DOCS / "results-schema.md").read_text().splitlines():
         inside = bool(re.match(r"\| (column|key|array or key) \|", line)) or (inside and line.startswith("|"))
         if line.startswith("#"):
-            here = re.findall(r"`([^`]+)`", line) or [line.lstrip("# ")]
-            found |= {template: {} for template in here}
+            said = re.search(r" \((\w+)\)$", line)
+            family = said[1] if said and said[1] in FAMILIES else ""
+            here = [(family, name) for name in re.findall(r"`([^`]+)`", line) or [line.lstrip("# ")]]
+            assert not set(here) & set(found), f"results-schema.md describes {here} twice"
+            found |= {where: {} for where in here}
         elif match := re.search(r"Columns: as `([^`]+)`(?:, without (.*)\.)?", line):
             left_out = re.findall(r"`([^`]+)`", match[2] or "")
-            alike.append((here, match[1], left_out))
+            alike.append((here, (family, match[1]), left_out))
         elif inside and (match := re.match(r"\| `([^`]+)` \| ([^|]*) \|", line)):
-            for template in here:
-                found[template][match[1]] = match[2].strip()
-    for templates, base, left_out in alike:
-        assert set(left_out) <= set(found[base]), f"{templates}: leaves out what is not there"
+            for where in here:
+                found[where][match[1]] = match[2].strip()
+    for places, base, left_out in alike:
+        assert set(left_out) <= set(found[base]), f"{places}: leaves out what is not there"
         kept = {name: dtype for name, dtype in found[base].items() if name not in left_out}
-        for template in templates:
-            found[template] = kept | found[template]
+        for where in places:
+            found[where] = kept | found[where]
     return found
 
 
@@ -279,11 +285,11 @@ def pattern(template, deep=False):
     return re.compile("[^/.]+".join(map(re.escape, parts)) + (r"(\..*)?" if deep else ""))
 
 
-def of_file(schema, path):
+def of_file(schema, path, place):
     """What the page says of a file: ``{key: dtype}``."""
-    path = str(path).removeprefix(f"results/{SCALE}/damped/")
-    exact = [keys for template, keys in schema.items() if template == path]
-    found = exact or [keys for template, keys in schema.items() if pattern(template).fullmatch(path)]
+    path = str(path).removeprefix(f"{place.results}/")
+    ours = {template: keys for (family, template), keys in schema.items() if family in ("", place.experiment.family)}
+    found = [ours[path]] if path in ours else [keys for t, keys in ours.items() if pattern(t).fullmatch(path)]
     assert len(found) == 1, f"{path}: results-schema.md has {len(found)} sections for it"
     return found[0]
 
@@ -303,6 +309,14 @@ def assert_same_keys(keys, templates, where):
         assert any(pattern(template, deep=True).fullmatch(k) for k in keys), f"{where}: no {template!r}"
 
 
+def assert_is_stamp(text, schema, where):
+    """The stamp as the page says it; one that stands on no data has no inputs."""
+    mark, described = json.loads(text), dict(schema["", "The stamp"])
+    if not mark["inputs"]:
+        del mark["inputs"], described["inputs.{problem}"]
+    assert_same_keys(leaves(mark), described, where)
+
+
 def files(*endings):
     return sorted(path for path in Path().rglob("*") if path.suffix in endings and path.parts[0] in ("data", "results"))
 
@@ -313,7 +327,16 @@ def test_every_file_has_a_section(place):
     assert len(found) > 30
     assert set(found) == {path for path in Path().rglob("*") if path.is_file() and len(path.parts) > 1}
     for path in found:
-        of_file(schema, path)
+        of_file(schema, path, place)
+
+
+def test_every_section_has_a_file(place):
+    """What the page says that a family leaves, its experiment has left; but for what others or killed runs leave."""
+    left = [str(path).removeprefix(f"{place.results}/") for path in files(".parquet", ".csv", ".npz", ".json")]
+    for family, template in sections():
+        if family == place.experiment.family and "/" in template and "checkpoint" not in template:
+            others = template.startswith("results/decomposition/")
+            assert others or any(pattern(template).fullmatch(path) for path in left), template
 
 
 def test_columns_of_parquet_files(place):
@@ -324,26 +347,25 @@ def test_columns_of_parquet_files(place):
     for path in files(".parquet"):
         arrow = pq.read_schema(path)
         columns = {field.name: names.get(str(field.type), str(field.type)) for field in arrow}
-        assert list(columns.items()) == list(of_file(schema, path).items()), path
-        mark = json.loads(arrow.metadata[b"lowvar"])
-        assert_same_keys(leaves(mark), schema["The stamp"], path)
+        assert list(columns.items()) == list(of_file(schema, path, place).items()), path
+        assert_is_stamp(arrow.metadata[b"lowvar"], schema, path)
         assert list(arrow.metadata) == [b"lowvar"]
 
 
 def test_columns_of_csv_files(place):
     schema = sections()
-    assert len(files(".csv")) == 12
+    assert len(files(".csv")) == len(place.experiment.tables) + len(place.experiment.figures) + len(["seconds", "claims"])
     for path in files(".csv"):
-        assert path.read_text().splitlines()[0].split(",") == list(of_file(schema, path)), path
+        assert path.read_text().splitlines()[0].split(",") == list(of_file(schema, path, place)), path
 
 
 def test_arrays_of_npz_files(place):
-    schema = sections()
-    assert len(files(".npz")) == 4
+    schema, prepared = sections(), {place.prepared(problem) for problem in place.experiment.problems} - {None}
+    assert len(files(".npz")) == len(place.experiment.runs()) + len(prepared)
     for path in files(".npz"):
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        described = of_file(schema, path)
+        described = of_file(schema, path, place)
         keys = list(arrays)
         if "meta" in arrays:
             keys += leaves({"meta": json.loads(str(arrays["meta"]))})
@@ -351,13 +373,13 @@ def test_arrays_of_npz_files(place):
         for name, array in arrays.items():
             assert described[name] == ("string" if array.dtype.kind == "U" else str(array.dtype)), f"{path}: {name}"
         if "__lowvar__" in arrays:
-            assert_same_keys(leaves(json.loads(str(arrays["__lowvar__"]))), schema["The stamp"], path)
+            assert_is_stamp(str(arrays["__lowvar__"]), schema, path)
 
 
 def test_keys_of_json_files(place):
     schema = sections()
     for path in files(".json"):
-        assert_same_keys(leaves(json.loads(path.read_text())), of_file(schema, path), path)
+        assert_same_keys(leaves(json.loads(path.read_text())), of_file(schema, path, place), path)
 
 
 def test_arrays_of_a_checkpoint(place, monkeypatch):
@@ -367,18 +389,20 @@ def test_arrays_of_a_checkpoint(place, monkeypatch):
     monkeypatch.setattr(artifact, "write_arrays", lambda path, arrays, mark: kept.setdefault(Path(path).name, arrays))
     monkeypatch.setattr(artifact, "write_table", lambda *_: None)
     monkeypatch.setattr(artifact, "write_provenance", lambda *_, **__: None)
-    commands.run(place, "breast_cancer", "naive", "jax", out="elsewhere", checkpoint_every=-1.0)
-    described = of_file(sections(), "runs/breast_cancer/naive-jax/checkpoint.npz")
+    job = place.experiment.runs()[0]
+    commands.run(place, *job, out="elsewhere", checkpoint_every=-1.0)
+    described = of_file(sections(), "runs/{}/{}-{}/checkpoint.npz".format(*job), place)
     assert_same_keys(["__lowvar__", *kept["checkpoint.npz"]], described, "checkpoint.npz")
 
 
+@pytest.mark.parametrize("place", ["variational"], indirect=True)
 def test_columns_for_a_model_of_ones_own(place):
     from types import SimpleNamespace
 
     from lowvar.analysis.decomposition import table
 
     found = table(SimpleNamespace(dim=1, sites={}), {"naive": np.ones((4, 3, 2))}, 5)
-    assert list(found) == list(of_file(sections(), "results/decomposition/model.parquet"))
+    assert list(found) == list(of_file(sections(), "results/decomposition/model.parquet", place))
 
 
 def test_shipped_schema_is_the_printed_one():
@@ -400,13 +424,43 @@ def keys_of(model, prefix=""):
             yield from keys_of(inner, f"{prefix}{name}.{each}")
 
 
-def test_keys_of_experiments():
-    """The page has the keys that an experiment can have, and their defaults."""
-    text = (DOCS / "results-schema.md").read_text()
-    rows = re.findall(r"^\| `([^`]+)` \|[^|]*\|([^|]*)\|", text.partition("# Experiment files")[2], re.M)
-    described, real = {key: default.strip("` ") for key, default in rows}, dict(keys_of(Experiment))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_keys_of_experiments(family):
+    """The page has the keys that an experiment of a family can have, and their defaults."""
+    text = (DOCS / "results-schema.md").read_text().partition("## Experiment files")[2]
+    parts = re.split(r"^### ", text, flags=re.M)
+    described = {}
+    for part in parts:
+        if part.splitlines()[0].endswith((" of all families", f"({family})")):
+            rows = re.findall(r"^\| `([^`]+)` \|[^|]*\|([^|]*)\|", part, re.M)
+            described |= {key: default.strip("` ") for key, default in rows}
+    real = dict(keys_of(FAMILIES[family][0]))
     assert set(described) == {*real, "scales.{scale}"}
     for key, default in real.items():
-        if isinstance(default, (str, int, type(None))):
+        if isinstance(default, tuple):
+            default = f"[{', '.join(map(str, default))}]"
+        if isinstance(default, bool):
+            default = str(default).lower()
+        if isinstance(default, (str, int, float, type(None))):
             assert described[key] == ("null" if default is None else str(default)), key
     assert all(f"`{scale}`" in text for scale in SCALES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kinds_of_claims(family):
+    """The page has the kinds of claims that a family knows."""
+    from lowvar.analysis import claims
+
+    text = (DOCS / "results-schema.md").read_text()
+    rows = re.search(rf"^### Kinds of claims \({family}\)$(.*?)^#", text, re.M | re.S)[1]
+    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(getattr(claims, family).JUDGES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_figures_have_a_line_and_a_caption(family):
+    """The page and the report know every figure of a family."""
+    text = (DOCS / "results-schema.md").read_text()
+    rows = re.search(rf"^### Figures \({family}\)$(.*?)^#", text, re.M | re.S)[1]
+    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(FAMILIES[family][0].FIGURES)
+    captions = (DOCS.parent / "workflow" / "report" / "figures.rst").read_text()
+    assert all(f'"{kind}":' in captions for kind in FAMILIES[family][0].FIGURES)

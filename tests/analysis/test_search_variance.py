@@ -106,11 +106,14 @@ def test_quadratic_function_about_its_optimum(quadratic):
     assert_within(cell(quadratic, scheme="antithetic", block="sigma", **at), 2, "to_iid", widest=0.5)
 
 
+def both_parts(x):
+    return jnp.exp(x @ (A / 4)) + (x * x) @ H
+
+
 @pytest.fixture(scope="module")
 def mixed():
-    values = lambda x: jnp.exp(x @ (A / 4)) + (x * x) @ H  # noqa: E731
     return S.search_variance(
-        black_box(values), mean=np.full(D, 0.1), sigmas=[0.5], populations=[8], key=KEY, replicates=5000
+        black_box(both_parts), mean=np.full(D, 0.1), sigmas=[0.5], populations=[8], key=KEY, replicates=5000
     )
 
 
@@ -128,13 +131,12 @@ def test_odd_and_even_add_up(mixed, scheme, block):
 
 def test_the_estimate_is_the_librarys(mixed):
     """The total is the variance of what a solver would be given."""
-    values = lambda x: jnp.exp(x @ (A / 4)) + (x * x) @ H  # noqa: E731
 
     @jax.jit
     def estimates(keys):
         def one(key):
             z = GAUSSIAN["orthogonal"](8).draw(key, D, jnp.float64)
-            f = values(0.1 + 0.5 * z)
+            f = both_parts(0.1 + 0.5 * z)
             g = gaussian(backends.get("jax"), "mean", normalise=False).estimate(z, f)
             return g.mean, g.diagonal(z)
 

@@ -91,6 +91,11 @@ def asked(name):
     return *jax.jit(first)(jax.random.key(0)), jax.jit(tell)
 
 
+def beta(factory):
+    """Whether a search has a step size of that name."""
+    return "beta" in inspect.signature(factory).parameters
+
+
 def arrays(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
@@ -224,8 +229,9 @@ def test_more_points_than_dimensions_are_announced(name):
 
 
 def test_one_dimension(name):
-    dim = 1
-    solver = search_solver(name)(backends.get("jax"), domain(name, dim))
+    """Where ``1 / sqrt d`` is a long step; a shorter one finds the minimum."""
+    dim, factory = 1, search_solver(name)
+    solver = factory(backends.get("jax"), domain(name, dim), **({"beta": 0.2} if beta(factory) else {}))
     x0 = {"real": np.ones(dim), "binary": np.full(dim, 0.5)}.get(solver.domain.kind, np.full((dim, CHOICES), 1 / 3))
     search = Search(solver, x0, 0.5)
     for _ in range(30):
@@ -245,7 +251,7 @@ def test_bad_settings_are_refused(name):
     for population in (1, 0, -4, 7.5):
         with pytest.raises(UserError, match=f"population {population}"):
             factory(jax_, domain(name), population)
-    step = "beta" if "beta" in inspect.signature(factory).parameters else "step_size"
+    step = "beta" if beta(factory) else "step_size"
     for value in (0, -1.0, float("nan"), float("inf")):
         with pytest.raises(UserError, match=f"{step.replace('_', '.')} {value}: it must be positive"):
             factory(jax_, domain(name), **{step: value})

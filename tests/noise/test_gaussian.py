@@ -138,7 +138,10 @@ def test_scrambled_digits_are_uniform_and_pairwise_as_owen_says():
 @pytest.mark.parametrize("samples", [16, 128])
 def test_variance_falls_as_scipys(samples):
     """A smooth product in 4 dimensions: far below iid, and not above SciPy's scramble."""
-    smooth = lambda u: (1 + 0.5 * (u - 0.5)).prod(-1)  # noqa: E731
+
+    def smooth(u):
+        return (1 + 0.5 * (u - 0.5)).prod(-1)
+
     keys = jax.random.split(jax.random.key(samples), 500)
     x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled(key, samples, 4)))(keys))
     ours = smooth((x + 0.5) / 2**32).mean(1).var(ddof=1)

@@ -208,7 +208,9 @@ def _cell(problem, scheme, population, baselines, each, spreads):
         centre = problem.values(mean[None, :])[0]
 
         def batch(keys):
-            one = lambda key: jax.vmap(lambda sigma: generation(key, mean, sigma, centre))(sigmas)  # noqa: E731
+            def one(key):
+                return jax.vmap(lambda sigma: generation(key, mean, sigma, centre))(sigmas)
+
             parts, informative, size = jax.lax.map(one, keys, batch_size=at_once)
             parts = jnp.concatenate([jnp.sum(parts, -2, keepdims=True), parts], -2)
             variance = jnp.sum(jnp.var(parts, 0, ddof=1), -1)

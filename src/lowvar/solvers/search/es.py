@@ -62,7 +62,7 @@ def es(
     check_population(population)
     check_positive("step_size", step_size)
     sampling = Sampling(backend, domain, population, noise, baseline, normalise)
-    moves = make_optimizer(optimizer, step_size, backend)
+    moves: Any = make_optimizer(optimizer, step_size, backend)
 
     def init(x0, sigma0):
         x0, sigma0 = start(backend, dim, x0, sigma0)
