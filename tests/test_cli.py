@@ -16,6 +16,19 @@ SMALL = {
     "decomposition": {"leader": "naive", "step_size": 1e-3, "epochs": 2, "replicates": 4, "columns": 2,
                       "points_along": 1},
 }  # fmt: skip
+SEARCH = {
+    "name": "search",
+    "title": "A small search",
+    "family": "search",
+    "problems": {
+        "e": {"function": "ellipsoid", "dim": 4},
+        "bits": {"function": "binary_reconstruction", "dim": 8, "methods": ["ingo_binary"]},
+    },
+    "methods": {"fast_ingo": None, "ingo_binary": None, "odd": {"solver": "fast_ingo", "options": {"betta": 1}}},
+    "search": {"budget": 60, "repetitions": 2},
+    "draw": ["effort", "curves", "seconds"],
+    "scales": {"smoke": {"search": {"budget": 5}}},
+}
 
 
 def lowvar(folder, *words):
@@ -26,7 +39,8 @@ def lowvar(folder, *words):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    for content in (SMALL, SEARCH):
+        (tmp_path / f"{content['name']}.yaml").write_text(yaml.safe_dump(content))
     return tmp_path
 
 
@@ -86,6 +100,17 @@ def nan_density(x, y=None):
         (["decompose", "model.py:good", "--data", "other.npz"], "does not take these data (features, y)"),
         (["table", "small.yaml"], "no such file; make it with: lowvar prepare breast_cancer --scaling minmax"),
         (["figure", "sharez", "small.yaml"], "unknown figure 'sharez': did you mean 'shares'?"),
+        (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--data", "d.npz"], "--data d.npz: e stands on no data"),
+        (["run", "search.yaml", "--problem", "e", "--method", "fast_ing"], "unknown method 'fast_ing': did you mean 'fast_ingo'?"),
+        (["run", "search.yaml", "--problem", "bits", "--method", "fast_ingo"], "experiment 'search' does not run 'fast_ingo' on 'bits' in jax"),
+        (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--scale", "smoke"], "budget 5: one generation takes"),
+        (["run", "search.yaml", "--problem", "e", "--method", "odd"], "options of 'fast_ingo': unknown option 'betta'"),
+        (["run", "search.yaml", "--problem", "e", "--method", "ingo_binary"], "ingo_binary searches binary domains, not real ones"),
+        (["decompose", "search.yaml"], "search.yaml: it has no decomposition"),
+        (["decompose", "search.yaml", "--problem", "e"], "decomposition.problems does not have 'e'"),
+        (["table", "search.yaml"], "make it with: lowvar run search.yaml --scale quick --problem bits --method ingo_binary --backend jax --out results/"),
+        (["figure", "scaling", "search.yaml"], "experiment 'search': unknown figure 'scaling'"),
+        (["list", "serches"], "did you mean 'searches'?"),
         (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX sees no GPU here"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -211,3 +236,42 @@ def test_whole_walk_by_hand(folder):
     done = lowvar(folder, "table", "small.yaml")
     assert done.returncode == 2
     assert "made from other input data" in done.stderr
+
+
+def test_lists(folder):
+    from lowvar.cli import _LISTS
+
+    whole = lowvar(folder, "list")
+    assert whole.returncode == 0, whole.stderr
+    named = dict(line.split(": ", 1) for line in whole.stdout.splitlines())
+    assert list(named) == list(_LISTS)
+    for what, some in (("functions", {"ellipsoid", "swimmer"}), ("searches", {"fast_ingo", "pycma"}),
+                       ("estimators", {"naive", "joint"}), ("figures", {"shares", "effort", "seconds"})):  # fmt: skip
+        assert some <= set(named[what].split(", ")), what
+    assert lowvar(folder, "list", "searches").stdout.splitlines() == named["searches"].split(", ")
+
+
+def test_a_search_walked_by_hand(folder):
+    """Every command in turn, as the workflow calls them; no data anywhere, and a claim that is judged by its budget."""
+    content = SEARCH | {"methods": {"fast_ingo": None, "ingo_binary": None},
+                        "problems": {"e": SEARCH["problems"]["e"] | {"methods": ["fast_ingo"]}}}  # fmt: skip
+    for place in ("workflow/experiments", "workflow/claims"):
+        (folder / place).mkdir(parents=True)
+    path = "workflow/experiments/search.yaml"
+    (folder / path).write_text(yaml.safe_dump(content))
+    stated = {"id": "a", "statement": "it arrives", "source": "ours",
+              "test": {"kind": "reaches", "problem": "e", "method": "fast_ingo"}}  # fmt: skip
+    (folder / "workflow/claims/search.yaml").write_text(yaml.safe_dump([stated]))
+    results = "results/quick/search"
+    for words in (["run", path, "--problem", "e", "--method", "fast_ingo", "--out", f"{results}/runs/e/fast_ingo-jax"],
+                  ["table", path], ["table", path, "--seconds"], ["figure", "effort", path], ["figure", "seconds", path],
+                  ["claims", path], ["keep", path, "--out", "kept"]):  # fmt: skip
+        done = lowvar(folder, *words)
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stderr
+    assert (folder / results / "metrics.json").is_file()
+    judged = (folder / results / "claims.csv").read_text()
+    assert ",fails,budget 60 evaluations" in judged
+    kept = (folder / "kept" / "search.md").read_text()
+    assert "it arrives" in kept
+    assert all((folder / "kept" / f"search-{kind}.png").is_file() for kind in ("effort", "seconds"))

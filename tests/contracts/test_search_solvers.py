@@ -196,6 +196,18 @@ def test_the_scale_of_values_does_not_matter(name):
     assert_close(tell(before, noise, points, found), tell(before, noise, points, 5 * found + 3), 1e-11)
 
 
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_values_may_be_integers_or_of_another_precision(name, backend):
+    solver, ops = made(name, backend), backends.get(backend)
+    noise = ops.asarray(np.asarray(asked(name)[1]))
+    before = solver.init(start(name), 0.5)
+    points = solver.ask(before, noise)
+    found = np.arange(solver.evaluations) % 5
+    after = [solver.tell(before, noise, points, ops.asarray(found.astype(t))) for t in (float, np.float32, np.int32)]
+    for other in after[1:]:
+        assert_close(ops.to_numpy(other), ops.to_numpy(after[0]), 1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "noise", "baseline"),
     [
@@ -295,3 +307,27 @@ def test_optimizer_of_es():
 def test_unknown_name_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'fast_ingo'"):
         search_solver("fast_ing")
+
+
+def test_settings_of_the_adaptive_step():
+    factory, where = search_solver("fast_ingo_adaptive"), (backends.get("jax"), domain("fast_ingo_adaptive"))
+    for wrong, message in [
+        ({"beta": 0.3, "most": 0.2}, "most 0.2: the largest step size must not be below the smallest, beta = 0.3"),
+        ({"target": 1.0}, "target 1.0: it must lie between 0 and 1"),
+        ({"gain": 0.0}, "gain 0.0: it must be positive"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            factory(*where, **wrong)
+
+
+def test_the_adaptive_step_grows_in_a_valley_and_stays_between_its_bounds():
+    solver = made("fast_ingo_adaptive")
+    state, _ = loop("fast_ingo_adaptive")[0](named_key(3, "contract", "noise"))
+    least, most = 1 / np.sqrt(DIM), 0.5
+    assert least <= float(state.beta) <= most
+    flat = jnp.zeros(solver.evaluations)
+    noise = solver.draw(jax.random.key(0))
+    assert float(solver.tell(state, noise, None, flat).beta) == float(state.beta)  # nothing was learnt
+    linear = solver.tell(state._replace(beta=jnp.asarray(0.4)), noise, None, noise @ jnp.ones(DIM))
+    even = solver.tell(state._replace(beta=jnp.asarray(0.4)), noise, None, jnp.abs(noise @ jnp.ones(DIM)))
+    assert float(linear.beta) < float(even.beta)

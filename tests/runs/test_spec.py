@@ -1,10 +1,12 @@
 """Experiment files: what is accepted, what is refused and how, and what a hash depends on."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from lowvar.errors import UserError
-from lowvar.runs.spec import SCALES, SolverSpec, load_experiment, validated
+from lowvar.runs.spec import FAMILIES, SCALES, SolverSpec, json_schema, load_experiment, validated
 
 BASE = {
     "name": "small",
@@ -15,10 +17,24 @@ BASE = {
     "decomposition": {"leader": "mine", "step_size": 1e-3, "epochs": 3},
     "scales": {"smoke": {"solver": {"epochs": 1}}},
 }
+SEARCH = {
+    "name": "small",
+    "title": "A small search",
+    "family": "search",
+    "backends": ["jax", "torch"],
+    "problems": {
+        "e": {"function": "ellipsoid", "dim": 4},
+        "bits": {"function": "binary_reconstruction", "dim": 8, "methods": ["ones"], "budget": 50},
+    },
+    "methods": {"fast_ingo": None, "ones": {"solver": "ingo_binary", "repetitions": 2}, "pycma": {"budget": 200}},
+    "search": {"budget": 100, "repetitions": 3},
+    "scales": {"smoke": {"search": {"budget": 10}}},
+}
+TAKEN_APART = {"problems": ["e"], "populations": [4]}
 
 
-def write(tmp_path, changes=None):
-    content = yaml.safe_load(yaml.safe_dump(BASE))
+def write(tmp_path, changes=None, base=BASE):
+    content = yaml.safe_load(yaml.safe_dump(base))
     for key, value in (changes or {}).items():
         *parents, last = key.split(".")
         place = content
@@ -37,13 +53,19 @@ def test_scales_override(tmp_path):
     assert load_experiment(path, "quick").methods["naive"].estimator == "naive"
 
 
-@pytest.mark.parametrize("name", ["quickstart", "joint"])
+def shipped():
+    return sorted(path.stem for path in (Path(__file__).parents[2] / "workflow" / "experiments").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", shipped())
 def test_shipped_experiments_load_at_every_scale(repository, name):
     for scale in SCALES:
         experiment = load_experiment(repository / "workflow" / "experiments" / f"{name}.yaml", scale)
         assert experiment.name == name
-        for problem in experiment.problems:
-            assert experiment.decompose(problem).hash
+        assert all(experiment.run(*job).hash for job in experiment.runs())
+        assert all(experiment.decompose(problem).hash for problem in experiment.decompositions())
+        assert experiment.headline in experiment.figures
+        assert set(experiment.figures.values()) <= {*experiment.tables, "seconds"}
 
 
 @pytest.mark.parametrize(
@@ -73,12 +95,98 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
     ],
 )  # fmt: skip
 def test_refused(tmp_path, changes, message):
-    path = write(tmp_path, changes)
+    assert_refused(tmp_path, changes, message, BASE)
+
+
+def assert_refused(tmp_path, changes, message, base):
+    path = write(tmp_path, changes, base)
     with pytest.raises(UserError) as error:
         load_experiment(path, "quick")
     assert message in str(error.value)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"family": "serch"}, "family: unknown family 'serch': did you mean 'search'?"),
+        ({"family": "variational"}, "unknown key"),
+        ({"solver": {"epochs": 3}}, "unknown key 'solver'"),
+        ({"problems.e.function": "elipsoid"}, "problems.e.function: unknown function 'elipsoid': did you mean 'ellipsoid'?"),
+        ({"problems.e.methods": ["fast_ing"]}, "problems.e.methods: unknown method 'fast_ing': did you mean 'fast_ingo'?"),
+        ({"problems.e.dim": 0}, "problems.e.dim = 0: input should be greater than or equal to 1"),
+        ({"problems.e.dims": 4}, "unknown key 'problems.e.dims': did you mean 'dim'?"),
+        ({"methods.ones.solver": "ingo_binry"}, "methods.ones.solver: unknown solver 'ingo_binry': did you mean 'ingo_binary'?"),
+        ({"methods.fast_ing": None}, "methods.fast_ing.solver: unknown solver 'fast_ing': did you mean 'fast_ingo'?"),
+        ({"methods.ones": {"estimator": "naive"}}, "unknown key 'methods.ones.estimator'"),
+        ({"search.budgt": 3}, "unknown key 'search.budgt': did you mean 'budget'?"),
+        ({"search": {"repetitions": 3}}, "key 'search.budget' is missing"),
+        ({"search.target": 0.0}, "search.target = 0.0: input should be greater than 0"),
+        ({"draw": ["efort"]}, "draw: unknown figure 'efort': did you mean 'effort'?"),
+        ({"draw": ["shares"]}, "draw: unknown figure 'shares'"),
+        ({"draw": ["gradients"]}, "draw: unknown figure 'gradients'"),
+        ({"decomposition": {**TAKEN_APART, "problems": ["d"]}}, "decomposition.problems: unknown problem 'd'"),
+        ({"decomposition": {**TAKEN_APART, "schemes": ["rqmc"]}}, "schemes: iid must be among them"),
+        ({"decomposition": {**TAKEN_APART, "schemes": ["iid", "orthogonl"]}}, "did you mean 'orthogonal'?"),
+        ({"decomposition": {**TAKEN_APART, "populations": [5]}}, "populations: antithetic points come in pairs"),
+        ({"decomposition": {**TAKEN_APART, "replicates": 10}}, "decomposition.replicates = 10: input should be greater"),
+        ({"decomposition": {**TAKEN_APART, "sigmas": [0.5, -1.0]}}, "decomposition.sigmas.1 = -1.0: input should be greater than 0"),
+    ],
+)  # fmt: skip
+def test_refused_of_a_search(tmp_path, changes, message):
+    assert_refused(tmp_path, changes, message, SEARCH)
+
+
+def test_a_search_states_its_jobs(tmp_path):
+    experiment = load_experiment(write(tmp_path, base=SEARCH), "quick")
+    assert experiment.methods["fast_ingo"].solver == "fast_ingo"
+    assert ("bits", "ones", "torch") in experiment.runs()
+    assert [job for job in experiment.runs() if job[1] == "pycma"] == [("e", "pycma", "jax")]
+    budgets = {method: experiment.run("e", method, "jax").search.budget for method in ("fast_ingo", "ones", "pycma")}
+    assert budgets == {"fast_ingo": 100, "ones": 100, "pycma": 200}
+    bits = experiment.run("bits", "ones", "jax").search
+    assert (bits.budget, bits.repetitions) == (50, 2)
+    assert load_experiment(write(tmp_path, base=SEARCH), "smoke").run("e", "fast_ingo", "jax").search.budget == 10
+    assert experiment.data("e") is None
+    with pytest.raises(UserError, match="does not run 'fast_ingo' on 'bits' in jax"):
+        experiment.run("bits", "fast_ingo", "jax")
+    with pytest.raises(UserError, match="does not run 'pycma' on 'e' in torch"):
+        experiment.run("e", "pycma", "torch")
+
+
+def test_a_search_is_taken_apart_only_where_it_says(tmp_path):
+    plain = load_experiment(write(tmp_path, base=SEARCH), "quick")
+    assert (plain.decompositions(), plain.headline) == ([], "effort")
+    assert "decomposition" not in plain.tables
+    apart = load_experiment(write(tmp_path, {"decomposition": TAKEN_APART, "draw": ["gradients"]}, SEARCH), "quick")
+    assert (apart.decompositions(), apart.headline) == (["e"], "gradients")
+    assert "decomposition" in apart.tables
+    for experiment, problem in ((plain, "e"), (apart, "bits")):
+        with pytest.raises(UserError, match=f"decomposition.problems does not have '{problem}'"):
+            experiment.decompose(problem)
+
+
+def test_the_hash_of_a_search_depends_on_its_job_alone(tmp_path):
+    def hashes(changes=None):
+        experiment = load_experiment(write(tmp_path, changes, SEARCH), "quick")
+        return {job: experiment.run(*job).hash for job in experiment.runs()}
+
+    before = hashes()
+    for changes in ({"title": "B"}, {"draw": ["curves"]}, {"decomposition": TAKEN_APART},
+                    {"problems.e.methods": ["fast_ingo", "ones", "pycma"]}):  # fmt: skip
+        assert hashes(changes) == before, changes
+    for changes, method in (({"methods.pycma.budget": 150}, "pycma"), ({"methods.ones.options": {"beta": 1}}, "ones")):
+        assert {job[1] for job, hash in hashes(changes).items() if hash != before[job]} == {method}
+    assert {job[0] for job, hash in hashes({"problems.e.dim": 5}).items() if hash != before[job]} == {"e"}
+
+
+@pytest.mark.parametrize("base", [BASE, SEARCH], ids=list(FAMILIES))
+def test_the_schema_takes_what_is_written(base):
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(yaml.safe_load(yaml.safe_dump(base)), json_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(base | {"titel": "x"}, json_schema())
 
 
 def test_not_yaml_and_not_there(tmp_path):

@@ -73,6 +73,8 @@ def _ends(rows: Table) -> tuple[float, float]:
     known = rows[["evaluations_median", "evaluations_low", "evaluations_high", "budget"]].to_numpy(float)
     known = known[np.isfinite(known) & (known > 0)]
     low, high = math.log10(known.min()), math.log10(known.max())
+    if math.floor(high) - math.ceil(low) < 1:  # two powers of ten, for two ticks
+        low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
     room = 0.07 * max(high - low, 0.5)
     return low - room, high + room
 

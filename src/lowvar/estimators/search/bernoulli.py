@@ -25,7 +25,7 @@ def bernoulli(backend, baseline: str = "mean", normalise: bool = True) -> Search
     xp = backend.xp
 
     def estimate(draws, values, params, at_centre=None):
-        w = shaped(backend, values, baseline=baseline, normalise=normalise, at_centre=at_centre)
+        w = shaped(backend, values, baseline=baseline, normalise=normalise, at_centre=at_centre, like=params)
         x = xp.astype(draws, params.dtype)
         return (w @ x - xp.sum(w) * params) / (params * (1 - params))
 

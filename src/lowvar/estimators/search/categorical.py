@@ -27,7 +27,7 @@ def categorical(backend, baseline: str = "mean", normalise: bool = True) -> Sear
     xp = backend.xp
 
     def estimate(draws, values, params, at_centre=None):
-        w = shaped(backend, values, baseline=baseline, normalise=normalise, at_centre=at_centre)
+        w = shaped(backend, values, baseline=baseline, normalise=normalise, at_centre=at_centre, like=params)
         choices = backend.asarray(range(params.shape[-1]))
         hit = xp.astype(draws[:, :, None] == choices[None, None, :], params.dtype)  # (N, d, K)
         return xp.sum(w[:, None, None] * hit, axis=0) / params

@@ -47,7 +47,7 @@ def gaussian(backend, baseline: str = "mean", normalise: bool = True) -> SearchE
     check_baseline(baseline)
 
     def estimate(draws, values, params=None, at_centre=None):
-        w = shaped(backend, values, baseline=baseline, normalise=normalise, at_centre=at_centre)
+        w = shaped(backend, values, baseline=baseline, normalise=normalise, at_centre=at_centre, like=draws)
         return GaussianGradient(w, w @ draws, backend.xp.sum(w))
 
     properties = SearchProperties(unbiased=not normalise, evaluations_beside=int(baseline == "centre"))

@@ -8,7 +8,9 @@ BASELINES = ("none", "mean", "centre")
 _SPREAD = 1e-300  # a generation whose values do not spread says nothing: weights are zero, not NaN
 
 
-def weights(backend, values: Any, *, baseline: str = "mean", normalise: bool = True, at_centre: Any = None) -> Any:
+def weights(
+    backend, values: Any, *, baseline: str = "mean", normalise: bool = True, at_centre: Any = None, like: Any = None
+) -> Any:
     """``w_i`` such that ``sum_i w_i score(x_i)`` estimates the gradient of ``E f`` (over ``std f`` if normalised).
 
     A value that is not finite counts as the worst finite one of its generation.
@@ -22,6 +24,7 @@ def weights(backend, values: Any, *, baseline: str = "mean", normalise: bool = T
         normalise: divide by the generation's standard deviation, so that steps do not depend on the scale of
             ``f``; the estimate is then of a scaled gradient, and no longer unbiased.
         at_centre: ``f(mu)``, a scalar, for the baseline ``centre``.
+        like: a floating array whose dtype the values, which may be integers, are given.
 
     Returns:
         Weights ``(N,)``; zero where all values are the same.
@@ -32,6 +35,9 @@ def weights(backend, values: Any, *, baseline: str = "mean", normalise: bool = T
     check_baseline(baseline)
     xp = backend.xp
     n = values.shape[0]
+    if like is not None:
+        values = xp.astype(values, like.dtype)
+        at_centre = None if at_centre is None else xp.astype(at_centre, like.dtype)
     values = usable(backend, values)
     mean = xp.mean(values)
     centre = {"none": lambda: xp.zeros_like(mean), "mean": lambda: mean, "centre": lambda: at_centre}[baseline]()
