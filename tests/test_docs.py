@@ -465,3 +465,16 @@ def test_figures_have_a_line_and_a_caption(family):
     assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(FAMILIES[family][0].FIGURES)
     captions = (DOCS.parent / "workflow" / "report" / "figures.rst").read_text()
     assert all(f'"{kind}":' in captions for kind in FAMILIES[family][0].FIGURES)
+    headlines = {"variational": {"shares"}}.get(family, set(FAMILIES[family][0].FIGURES))
+    opening = (DOCS.parent / "workflow" / "report" / "workflow.rst").read_text()
+    assert all(f'"{kind}":' in opening for kind in headlines)
+
+
+def test_architecture_names_what_there_is():
+    from lowvar.estimators import GRADIENT
+    from lowvar.noise import GAUSSIAN
+    from lowvar.solvers.search import ALL
+
+    text = (DOCS / "architecture.md").read_text()
+    for name in {*GRADIENT, *GAUSSIAN, *ALL} - {"damped_cv", "ranked_ingo"}:  # the worked examples
+        assert f"`{name}`" in text, name
