@@ -105,7 +105,7 @@ def targets(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str,
                  "ert": np.where(reached > 0, cost / np.maximum(reached, 1), np.inf),
                  "budget": group["budget"].max()}  # fmt: skip
         out.append(pd.DataFrame(table))
-    return pd.concat(out, ignore_index=True) if out else pd.DataFrame(columns=list(_TARGETS))
+    return pd.concat(out, ignore_index=True) if out else _empty(_TARGETS)
 
 
 _TARGETS = ("problem", "dim", "method", "backend", "of", "target", "reached", "repetitions", "share", "share_low",
@@ -168,7 +168,7 @@ def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
     exponent = np.log10(hits["target"].to_numpy(float))
     kept = _with_optimum(hits[(exponent > PROFILE[0] - 0.01) & (exponent < PROFILE[1] + 0.01)], optima)
     if not len(kept):
-        return pd.DataFrame(columns=list(_PROFILES))
+        return _empty(_PROFILES)
     dim = kept["problem"].map(dims)
     kept = kept.assign(cost=kept["evaluations"] / dim, limit=kept["budget"] / dim)
     names = list(kept["problem"].drop_duplicates())
@@ -347,3 +347,15 @@ def _number(value) -> float:
 
 def _finite(value) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+def _empty(columns):
+    """A table without rows whose columns have the types that they have with rows."""
+    import pandas as pd
+
+    words, counts = (
+        ("problem", "method", "backend", "of"),
+        ("dim", "reached", "repetitions", "problems", "targets", "budget"),
+    )
+    kinds = {name: "str" if name in words else "int64" if name in counts else "float64" for name in columns}
+    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})

@@ -13,7 +13,7 @@ from lowvar.errors import unknown_name
 from lowvar.files import all_or_none, sweep, write_text
 from lowvar.runs import artifact, loop
 
-# family -> module with: engine, decomposition, tables, evidence, metrics, with_seconds, seconds_figure
+# family -> module with: engine, decomposition, tables, evidence, metrics, with_seconds, picture
 FAMILIES = {"variational": variational, "search": search}
 
 __all__ = ["Place", "claims", "decompose", "figure", "progress_bar", "run", "tables"]
@@ -78,7 +78,7 @@ def figure(place: Place, kind: str) -> list[Path]:
     drawn = place.experiment.figures
     if kind not in drawn:
         raise unknown_name("figure", kind, drawn, where=f"experiment {place.experiment.name!r}")
-    name, options = FAMILIES[place.experiment.family].seconds_figure if kind == "seconds" else (kind, {})
+    name, options = FAMILIES[place.experiment.family].picture(place, kind)
     return figures.picture(name, place.table(drawn[kind]), place.results / "figures" / kind, **options)
 
 

@@ -7,8 +7,6 @@ from lowvar.noise import named_key
 from lowvar.runs import artifact
 from lowvar.runs import search as engines
 
-seconds_figure = ("search_seconds", {})
-
 
 def engine(spec, prepared):
     """The engine of a run's spec; a function stands on no data."""
@@ -61,6 +59,13 @@ def evidence(place) -> dict:
     return {name: place.table(name) for name in place.experiment.tables} | {"hits": _hits(place)}
 
 
+def picture(place, kind: str) -> tuple[str, dict]:
+    """The name of a figure in the registry, and its options."""
+    if kind in ("effort", "scaling"):
+        return kind, {"target": place.experiment.search.target}
+    return {"seconds": "search_seconds"}.get(kind, kind), {}
+
+
 def metrics(place, tables) -> dict:
     """Numbers to watch from one run to the next."""
     from lowvar.analysis import search as analysis
@@ -75,7 +80,7 @@ def _problem(spec):
 
 
 def _hits(place):
-    """Evaluations at which runs met targets, a row each; runs on functions of unknown optimum have a budget only."""
+    """Evaluations at which runs met targets, a row each; none for functions of unknown optimum."""
     import pandas as pd
 
     rows = []

@@ -6,8 +6,6 @@ import numpy as np
 
 from lowvar.runs import variational as engines
 
-seconds_figure = ("convergence", {"x": "seconds"})
-
 
 def engine(spec, prepared):
     """The engine of a run's spec on prepared data."""
@@ -66,6 +64,11 @@ def with_seconds(place, timings):
 def evidence(place) -> dict:
     """The tables that claims are judged by."""
     return {name: place.table(name) for name in place.experiment.tables}
+
+
+def picture(place, kind: str) -> tuple[str, dict]:
+    """The name of a figure in the registry, and its options."""
+    return ("convergence", {"x": "seconds"}) if kind == "seconds" else (kind, {})
 
 
 def metrics(place, tables) -> dict:

@@ -72,8 +72,10 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         if not isinstance(value or {}, dict):
             raise UserError(f"{path}: {key} = {value!r}: it must be a mapping of names")
     family = content.get("family", "variational")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise unknown_name("family", str(family), FAMILIES, where=f"{path}: family")
+    if "family" not in content and "search" in content:
+        raise UserError(f"{path}: an experiment with the key 'search' must say so: family: search")
     kind, what = FAMILIES[family]
     for name, method in (content.get("methods") or {}).items():
         if isinstance(method, dict):

@@ -86,7 +86,10 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
             raise UserError(f"{where}: key {key!r} is missing") from error
         if first["type"] == "literal_error" and isinstance(first["input"], str):
             known = first.get("ctx", {})["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-            raise unknown_name(str(first["loc"][-1]), first["input"], known, where=f"{where}: {key}") from error
+            kind = [part for part in first["loc"] if isinstance(part, str)][-1]
+            raise unknown_name(kind, first["input"], known, where=f"{where}: {key}") from error
+        if first["type"] == "value_error":  # a sentence of ours, about several keys
+            raise UserError(f"{where}: {key + ': ' if key else ''}{first['ctx']['error']}") from error
         raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg'].lower()}") from error
 
 

@@ -1,5 +1,6 @@
 """The specs of the family ``search``: black-box search, and the variance of its gradients."""
 
+import math
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
@@ -41,6 +42,15 @@ class SearchSettings(Strict):
     sigma0: Positive | None = Field(None, description="standard deviation at the start; the problem's if not given")
     target: Positive = Field(1e-10, description="precision that counts as solved")
     early_stop: bool = Field(True, description="end when every repetition has met the finest precision")
+
+    @pydantic.model_validator(mode="after")
+    def _watched(self):
+        steps = 5 * math.log10(self.target)
+        if not (-50 <= round(steps) <= 20 and math.isclose(steps, round(steps), abs_tol=1e-6)):
+            raise ValueError(
+                f"target {self.target:g}: it must be 1e4, .., 1e-10 in steps of 10^0.2, as runs watch them"
+            )
+        return self
 
 
 class GradientVarianceSpec(Strict):
