@@ -73,7 +73,9 @@ def test_the_quickstart_plans_searches_too(copy):
     assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 6, 2, 1)
 
 
-@pytest.mark.parametrize("name", ["ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"])
+@pytest.mark.parametrize(
+    "name", ["ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
+)
 def test_every_paper_is_a_target(copy, name):
     from lowvar.runs.spec import load_experiment
 

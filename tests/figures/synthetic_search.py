@@ -1,4 +1,4 @@
-"""Traces such as black-box searches leave, with the pilot's magnitudes, and the tables that follow from them."""
+"""Traces such as black-box searches leave, with magnitudes as in the experiments, and the tables that follow from them."""
 
 import functools
 
@@ -8,7 +8,7 @@ import pandas as pd
 from lowvar.analysis import search as A
 
 # evaluations to 1e-10 by method; infinite with the gap at which it stalls
-PILOT = {
+MEDIANS = {
     "ellipsoid": {"fast_ingo": 5e4, "fast_ingo_adaptive": 2.4e4, "ingo": 5.9e5, "ingo_step": 6.2e5, "igo": (np.inf, 75), "es": (np.inf, 3e4), "reinforce_gd": None, "pycma": 3e5, "cmaes": 3.2e5, "sep_cmaes": 4e4, "evosax_snes": 9e4, "evosax_xnes": (np.inf, 1e2), "evosax_open_es": (np.inf, 2e4)},
     "discus": {"fast_ingo": 4e4, "fast_ingo_adaptive": 2e4, "ingo": 4.5e5, "ingo_step": 4.7e5, "igo": (np.inf, 1.35), "es": (np.inf, 1e2), "reinforce_gd": None, "pycma": 8.8e4, "cmaes": 9e4, "sep_cmaes": 5e4, "evosax_snes": 8e4, "evosax_xnes": (np.inf, 1), "evosax_open_es": (np.inf, 50)},
     "levy": {"fast_ingo": 3.8e4, "fast_ingo_adaptive": 1.5e4, "ingo": 4.5e5, "ingo_step": 4.8e5, "igo": (np.inf, 0.37), "es": (np.inf, 5.0), "reinforce_gd": None, "pycma": (np.inf, 0.35), "cmaes": (np.inf, 0.4), "sep_cmaes": (np.inf, 0.4), "evosax_snes": (np.inf, 0.1), "evosax_xnes": (np.inf, 0.4), "evosax_open_es": (np.inf, 3)},
@@ -61,8 +61,8 @@ def _searches(problem, method, backend, rate, dim, population, budget, runs, sta
     return traces, hits
 
 
-def pilot(problems=tuple(PILOT), methods=TEN, runs=6, **options):
-    return searches({p: {m: PILOT[p][m] for m in methods} for p in problems}, runs=runs, **options)
+def made_up(problems=tuple(MEDIANS), methods=TEN, runs=6, **options):
+    return searches({p: {m: MEDIANS[p][m] for m in methods} for p in problems}, runs=runs, **options)
 
 
 def known(traces, value=0.0):
@@ -180,7 +180,7 @@ FIGURES = {
 
 @functools.cache
 def _few():
-    return pilot(("ellipsoid", "rastrigin10"), ("fast_ingo", "igo", "reinforce_gd", "pycma"))
+    return made_up(("ellipsoid", "rastrigin10"), ("fast_ingo", "igo", "reinforce_gd", "pycma"))
 
 
 @functools.cache

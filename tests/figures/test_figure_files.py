@@ -79,7 +79,7 @@ def test_nothing_is_cut_off_or_covered(name, problems, methods):
 
 
 def test_figures_of_searches_are_whole_with_ten_methods():
-    traces, hits = synthetic_search.pilot(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2)
+    traces, hits = synthetic_search.made_up(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2)
     for name in ("curves", "profiles", "effort"):
         _whole(
             figures.FIGURES[name](getattr(synthetic_search, "targets" if name == "effort" else name)(traces, hits)), 0.2

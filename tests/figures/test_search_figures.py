@@ -65,7 +65,7 @@ def test_seconds_are_of_one_run():
 
 
 def test_second_backend_is_drawn_when_asked():
-    traces, hits = S.pilot(("levy",), ("fast_ingo",), runs=3, backends=("torch", "jax"))
+    traces, hits = S.made_up(("levy",), ("fast_ingo",), runs=3, backends=("torch", "jax"))
     table = S.curves(traces, hits)
     assert set(figures.DATA["curves"](table)["backend"]) == {"jax"}
     assert set(figures.DATA["curves"](table, backend="torch")["backend"]) == {"torch"}

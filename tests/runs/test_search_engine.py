@@ -70,7 +70,9 @@ def test_budgets_and_repetitions_are_the_most_particular_ones(experiment):
     assert experiment.run("ellipsoid", "fast_ingo", "jax").search.budget == 3000
 
 
-@pytest.mark.parametrize(("problem", "method"), [("ellipsoid", "fast_ingo"), ("bits", "pymoo_ga"), ("ellipsoid", "pycma")])
+@pytest.mark.parametrize(
+    ("problem", "method"), [("ellipsoid", "fast_ingo"), ("bits", "pymoo_ga"), ("ellipsoid", "pycma")]
+)
 def test_what_is_counted_is_what_was_asked(experiment, problem, method):
     result = loop.run(engine(experiment, problem, method))
     budget = experiment.budget(problem, method)
@@ -135,7 +137,10 @@ def test_mistakes_are_one_sentence(experiment):
     spec = experiment.run("ellipsoid", "fast_ingo", "jax")
     for change, message in (
         ({"search": spec.search.model_copy(update={"budget": 3})}, "budget 3: one generation takes"),
-        ({"method": spec.method.model_copy(update={"options": {"bta": 1}})}, "options of 'fast_ingo': unknown option 'bta'"),
+        (
+            {"method": spec.method.model_copy(update={"options": {"bta": 1}})},
+            "options of 'fast_ingo': unknown option 'bta'",
+        ),
         ({"problem": spec.problem.model_copy(update={"dim": None})}, "needs a dimension"),
     ):
         with pytest.raises(UserError, match=message):

@@ -16,7 +16,7 @@ import numpy as np
 
 KEYS = ["problem", "method", "backend"]
 TARGET = 1e-10  # the precision that the paper's curves go to
-PROFILE = (-8.0, 2.0)  # exponents of the easiest and the hardest target of a profile
+PROFILE = (-8.0, 2.0)  # exponents of the hardest and the easiest target of a profile
 _PER_DECADE = 10  # points of a profile's grid
 _LEVEL = 0.95
 

@@ -13,7 +13,7 @@ from lowvar.errors import unknown_name
 from lowvar.files import all_or_none, sweep, write_text
 from lowvar.runs import artifact, loop
 
-# family -> module with: engine, decomposition, tables, evidence, metrics, with_seconds, picture
+# family -> module with: engine, packages, decomposition, tables, evidence, metrics, with_seconds, picture
 FAMILIES = {"variational": variational, "search": search}
 
 __all__ = ["Place", "claims", "decompose", "figure", "progress_bar", "run", "tables"]
@@ -24,8 +24,10 @@ def run(place: Place, problem: str, method: str, backend: str, data=None, out=No
     spec = place.experiment.run(problem, method, backend)
     out = Path(out or place.run_folder(problem, method, backend))
     prepared = place.load_data(problem, data)
-    mark = artifact.stamp(spec.hash, {problem: prepared.sha256} if prepared else {})
-    engine = FAMILIES[place.experiment.family].engine(spec, prepared)
+    family = FAMILIES[place.experiment.family]
+    inputs = {problem: prepared.sha256} if prepared else {}
+    mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
+    engine = family.engine(spec, prepared)
     with progress_bar(engine.stops[-1], f"{problem} {method} {backend}") as tick:
         result = loop.run(engine, progress=tick, checkpoint=out / "checkpoint.npz", mark=mark, every=checkpoint_every)
     trace = result.trace

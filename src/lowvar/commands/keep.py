@@ -1,17 +1,18 @@
 """What a finished run leaves in ``docs/reproduction``: claims, small figures, wall times, and where it was made."""
 
 import json
-import subprocess
 from pathlib import Path
 
+from lowvar import commands
 from lowvar.commands.place import Place
-from lowvar.errors import UserError
 from lowvar.files import write_bytes, write_text
 from lowvar.runs import artifact
 
 
 def keep(place: Place, folder: str | Path) -> list[Path]:
-    """Writes ``NAME.md`` and ``NAME-FIGURE.png`` of an experiment whose results are complete.
+    """Writes ``NAME.md`` and ``NAME-FIGURE.png`` of an experiment whose tables are complete.
+
+    Claims are judged and figures drawn anew from the tables, which are refused if they are stale.
 
     Args:
         place: the experiment, its scale and its results.
@@ -23,47 +24,44 @@ def keep(place: Place, folder: str | Path) -> list[Path]:
     import pandas as pd
 
     name, folder = place.experiment.name, Path(folder)
-    stated = place.results / "claims.csv"
-    if not stated.is_file():
-        raise UserError(f"{stated}: no such file; make it with: {place.command('claims', results=place.results)}")
-    claims = pd.read_csv(stated)
-    pictures = [kind for kind in place.experiment.figures if (place.results / "figures" / f"{kind}.png").is_file()]
-    written = []
-    for kind in pictures:
-        place.table(place.experiment.figures[kind])  # refuses a stale one
-        target = folder / f"{name}-{kind}.png"
-        write_bytes(target, (place.results / "figures" / f"{kind}.png").read_bytes())
-        written.append(target)
+    runs = list(place.gather("timing.parquet", artifact.read_table))
+    claims = pd.read_csv(commands.claims(place))
+    pictures = {}
+    for kind in place.experiment.figures:
+        drawn = commands.figure(place, kind)
+        pictures[kind] = next(path for path in drawn if path.suffix == ".png").read_bytes()
     parts = [
         f"# {place.experiment.title}",
         f"Experiment `{name}` at scale `{place.scale}`, as `lowvar keep {place.path} --scale {place.scale}` wrote it.",
         _made(place),
-        "## Claims",
-        _summary(claims),
-        _claims(claims),
+        *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
         "## Wall time",
-        "Minutes of each task, compiling included, on the machine above; others worked on it too.",
-        _markdown(_minutes(place)),
+        "Minutes of each task, compiling included.",
+        _markdown(_minutes(runs)),
     ]
-    write_text(folder / f"{name}.md", "\n\n".join(part for part in parts if part) + "\n")
-    return [folder / f"{name}.md", *written]
+    for kind, content in pictures.items():
+        write_bytes(folder / f"{name}-{kind}.png", content)
+    write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
+    return [folder / f"{name}.md", *(folder / f"{name}-{kind}.png" for kind in pictures)]
 
 
 def _made(place):
-    """Commit, machines and dates."""
+    """Commits, machines, dates and versions of the runs."""
     records = [
-        json.loads(path.read_text())
-        for _, _, _, path in place.gather("provenance.json", lambda path, **_: Path(path))
-        if path.is_file()
+        json.loads((place.run_folder(*job) / "provenance.json").read_text())
+        for job in place.experiment.runs()
+        if (place.run_folder(*job) / "provenance.json").is_file()
     ]
+    if not records:
+        return "Where and when the runs were made is not known: they have no provenance.json."
     days = sorted({record["date"][:10] for record in records})
     machines = sorted({f"{record['platform'].split('-')[0]}, {record['device']}" for record in records})
     versions = {f"{key} {value}" for record in records for key, value in record["stamp"]["versions"].items()}
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    at = f" at commit {commit.stdout.strip()}" if commit.returncode == 0 else ""
-    when = " and ".join(sorted({days[0], days[-1]}))
+    commits = sorted({record["commit"] for record in records if record.get("commit")})
+    at = f" at {', '.join(commits)}" if commits else ""
+    when = " to ".join(sorted({days[0], days[-1]}))
     return f"Made {when}{at}, on {'; '.join(machines)}; {', '.join(sorted(versions))}."
 
 
@@ -83,9 +81,9 @@ def _claims(claims):
     return _markdown(table[["verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna(""))
 
 
-def _minutes(place):
+def _minutes(runs):
     rows = {}
-    for problem, method, backend, timing in place.gather("timing.parquet", artifact.read_table):
+    for problem, method, backend, timing in runs:
         last = timing.iloc[-1]
         rows.setdefault(f"{method} ({backend})", {})[problem] = (last["seconds"] + last["compile_seconds"]) / 60
     import pandas as pd

@@ -6,11 +6,18 @@ from lowvar import backends
 from lowvar.noise import named_key
 from lowvar.runs import artifact
 from lowvar.runs import search as engines
+from lowvar.solvers.search.peers import PEERS
 
 
 def engine(spec, prepared):
     """The engine of a run's spec; a function stands on no data."""
     return engines.build(spec)
+
+
+def packages(spec) -> tuple[str, ...]:
+    """What a run needs besides the packages of every run: a peer's, or the simulator's."""
+    peers = (PEERS[spec.method.solver].package,) if spec.method.solver in PEERS else ()
+    return (*peers, "gymnasium", "mujoco") if spec.problem.dim is None else peers
 
 
 def decomposition(job, prepared, progress_bar):

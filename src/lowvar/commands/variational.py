@@ -13,6 +13,11 @@ def engine(spec, prepared):
     return engines.build(made, spec.method, spec.solver, seed=spec.seed, name=spec.name)
 
 
+def packages(spec) -> tuple[str, ...]:
+    """What a run needs besides the packages of every run."""
+    return ()
+
+
 def decomposition(job, prepared, progress_bar):
     """The variance of every method along the leader's run."""
     from lowvar.analysis import decomposition as analysis

@@ -1,8 +1,8 @@
 """Room 8: tables into pictures.
 
 Each figure is a function from a table (pandas) to a `matplotlib.figure.Figure` that pyplot knows nothing of;
-`FIGURES` lists them by name. Under the same names, `NEEDS` says which table a figure draws, and `DATA` has
-what selects its rows: those are what `save` writes beside the picture. `picture` does all three steps.
+`FIGURES` lists them by name. Under the same names, `DATA` has what selects the rows of its table: those are what
+`save` writes beside the picture. Which table it draws, an experiment's family says. `picture` does all three steps.
 matplotlib is imported only when something is drawn.
 """
 
@@ -61,15 +61,6 @@ DATA: dict[str, Callable[..., Any]] = {
     "gradients": search_gradients,
     "search_seconds": in_seconds,
 }
-NEEDS = dict.fromkeys(FIGURES, "decomposition") | {
-    "convergence": "convergence",
-    "steps": "convergence",
-    "curves": "curves",
-    "profiles": "profiles",
-    "effort": "targets",
-    "scaling": "targets",
-    "search_seconds": "seconds",
-}
 _SELECTING = ("x", "blocks", "of", "backend", "target", "baseline")  # keywords that choose rows
 
 
@@ -97,7 +88,6 @@ def picture(name: str, table: Table, stem: str | os.PathLike, **options: Any) ->
 __all__ = [
     "DATA",
     "FIGURES",
-    "NEEDS",
     "along",
     "bars_for_user",
     "convergence",

@@ -15,13 +15,10 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.files import atomic, write_text
 
-_PACKAGES = (
-    "lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch",
-    "cma", "cmaes", "evosax", "pymoo", "gymnasium", "mujoco",
-)  # fmt: skip
+PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
 
 
-def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = _PACKAGES) -> dict[str, Any]:
+def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
     """What an artifact carries.
 
     Args:
@@ -99,6 +96,7 @@ def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[st
     import sys
 
     record = {
+        "commit": _commit(),
         "stamp": mark,
         "spec": spec,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -109,6 +107,21 @@ def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[st
         **more,
     }
     write_text(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
+
+
+def _commit():
+    """Of the checkout that this code runs from, if it is one."""
+    import subprocess
+
+    source = Path(__file__).parents[3]
+    if not (source / ".git").exists():
+        return None
+    asked = ["git", "-C", str(source), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except OSError:  # no git here
+        return None
+    return done.stdout.strip() or None
 
 
 def _again(rebuild):

@@ -161,7 +161,7 @@ def _save(engine, path, mark, state, done, measured, clock):
     if leaves is None:
         return
     arrays = {f"leaf{i}": leaf for i, leaf in enumerate(leaves)}
-    for name in engine.measure(state):
+    for name in measured[0]:
         arrays[f"measured_{name}"] = np.array([one[name] for one in measured])
     artifact.write_arrays(
         path,

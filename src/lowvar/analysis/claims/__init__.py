@@ -57,7 +57,8 @@ def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
     holds where the two intervals do not overlap. For ``gap`` it is the ratio of the final gaps, a geometric mean
     over pairs of repetitions on the same noise, to the nearest rival; the claim holds where all intervals are
     below one. A method that diverged at every step size is farther than any that did not. Claims about searches
-    have the budget of evaluations, within which they were judged, at the end of their note; see `claims.search`.
+    have the budget of evaluations, within which they were judged, at the end of their note; those on how many
+    repetitions meet a target are judged by the count, beside which the share's interval stands: see `claims.search`.
 
     Args:
         claims: what ``load`` gave.

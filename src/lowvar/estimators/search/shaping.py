@@ -5,7 +5,7 @@ from typing import Any
 from lowvar.errors import unknown_name
 
 BASELINES = ("none", "mean", "centre")
-_SPREAD = 1e-300  # a generation whose values do not spread says nothing: weights are zero, not NaN
+_HUGE, _SHRINK = 1e100, 1e-200  # values whose squares would overflow, and what they are multiplied by
 
 
 def weights(
@@ -39,6 +39,9 @@ def weights(
         values = xp.astype(values, like.dtype)
         at_centre = None if at_centre is None else xp.astype(at_centre, like.dtype)
     values = usable(backend, values)
+    if normalise:
+        scale = xp.where(xp.max(xp.abs(values)) > _HUGE, _SHRINK, xp.ones_like(values[0]))
+        values, at_centre = values * scale, None if at_centre is None else at_centre * scale
     mean = xp.mean(values)
     centre = {"none": lambda: xp.zeros_like(mean), "mean": lambda: mean, "centre": lambda: at_centre}[baseline]()
     if baseline == "centre":  # a centre where f fails is no baseline
@@ -46,7 +49,7 @@ def weights(
     difference = values - centre
     if normalise:
         spread = xp.sqrt(xp.mean((values - mean) ** 2))
-        flat = spread <= _SPREAD
+        flat = (xp.max(values) == xp.min(values)) | (spread <= 0)  # it says nothing: zero, not rounding errors
         return xp.where(flat, xp.zeros_like(difference), difference / xp.where(flat, xp.ones_like(spread), spread)) / n
     return difference / (n - 1 if baseline == "mean" and n > 1 else n)
 
