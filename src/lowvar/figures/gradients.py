@@ -90,7 +90,9 @@ def _ends(rows: Table) -> tuple[float, float]:
     if not len(middle):
         return 0.5, 2.0
     low, high = max(known.min(), middle.min() / 3), min(known.max(), middle.max() * 3)
-    return min(low, 0.8) / 1.15, max(high, 1.25) * 1.15
+    low, high = min(low, 0.8), max(high, 1.25)
+    room = max(1.15, (high / low) ** 0.06)  # a marker's height
+    return low / room, high * room
 
 
 def _ratios(ax: Axes, rows: Table, looks: dict, ends: tuple[float, float]) -> None:
