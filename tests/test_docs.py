@@ -1,6 +1,5 @@
 """The pages of ``docs`` that make promises: code that runs, and columns that are there."""
 
-import ast
 import importlib.util
 import inspect
 import json
@@ -66,10 +65,14 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
 
 
-def loaded(page, folder, patch):
-    """The name that a page registers, its module's name, and the module, made from the page's first block."""
+def loaded(page, folder, patch, **known):
+    """The name that a page registers and its row, with the module that it names made from the page's first block.
+
+    The row may call what is ``known``.
+    """
     content, row, *_ = blocks(page, "python")
-    ((name, module_name),) = ast.literal_eval(f"{{{row}}}").items()
+    ((name, entry),) = eval(f"{{{row}}}", {"__builtins__": {}}, known).items()
+    module_name = getattr(entry, "module", entry)
     path = folder / f"{module_name.rpartition('.')[2]}.py"
     path.write_text(content)
     spec = importlib.util.spec_from_file_location(module_name, path)
@@ -77,7 +80,7 @@ def loaded(page, folder, patch):
     spec.loader.exec_module(module)
     patch.setitem(sys.modules, module_name, module)
     patch.syspath_prepend(str(CONTRACTS))
-    return name, module_name
+    return name, entry
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +89,8 @@ def registered(tmp_path_factory):
     from lowvar import estimators
 
     with pytest.MonkeyPatch.context() as patch:
-        name, module_name = loaded("adding-an-estimator.md", tmp_path_factory.mktemp("estimators"), patch)
-        patch.setattr(estimators, "GRADIENT", MappingProxyType({**estimators.GRADIENT, name: module_name}))
+        name, row = loaded("adding-an-estimator.md", tmp_path_factory.mktemp("estimators"), patch)
+        patch.setattr(estimators, "GRADIENT", MappingProxyType({**estimators.GRADIENT, name: row}))
         yield name
 
 
@@ -97,8 +100,8 @@ def registered_search(tmp_path_factory):
     from lowvar.solvers import search
 
     with pytest.MonkeyPatch.context() as patch:
-        name, module_name = loaded("adding-a-search.md", tmp_path_factory.mktemp("searches"), patch)
-        patch.setattr(search, "SEARCH", MappingProxyType({**search.SEARCH, name: module_name}))
+        name, row = loaded("adding-a-search.md", tmp_path_factory.mktemp("searches"), patch, Ours=search.Ours)
+        patch.setattr(search, "SEARCH", MappingProxyType({**search.SEARCH, name: row}))
         patch.setattr(search, "ALL", (*search.ALL, name))
         yield name
 
@@ -155,6 +158,7 @@ def test_example_has_the_ends_that_it_says(registered, coefficient, name):
         "bad_values_leave_everything_finite",
         "the_scale_of_values_does_not_matter",
         "one_dimension",
+        "it_searches_the_domains_that_the_registry_says",
         "bad_settings_are_refused",
     ],
 )

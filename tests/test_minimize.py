@@ -2,6 +2,7 @@
 
 import doctest
 import importlib.util
+import inspect
 import io
 import warnings
 
@@ -13,7 +14,8 @@ import lowvar
 from lowvar import backends
 from lowvar.errors import UserError
 from lowvar.problems.blackbox import catalogue
-from lowvar.solvers.search import ALL, backends_of
+from lowvar.solvers.search import ALL, backends_of, domains_of
+from lowvar.solvers.search.make import options_of
 from lowvar.solvers.search.peers import PEERS
 
 DIM = 20
@@ -226,9 +228,9 @@ def test_tell_takes_any_numbers_and_nothing_else():
 def test_every_method_can_be_driven(method):
     if method in PEERS:
         pytest.importorskip(PEERS[method].package)
-    discrete = {"ingo_binary": "binary", "ingo_categorical": "categorical", "pymoo_ga": "binary"}
-    if method in discrete:
-        start = {"domain": discrete[method], "dim": 4, "choices": 3 if discrete[method] == "categorical" else None}
+    kind = domains_of(method)[0]
+    if kind != "real":
+        start = {"domain": kind, "dim": 4, "choices": 3 if kind == "categorical" else None}
     else:
         start = {"x0": np.ones(4), "sigma0": 0.5}
     solver = lowvar.Searcher(method=method, backend=backends_of(method)[0], **start)
@@ -320,15 +322,24 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"sigma0": np.nan}, "sigma0 nan: it must be one positive number"),
         (sphere, {"sigma0": X0}, "scale the coordinates inside f"),
         (sphere, {"method": "fast_igno"}, "unknown method 'fast_igno': did you mean 'fast_ingo'?"),
-        (sphere, {"betta": 1}, "method 'fast_ingo': unknown option 'betta': did you mean 'beta'?"),
-        (sphere, {"noise": ["iid"]}, "method 'fast_ingo' refused these settings: "),
+        (sphere, {"betta": 1}, "fast_ingo: unknown option 'betta': did you mean 'beta'?"),
+        (sphere, {"populaton": 8}, "fast_ingo: unknown option 'populaton': did you mean 'population'?"),
+        (sphere, {"budjet": 8}, "fast_ingo: unknown option 'budjet': did you mean 'budget'?"),
+        (sphere, {"normalise": 1}, "fast_ingo: normalise 1: it must be true or false"),
+        (sphere, {"noise": ["iid"]}, r"fast_ingo: noise \['iid'\]: it must be a name"),
+        (sphere, {"beta": "small"}, "fast_ingo: beta 'small': it must be a number"),
+        (sphere, {"beta": True}, "fast_ingo: beta True: it must be a number"),
+        (sphere, {"population": "8"}, "fast_ingo: population '8': it must be a whole number"),
+        (sphere, {"method": "pycma", "diagonal": "maybe"}, "pycma: diagonal 'maybe': it must be true or false"),
+        (sphere, {"x0": [1e308], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 2e\+292 at 1e\+308"),
+        (sphere, {"x0": [1.0, -1e20], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 1.6e\+04 at -1e\+20"),
         (sphere, {"beta": -1}, "beta -1: it must be positive"),
         (sphere, {"noise": "antithetik"}, "unknown noise 'antithetik': did you mean 'antithetic'?"),
         (sphere, {"population": 1}, "population 1: it must be a whole number, 2 or more"),
         (sphere, {"domain": "binary"}, "searches real domains, not binary ones: use one of ingo_binary, pymoo_ga"),
         (sphere, {"domain": "reel"}, "unknown domain 'reel': did you mean 'real'?"),
         (sphere, {"backend": "numpy"}, "unknown backend 'numpy'"),
-        (sphere, {"method": "evosax_snes", "backend": "torch"}, "has no torch backend: use backend='jax'"),
+        (sphere, {"method": "evosax_snes", "backend": "torch"}, "evosax_snes has no torch backend: use jax"),
         (sphere, {"seed": -1}, "seed -1: it must be a whole number, at least 0"),
         (sphere, {"target": "low"}, "target 'low': it must be a number"),
         (sphere, {"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
@@ -337,6 +348,8 @@ def test_a_failure_at_the_last_mean_loses_nothing():
     ],
 )
 def test_one_sentence_for_a_mistake(f, options, message):
+    if options.get("method") in PEERS:
+        pytest.importorskip(PEERS[options["method"]].package)
     call = {"x0": X0, "sigma0": 0.5, "budget": 100, **options}
     with pytest.raises(UserError, match=message):
         quiet(f, call.pop("x0"), call.pop("sigma0"), **call)
@@ -345,8 +358,19 @@ def test_one_sentence_for_a_mistake(f, options, message):
 def test_mistakes_of_a_searcher():
     with pytest.raises(UserError, match="bounds: no method keeps to them"):
         lowvar.Searcher(X0, 0.5, bounds=(0, 1))
-    with pytest.raises(UserError, match="method 'pycma': unknown option 'popsize'"):
+    with pytest.raises(UserError, match="pycma: unknown option 'popsize'"):
         lowvar.Searcher(X0, 0.5, "pycma", popsize=3)
+    with pytest.raises(UserError, match="unknown option 'bakend': did you mean 'backend'"):
+        lowvar.Searcher(X0, 0.5, bakend="jax")
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_options_have_names_of_their_own(method):
+    """Else ``minimize`` would take for itself what was meant for its method."""
+    if method in PEERS:
+        pytest.importorskip(PEERS[method].package)
+    taken = {*inspect.signature(lowvar.minimize).parameters, *inspect.signature(lowvar.Searcher).parameters}
+    assert not (set(options_of(method)) - {"population"}) & taken
 
 
 def test_a_problem_is_not_told_what_it_is():

@@ -10,8 +10,11 @@ import pytest
 import yaml
 
 from lowvar.errors import UserError
+from lowvar.problems.blackbox.callable import from_callable
+from lowvar.problems.blackbox.evaluator import BudgetSpent
 from lowvar.runs import loop, search
 from lowvar.runs.spec import load_experiment
+from lowvar.solvers.search.search import Search
 
 EXPERIMENT = {
     "name": "small",
@@ -71,19 +74,54 @@ def test_budgets_and_repetitions_are_the_most_particular_ones(experiment):
 
 
 @pytest.mark.parametrize(
-    ("problem", "method"), [("ellipsoid", "fast_ingo"), ("bits", "pymoo_ga"), ("ellipsoid", "pycma")]
+    ("problem", "method"),
+    [("ellipsoid", "fast_ingo"), ("ellipsoid", "ingo"), ("bits", "pymoo_ga"), ("ellipsoid", "pycma")],
 )
-def test_what_is_counted_is_what_was_asked(experiment, problem, method):
-    result = loop.run(engine(experiment, problem, method))
+def test_the_trace_and_the_targets_go_by_the_count(experiment, problem, method):
+    made = engine(experiment, problem, method)
+    result = loop.run(made)
     budget = experiment.budget(problem, method)
     last = result.trace[result.trace["iteration"] == result.trace["iteration"].max()]
     assert (result.params["evaluations"] == last["evaluations"].to_numpy()).all()
+    assert (result.params["evaluations"] == last["iteration"].to_numpy() * made.evaluations).all()
+    assert budget - made.evaluations < made.stops[-1] * made.evaluations <= budget
     assert last["evaluations"].max() <= budget
     met = np.isfinite(result.params["met"])
     assert met.any()
     assert (np.diff(np.where(met, result.params["met"], np.inf)[:, met.all(axis=0)], axis=1) >= 0).all()
     assert (result.trace.groupby("repetition")["best"].apply(lambda b: (np.diff(b) <= 0).all())).all()
     assert (result.trace["failures"] == 0).all()
+
+
+@pytest.mark.parametrize("method", ["fast_ingo", "pycma"])
+def test_what_is_counted_is_what_the_function_was_asked(experiment, method):
+    """Generations by the calls of the function itself; one point alone is a measurement, which is not counted."""
+    spec, asked = experiment.run("ellipsoid", method, "jax"), []
+
+    def f(points):
+        asked.append(len(points))
+        return np.where(points[:, 0] > 0.6, np.nan, (points**2).sum(axis=1))
+
+    problem = from_callable(f, 6, batched=True, start=np.full(6, 0.5), optimum=0.0)
+    made = engine(experiment, "ellipsoid", method)
+    settings = spec.search.model_copy(update={"early_stop": False})
+    if method == "pycma":
+        starts = search.DrivenEngine(problem, made._make, settings)
+    else:
+        starts = search.DrivenEngine(problem, lambda r: Search(made.solver, problem.start(None), 0.5, r), settings)
+    result = loop.run(starts)
+    in_generations = sum(n for n in asked if n > 1)
+    assert set(asked) == {1, made.evaluations}
+    assert result.params["evaluations"].sum() == in_generations
+    assert (result.params["evaluations"] == spec.search.budget // made.evaluations * made.evaluations).all()
+    assert result.trace["failures"].max() > 0
+
+
+def test_a_driven_search_cannot_pass_its_budget(experiment):
+    made = engine(experiment, "ellipsoid", "pycma")
+    state = made.advance(made.init(), 0, made.stops[-1])
+    with pytest.raises(BudgetSpent):
+        made.advance(state, made.stops[-1], 1)
 
 
 def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
@@ -115,32 +153,46 @@ def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
     assert first["sigma"].tolist() == pytest.approx([0.5] * 3)
 
 
-def test_a_driven_search_of_ours_is_the_compiled_one(experiment):
-    compiled = engine(experiment, "ellipsoid", "fast_ingo")
-    spec = experiment.run("ellipsoid", "fast_ingo", "jax")
-    from lowvar.solvers.search.search import Search
-
+@pytest.mark.parametrize("method", ["fast_ingo", "ingo"])
+def test_a_driven_search_of_ours_is_the_compiled_one(experiment, method):
+    """Given the same noise; and it goes on from its arrays as if nothing had happened."""
+    compiled = engine(experiment, "ellipsoid", method)
     driven = search.DrivenEngine(
         compiled.problem,
-        lambda r: Search(compiled.solver, compiled.starts[r], compiled.sigma0, spec.seed, f"{spec.name} {r}"),
-        spec.search,
+        lambda r: Search(compiled.solver, compiled.starts[r], compiled.sigma0, key=compiled.keys[r]),
+        compiled.settings,
     )
-    state = driven.advance(driven.init(), 0, 9)
+    assert (driven.stops, driven.evaluations) == (compiled.stops, compiled.evaluations)
+    state = driven.advance(driven.init(), 0, 60)
     again = driven.unflatten(driven.flatten(state))
-    a, b = driven.params(driven.advance(state, 9, 4)), driven.params(driven.advance(again, 9, 4))
+    a, b = driven.params(driven.advance(state, 60, 4)), driven.params(driven.advance(again, 60, 4))
     for name, value in a.items():
         assert np.array_equal(value, b[name]), name
-    assert (a["evaluations"] == 13 * compiled.solver.evaluations).all()
+    c = compiled.params(compiled.advance(compiled.init(), 0, 64))
+    assert set(c) == set(a)
+    assert np.isfinite(c["met"]).any()
+    assert (c["best"] < np.inf).all()
+    for name, value in c.items():
+        np.testing.assert_allclose(value, a[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def test_mistakes_are_one_sentence(experiment):
     spec = experiment.run("ellipsoid", "fast_ingo", "jax")
+
+    def of(solver, **options):
+        return spec.method.model_copy(update={"solver": solver, "options": options})
+
+    one = spec.problem.model_copy(update={"dim": 1})
     for change, message in (
         ({"search": spec.search.model_copy(update={"budget": 3})}, "budget 3: one generation takes"),
-        (
-            {"method": spec.method.model_copy(update={"options": {"bta": 1}})},
-            "options of 'fast_ingo': unknown option 'bta'",
-        ),
+        ({"method": of("fast_ingo", bta=1)}, "fast_ingo: unknown option 'bta': did you mean 'beta'"),
+        ({"method": of("fast_ingo", x0=1)}, "fast_ingo: unknown option 'x0'"),
+        ({"method": of("fast_ingo", noise=["iid"])}, r"fast_ingo: noise \['iid'\]: it must be a name"),
+        ({"method": of("fast_ingo_adaptive", share="abc")}, "fast_ingo_adaptive: share 'abc': it must be a number"),
+        ({"method": of("pycma", diagonal="maybe")}, "pycma: diagonal 'maybe': it must be true or false"),
+        ({"method": of("sep_cmaes"), "problem": one}, "sep_cmaes refused these settings"),
+        ({"method": of("ingo_binary")}, "ingo_binary searches binary domains, not real ones: use one of ingo, "),
+        ({"method": of("pycma"), "backend": "torch"}, "pycma has no torch backend: use jax"),
         ({"problem": spec.problem.model_copy(update={"dim": None})}, "needs a dimension"),
     ):
         with pytest.raises(UserError, match=message):

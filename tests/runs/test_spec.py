@@ -1,6 +1,7 @@
 """Experiment files: what is accepted, what is refused and how, and what a hash depends on."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -23,10 +24,15 @@ SEARCH = {
     "family": "search",
     "backends": ["jax", "torch"],
     "problems": {
-        "e": {"function": "ellipsoid", "dim": 4},
+        "e": {"function": "ellipsoid", "dim": 4, "methods": ["fast_ingo", "short", "pycma"]},
         "bits": {"function": "binary_reconstruction", "dim": 8, "methods": ["ones"], "budget": 50},
     },
-    "methods": {"fast_ingo": None, "ones": {"solver": "ingo_binary", "repetitions": 2}, "pycma": {"budget": 200}},
+    "methods": {
+        "fast_ingo": None,
+        "ones": {"solver": "ingo_binary", "repetitions": 2},
+        "short": {"solver": "ingo", "repetitions": 2},
+        "pycma": {"budget": 200},
+    },
     "search": {"budget": 100, "repetitions": 3},
     "scales": {"smoke": {"search": {"budget": 10}}},
 }
@@ -127,6 +133,15 @@ def assert_refused(tmp_path, changes, message, base):
         ({"draw": ["shares"]}, "draw: unknown figure 'shares'"),
         ({"draw": ["gradients"]}, "draw: unknown figure 'gradients'"),
         ({"decomposition": {**TAKEN_APART, "problems": ["d"]}}, "decomposition.problems: unknown problem 'd'"),
+        ({"decomposition": {**TAKEN_APART, "problems": ["bits"]}}, "decomposition.problems: 'bits' has a binary domain"),
+        ({"problems.e": {"function": "swimmer", "methods": ["fast_ingo"]}, "decomposition": TAKEN_APART},
+         "decomposition.problems: 'e' has values from a simulator"),
+        ({"problems.e.options": {"dim": 3}}, "problems.e.options: 'dim' is no option: state it beside 'function'"),
+        ({"problems.e.options": {"name": "f"}}, "problems.e.options: 'name' is no option: a problem is named by its key"),
+        ({"problems.e.options": {"backend": "jax"}}, "problems.e.options: 'backend' is no option: state it in 'backends'"),
+        ({"problems.e.methods": ["ones"]}, "problems.e: method 'ones' searches binary domains, and ellipsoid has a real one"),
+        ({"problems.bits.methods": None}, "problems.bits: method 'fast_ingo' searches real domains, and binary_reconstruction has a binary one"),
+        ({"search.target": 3e-5}, "target 3e-05: it must be 1e4, .., 1e-10 in steps of 10^0.2"),
         ({"decomposition": {**TAKEN_APART, "schemes": ["rqmc"]}}, "schemes: iid must be among them"),
         ({"decomposition": {**TAKEN_APART, "schemes": ["iid", "orthogonl"]}}, "did you mean 'orthogonal'?"),
         ({"decomposition": {**TAKEN_APART, "populations": [5]}}, "populations: antithetic points come in pairs"),
@@ -143,8 +158,8 @@ def test_a_search_states_its_jobs(tmp_path):
     assert experiment.methods["fast_ingo"].solver == "fast_ingo"
     assert ("bits", "ones", "torch") in experiment.runs()
     assert [job for job in experiment.runs() if job[1] == "pycma"] == [("e", "pycma", "jax")]
-    budgets = {method: experiment.run("e", method, "jax").search.budget for method in ("fast_ingo", "ones", "pycma")}
-    assert budgets == {"fast_ingo": 100, "ones": 100, "pycma": 200}
+    budgets = {method: experiment.run("e", method, "jax").search.budget for method in ("fast_ingo", "short", "pycma")}
+    assert budgets == {"fast_ingo": 100, "short": 100, "pycma": 200}
     bits = experiment.run("bits", "ones", "jax").search
     assert (bits.budget, bits.repetitions) == (50, 2)
     assert load_experiment(write(tmp_path, base=SEARCH), "smoke").run("e", "fast_ingo", "jax").search.budget == 10
@@ -153,6 +168,41 @@ def test_a_search_states_its_jobs(tmp_path):
         experiment.run("bits", "fast_ingo", "jax")
     with pytest.raises(UserError, match="does not run 'pycma' on 'e' in torch"):
         experiment.run("e", "pycma", "torch")
+
+
+def test_a_search_without_the_backends_runs_on_its_own(tmp_path):
+    experiment = load_experiment(write(tmp_path, {"backends": ["torch"]}, SEARCH), "quick")
+    jobs = {("e", "fast_ingo", "torch"), ("e", "short", "torch"), ("e", "pycma", "jax"), ("bits", "ones", "torch")}
+    assert set(experiment.runs()) == jobs
+    assert experiment.run("e", "pycma", "jax").backend == "jax"
+    with pytest.raises(UserError, match="does not run 'fast_ingo' on 'e' in jax"):
+        experiment.run("e", "fast_ingo", "jax")
+    with pytest.raises(UserError, match="unknown backend 'numpy'"):
+        experiment.run("e", "fast_ingo", "numpy")
+
+
+def test_specs_know_what_there_is():
+    """What a schema must state as literals, and what is known of a function before it is built."""
+    from lowvar import backends
+    from lowvar.estimators.search.shaping import BASELINES
+    from lowvar.noise import GAUSSIAN
+    from lowvar.problems.blackbox.catalogue import FUNCTIONS, build
+    from lowvar.runs.search import TARGETS
+    from lowvar.runs.spec.search import Baseline, Scheme, SearchSettings
+
+    assert (get_args(Scheme), get_args(Baseline)) == (tuple(GAUSSIAN), BASELINES)
+    assert (TARGETS[0], TARGETS[-1], len(TARGETS)) == (1e4, 1e-10, 71)
+    for target in TARGETS:
+        assert SearchSettings(budget=1, target=target).target == target
+    for name, row in FUNCTIONS.items():
+        if row.program:
+            problem = build(name, backends.get("jax"), dim=6)
+            assert (problem.domain.kind, problem.backend is not None) == (row.kind, True)
+    pytest.importorskip("mujoco")
+    for name, row in FUNCTIONS.items():
+        if not row.program:
+            problem = build(name, backends.get("jax"))
+            assert (problem.domain.kind, problem.backend) == (row.kind, None)
 
 
 def test_a_search_is_taken_apart_only_where_it_says(tmp_path):
@@ -174,7 +224,7 @@ def test_the_hash_of_a_search_depends_on_its_job_alone(tmp_path):
 
     before = hashes()
     for changes in ({"title": "B"}, {"draw": ["curves"]}, {"decomposition": TAKEN_APART},
-                    {"problems.e.methods": ["fast_ingo", "ones", "pycma"]}):  # fmt: skip
+                    {"problems.e.methods": ["pycma", "fast_ingo", "short"]}):  # fmt: skip
         assert hashes(changes) == before, changes
     for changes, method in (({"methods.pycma.budget": 150}, "pycma"), ({"methods.ones.options": {"beta": 1}}, "ones")):
         assert {job[1] for job, hash in hashes(changes).items() if hash != before[job]} == {method}

@@ -8,14 +8,14 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from lowvar.api.searcher import Kind, Searcher, refuse_bounds
+from lowvar.api.searcher import Searcher, check_method, refuse_bounds
 from lowvar.errors import UserError
 from lowvar.noise import named_key
 from lowvar.problems.blackbox.callable import Errors, from_callable
 from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
-from lowvar.problems.blackbox.problem import BlackBoxProblem
+from lowvar.problems.blackbox.problem import BlackBoxProblem, Kind
 from lowvar.runs.loop import geometric
 
 Status = Literal["target", "budget", "converged", "callback", "failed"]
@@ -173,6 +173,7 @@ def minimize(
     """
     if bounds is not None:
         raise refuse_bounds()
+    check_method(method, options, minimize)
     if callback is not None and not callable(callback):
         raise UserError(f"callback is a {type(callback).__name__}: it must be a function of a Generation")
     if isinstance(f, BlackBoxProblem):

@@ -4,25 +4,19 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from lowvar import backends
 from lowvar.errors import UserError, unknown_name
-from lowvar.problems.blackbox.callable import KINDS
 from lowvar.problems.blackbox.discrete import uniform_probabilities
 from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
-from lowvar.problems.blackbox.problem import Domain
-from lowvar.solvers.search import ALL, backends_of, search_solver
-from lowvar.solvers.search.peers import PEERS, peer
+from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
+from lowvar.solvers.search import ALL
+from lowvar.solvers.search.make import check_options, make_driven
 from lowvar.solvers.search.search import Search
-
-Kind = Literal["real", "binary", "categorical"]
-
-_DISCRETE = {"ingo_binary": ("binary",), "ingo_categorical": ("categorical",)}  # ours; all others are real
-_GIVEN = ("backend", "domain", "x0", "sigma0", "population", "seed")  # arguments of factories that are no options
 
 
 class Searcher:
@@ -78,10 +72,14 @@ class Searcher:
         backend: str = "jax",
         **options: Any,
     ):
+        check_method(method, options, Searcher)
         self.method = method
         self.domain, start = _where(domain, x0, dim, choices)
         seed = whole("seed", seed, 0)
-        self._search = _search(method, self.domain, start, _width(sigma0, domain), population, seed, backend, options)
+        self._search = make_driven(
+            method, backends.get(backend), self.domain, start, _width(sigma0, domain, start), seed,
+            {"population": population, **options},
+        )  # fmt: skip
         self.evaluations = 0
         self.best: float = np.inf
         self.best_at: np.ndarray | None = None
@@ -157,56 +155,22 @@ class Searcher:
         )
 
 
+def check_method(method: str, options: dict[str, Any], called: Callable) -> None:
+    """Refuses a method that there is not, and options that neither it nor the function that was called has."""
+    if method not in ALL:
+        raise unknown_name("method", method, ALL)
+    if "bounds" in options:
+        raise refuse_bounds()
+    own = [key for key, p in inspect.signature(called).parameters.items() if p.kind is not p.VAR_KEYWORD]
+    check_options(method, options, [key for key in own if key != "bounds"])
+
+
 def refuse_bounds() -> UserError:
     """The error where bounds are asked for."""
     return UserError(
         "bounds: no method keeps to them; search an unbounded z and let f map it into the box, "
         "for example x = low + (high - low) / (1 + np.exp(-z))"
     )
-
-
-def _search(method, domain, x0, sigma0, population, seed, backend, options) -> Any:
-    """The object that is asked and told: ours or a peer's."""
-    if method not in ALL:
-        raise unknown_name("method", method, ALL)
-    _check_domain(method, domain.kind)
-    known = backends_of(method)
-    array_backend = backends.get(backend)
-    if backend not in known:
-        raise UserError(f"method {method!r} has no {backend} backend: use backend={known[0]!r}")
-    factory = peer(method) if method in PEERS else search_solver(method)
-    _check_options(method, factory, options)
-    try:
-        if method in PEERS and PEERS[method].kind == "driven":
-            return factory(domain, x0, sigma0, population=population, seed=seed, **options)
-        solver = factory(array_backend, domain, population=population, **options)
-        return Search(solver, x0, sigma0, seed)
-    except UserError:
-        raise
-    except (AssertionError, TypeError, ValueError) as error:  # how peers refuse settings
-        raise UserError(f"method {method!r} refused these settings: {error}") from error
-
-
-def _check_domain(method: str, kind: str) -> None:
-    """Refuses a method that does not search a kind of domain, and names those that do."""
-    domains = {name: PEERS[name].domains if name in PEERS else _DISCRETE.get(name, ("real",)) for name in ALL}
-    if kind not in domains[method]:
-        others = ", ".join(name for name in ALL if kind in domains[name])
-        raise UserError(
-            f"method {method!r} searches {' and '.join(domains[method])} domains, not {kind} ones: use one of {others}"
-        )
-
-
-def _check_options(method: str, factory: Callable, options: dict[str, Any]) -> None:
-    """Refuses options that a method does not have."""
-    known = [name for name in inspect.signature(factory).parameters if name not in _GIVEN]
-    for name in options:
-        if name == "bounds":
-            raise refuse_bounds()
-        if name not in known:
-            if not known:
-                raise UserError(f"method {method!r} has no options; it was given {name!r}")
-            raise unknown_name("option", name, known, where=f"method {method!r}")
 
 
 def _where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
@@ -247,7 +211,7 @@ def _array(x0, kind) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def _width(sigma0, kind) -> float:
+def _width(sigma0, kind, start) -> float:
     """``sigma0`` as a number; 1 for a discrete search, which does not use it."""
     if sigma0 is None:
         if kind == "real":
@@ -257,6 +221,14 @@ def _width(sigma0, kind) -> float:
     if array.shape != () or array.dtype.kind not in "iuf" or not (np.isfinite(array) and array > 0):
         more = "; scale the coordinates inside f if they need different ones" if array.size > 1 else ""
         raise UserError(f"sigma0 {sigma0!r}: it must be one positive number{more}")
+    if kind == "real":
+        coarse = int(np.argmax(np.abs(start)))
+        rounding = float(np.spacing(np.abs(start[coarse])))
+        if array < rounding:
+            raise UserError(
+                f"sigma0 {float(array):g} is below the rounding of x0, {rounding:.2g} at {start[coarse]:g}: "
+                "points would be x0 itself; use a larger sigma0, or shift and scale the coordinates inside f"
+            )
     return float(array)
 
 

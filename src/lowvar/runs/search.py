@@ -5,7 +5,6 @@ PyTorch a generation at a time. Where it cannot, or the solver is an object of i
 and told from Python, side by side. A position is a generation.
 """
 
-import inspect
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,11 +20,12 @@ from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Ledger, open_ledger, record
 from lowvar.runs import trees
 from lowvar.runs.loop import geometric
-from lowvar.solvers.search import PEERS, search_solver
-from lowvar.solvers.search.peers import peer
+from lowvar.runs.spec.search import TARGET_EXPONENTS
+from lowvar.solvers.search import is_driven
+from lowvar.solvers.search.make import make_driven, make_solver
 from lowvar.solvers.search.search import Search, generation, to_backend
 
-TARGETS = 10.0 ** (np.arange(20, -51, -1) / 5)  # precisions above the optimum: 1e4 to 1e-10
+TARGETS = 10.0 ** np.array(TARGET_EXPONENTS)  # precisions above the optimum
 _PER_DECADE = 24  # stops in a decade of generations
 _DRAWN = 64  # generations whose noise is drawn at once for PyTorch
 
@@ -47,11 +47,14 @@ class Progress(NamedTuple):
 
 
 class _Engine:
-    """What both kinds of engine share: stops, the trace, and where the runs ended."""
+    """What both kinds of engine share: stops, the trace, and where the runs ended.
+
+    The budget fixes how many generations there are, here: no engine goes past the last stop.
+    """
 
     def __init__(self, problem: BlackBoxProblem, settings, evaluations: int):
         self.problem, self.settings, self.evaluations = problem, settings, evaluations
-        generations = problem.generations(settings.budget, evaluations)
+        generations = settings.budget // evaluations
         if generations < 1:
             raise UserError(f"budget {settings.budget}: one generation takes {evaluations} evaluations")
         self.stops = geometric(generations, _PER_DECADE)
@@ -221,8 +224,7 @@ class DrivenEngine(_Engine):
     Args:
         problem: any function.
         make: ``repetition -> search``, an object with ``ask``, ``tell``, ``mean`` and ``spread``.
-        settings: a ``SearchSettings``.
-        budget: evaluations of each repetition.
+        settings: a ``SearchSettings``; its budget is what each repetition's evaluator pays.
     """
 
     def __init__(self, problem, make, settings):
@@ -236,7 +238,8 @@ class DrivenEngine(_Engine):
         self._first = []  # searches keep their state in themselves: each is handed out once
         never = np.full(len(self.targets), np.inf)
         return [
-            _Driven(search, Evaluator(self.problem, errors="mark"), never.copy(), never.copy()) for search in searches
+            _Driven(search, Evaluator(self.problem, self.settings.budget, "mark"), never.copy(), never.copy())
+            for search in searches
         ]
 
     def advance(self, state, first, count):
@@ -334,30 +337,17 @@ def build(spec) -> CompiledEngine | DrivenEngine:
     repetitions = range(settings.repetitions)
     starts = [problem.start(named_key(spec.seed, spec.name, "start", r)) for r in repetitions]
     sigma0 = settings.sigma0 or problem.sigma0
-    if name in PEERS and PEERS[name].kind == "driven":
-        factory = peer(name)
+    if is_driven(name):
 
         def make(r):
             seed = int(jax.random.randint(named_key(spec.seed, spec.name, "peer", r), (), 1, 2**30))
-            return factory(problem.domain, starts[r], sigma0, seed=seed, **options)
+            return make_driven(name, backend, problem.domain, starts[r], sigma0, seed, options)
 
-        _check_options(name, factory, options)
         return DrivenEngine(problem, make, settings)
-    factory = peer(name) if name in PEERS else search_solver(name)
-    _check_options(name, factory, options)
-    solver = factory(backend, problem.domain, **options)
+    solver = make_solver(name, backend, problem.domain, options)
     if problem.backend is None:
         return DrivenEngine(
             problem, lambda r: Search(solver, starts[r], sigma0, spec.seed, f"{spec.name} {r}"), settings
         )
     keys = jnp.stack([named_key(spec.seed, spec.name, "noise", r) for r in repetitions])
     return CompiledEngine(problem, solver, settings, keys, np.stack(starts), sigma0)
-
-
-def _check_options(name, factory, options):
-    known = [
-        key for key in inspect.signature(factory).parameters if key not in ("backend", "domain", "x0", "sigma0", "seed")
-    ]
-    for key in options:
-        if key not in known:
-            raise UserError(f"options of {name!r}: unknown option {key!r} (known: {', '.join(known)})")

@@ -9,17 +9,16 @@ from lowvar.errors import UserError, unknown_name
 from lowvar.problems.blackbox.discrete import uniform_probabilities
 from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, number, numbers, one_by_one
-from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
+from lowvar.problems.blackbox.problem import KINDS, BlackBoxProblem, Domain, Kind
 
 Errors = Literal["raise", "mark"]
-KINDS = ("real", "binary", "categorical")
 
 
 def from_callable(
     f: Callable[[Any], Any],
     dim: int,
     *,
-    kind: Literal["real", "binary", "categorical"] = "real",
+    kind: Kind = "real",
     choices: int = 0,
     batched: bool = False,
     workers: int = 1,

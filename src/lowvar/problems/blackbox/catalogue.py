@@ -2,26 +2,43 @@
 
 import importlib
 import inspect
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from lowvar.backends import Backend
 from lowvar.errors import UserError, unknown_name
-from lowvar.problems.blackbox.problem import BlackBoxProblem
+from lowvar.problems.blackbox.problem import BlackBoxProblem, Kind
 
-# name -> module with a factory of that name, `(backend, dim, **options) -> BlackBoxProblem`
+
+@dataclass(frozen=True)
+class Function:
+    """A row of the catalogue, known without building the problem.
+
+    Attributes:
+        module: with a factory of the function's name, ``(backend, dim, **options) -> BlackBoxProblem``.
+        kind: of its domain.
+        program: whether its values are a program of a backend, and not a simulator called from Python.
+    """
+
+    module: str
+    kind: Kind = "real"
+    program: bool = True
+
+
 FUNCTIONS = MappingProxyType(
     {
         **dict.fromkeys(
             ("sphere", "ellipsoid", "discus", "l1_ellipsoid", "l_half_ellipsoid", "levy", "rastrigin10"),
-            "lowvar.problems.blackbox.functions",
+            Function("lowvar.problems.blackbox.functions"),
         ),
+        "binary_reconstruction": Function("lowvar.problems.blackbox.discrete", "binary"),
         **dict.fromkeys(
-            ("binary_reconstruction", "categorical_reconstruction", "graph_colouring"),
-            "lowvar.problems.blackbox.discrete",
+            ("categorical_reconstruction", "graph_colouring"),
+            Function("lowvar.problems.blackbox.discrete", "categorical"),
         ),
         **dict.fromkeys(
             ("swimmer", "half_cheetah", "inverted_double_pendulum", "humanoid_standup"),
-            "lowvar.problems.blackbox.policy",
+            Function("lowvar.problems.blackbox.policy", program=False),
         ),
     }
 )
@@ -41,7 +58,7 @@ def build(function: str, backend: Backend, *, dim: int | None = None, **options)
     """
     if function not in FUNCTIONS:
         raise unknown_name("function", function, FUNCTIONS)
-    factory = getattr(importlib.import_module(FUNCTIONS[function]), function)
+    factory = getattr(importlib.import_module(FUNCTIONS[function].module), function)
     known = inspect.signature(factory).parameters
     for option in options:
         if option not in known:

@@ -1,12 +1,15 @@
-"""What a search is given: a function, its domain, and a count of its evaluations with a budget."""
+"""What a search is given: a function, its domain, and a count of what it was asked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from lowvar.backends import Backend
+
+Kind = Literal["real", "binary", "categorical"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Domain:
         choices: ``K``; 2 for binary, 0 for real.
     """
 
-    kind: Literal["real", "binary", "categorical"]
+    kind: Kind
     dim: int
     choices: int = 0
 
@@ -54,10 +57,6 @@ class BlackBoxProblem:
     def dim(self) -> int:
         """Coordinates of a point."""
         return self.domain.dim
-
-    def generations(self, budget: int, evaluations: int) -> int:
-        """Whole generations of so many ``evaluations`` that a ``budget`` pays."""
-        return budget // evaluations
 
 
 class Ledger(NamedTuple):

@@ -9,8 +9,16 @@ from pydantic import Field
 from lowvar.errors import UserError, unknown_name
 from lowvar.runs.spec.common import BackendName, Cost, Count, Positive, Strict, check_known
 
+# log10 of the precisions above the optimum at which runs are watched
+TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
+
 Scheme = Literal["iid", "antithetic", "orthogonal", "rqmc"]
 Baseline = Literal["none", "mean", "centre"]
+_NO_OPTIONS = {  # arguments of a problem's factory that are stated elsewhere
+    "dim": "state it beside 'function'",
+    "name": "a problem is named by its key",
+    "backend": "state it in 'backends'",
+}
 _POLICY_STEP = 1e6  # an episode of a simulated robot, in the operations that costs are counted in
 
 
@@ -45,10 +53,12 @@ class SearchSettings(Strict):
 
     @pydantic.model_validator(mode="after")
     def _watched(self):
-        steps = 5 * math.log10(self.target)
-        if not (-50 <= round(steps) <= 20 and math.isclose(steps, round(steps), abs_tol=1e-6)):
+        exponent = math.log10(self.target)
+        if not any(math.isclose(exponent, one, abs_tol=2e-7) for one in TARGET_EXPONENTS):
+            first, second, *_, last = TARGET_EXPONENTS
             raise ValueError(
-                f"target {self.target:g}: it must be 1e4, .., 1e-10 in steps of 10^0.2, as runs watch them"
+                f"target {self.target:g}: it must be 1e{first:g}, .., 1e{last:g} in steps of 10^{first - second:.1g}, "
+                "as runs watch them"
             )
         return self
 
@@ -114,16 +124,16 @@ class SearchExperiment(Strict):
         return self.draw[0]
 
     def runs(self) -> list[tuple[str, str, str]]:
-        """Problem, method and backend of every run; peers run on the backend that they have."""
+        """Problem, method and backend of every run; a search that has none of the backends runs on one that it has."""
         from lowvar.solvers.search import backends_of
 
-        return [
-            (name, method, backend)
-            for name, problem in self.problems.items()
-            for method in problem.methods or self.methods
-            for backend in self.backends
-            if backend in backends_of(self.methods[method].solver)
-        ]
+        jobs = []
+        for name, problem in self.problems.items():
+            for method in problem.methods or self.methods:
+                known = backends_of(self.methods[method].solver)
+                chosen = [backend for backend in self.backends if backend in known] or known[:1]
+                jobs += [(name, method, backend) for backend in chosen]
+        return jobs
 
     def decompositions(self) -> list[str]:
         """Problems whose gradient variance is taken apart."""
@@ -150,8 +160,11 @@ class SearchExperiment(Strict):
         Raises:
             UserError: this experiment has no such problem, method or backend, or not together.
         """
-        check_known(self, problem=problem, method=method, backend=backend)
-        if (problem, method, backend) not in self.runs():
+        check_known(self, problem=problem, method=method)
+        jobs = self.runs()
+        if backend not in {of for *_, of in jobs}:
+            check_known(self, backend=backend)
+        if (problem, method, backend) not in jobs:
             raise UserError(f"experiment {self.name!r} does not run {method!r} on {problem!r} in {backend}")
         return SearchRunSpec(
             seed=self.seed,
@@ -197,22 +210,41 @@ class SearchExperiment(Strict):
         return Cost(operations=kinds * sum(d.populations) * d.replicates * dim * 40, memory=1e7)
 
     def check_names(self, where: str) -> None:
-        """Refuses functions, solvers, methods and figures that do not exist; ``where`` starts the message."""
+        """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
         from lowvar.problems.blackbox.catalogue import FUNCTIONS
-        from lowvar.solvers.search import ALL
+        from lowvar.solvers.search import ALL, domains_of
 
         for name, problem in self.problems.items():
             if problem.function not in FUNCTIONS:
                 raise unknown_name("function", problem.function, FUNCTIONS, where=f"{where}: problems.{name}.function")
+            for key, instead in _NO_OPTIONS.items():
+                if key in problem.options:
+                    raise UserError(f"{where}: problems.{name}.options: {key!r} is no option: {instead}")
             for method in problem.methods or ():
                 if method not in self.methods:
                     raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
         for name, method in self.methods.items():
             if method.solver not in ALL:
                 raise unknown_name("solver", method.solver, ALL, where=f"{where}: methods.{name}.solver")
-        for problem in self.decompositions():
-            if problem not in self.problems:
-                raise unknown_name("problem", problem, self.problems, where=f"{where}: decomposition.problems")
+        for name, problem in self.problems.items():
+            kind = FUNCTIONS[problem.function].kind
+            for method in problem.methods or self.methods:
+                searched = domains_of(self.methods[method].solver)
+                if kind not in searched:
+                    raise UserError(
+                        f"{where}: problems.{name}: method {method!r} searches {' and '.join(searched)} domains, and "
+                        f"{problem.function} has a {kind} one: problems.{name}.methods says which methods run on it"
+                    )
+        for name in self.decompositions():
+            if name not in self.problems:
+                raise unknown_name("problem", name, self.problems, where=f"{where}: decomposition.problems")
+            row = FUNCTIONS[self.problems[name].function]
+            if row.kind != "real" or not row.program:
+                what = f"a {row.kind} domain" if row.kind != "real" else "values from a simulator"
+                raise UserError(
+                    f"{where}: decomposition.problems: {name!r} has {what}: the variance of the gradient is taken "
+                    "apart for functions of real numbers that are array programs"
+                )
         for figure in self.draw:
             if figure not in self.FIGURES or (figure == "gradients" and not self.decomposition):
                 known = [name for name in self.FIGURES if name != "gradients" or self.decomposition]

@@ -53,7 +53,7 @@ def factored(
         backend: of the arrays.
         domain: a real one.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
-        beta: step size; ``1 / d`` if not given.
+        beta: step size; ``1 / d``, at most 1/2, if not given: in one dimension a longer one lets ``sigma`` blow up.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
         baseline: ``none``, ``mean`` or ``centre``.
         normalise: divide values by their standard deviation.
@@ -66,7 +66,7 @@ def factored(
     check_domain(name, domain, "real")
     dim, xp = domain.dim, backend.xp
     population = default_population(dim) if population is None else population
-    beta = 1 / dim if beta is None else beta
+    beta = min(1 / dim, 0.5) if beta is None else beta
     check_population(population)
     check_positive("beta", beta)
     sampling = Sampling(backend, domain, population, noise, baseline, normalise)

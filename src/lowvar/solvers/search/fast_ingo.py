@@ -43,7 +43,7 @@ def fast_ingo(
         backend: of the arrays.
         domain: a real one.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
-        beta: step size; ``1 / sqrt d`` if not given.
+        beta: step size; ``1 / sqrt d``, at most 1/2, if not given: in few dimensions longer ones let ``sigma`` blow up.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
         baseline: ``none``, ``mean`` or ``centre``.
         normalise: divide values by their standard deviation.
@@ -57,7 +57,7 @@ def fast_ingo(
     check_domain("fast_ingo", domain, "real")
     dim, xp = domain.dim, backend.xp
     population = default_population(dim) if population is None else population
-    beta = 1 / math.sqrt(dim) if beta is None else beta
+    beta = min(1 / math.sqrt(dim), 0.5) if beta is None else beta
     check_population(population)
     check_positive("beta", beta)
     sampling = Sampling(backend, domain, population, noise, baseline, normalise)

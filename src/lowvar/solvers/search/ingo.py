@@ -20,18 +20,17 @@ def ingo(
     coordinates ``A <- A B^(-1/2)`` and ``mu <- mu - beta A B^-1 s`` with ``B = I + beta M``, whose eigenvalues are
     kept above 1e-3.
 
-    The population hardly matters to the number of evaluations if the step size goes with it, and to 1e-10 on the
-    Ellipsoid with d = 100 it never fell below 4.8e5: N = 18 needs 5.9e5 with ``beta = 1 / d`` and 5.2e5 with ``2 / d``
-    (``4 / d`` diverges); N = 36, 50, 100 need 9.3e5, 1.2e6 and more with ``1 / d``, but 5.0e5, 4.9e5 and 4.8e5 with
-    ``4 / d``, ``5.5 / d`` and ``8 / d``. A larger population with such a step saves generations, where points are
-    evaluated in parallel, and not evaluations.
+    The population hardly matters to the number of evaluations if the step size goes with it: with d = 100, ``1 / d``
+    or ``2 / d`` for N = 18, ``4 / d`` for N = 36 and ``8 / d`` for N = 100. A larger population with such a step saves
+    generations, where points are evaluated in parallel, and not evaluations; the numbers are in
+    docs/reproduction/ingo_beyond.md.
 
     Args:
         backend: of the arrays.
         domain: a real one.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N <= d`` a generation costs
             ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
-        beta: step size; ``1 / d`` if not given.
+        beta: step size; ``1 / d``, at most 1/2, if not given.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
         baseline: ``none``, ``mean`` or ``centre``.
         normalise: divide values by their standard deviation.

@@ -25,7 +25,7 @@ def ingo_step(
         domain: a real one.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N <= d`` a generation costs
             ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
-        beta: step size; ``1 / d`` if not given.
+        beta: step size; ``1 / d``, at most 1/2, if not given.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
         baseline: ``none``, ``mean`` or ``centre``.
         normalise: divide values by their standard deviation.

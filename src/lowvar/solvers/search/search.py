@@ -42,6 +42,7 @@ class Search:
         sigma0: the standard deviation to start from; discrete solvers have none.
         seed: of the noise.
         name: what the noise is drawn for; two searches with one name and seed share it.
+        key: a JAX key to draw the noise from, in place of the one that seed and name give.
 
     Raises:
         UserError: a start that is no distribution.
@@ -58,12 +59,20 @@ class Search:
     True
     """
 
-    def __init__(self, solver: SearchSolver, x0: Any, sigma0: float = 1.0, seed: int = 0, name: object = "search"):
+    def __init__(
+        self,
+        solver: SearchSolver,
+        x0: Any,
+        sigma0: float = 1.0,
+        seed: int = 0,
+        name: object = "search",
+        key: Any = None,
+    ):
         self.solver = solver
         self._generation, self._asked, self._compiled = 0, None, {}
         check_positive("sigma0", sigma0)
         with jax.enable_x64(True):
-            self._key = named_key(seed, name, "noise")
+            self._key = named_key(seed, name, "noise") if key is None else key
             self._state = solver.init(_start(solver, x0), float(sigma0))
 
     @property

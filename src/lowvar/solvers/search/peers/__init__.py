@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lowvar.errors import UserError, unknown_name
-
-Kind = Literal["compiled", "driven"]
+from lowvar.problems.blackbox.problem import Kind
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class Peer:
     """
 
     module: str
-    kind: Kind
-    domains: tuple[str, ...]
+    kind: Literal["compiled", "driven"]
+    domains: tuple[Kind, ...]
     package: str
 
 
