@@ -80,7 +80,7 @@ def results_of(name):
     experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}"
     tables = [f"tables/{table}.csv" for table in experiment.tables]
     figures = [f"figures/{kind}.svg" for kind in experiment.figures if kind != "seconds"]
-    timed = ["tables/seconds.csv", "figures/seconds.svg"] if timed_here(name) else []
+    timed = ["tables/seconds.csv", "figures/seconds.svg"] if "seconds" in experiment.figures and timed_here(name) else []
     return [f"{folder}/{path}" for path in (*tables, *figures, "claims.csv", *timed)]
 
 

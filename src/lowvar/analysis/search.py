@@ -14,8 +14,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from lowvar.runs.spec.search import TARGET_EXPONENTS
+
 KEYS = ["problem", "method", "backend"]
-TARGET = 1e-10  # the precision that the paper's curves go to
+TARGET = 10.0 ** TARGET_EXPONENTS[-1]  # the precision that the paper's curves go to
 PROFILE = (-8.0, 2.0)  # exponents of the hardest and the easiest target of a profile
 _PER_DECADE = 10  # points of a profile's grid
 _LEVEL = 0.95

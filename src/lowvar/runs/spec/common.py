@@ -89,7 +89,7 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
             kind = [part for part in first["loc"] if isinstance(part, str)][-1]
             raise unknown_name(kind, first["input"], known, where=f"{where}: {key}") from error
         if first["type"] == "value_error":  # a sentence of ours, about several keys
-            raise UserError(f"{where}: {key + ': ' if key else ''}{first['ctx']['error']}") from error
+            raise UserError(f"{where}: {key + ': ' if key else ''}{first.get('ctx', {})['error']}") from error
         raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg'].lower()}") from error
 
 
