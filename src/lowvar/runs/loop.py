@@ -26,10 +26,10 @@ class Result:
         state: final state of the solver, for all runs.
     """
 
-    trace: "object"
-    timing: "object"
+    trace: Any
+    timing: Any
     params: dict[str, np.ndarray]
-    state: "object"
+    state: Any
 
 
 class Engine(Protocol):
