@@ -67,8 +67,7 @@ def _made(place):
 
 def _summary(claims):
     counts = claims["verdict"].value_counts()
-    return ", ".join(f"{counts.get(verdict, 0)} {word}" for verdict, word in
-                     (("holds", "hold"), ("fails", "fail"), ("undecided", "are undecided"))) + "."  # fmt: skip
+    return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in ("holds", "fails", "undecided")) + "."
 
 
 def _claims(claims):
