@@ -418,3 +418,39 @@ def test_the_example(repository, monkeypatch):
         for line in out.getvalue().splitlines()[-3:]
     ]
     assert errors[1] < 1.2 * errors[2] < errors[0]
+
+
+def test_an_interrupt_keeps_what_was_found():
+    calls = []
+
+    def f(x):
+        calls.append(0)
+        if len(calls) == 100:
+            raise KeyboardInterrupt
+        return float(x @ x)
+
+    result = lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
+    assert (result.status, result.success) == ("interrupted", False)
+    assert result.fun == float(result.x @ result.x)
+    assert result.nfev < 100
+
+
+def test_a_late_failure_keeps_what_was_found():
+    calls = []
+
+    def f(x):
+        calls.append(0)
+        return float("nan") if len(calls) == 100 else float(x @ x)
+
+    with pytest.raises(UserError) as raised:
+        lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
+    assert raised.value.result.status == "failed"
+    assert np.isfinite(raised.value.result.fun)
+
+
+def test_tell_takes_a_list_of_tensors_with_gradients():
+    torch = pytest.importorskip("torch")
+    solver = lowvar.Searcher(np.ones(3), 0.5)
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    solver.tell([(torch.from_numpy(x) * weight).sum() for x in solver.ask()])
+    assert np.isfinite(solver.best)

@@ -273,3 +273,26 @@ def test_a_job_must_be_of_the_experiment(tmp_path):
 def test_step_sizes_need_one():
     with pytest.raises(UserError, match="step_sizes"):
         validated(SolverSpec, {"step_sizes": [], "batch_size": 1, "epochs": 1}, where="here")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name: a\nseed: 1\nseed: 2\n", "key 'seed' stands twice"),
+        (
+            "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3}}\n"
+            "methods: {es: {options: {step_siz: 1.0}}}\nsearch: {budget: 100}\n",
+            "methods.es.options: es: unknown option 'step_siz': did you mean 'step_size'",
+        ),
+        (
+            "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3, methods: []}}\n"
+            "methods: {es: null}\nsearch: {budget: 100}\n",
+            "problems.p.methods",
+        ),
+    ],
+)
+def test_slips_of_a_search_file_are_said_at_once(tmp_path, content, message):
+    path = tmp_path / "a.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        load_experiment(path, "quick")

@@ -18,7 +18,7 @@ from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Kind
 from lowvar.runs.loop import geometric
 
-Status = Literal["target", "budget", "converged", "callback", "failed"]
+Status = Literal["target", "budget", "converged", "callback", "interrupted", "failed"]
 
 _ROWS = 100  # of the trace, in a decade of generations
 _FLAT = 20  # generations in a row without any difference between their values, after which a search ends
@@ -57,7 +57,8 @@ class SearchResult:
         fun: its value.
         success: with a target, whether it was reached; without one, whether the search ended by itself, by its
             budget or by the callback, and not because ``f`` or the search failed.
-        status: why it ended: ``target``, ``budget``, ``converged``, ``callback`` or ``failed``.
+        status: why it ended: ``target``, ``budget``, ``converged``, ``callback``, ``interrupted`` (Ctrl-C) or
+            ``failed``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.
@@ -162,7 +163,8 @@ def minimize(
 
     Raises:
         UserError: an unknown name, a number out of range, a method that does not search this domain, values of the
-            wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all.
+            wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all. What had been found until a
+            failure is in the error's ``result``.
 
     References:
         Lyu and Tsang, "Black-box optimizer with stochastic implicit natural gradient", 2021.
@@ -223,10 +225,19 @@ class _Run:
         label = f"minimize {self.evaluator.problem.name}"
         with tqdm(total=self.evaluator.budget, desc=label, unit="eval", disable=disable, leave=False) as bar:
             ended = None
-            while ended is None:
-                ended = self._generation()
-                bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
-                bar.update(self.evaluator.evaluations - bar.n)
+            try:
+                while ended is None:
+                    ended = self._generation()
+                    bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
+                    bar.update(self.evaluator.evaluations - bar.n)
+            except KeyboardInterrupt:
+                if self.evaluator.best_at is None:
+                    raise  # there is nothing to keep
+                ended = "interrupted", f"interrupted in generation {self.searcher.iteration + 1}"
+            except UserError as error:
+                if self.evaluator.best_at is not None:
+                    error.result = self._result("failed", str(error))  # type: ignore[attr-defined]
+                raise
         return self._result(*ended)
 
     def _generation(self) -> tuple[Status, str] | None:
@@ -294,7 +305,7 @@ class _Run:
         if evaluator.best_at is None:
             shows = "; errors='raise' shows the first failure" if evaluator.evaluations else ""
             raise UserError(f"{evaluator.problem.name}: no finite value was found: {message}{shows}")
-        success = status != "failed"
+        success = status not in ("failed", "interrupted")
         if self.target is not None and evaluator.best <= self.target:  # be it at the mean
             status, message = "target", f"the target {self.target:g} is reached"
         elif self.target is not None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lowvar import commands
 from lowvar.commands.place import Place
+from lowvar.errors import UserError
 from lowvar.files import write_bytes, write_text
 from lowvar.runs import artifact
 
@@ -19,11 +20,14 @@ def keep(place: Place, folder: str | Path) -> list[Path]:
         folder: where to.
 
     Raises:
-        UserError: a result is missing or stale.
+        UserError: a result is missing or stale, or the page there is of another scale.
     """
     import pandas as pd
 
     name, folder = place.experiment.name, Path(folder)
+    page = folder / f"{name}.md"
+    if page.is_file() and f"at scale `{place.scale}`" not in page.read_text(encoding="utf-8"):
+        raise UserError(f"{page}: it is of another scale than {place.scale}; remove it first, or name another --out")
     runs = list(place.gather("timing.parquet", artifact.read_table))
     claims = pd.read_csv(commands.claims(place))
     pictures = {}
@@ -43,8 +47,8 @@ def keep(place: Place, folder: str | Path) -> list[Path]:
     ]
     for kind, content in pictures.items():
         write_bytes(folder / f"{name}-{kind}.png", content)
-    write_text(folder / f"{name}.md", "\n\n".join(parts) + "\n")
-    return [folder / f"{name}.md", *(folder / f"{name}-{kind}.png" for kind in pictures)]
+    write_text(page, "\n\n".join(parts) + "\n")
+    return [page, *(folder / f"{name}-{kind}.png" for kind in pictures)]
 
 
 def _made(place):

@@ -57,6 +57,8 @@ def numbers(values: Any, count: int) -> np.ndarray:
 
 def to_host(value: Any) -> np.ndarray:
     """A NumPy array of whatever holds numbers; of dtype object if nothing does."""
+    if isinstance(value, (list, tuple)):
+        value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
     value = value.detach().cpu() if hasattr(value, "detach") else value
     try:
         return np.asarray(value)

@@ -62,7 +62,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _loader())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
@@ -92,6 +92,22 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")
     experiment.check_names(str(path))
     return experiment
+
+
+def _loader():
+    """PyYAML's safe loader, which would take the last of two equal keys in silence, and this one refuses them."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node, deep=False):
+            seen = set()
+            for key, _ in node.value:
+                if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def json_schema() -> dict[str, Any]:

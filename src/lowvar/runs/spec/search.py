@@ -29,7 +29,9 @@ class SearchProblemSpec(Strict):
     dim: Count | None = Field(None, description="coordinates; a policy's are implied")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
     population: Count | None = Field(None, description="points of a generation, for methods that state none")
-    methods: tuple[str, ...] | None = Field(None, description="the methods that run on it; all if not given")
+    methods: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        None, description="the methods that run on it; all if not given"
+    )
     budget: Count | None = Field(None, description="evaluations of a run, in place of search.budget")
 
 
@@ -212,7 +214,8 @@ class SearchExperiment(Strict):
     def check_names(self, where: str) -> None:
         """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
         from lowvar.problems.blackbox.catalogue import FUNCTIONS
-        from lowvar.solvers.search import ALL, domains_of
+        from lowvar.solvers.search import ALL, SEARCH, domains_of
+        from lowvar.solvers.search.make import check_options
 
         for name, problem in self.problems.items():
             if problem.function not in FUNCTIONS:
@@ -226,6 +229,11 @@ class SearchExperiment(Strict):
         for name, method in self.methods.items():
             if method.solver not in ALL:
                 raise unknown_name("solver", method.solver, ALL, where=f"{where}: methods.{name}.solver")
+            if method.solver in SEARCH:  # a peer's factory needs its package
+                try:
+                    check_options(method.solver, method.options)
+                except UserError as error:
+                    raise UserError(f"{where}: methods.{name}.options: {error}") from error
         for name, problem in self.problems.items():
             kind = FUNCTIONS[problem.function].kind
             for method in problem.methods or self.methods:
