@@ -70,7 +70,7 @@ def test_the_quickstart_plans_every_job(copy):
 
 def test_the_quickstart_plans_searches_too(copy):
     jobs = plan(copy)
-    assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 6, 2, 1)
+    assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 5, 2, 1)
 
 
 def test_the_experiments_of_a_paper_are_targets(copy):
