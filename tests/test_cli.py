@@ -21,13 +21,18 @@ SEARCH = {
     "title": "A small search",
     "family": "search",
     "problems": {
-        "e": {"function": "ellipsoid", "dim": 4, "methods": ["fast_ingo", "odd"]},
+        "e": {"function": "ellipsoid", "dim": 4, "methods": ["fast_ingo"]},
         "bits": {"function": "binary_reconstruction", "dim": 8, "methods": ["ingo_binary"]},
     },
-    "methods": {"fast_ingo": None, "ingo_binary": None, "odd": {"solver": "fast_ingo", "options": {"betta": 1}}},
+    "methods": {"fast_ingo": None, "ingo_binary": None},
     "search": {"budget": 60, "repetitions": 2},
     "draw": ["effort", "curves", "seconds"],
     "scales": {"smoke": {"search": {"budget": 5}}},
+}
+ODD = SEARCH | {
+    "name": "odd",
+    "problems": {"e": {"function": "ellipsoid", "dim": 4}},
+    "methods": {"odd": {"solver": "fast_ingo", "options": {"betta": 1}}},
 }
 
 
@@ -39,7 +44,7 @@ def lowvar(folder, *words):
 
 @pytest.fixture
 def folder(tmp_path):
-    for content in (SMALL, SEARCH):
+    for content in (SMALL, SEARCH, ODD):
         (tmp_path / f"{content['name']}.yaml").write_text(yaml.safe_dump(content))
     return tmp_path
 
@@ -104,7 +109,7 @@ def nan_density(x, y=None):
         (["run", "search.yaml", "--problem", "e", "--method", "fast_ing"], "unknown method 'fast_ing': did you mean 'fast_ingo'?"),
         (["run", "search.yaml", "--problem", "bits", "--method", "fast_ingo"], "experiment 'search' does not run 'fast_ingo' on 'bits' in jax"),
         (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--scale", "smoke"], "budget 5: one generation takes"),
-        (["run", "search.yaml", "--problem", "e", "--method", "odd"], "fast_ingo: unknown option 'betta': did you mean 'beta'?"),
+        (["run", "odd.yaml", "--problem", "e", "--method", "odd"], "odd.yaml: methods.odd.options: fast_ingo: unknown option 'betta': did you mean 'beta'?"),
         (["run", "search.yaml", "--problem", "e", "--method", "ingo_binary"], "experiment 'search' does not run 'ingo_binary' on 'e' in jax"),
         (["decompose", "search.yaml"], "search.yaml: it has no decomposition"),
         (["decompose", "search.yaml", "--problem", "e"], "decomposition.problems does not have 'e'"),

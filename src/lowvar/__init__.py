@@ -6,13 +6,16 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lowvar.api import Decomposition, Fit, Searcher, SearchResult, decompose, fit, minimize
+    from lowvar.api.search import Generation, SearchResult, minimize
+    from lowvar.api.searcher import Searcher
+    from lowvar.api.variational import Decomposition, Fit, decompose, fit
     from lowvar.errors import UserError
 
 __version__ = "0.1.0"
 __all__ = [
     "Decomposition",
     "Fit",
+    "Generation",
     "SearchResult",
     "Searcher",
     "UserError",
@@ -23,7 +26,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Decomposition", "Fit", "SearchResult", "Searcher", "decompose", "fit", "minimize"), "api"),
+    **dict.fromkeys(("Decomposition", "Fit", "decompose", "fit"), "api.variational"),
+    **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
+    "Searcher": "api.searcher",
     "UserError": "errors",
 }
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from lowvar.errors import UserError
 
@@ -95,3 +96,30 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def read_yaml(path: str | os.PathLike) -> Any:
+    """What a YAML file says, in plain Python types; two equal keys in a mapping are a mistake, not the last one's win.
+
+    Raises:
+        UserError: it is not YAML, or a key stands twice.
+    """
+    import yaml
+
+    class Strict(yaml.SafeLoader):
+        def construct_mapping(self, node, deep=False):
+            seen = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.value in seen:
+                        raise yaml.MarkedYAMLError(
+                            problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark
+                        )
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        loader = Strict(Path(path).read_text(encoding="utf-8"))
+        return loader.get_single_data()
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error

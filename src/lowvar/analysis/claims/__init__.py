@@ -10,6 +10,7 @@ from pydantic import Field
 from lowvar.analysis.claims import search, variational
 from lowvar.analysis.claims.base import Strict
 from lowvar.errors import UserError
+from lowvar.files import read_yaml
 
 _COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
 _JUDGES = variational.JUDGES | search.JUDGES
@@ -31,15 +32,10 @@ def load(path: str | Path) -> list[Claim]:
     Raises:
         UserError: the file is missing or says something that a claim cannot say.
     """
-    import yaml
-
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file of claims")
-    try:
-        stated = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    stated = read_yaml(path)
     if not isinstance(stated, list):
         raise UserError(f"{path}: it must be a list of claims")
     try:

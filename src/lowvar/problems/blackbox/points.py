@@ -1,7 +1,6 @@
 """Values of points from a Python function, one by one, here or in worker processes, each with its own errors."""
 
 import functools
-import importlib
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures.process import BrokenProcessPool
@@ -108,10 +107,11 @@ def _guarded(f, point) -> tuple[float, Exception | None]:
 
 
 def _in_processes(f, points, workers) -> list[tuple[float, Exception | None]]:
+    import cloudpickle
     import joblib
 
     try:
-        sent = _cloudpickle().dumps(f)
+        sent = cloudpickle.dumps(f)
     except Exception as error:
         raise UserError(f"f cannot be sent to worker processes ({error}): use workers=1, or a batched f") from error
     try:
@@ -124,12 +124,14 @@ def _in_processes(f, points, workers) -> list[tuple[float, Exception | None]]:
 
 
 def _remote(sent, point):
+    import cloudpickle
+
     value, error = _guarded(_received(sent), point)
     if error is None or isinstance(error, WrongValue):
         return value, error
     error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
     try:
-        _cloudpickle().loads(_cloudpickle().dumps(error))
+        cloudpickle.loads(cloudpickle.dumps(error))
     except Exception:  # an exception that does not survive pickling
         error = RuntimeError(f"{type(error).__name__}: {error}")
     return value, error.with_traceback(None)
@@ -137,11 +139,6 @@ def _remote(sent, point):
 
 @functools.lru_cache(maxsize=4)
 def _received(sent):
-    return _cloudpickle().loads(sent)
+    import cloudpickle
 
-
-def _cloudpickle():
-    try:
-        return importlib.import_module("cloudpickle")
-    except ModuleNotFoundError:  # joblib brought its own until 1.5
-        return importlib.import_module("joblib.externals.cloudpickle")
+    return cloudpickle.loads(sent)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.files import read_yaml
 from lowvar.runs.spec.common import SCALES, Cost, Data, merged, validated
 from lowvar.runs.spec.search import SearchExperiment
 from lowvar.runs.spec.variational import DecompositionSpec, MethodSpec, SolverSpec, VariationalExperiment
@@ -51,8 +52,6 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         UserError: no such file, not YAML, an unknown key or name, or a value out of range; the message names
             the file and the key.
     """
-    import yaml
-
     path = Path(path)
     if not path.is_file():
         known = [p.stem for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
@@ -61,10 +60,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         raise unknown_name("experiment", path.stem, known, where=str(path.parent))
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _loader())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: an experiment is a mapping of keys, see docs/results-schema.md")
     scales = content.pop("scales", None) or {}
@@ -92,22 +88,6 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")
     experiment.check_names(str(path))
     return experiment
-
-
-def _loader():
-    """PyYAML's safe loader, which would take the last of two equal keys in silence, and this one refuses them."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node, deep=False):
-            seen = set()
-            for key, _ in node.value:
-                if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
-                seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    return Loader
 
 
 def json_schema() -> dict[str, Any]:

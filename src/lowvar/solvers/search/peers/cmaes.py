@@ -33,16 +33,6 @@ class _Cmaes(Gaussian):
         axes = self._optimizer._eigen_decomposition()
         return self._optimizer._sigma, axes[1] if isinstance(axes, tuple) else axes
 
-    def __getstate__(self) -> dict[str, Any]:
-        # the package's own pickles leave out the generator and round the covariance
-        return self.__dict__ | {"_optimizer": (type(self._optimizer), dict(self._optimizer.__dict__))}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        kind, inside = state["_optimizer"]
-        self.__dict__.update(state)
-        self._optimizer = kind.__new__(kind)
-        self._optimizer.__dict__.update(inside)
-
 
 class cmaes(_Cmaes):
     """``cmaes.CMA`` with its own defaults, but for the population. Its ``should_stop`` is never called.

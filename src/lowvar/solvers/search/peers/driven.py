@@ -1,5 +1,6 @@
 """What the peers that are driven from Python share: an object that is asked for points and told their values."""
 
+import abc
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,10 @@ from lowvar.solvers.search.base import check_domain, check_population, check_pos
 _NUMPY = SimpleNamespace(xp=np)
 
 
-class Driven:
+class Driven(abc.ABC):
     """A peer's optimizer behind ``ask`` and ``tell``; the budget is the caller's, the peer never stops by itself.
 
-    A subclass says how its package proposes (``propose``) and learns (``learn``). Objects can be pickled, and
-    go on from there as if nothing had happened.
+    A subclass says how its package proposes (``propose``) and learns (``learn``).
 
     Attributes:
         name: as in the registry.
@@ -60,22 +60,22 @@ class Driven:
         self.evaluations += self.population
 
     @property
+    @abc.abstractmethod
     def mean(self) -> np.ndarray:
         """Where the search believes the minimum to be, ``(dim,)``."""
-        raise NotImplementedError
 
     @property
     def spread(self) -> tuple[float, float]:
         """Geometric mean of the standard deviations along the principal axes, condition of the covariance."""
         return np.nan, np.nan
 
+    @abc.abstractmethod
     def propose(self) -> np.ndarray:
         """New points ``(population, dim)``."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def learn(self, points: np.ndarray, values: np.ndarray) -> None:
         """Updates the optimizer; ``values`` are finite."""
-        raise NotImplementedError
 
 
 class Gaussian(Driven):
@@ -94,9 +94,9 @@ class Gaussian(Driven):
         with np.errstate(all="ignore"):
             return float(scale * np.exp(np.mean(np.log(axes)))), float((axes.max() / axes.min()) ** 2)
 
+    @abc.abstractmethod
     def scale_and_axes(self) -> tuple[float, np.ndarray]:
         """The step size, and standard deviations along the principal axes apart from it, ``(dim,)``."""
-        raise NotImplementedError
 
 
 def start_point(x0: Any, shape: tuple[int, ...]) -> np.ndarray:

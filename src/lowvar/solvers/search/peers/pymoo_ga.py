@@ -20,10 +20,6 @@ from lowvar.solvers.search.peers.driven import Driven, start_point
 Config.warnings["not_compiled"] = False  # a hint that pymoo prints
 
 
-def _better(pop, pairs, **kwargs):
-    return comp_by_cv_and_fitness(pop, pairs, **kwargs)  # GA's default, under a name that pickle finds
-
-
 class _FromProbabilities(Sampling):
     """Bits or choices from the probabilities of a start: at one half, pymoo's ``BinaryRandomSampling``."""
 
@@ -80,7 +76,7 @@ class pymoo_ga(Driven):
             raise UserError("x0 must be probabilities: from 0 to 1, and those of a coordinate's choices sum to 1")
         operators: dict[str, Any] = {
             "sampling": _FromProbabilities(self._x0),
-            "selection": TournamentSelection(func_comp=_better),
+            "selection": TournamentSelection(func_comp=comp_by_cv_and_fitness),
             "crossover": UniformCrossover(),
             "mutation": BitflipMutation() if binary else _OtherChoice(),
         }
