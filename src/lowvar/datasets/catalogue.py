@@ -17,7 +17,7 @@ class RawFile:
 
     Attributes:
         name: path below ``data/raw`` and below a mirror, e.g. ``"uci/sonar.all-data"``.
-        url: the publisher's own address.
+        url: the publisher's own address; empty where the file has none, and can only come from a mirror.
         sha256: the file's SHA-256, in hexadecimal.
         bytes: the file's length.
         licence: short name of the licence.
@@ -40,9 +40,10 @@ class Dataset:
         name: the key in `DATASETS`.
         title: one line for a list: what a row is, what the label means.
         files: the raw files; none where an installed package brings the data.
-        read: raw folder -> `Table` of x (N, d) float64, y (N,) int64 and d feature names.
+        read: raw folder -> `Table` of x (N, d) float64, y and d feature names.
         licence: licence of the whole.
         citation: citation of the whole.
+        outputs: names of the k columns of y (N, k) float64; empty where y (N,) int64 holds classes.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Dataset:
     read: Callable[[Path], Table]
     licence: str
     citation: str
+    outputs: tuple[str, ...] = ()
 
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
@@ -63,6 +65,23 @@ def _uci_table(
     """A dataset that is one UCI file; ``read`` is called as ``read(raw_folder, file_name)``."""
     file = RawFile(f"uci/{Path(path).name}", f"{_UCI}/{path}", sha256, size, _CC_BY, citation)
     return Dataset(name, title, (file,), partial(read, name=file.name), _CC_BY, citation)
+
+
+def _series(
+    name: str, title: str, *, file: RawFile, header: str, separator: str, inputs, outputs, rows: int, comments: int = 0
+) -> Dataset:
+    """A dataset that is one file of measurements under a header."""
+    read = partial(
+        readers.series,
+        name=file.name,
+        header=header,
+        separator=separator,
+        inputs=inputs,
+        outputs=outputs,
+        rows=rows,
+        comments=comments,
+    )
+    return Dataset(name, title, (file,), read, file.licence, file.citation, outputs)
 
 
 _ENTRIES = (
@@ -112,6 +131,43 @@ _ENTRIES = (
             labels={"0": 0, "1": 1},
             rows=690,
         ),
+    ),
+    _series(
+        "hudson_bay",
+        "Hudson Bay: pelts of lynx and snowshoe hare, 1900 to 1920, in thousands; 21 years",
+        file=RawFile(
+            "hudson_bay/hudson-bay-lynx-hare.csv",
+            "https://raw.githubusercontent.com/stan-dev/example-models/master/knitr/lotka-volterra/hudson-bay-lynx-hare.csv",
+            "66d3b24d30221a5654ab48cc461ea1d3f725f8f5719016f702cfb56610b4ee63",
+            470,
+            "BSD-3-Clause",
+            "Hewitt, C. G. (1921). The Conservation of the Wild Life of Canada. Charles Scribner's Sons. The file is "
+            "that of Carpenter, B. (2018). Predator-Prey Population Dynamics: the Lotka-Volterra model in Stan.",
+        ),
+        header="Year, Lynx, Hare",
+        separator=", ",
+        inputs=("year",),
+        outputs=("lynx", "hare"),
+        rows=21,
+        comments=2,
+    ),
+    _series(
+        "van_der_pol",
+        "van der Pol oscillator: 11 noisy observations of the first coordinate at times 0 to 10",
+        file=RawFile(
+            "van_der_pol/observations.csv",
+            "",
+            "a30a2c1153b282f52a3f22657c1a88311fa02930950731c8e7c04da4450da805",
+            246,
+            "none stated",
+            "Oates, C. J., Girolami, M. and Chopin, N. (2017). Control functionals for Monte Carlo integration. "
+            "JRSS B 79(3). The values are those of data.mat in github.com/jz-fun/Vector-valued-Control-Variates-Code.",
+        ),
+        header="time,u1",
+        separator=",",
+        inputs=("time",),
+        outputs=("u1",),
+        rows=11,
     ),
 )
 

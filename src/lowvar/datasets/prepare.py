@@ -59,8 +59,9 @@ def prepare(
 ) -> Path:
     """Read a dataset's raw files, scale its columns, and write one npz that `load` reads.
 
-    The file holds ``x`` (N, d) float64, ``y`` (N,) int64 and ``meta``, a JSON text: title, licence, citation,
-    hashes of the raw files, feature names, and the ``offset`` and ``scale`` (d) with which
+    The file holds ``x`` (N, d) float64, ``y`` ((N,) int64 for classes, (N, k) float64 for k measurements, which are
+    never scaled) and ``meta``, a JSON text: title, licence, citation, hashes of the raw files, feature names, names
+    of the measurements if there are any, and the ``offset`` and ``scale`` (d) with which
     ``x = (raw - offset) / scale``. The same input gives the same bytes.
 
     Args:
@@ -86,7 +87,9 @@ def prepare(
         x, offset, scale = SCALINGS[scaling](values)
     for key, array in (("offset", offset), ("scale", scale), ("x", x)):
         check_finite(key, array, f"dataset {dataset.name}, scaled by {scaling}")
-    x, y = np.ascontiguousarray(x, dtype="<f8"), np.ascontiguousarray(y, dtype="<i8")
+    if dataset.outputs:
+        check_finite("y", y, f"dataset {dataset.name}")
+    x, y = np.ascontiguousarray(x, dtype="<f8"), np.ascontiguousarray(y, dtype="<f8" if dataset.outputs else "<i8")
     meta = {
         "format": FORMAT,
         "dataset": dataset.name,
@@ -96,11 +99,13 @@ def prepare(
         "raw_sha256": hashes,
         "rows": len(x),
         "features": list(names),
-        "dtypes": {"x": "float64", "y": "int64"},
+        "dtypes": {"x": x.dtype.name, "y": y.dtype.name},
         "scaling": scaling,
         "offset": offset.tolist(),
         "scale": scale.tolist(),
     }
+    if dataset.outputs:
+        meta["outputs"] = list(dataset.outputs)
     path = Path(out) if out is not None else Path("data/prepared") / f"{dataset.name}-{scaling}.npz"
     with atomic(path) as part, part.open("wb") as stream:
         # not compressed: the bytes should not hang on the machine's version of zlib

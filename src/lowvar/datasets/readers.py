@@ -11,7 +11,10 @@ from lowvar.errors import UserError
 
 
 class Table(NamedTuple):
-    """What a reader returns: ``x`` (N, d) float64, ``y`` (N,) int64 and the d feature names."""
+    """What a reader returns: ``x`` (N, d) float64, ``y`` and the d feature names.
+
+    ``y`` is (N,) int64 where it says which class a row belongs to, and (N, k) float64 where it is k measurements.
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -69,6 +72,64 @@ def table(
             )
         y[i] = labels[fields[-1]]
     return Table(x, y, tuple(columns))
+
+
+def series(
+    raw: str | Path,
+    name: str,
+    *,
+    header: str,
+    separator: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    rows: int,
+    comments: int = 0,
+) -> Table:
+    """Read a text file of numbers under one header line: inputs first, then the measurements.
+
+    Args:
+        raw: the folder of raw files.
+        name: the file's path below ``raw``.
+        header: the header line as it must be.
+        separator: what stands between two fields.
+        inputs: names of the d columns of ``x``.
+        outputs: names of the k columns of ``y``, which come after them.
+        rows: how many rows the file must have below the header.
+        comments: how many lines, each starting with ``#``, come before the header.
+
+    Raises:
+        UserError: the file is missing, or a line or field is not as described; the message has file, line and
+            column, both counted from 1.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.csv").write_text("time,u\\n0,1.5\\n1,-2\\n")
+    >>> series(folder, "a.csv", header="time,u", separator=",", inputs=["time"], outputs=["u"], rows=2).y
+    array([[ 1.5],
+           [-2. ]])
+    """
+    path = Path(raw) / name
+    lines = _lines(path)
+    for i, line in enumerate(lines[:comments]):
+        if not line.startswith("#"):
+            raise UserError(f"{path}, line {i + 1}: found {line!r}; it should be a comment, which starts with '#'")
+    found = lines[comments] if len(lines) > comments else ""
+    if found != header:
+        raise UserError(f"{path}, line {comments + 1}: found {found!r}; it should be the header {header!r}")
+    body = lines[comments + 1 :]
+    if len(body) != rows:
+        raise UserError(f"{path}: found {len(body)} rows below the header; it should have {rows}")
+    names = (*inputs, *outputs)
+    values = np.empty((rows, len(names)))
+    for i, line in enumerate(body):
+        number, fields = i + comments + 2, line.split(separator)
+        if len(fields) != len(names):
+            raise UserError(
+                f"{path}, line {number}: found {len(fields)} fields; a row should have {len(names)} numbers, "
+                f"with {separator!r} between two"
+            )
+        values[i] = [_number(field, path, number, j + 1, names[j]) for j, field in enumerate(fields)]
+    return Table(values[:, : len(inputs)].copy(), values[:, len(inputs) :].copy(), tuple(inputs))
 
 
 def breast_cancer(raw: str | Path) -> Table:

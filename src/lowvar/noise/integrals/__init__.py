@@ -1,0 +1,117 @@
+"""Points of integral problems: drawn for all repetitions at once, with their scores and values."""
+
+import importlib
+import inspect
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.noise.keys import named_key
+from lowvar.problems.integrals.problem import IntegralProblem
+from lowvar.problems.integrals.rowwise import on_host
+from lowvar.problems.integrals.samples import Samples
+
+# name -> module with a function of that name, ``(problem, sizes, keys, **options) -> points of each task``
+SAMPLERS = MappingProxyType(
+    {
+        "iid": "lowvar.noise.integrals.gaussian",
+        "rqmc": "lowvar.noise.integrals.gaussian",
+        "nuts": "lowvar.noise.integrals.nuts",
+        "tempered": "lowvar.noise.integrals.tempered",
+        "published": "lowvar.noise.integrals.published",
+    }
+)
+CHAINS = frozenset({"nuts"})  # whose points are successive states of a Markov chain
+_MOST_CROSS = 8  # tasks, beyond one dimension, up to which scores of all targets are filled in
+
+
+def draw(
+    problem: IntegralProblem,
+    sampler: str,
+    sizes: Sequence[int],
+    repetitions: int,
+    seed: int,
+    name: str,
+    **options,
+) -> Samples:
+    """Points of every task and repetition, with scores and values.
+
+    Repetition ``r`` has the key of ``(seed, name, "points", r)`` whatever the number of repetitions, and the first
+    points of a task are the same however many are drawn. Tasks that share points, and tasks of the sampler
+    ``tempered`` that have one target, have the same ones; all others have their own.
+
+    Args:
+        problem: what to integrate.
+        sampler: one of ``SAMPLERS`` that the problem lists.
+        sizes: points of each task, ``(T,)``.
+        repetitions: independent sets of points.
+        seed: of the experiment.
+        name: the problem's name in it.
+        options: of the sampler, see its function.
+
+    Returns:
+        ``Samples``, with the scores of all targets at every task's points where targets differ and there are few
+        tasks, or one dimension.
+
+    Raises:
+        UserError: a sampler or an option that is unknown or not for this problem, or sizes that are not.
+    """
+    draw_points = _checked(problem, sampler, sizes, repetitions, options)
+    with on_host():
+        keys = jnp.stack([named_key(seed, name, "points", r) for r in range(repetitions)])
+        points = draw_points(problem, tuple(sizes), keys, **options)
+    scores, values, cross = [], [], []
+    targets = len(problem.log_densities)
+    fill = targets > 1 and (len(problem.tasks) <= _MOST_CROSS or problem.dim == 1)
+    known: dict[tuple[int, int], tuple] = {}
+    for t, array in enumerate(points):
+        place = id(array), problem.target[t]
+        if place not in known:
+            known[place] = _scores(problem, problem.target[t], array, fill)
+        values.append(problem.value(t, array.reshape(-1, problem.dim)).reshape(array.shape[:2]))
+        scores.append(known[place][0])
+        cross.append(known[place][1])
+    return Samples(
+        points=points,
+        scores=tuple(scores),
+        values=tuple(values),
+        shared=problem.shared,
+        cross_scores=tuple(cross) if fill else None,
+        chain=sampler in CHAINS,
+    )
+
+
+def _scores(problem: IntegralProblem, target: int, points: np.ndarray, fill: bool):
+    """Scores of the own target ``(R, m, d)``, and of every task's target ``(R, m, T, d)`` if asked for."""
+    rows = points.reshape(-1, problem.dim)
+    if not fill:
+        return problem.score(target, rows).reshape(points.shape), None
+    every = [problem.score(k, rows).reshape(points.shape) for k in range(len(problem.log_densities))]
+    return every[target], np.stack([every[k] for k in problem.target], axis=2)
+
+
+def _checked(problem, sampler, sizes, repetitions, options):
+    """The sampler's function, once all that is asked of it is in order."""
+    if sampler not in SAMPLERS:
+        raise unknown_name("sampler", sampler, SAMPLERS)
+    if sampler not in problem.samplers:
+        raise UserError(
+            f"{problem.name} cannot be drawn by {sampler!r}; its samplers are {', '.join(problem.samplers)}"
+        )
+    if len(sizes) != len(problem.tasks):
+        raise UserError(f"{problem.name}: sizes has {len(sizes)} numbers, there are {len(problem.tasks)} tasks")
+    if min(sizes) < 1 or repetitions < 1:
+        raise UserError(
+            f"{problem.name}: sizes {list(sizes)}, repetitions {repetitions}; all of them should be at least 1"
+        )
+    if problem.shared and len(set(sizes)) > 1:
+        raise UserError(f"{problem.name}: its tasks share their points, so sizes {list(sizes)} should all be the same")
+    draw_points = getattr(importlib.import_module(SAMPLERS[sampler]), sampler)
+    known = list(inspect.signature(draw_points).parameters)[3:]
+    for option in options:
+        if option not in known:
+            raise unknown_name("option", option, known, where=sampler)
+    return draw_points

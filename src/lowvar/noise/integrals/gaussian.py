@@ -1,0 +1,40 @@
+"""Points of normal targets: independent ones, and scrambled Sobol points."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.noise.gaussian import GAUSSIAN
+from lowvar.problems.integrals.problem import IntegralProblem
+
+_LEAST_NET = 1024  # Sobol points in a set at least, so that a smaller size has the first points of a larger one
+
+
+def iid(problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array) -> tuple[np.ndarray, ...]:
+    """Independent points of each task, ``(R, m_t, d)``."""
+    return _normal(problem, sizes, keys, "iid", lambda m: m)
+
+
+def rqmc(problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array) -> tuple[np.ndarray, ...]:
+    """The first points of one scrambled Sobol sequence for each task and repetition, ``(R, m_t, d)``.
+
+    A set of 1024 points, or of the next power of two, is scrambled and the first ``m_t`` of it are kept.
+    """
+    return _normal(problem, sizes, keys, "rqmc", lambda m: max(_LEAST_NET, 1 << (m - 1).bit_length()))
+
+
+def _normal(problem, sizes, keys, scheme, whole):
+    assert problem.gaussian is not None  # else the problem does not list these samplers
+    drawn = []
+    for t, m in enumerate(sizes):
+        if t and problem.shared:
+            drawn.append(drawn[0])
+            continue
+        mean, deviation = problem.gaussian[problem.target[t]]
+        generator = GAUSSIAN[scheme](whole(m))
+
+        def of_repetition(key, t=t, m=m, generator=generator):
+            return generator.draw(jax.random.fold_in(key, t), problem.dim, jnp.float64)[:m]
+
+        drawn.append(mean + deviation * np.asarray(jax.jit(jax.vmap(of_repetition))(keys)))
+    return tuple(drawn)

@@ -1,0 +1,178 @@
+"""Posterior abundance of hares: a Lotka-Volterra system fitted to 21 years of pelts of hare and lynx."""
+
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.datasets import Prepared
+from lowvar.errors import UserError, unknown_name
+from lowvar.problems.integrals.importance import posterior_means
+from lowvar.problems.integrals.observed import measurements
+from lowvar.problems.integrals.ode import trajectory
+from lowvar.problems.integrals.problem import IntegralProblem, Truth
+from lowvar.problems.integrals.rowwise import on_host, remembered, rowwise
+
+PARAMETERS = ("alpha", "beta", "delta", "gamma", "v_1(0)", "v_2(0)", "sigma_1", "sigma_2")  # logarithms of these
+PRIOR_MEAN = np.array([0, -3, -3, 0, np.log(10), np.log(10), -1, -1])
+PRIOR_DEVIATION = np.array([0.5] * 4 + [1.0] * 4)
+BEGIN = 1900.0
+START = np.log([0.55, 0.028, 0.024, 0.80, 34.0, 5.9, 0.25, 0.25])
+FIRST_TIME = {  # of the tasks, which are 0.2 years apart: (second set, tasks) -> year
+    (False, 2): 1913.0,
+    (False, 5): 1912.0,
+    (False, 10): 1912.0,
+    (True, 2): 1915.0,
+    (True, 5): 1915.0,
+    (True, 10): 1914.0,
+}
+POINTS = 16384  # of each scramble of the truth
+Observations = Literal["published", "simulated"]
+_SAMPLING, _EXACT = 1e-7, 1e-9  # tolerances of the solver for what steers a sampler, and for what is reported
+_ABSURD = -1e10  # log density where the solver gave up
+
+
+def lotka_volterra(
+    data: Prepared | None = None, tasks: int = 2, second: bool = False, observations: Observations = "published"
+) -> IntegralProblem:
+    """``v_1' = alpha v_1 - beta v_1 v_2``, ``v_2' = delta v_1 v_2 - gamma v_2``; the tasks are means of ``v_1(s)``.
+
+    ``v_1`` are the hares and ``v_2`` the lynxes, from 1900 on, both observed with log-normal noise. A point holds the
+    logarithms of the parameters, in the order of ``PARAMETERS``, with independent normal priors. Both initial states
+    are exponentials, that of ``v_2`` too, where the paper prints none. All tasks share their points.
+
+    Args:
+        data: the prepared dataset ``hudson_bay``; not needed for simulated observations.
+        tasks: 2, 5 or 10 times, 0.2 years apart.
+        second: the other set of times: 1915 on, or 1914 on for ten tasks, in place of 1913 on, or 1912 on.
+        observations: ``published``, or ``simulated``: our own, from the same model near the posterior's mean.
+
+    Raises:
+        UserError: another word or number, or data that are not those.
+
+    References:
+        Sun, Barp and Briol, Section 5.3, Appendices E.6 and E.6.1.
+    """
+    if observations not in get_args(Observations):
+        raise unknown_name("observations", observations, get_args(Observations), where="lotka_volterra")
+    if (second, tasks) not in FIRST_TIME:
+        raise UserError(f"lotka_volterra: tasks {tasks!r}, second {second!r}; tasks should be 2, 5 or 10")
+    if observations == "simulated":
+        times, seen = np.arange(BEGIN, BEGIN + 21), _simulated()
+    else:
+        times, seen = measurements(data, "hudson_bay", ("hare", "lynx"))
+    asked = np.round(FIRST_TIME[second, tasks] + 0.2 * np.arange(tasks), 1)
+    logs = np.log(seen)
+
+    def log_density(tolerance, method):
+        solution = _log_states(times, tolerance, method)
+
+        def of(x):
+            states = solution(x[:6])
+            fine = jnp.all(jnp.isfinite(states))
+            z = (jnp.asarray(logs) - jnp.where(fine, states, 0)) / jnp.exp(x[6:])[None]
+            likelihood = -0.5 * jnp.sum(z * z) - len(times) * jnp.sum(x[6:])
+            return jnp.where(fine, likelihood + _log_prior(x), _ABSURD)
+
+        return of
+
+    score = remembered(rowwise(jax.grad(log_density(_EXACT, "dopri8"))))
+    hares = remembered(rowwise(lambda x: jnp.exp(_log_states(asked, _EXACT, "dopri8")(x[:6])[:, 0])))
+
+    def truth(effort):
+        points = 2 ** int(np.ceil(np.log2(POINTS * max(effort, 1))))
+        return true_means(times, seen, asked, points=points)
+
+    return IntegralProblem(
+        name="lotka_volterra",
+        dim=len(PARAMETERS),
+        tasks=tuple(f"hare {time:.1f}" for time in asked),
+        target=(0,) * tasks,
+        log_densities=(log_density(_SAMPLING, "tsit5"),),
+        value=lambda t, points: hares(points)[:, t],
+        score=lambda k, points: score(points),
+        truth=truth,
+        samplers=("nuts",),
+        start=(START,),
+        shared=True,
+        about={
+            "parameters": PARAMETERS,
+            "times": times,
+            "observations": seen,
+            "series": ("hare", "lynx"),
+            "task_times": asked,
+            "solve": solve,
+        },
+    )
+
+
+def solve(points: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Hares and lynxes ``(n, k, 2)`` for points ``(n, 8)`` at ``times (k,)``, in years, rising from 1900."""
+    return np.exp(rowwise(lambda x: _log_states(times, _EXACT, "dopri8")(x[:6]))(points))
+
+
+def true_means(
+    times: np.ndarray, seen: np.ndarray, asked: np.ndarray, *, points: int, scrambles: int = 16, rounds=None
+) -> Truth:
+    """Posterior means of the hares at ``asked``, with the two noise parameters integrated out.
+
+    Given the other six parameters, the likelihood of each series depends on the sum of its squared residuals alone,
+    and a trapezoidal rule integrates it over the logarithm of the noise. The six are left to ``posterior_means``.
+
+    Args:
+        times: years of the observations ``(n,)``.
+        seen: observations ``(n, 2)``.
+        asked: years ``(T,)``.
+        points: Sobol points of a scramble, a power of two.
+        scrambles: how many of them.
+        rounds: see ``posterior_means``.
+    """
+    every = np.unique(np.concatenate([times, asked]))
+    solution = _log_states(every, _EXACT, "dopri8")
+    at_times, at_asked = np.searchsorted(every, times), np.searchsorted(every, asked)
+    noise = np.arange(-6.0, 6.01, 0.05)  # log standard deviations
+
+    def evaluate(x):
+        states = solution(x)
+        fine = jnp.all(jnp.isfinite(states))
+        states = jnp.where(fine, states, 0)
+        squares = jnp.sum((jnp.asarray(np.log(seen)) - states[at_times]) ** 2, 0)
+        grid = jnp.asarray(noise)[:, None]
+        prior = ((grid - PRIOR_MEAN[-1]) / PRIOR_DEVIATION[-1]) ** 2
+        exponent = -len(times) * grid - 0.5 * jnp.exp(-2 * grid) * squares[None] - 0.5 * prior
+        marginal = jnp.sum(jax.scipy.special.logsumexp(exponent, axis=0))
+        return jnp.where(fine, marginal + _log_prior(x), _ABSURD), jnp.exp(states[at_asked, 0])
+
+    more = {} if rounds is None else {"rounds": rounds}
+    value, error, effective = posterior_means(
+        rowwise(evaluate, chunk=1024), START[:6], np.full(6, 0.1), points=points, scrambles=scrambles, **more
+    )
+    how = (
+        f"importance sampling, noise parameters integrated out: {scrambles} scrambles of {points} Sobol points, "
+        f"{100 * effective:.0f} % effective, whose spread gives the error; solver's tolerance {_EXACT:g}"
+    )
+    return Truth(value, error, how)
+
+
+def _log_prior(x):
+    """Log density of the prior of the first coordinates ``x (k,)``, up to a constant."""
+    z = (x - jnp.asarray(PRIOR_MEAN[: x.shape[0]])) / jnp.asarray(PRIOR_DEVIATION[: x.shape[0]])
+    return -0.5 * jnp.sum(z * z)
+
+
+def _log_states(times, tolerance, method):
+    """``x (6,) -> `` logarithms ``(k, 2)`` of hares and lynxes: the system is solved in them, and stays positive."""
+
+    def field(time, state, rates):
+        alpha, beta, delta, gamma = rates
+        hare, lynx = jnp.exp(state)
+        return jnp.stack([alpha - beta * lynx, delta * hare - gamma])
+
+    return trajectory(field, lambda x: (x[4:], jnp.exp(x[:4])), times, tolerance=tolerance, method=method, begin=BEGIN)
+
+
+def _simulated():
+    with on_host():
+        noise = np.asarray(jax.random.normal(jax.random.key(21), (21, 2)))
+    return solve(START[None], np.arange(BEGIN, BEGIN + 21))[0] * np.exp(np.exp(START[6:]) * noise)

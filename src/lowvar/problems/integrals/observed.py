@@ -1,0 +1,29 @@
+"""Measurements of a prepared dataset, by the names of their columns."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lowvar.datasets import Prepared
+from lowvar.errors import UserError
+
+
+def measurements(data: Prepared | None, dataset: str, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """When and what: times ``(n,)`` and measurements ``(n, len(columns))``.
+
+    Args:
+        data: the prepared dataset, its times not scaled.
+        dataset: what it should be.
+        columns: names of the measurements, in the order that is wanted.
+
+    Raises:
+        UserError: no data, or those of another dataset or scaling.
+    """
+    command = f"make it with `lowvar fetch {dataset}` and `lowvar prepare {dataset} --scaling none`"
+    if data is None:
+        raise UserError(f"the problem needs the dataset {dataset}: {command}")
+    if (data.meta.get("dataset"), data.meta.get("scaling")) != (dataset, "none"):
+        found = f"{data.meta.get('dataset', 'unnamed arrays')} with scaling {data.meta.get('scaling', 'unknown')}"
+        raise UserError(f"the problem needs the dataset {dataset} with scaling none, not {found}: {command}")
+    names = data.meta["outputs"]
+    return data.arrays["x"][:, 0], data.arrays["y"][:, [names.index(column) for column in columns]]

@@ -1,0 +1,86 @@
+"""What an integral problem is: targets with scores, integrands, and the truth."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the integrals are, and how that is known.
+
+    Attributes:
+        value: ``(T,)``.
+        error: ``(T,)``, standard errors; 0 where quadrature is exact to rounding.
+        how: one sentence: the rule, its nodes or draws, its seed.
+    """
+
+    value: np.ndarray
+    error: np.ndarray
+    how: str
+
+
+@dataclass(frozen=True)
+class Tempering:
+    """Targets that are power posteriors ``p(y | x)^t p(x)``, in coordinates whose prior is ``N(0, I)``.
+
+    Attributes:
+        ladder: ``(K,)``, the inverse temperature of each target, rising from 0.
+        log_likelihood: JAX ``(d,) -> ()`` of those coordinates.
+        points: JAX ``(d,) -> (d,)``, from those coordinates to the problem's.
+    """
+
+    ladder: np.ndarray
+    log_likelihood: Callable
+    points: Callable
+
+
+@dataclass(frozen=True)
+class IntegralProblem:
+    """``T`` integrals ``E_{pi_t} f_t`` over R^d.
+
+    Attributes:
+        name: as in the catalogue.
+        dim: ``d``.
+        tasks: a name for each of the ``T`` integrals.
+        target: for each task, the index of its target; equal indices mean the same target.
+        log_densities: for each target, JAX ``(d,) -> ()``, up to a constant.
+        value: ``(t, points (n, d)) -> (n,)`` NumPy: integrand ``t``.
+        score: ``(k, points (n, d)) -> (n, d)`` NumPy: score of target ``k``.
+        truth: computes what the integrals are; ``effort`` (1 or more) scales its work where it is not exact.
+        samplers: names of ``lowvar.noise.integrals`` that can draw its points, the default first.
+        gaussian: mean ``(d,)`` and standard deviation ``(d,)`` of each target, where it is such a one: what ``iid``
+            and ``rqmc`` need.
+        start: a point in the bulk of each target, ``(d,)``, for Markov chains.
+        tempering: where the targets are power posteriors, what the sampler ``tempered`` needs.
+        shared: the tasks share their points, for they have one target and points are dear.
+        groups: tasks that a vector-valued method may treat together, as tuples of indices; None is all at once.
+        derived: quantities made of the integrals, ``name -> ((R, T) -> (R,))``.
+        derived_truth: ``name -> (value, standard error, how)``.
+        about: facts for pictures and reports (observations, ladder, times), arrays and numbers by name.
+    """
+
+    name: str
+    dim: int
+    tasks: tuple[str, ...]
+    target: tuple[int, ...]
+    log_densities: tuple[Callable, ...]
+    value: Callable[[int, np.ndarray], np.ndarray]
+    score: Callable[[int, np.ndarray], np.ndarray]
+    truth: Callable[[int], Truth]
+    samplers: tuple[str, ...]
+    gaussian: tuple[tuple[np.ndarray, np.ndarray], ...] | None = None
+    start: tuple[np.ndarray, ...] | None = None
+    tempering: Tempering | None = None
+    shared: bool = False
+    groups: tuple[tuple[int, ...], ...] | None = None
+    derived: Mapping[str, Callable[[np.ndarray], np.ndarray]] = field(default_factory=dict)
+    derived_truth: Mapping[str, tuple[float, float, str]] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def one_target(self) -> bool:
+        """Whether all tasks have the same target."""
+        return len(set(self.target)) == 1

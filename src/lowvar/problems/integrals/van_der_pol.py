@@ -1,0 +1,172 @@
+"""Thermodynamic integration: the evidence of a van der Pol oscillator from means and squares at 31 temperatures."""
+
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.datasets import Prepared
+from lowvar.errors import UserError, unknown_name
+from lowvar.problems.integrals.lazy import Lazy
+from lowvar.problems.integrals.observed import measurements
+from lowvar.problems.integrals.ode import trajectory
+from lowvar.problems.integrals.problem import IntegralProblem, Tempering, Truth
+from lowvar.problems.integrals.quadrature import trapezoid
+from lowvar.problems.integrals.rowwise import on_host, remembered, rowwise
+
+LADDER = (np.arange(31) / 30) ** 5
+PRIOR_DEVIATION = 0.25  # of log x, whose mean is 0
+NOISE = 0.1
+START = (0.0, 2.0)
+TIMES = np.arange(11.0)
+NODES = 6001  # of the trapezoidal rule, to 9 standard deviations of the prior
+Observations = Literal["published", "simulated"]
+_SAMPLING, _EXACT = 1e-7, 1e-10  # tolerances of the solver for what steers a sampler, and for what is reported
+
+
+def van_der_pol(
+    data: Prepared | None = None, observations: Observations = "published", constants: int = 1
+) -> IntegralProblem:
+    """``u'' - x (1 - u^2) u' + u = 0``, noisy observations of ``u`` at times 0 to 10, and its log evidence.
+
+    Target ``k`` is the power posterior ``p(y | x)^t p(x)`` at ``t = LADDER[k]``, ``x > 0`` with ``log x ~ N(0,
+    0.25^2)``. Tasks ``mean 01`` to ``mean 31`` are of the log-likelihood and ``square 01`` to ``square 31`` of its
+    square. From their values ``derived`` makes ``log_evidence``, by the trapezoidal rule corrected with the
+    derivatives, which are the variances. Its own error, with exact means, is in ``about``.
+
+    Args:
+        data: the prepared dataset ``van_der_pol``; not needed for simulated observations.
+        observations: ``published``, or ``simulated``: our own, from the same model with parameter 1.
+        constants: how often the log-likelihood contains ``-11/2 log(2 pi 0.1^2)``. Once is right; the evidence
+            that is published as the truth, 25.58, has it twice.
+
+    Raises:
+        UserError: another word or number, or data that are not those.
+
+    References:
+        Sun, Barp and Briol, Section 5.2 and Appendix E.5 (where the sum runs to ``w``: it must end at ``w - 1``);
+        Oates, Papamarkou and Girolami (2016); Friel, Hurn and Wyse (2014).
+    """
+    if observations not in get_args(Observations):
+        raise unknown_name("observations", observations, get_args(Observations), where="van_der_pol")
+    if constants not in (1, 2):
+        raise UserError(f"van_der_pol: constants {constants!r}; it should be 1, or 2 for the published evidence")
+    if observations == "simulated":
+        times, seen = TIMES, _simulated()
+    else:
+        times, columns = measurements(data, "van_der_pol", ("u1",))
+        seen = columns[:, 0]
+    constant = -constants * len(seen) / 2 * np.log(2 * np.pi * NOISE**2)
+
+    def log_likelihood(tolerance, method):
+        solution = _solution(times, tolerance, method)
+
+        def of(x):
+            states = solution(x)
+            fine = jnp.all(jnp.isfinite(states))
+            z = (jnp.asarray(seen) - jnp.where(fine, states[:, 0], 0)) / NOISE
+            return jnp.where(fine, constant - 0.5 * jnp.sum(z * z), -1e10)
+
+        return of
+
+    sampling = log_likelihood(_SAMPLING, "tsit5")
+    exact = log_likelihood(_EXACT, "dopri8")
+    with_slope, alone = remembered(rowwise(jax.value_and_grad(exact))), rowwise(exact)
+    count = len(LADDER)
+
+    def log_density(t):
+        return lambda x: t * sampling(x) - jnp.log(x[0]) - 0.5 * (jnp.log(x[0]) / PRIOR_DEVIATION) ** 2
+
+    def value(t, points):
+        found = with_slope(points)[0]
+        return found if t < count else found**2
+
+    def score(k, points):
+        return LADDER[k] * with_slope(points)[1] - (1 + np.log(points) / PRIOR_DEVIATION**2) / points
+
+    facts = Lazy({"exact": lambda: by_quadrature(alone, *trapezoid(9, NODES))})
+    how = f"trapezoidal rule in log x, {NODES} nodes; solver's tolerance {_EXACT:g}"
+
+    def at_exact_means():
+        return float(log_evidence(facts["exact"][0][None])[0])
+
+    numbers = [f"{k:02d}" for k in range(1, count + 1)]
+    return IntegralProblem(
+        name="van_der_pol",
+        dim=1,
+        tasks=(*(f"mean {n}" for n in numbers), *(f"square {n}" for n in numbers)),
+        target=(*range(count), *range(count)),
+        log_densities=tuple(log_density(t) for t in LADDER),
+        value=value,
+        score=score,
+        truth=lambda effort: Truth(facts["exact"][0], np.zeros(2 * count), how),
+        samplers=("tempered",),
+        start=(np.ones(1),) * count,
+        tempering=Tempering(
+            LADDER, lambda z: sampling(jnp.exp(PRIOR_DEVIATION * z)), lambda z: jnp.exp(PRIOR_DEVIATION * z)
+        ),
+        groups=tuple(
+            tuple(first + k for k in range(start, min(start + 4, count)))
+            for first in (0, count)
+            for start in range(0, count, 4)
+        ),
+        derived={"log_evidence": log_evidence},
+        derived_truth=Lazy({"log_evidence": lambda: (facts["exact"][1], 0.0, how)}),
+        about=Lazy(
+            {
+                "ladder": lambda: LADDER,
+                "times": lambda: times,
+                "observations": lambda: seen,
+                "log_likelihood": lambda: alone,
+                "solve": lambda: solve,
+                "log_evidence_at_exact_means": at_exact_means,
+                "discretisation_error": lambda: at_exact_means() - facts["exact"][1],
+            }
+        ),
+    )
+
+
+def log_evidence(values: np.ndarray) -> np.ndarray:
+    """The log evidence ``(R,)`` from means and squares of the log-likelihood ``(R, 62)`` along the ladder.
+
+    ``sum_i (t_{i+1} - t_i) / 2 (mu_{i+1} + mu_i) - (t_{i+1} - t_i)^2 / 12 (v_{i+1} - v_i)``.
+    """
+    mean, square = np.split(np.asarray(values), 2, axis=1)
+    variance, gap = square - mean**2, np.diff(LADDER)
+    return (gap / 2 * (mean[:, 1:] + mean[:, :-1]) - gap**2 / 12 * np.diff(variance)).sum(1)
+
+
+def by_quadrature(log_likelihood, z: np.ndarray, log_weight: np.ndarray) -> tuple[np.ndarray, float]:
+    """Means and squares at every temperature ``(62,)``, and the log evidence.
+
+    Args:
+        log_likelihood: NumPy ``(n, 1) -> (n,)``.
+        z: nodes ``(n,)`` of a rule for the standard normal density, to which ``log x`` is scaled.
+        log_weight: ``(n,)``, of the nodes.
+    """
+    found = log_likelihood(np.exp(PRIOR_DEVIATION * z)[:, None])
+    log_posterior = log_weight + LADDER[:, None] * found
+    highest = log_posterior.max(1, keepdims=True)
+    weight = np.exp(log_posterior - highest)
+    total = weight.sum(1)
+    moments = np.concatenate([weight @ found / total, weight @ found**2 / total])
+    return moments, float(highest[-1, 0] + np.log(total[-1]))
+
+
+def solve(points: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """``u`` and its derivative ``(n, k, 2)`` for parameters ``(n, 1)`` at ``times (k,)``, rising."""
+    return rowwise(_solution(times, _EXACT, "dopri8"), chunk=16)(points)
+
+
+def _solution(times, tolerance, method):
+    def field(time, state, x):
+        return jnp.stack([state[1], x[0] * (1 - state[0] ** 2) * state[1] - state[0]])
+
+    return trajectory(field, lambda x: (jnp.array(START, x.dtype), x), times, tolerance=tolerance, method=method)
+
+
+def _simulated():
+    with on_host():
+        noise = np.asarray(jax.random.normal(jax.random.key(11), (len(TIMES),)))
+    return solve(np.ones((1, 1)), TIMES)[0, :, 0] + NOISE * noise
