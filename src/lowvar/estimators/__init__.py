@@ -26,6 +26,24 @@ SEARCH = MappingProxyType(
     }
 )
 
+# the same for integrals
+INTEGRAL = MappingProxyType(
+    {
+        "monte_carlo": "lowvar.estimators.integral.monte_carlo",
+        "zero_variance": "lowvar.estimators.integral.zero_variance",
+        "control_functional": "lowvar.estimators.integral.control_functional",
+        "vector_valued": "lowvar.estimators.integral.vector_valued",
+        "alternating": "lowvar.estimators.integral.alternating",
+        "convex": "lowvar.estimators.integral.convex",
+        "additive": "lowvar.estimators.integral.additive",
+        "neural": "lowvar.estimators.integral.neural",
+        "paper_cf": "lowvar.estimators.integral.paper_cf",
+        "paper_cv": "lowvar.estimators.integral.paper_cv",
+        "paper_vv_fixed": "lowvar.estimators.integral.paper_vv_fixed",
+        "paper_vv": "lowvar.estimators.integral.paper_vv",
+    }
+)
+
 
 def gradient_estimator(name: str) -> Callable:
     """The factory ``(problem, batches, **options) -> Estimator`` called ``name``.
@@ -47,3 +65,14 @@ def search_estimator(name: str) -> Callable:
     if name not in SEARCH:
         raise unknown_name("search estimator", name, SEARCH)
     return getattr(importlib.import_module(SEARCH[name]), name)
+
+
+def integrator(name: str) -> Callable:
+    """The factory ``(**options) -> Integrator`` called ``name``.
+
+    Raises:
+        UserError: no integrator has that name.
+    """
+    if name not in INTEGRAL:
+        raise unknown_name("integrator", name, INTEGRAL)
+    return getattr(importlib.import_module(INTEGRAL[name]), name)

@@ -1,0 +1,1 @@
+"""Integrators: one file each, in PyTorch float64, all repetitions at once."""

@@ -1,0 +1,80 @@
+"""What an estimator of integrals is, and what it returns."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lowvar.problems.integrals.samples import Samples
+
+
+@dataclass(frozen=True)
+class IntegralProperties:
+    """What an integrator claims of itself; the contract tests measure all of it.
+
+    Attributes:
+        scores: it needs scores.
+        transfers: values of one task change the estimates of the others.
+        exact_on: functions that it integrates without error, up to rounding, from enough points: ``constants``,
+            ``span`` (constants plus its own control variates) or ``nothing`` (it is stopped before its optimum).
+        random: it draws (mini-batches, initial weights): its result depends on ``seeds``.
+        one_target: it needs all tasks to have the same target.
+        fewest: points of a task that it needs at least.
+    """
+
+    scores: bool = True
+    transfers: bool = False
+    exact_on: str = "span"
+    random: bool = False
+    one_target: bool = False
+    fewest: int = 3
+
+
+@dataclass(frozen=True)
+class Integrals:
+    """Estimates of ``T`` integrals in ``R`` repetitions.
+
+    Attributes:
+        value: ``(R, T)``.
+        standard_error: ``(R, T)``: see each method for what it means; NaN where the method has none.
+        condition: ``(R,)``, 2-norm condition number of the linear system that was solved, as it was solved; NaN
+            where there is none. (An estimate from the diagonal of a Cholesky factor will do.)
+        flags: ``(R,)`` booleans by name, true where a result is not to be trusted: see ``FLAGS``.
+        info: what was learnt, ``(R, ...)`` arrays by name: ``lengthscale (R, d)`` (in the unit of the points),
+            ``nugget (R,)`` (relative), ``B (R, T, T)``, ``steps (R,)``, ...
+        fitted: ``(t, points (R, n, d), scores (R, n, d)) -> (R, n)``: the fitted function ``g_t + beta_t``, scores
+            being those of task ``t``'s target; None where there is no such function.
+    """
+
+    value: np.ndarray
+    standard_error: np.ndarray
+    condition: np.ndarray
+    flags: Mapping[str, np.ndarray] = field(default_factory=dict)
+    info: Mapping[str, np.ndarray] = field(default_factory=dict)
+    fitted: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
+
+
+# why a result is not to be trusted: the sentence that a user reads
+FLAGS = {
+    "ill_conditioned": "the linear system is ill-conditioned: rounding may be as large as the standard error",
+    "few_points": "there are too few points for the number of parameters learnt: the standard error is optimistic",
+    "at_bound": "a hyper-parameter ended at its bound: the kernel may not suit the integrand",
+    "not_converged": "the optimiser stopped before it converged",
+    "miscalibrated": "left-out values lie farther off than the fit says: multiply the standard error accordingly",
+}
+
+
+@dataclass(frozen=True)
+class Integrator:
+    """A method that estimates integrals.
+
+    Attributes:
+        name: as in the registry.
+        properties: what it declares.
+        integrate: ``(samples, seeds (R,) of int) -> Integrals``; methods that draw nothing ignore the seeds. Repetition
+            ``r`` depends on ``seeds[r]`` and its own samples alone.
+    """
+
+    name: str
+    properties: IntegralProperties
+    integrate: Callable[[Samples, np.ndarray], Integrals]

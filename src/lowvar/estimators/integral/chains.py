@@ -1,0 +1,31 @@
+"""How many independent points the states of a Markov chain are worth."""
+
+import numpy as np
+
+
+def effective_size(values: np.ndarray) -> np.ndarray:
+    """Effective sample sizes of averages along the second axis.
+
+    From autocorrelations, as Stan's (Geyer's initial monotone sequence). At least 1 and at most ``m log10 m``, as
+    short series cannot tell more; ``m`` for a series that does not vary, or of fewer than four states.
+
+    Args:
+        values: ``(N, m, K)``, or ``(N, m)``.
+
+    Returns:
+        ``(N, K)``, or ``(N,)``.
+
+    References:
+        Geyer, "Practical Markov chain Monte Carlo", 1992; Vehtari, Gelman, Simpson, Carpenter and Bürkner,
+        "Rank-normalization, folding, and localization: an improved R-hat", 2021.
+    """
+    from numpyro.diagnostics import effective_sample_size
+
+    m = values.shape[1]
+    if m < 4:
+        return np.full((values.shape[0], *values.shape[2:]), float(m))
+    constant = np.ptp(values, axis=1) <= 1e-14 * np.abs(values).max(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = effective_sample_size(np.moveaxis(values, 1, 0)[None])  # all repetitions as events of one chain
+    found = np.where(np.isfinite(found) & (found > 0), found, m * max(1.0, np.log10(m)))
+    return np.where(constant, m, np.clip(found, 1.0, m * max(1.0, np.log10(m))))

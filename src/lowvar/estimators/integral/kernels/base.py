@@ -1,0 +1,82 @@
+"""What a kernel is here: a function of pairs of points, its derivatives, and the Stein kernels made of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+Params = Mapping[str, torch.Tensor]
+
+
+class Parts(NamedTuple):
+    """A kernel and its derivatives at all pairs of points.
+
+    Attributes:
+        k: ``(..., n, m)``, values.
+        gx: ``(..., n, m, d)``, gradients in the first argument.
+        gy: ``(..., n, m, d)``, gradients in the second.
+        mixed: ``(..., n, m)``, ``sum_r d_xr d_yr k``.
+    """
+
+    k: torch.Tensor
+    gx: torch.Tensor
+    gy: torch.Tensor
+    mixed: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel ``k(x, y)`` on R^d and its Stein kernels. All functions are differentiable in ``params``.
+
+    ``params`` are logarithms of positive parameters, tensors ``(p,)`` by name, or with leading axes ``(..., p)`` that
+    broadcast against those of the points. Points ``x (..., n, d)`` and ``y (..., m, d)``, scores ``lx``, ``ly`` alike.
+
+    Attributes:
+        name: as in the registry.
+        defaults: ``d -> params``, without leading axes, to start a search from.
+        value: ``(params, x, y) -> (..., n, m)``.
+        parts: ``(params, x, y) -> Parts``.
+        stein: ``(params, x, y, lx, ly) -> (..., n, m)``, of the first-order Langevin operator ``div u + u . l``.
+        stein_diagonal: ``(params, x, lx) -> (..., n)``, ``stein`` at pairs ``(x, x)``.
+        stein2: as ``stein``, of the second-order operator ``Lap u + grad u . l``.
+        smoothness: how many derivatives in each argument exist.
+
+    References:
+        Sun, Barp and Briol, eq. (3), Appendix D.1, Theorem C.1.
+    """
+
+    name: str
+    defaults: Callable[[int], dict[str, torch.Tensor]]
+    value: Callable[[Params, torch.Tensor, torch.Tensor], torch.Tensor]
+    parts: Callable[[Params, torch.Tensor, torch.Tensor], Parts]
+    stein: Callable[[Params, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    stein_diagonal: Callable[[Params, torch.Tensor, torch.Tensor], torch.Tensor]
+    stein2: Callable[[Params, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    smoothness: float
+
+
+def bilinear(left: Sequence[torch.Tensor | float], right: Sequence[torch.Tensor | float]) -> torch.Tensor:
+    """``sum_i left_i right_i'`` as one matrix product.
+
+    Args:
+        left: blocks of columns ``(..., n, c_i)``; a number is one column of it.
+        right: blocks ``(..., m, c_i)``, alike.
+
+    Returns:
+        ``(..., n, m)``.
+    """
+    return _columns(left) @ _columns(right).mT
+
+
+def inner(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """``(..., n, 1)``: the inner product of each row of ``x (..., n, d)`` with the same row of ``y``."""
+    return (x * y).sum(-1, keepdim=True)
+
+
+def _columns(blocks: Sequence[torch.Tensor | float]) -> torch.Tensor:
+    """The blocks side by side, ``(..., n, sum c_i)``."""
+    tensors = [block for block in blocks if isinstance(block, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(block.shape[:-1] for block in tensors))
+    whole = [block if isinstance(block, torch.Tensor) else tensors[0].new_full((1,), block) for block in blocks]
+    return torch.cat([block.expand(*shape, block.shape[-1]) for block in whole], -1)

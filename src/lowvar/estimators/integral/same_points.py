@@ -1,0 +1,94 @@
+"""Vector-valued control variates whose tasks have the same points: two small eigendecompositions."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from lowvar.estimators.integral import spectral
+from lowvar.estimators.integral.base import Integrals
+from lowvar.estimators.integral.bfgs import minimise
+from lowvar.estimators.integral.exact import Settings, joined, space_of
+from lowvar.estimators.integral.hyper import Hyper, Space
+from lowvar.estimators.integral.learn import DIFFERENCE, TOLERANCE, learn
+from lowvar.estimators.integral.reml import at_once
+from lowvar.estimators.integral.stacked import root, stack
+from lowvar.estimators.integral.verdicts import numpy, report
+from lowvar.problems.integrals.samples import Samples
+
+MANY = 15  # with more tasks B keeps its closed form
+
+
+def same_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Integrals:
+    """All tasks at once, in ``O(m^3 + T^3 + m^2 T)``.
+
+    The covariance of the values ``(m, T)`` is ``B (x) k0 + noise``; with ``k0 = U S U'`` and ``B = V D V'`` it is
+    diagonal for ``U'YV``. Lengthscales are learnt with ``B`` profiled out in closed form, ``Y'PY / (m - 1)``, the
+    noise being alike; then ``B`` and the noise's variance by REML in the eigenvectors.
+
+    Without noise ``(B (x) k0)^-1`` and the constants' design are products, and ``B`` cancels from ``beta``: the
+    estimates are those of a control functional with the same kernel, for any ``B``. Values of other tasks help at the
+    same points only where there is noise.
+
+    Args:
+        samples: shared ones.
+        chosen: options.
+        B: ``(T, T)``, of the values; None is learnt.
+    """
+    data = stack(samples, chosen.standardise, shared=True)
+    one = torch.ones_like(data.y[:, :1, :1])
+    space = space_of(data, chosen, one, False)
+    some = data.columns(max(1, data.rows // 4))  # a likelihood of more tasks than points has no maximum
+    hyper, ended = learn(chosen.covariance, some, space, chosen.steps)
+    pieces = []
+    for which in torch.arange(data.repetitions, device=data.y.device).split(at_once(data)):
+        here = data.pick(which)
+        matrix, level = chosen.covariance.gram(here, hyper.pick(which))
+        spectrum = spectral.spectrum(matrix, here.y)
+        if B is None:
+            factor = _closed_form(spectrum, hyper.nugget[which] * level)
+        else:
+            factor = root(data.y.new_tensor(B) / (here.y_scale[:, :, None] * here.y_scale[:, None]))
+        learns_factor = B is None and data.tasks <= MANY
+        fixed = Hyper({}, hyper.nugget[which], factor)
+        rest = Space(fixed, (), space.nugget, learns_factor, space.spread[which])
+        learnt, steps = _refined(spectrum, level, rest, chosen.steps)
+        pieces.append((learnt, level, steps, spectral.solve(spectrum, *spectral.matrices(learnt, level))))
+    hypers, levels, steps, fits = zip(*pieces, strict=True)
+    levels, fit = torch.cat(levels), joined(fits)
+    hyper = Hyper(hyper.kernel, torch.cat([h.nugget for h in hypers]), torch.cat([h.factor for h in hypers]))
+    ended = replace(ended, steps=ended.steps + torch.cat(steps))
+
+    def fitted(task, points, scores):
+        x, lx = data.points(points, scores)
+        cross = chosen.covariance.between(hyper.kernel, x, data.x, lx, data.scores)
+        relation = (hyper.factor @ hyper.factor[:, task, :, None])[:, None, :, 0]  # B[task], (R, 1, T)
+        mixed = cross @ (fit.weights * relation).sum(2, keepdim=True)
+        values = fit.beta[:, task, None] + mixed[:, :, 0]
+        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * values)
+
+    amplitude = (fit.amplitude * levels).sqrt()[:, None, None]
+    return report(data, hyper, amplitude, space, ended, fit, fitted)
+
+
+def _closed_form(data: spectral.Spectrum, shift: torch.Tensor) -> torch.Tensor:
+    """A root of the best ``B``, if the noise is alike, with a mean diagonal of one."""
+    variance, h = (data.S + shift[:, None])[:, :, None], data.h[:, :, None]
+    left = data.y - h * ((h * data.y / variance).sum(1) / (h * h / variance).sum(1))[:, None]
+    best = left.mT @ (left / variance)
+    level = best.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+    eye = torch.eye(best.shape[1], dtype=best.dtype, device=best.device)
+    return torch.linalg.cholesky_ex(torch.where(level > 0, best / level.clamp(min=1e-280), eye) + 1e-12 * eye).L
+
+
+def _refined(data: spectral.Spectrum, level: torch.Tensor, space: Space, steps: int) -> tuple[Hyper, torch.Tensor]:
+    """``B`` and the nugget by REML in the eigenvectors, and the evaluations that it took."""
+    start = space.pack(space.fixed)
+    which = torch.arange(len(start), device=start.device)
+    if start.shape[1] == 0:
+        return space.fixed, torch.zeros_like(which)
+    function = spectral.objective(data, space, level)
+    ended = minimise(
+        function, start, *space.bounds(), steps=steps, gradient_tolerance=TOLERANCE, value_tolerance=DIFFERENCE
+    )
+    return space.unpack(ended.x, which), ended.steps

@@ -1,0 +1,144 @@
+"""Samples of all tasks as one set of standardised tensors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+
+from lowvar.errors import UserError
+from lowvar.problems.integrals.samples import Samples
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Points of all tasks one after the other, in units of their spread: float64 on torch's default device.
+
+    Tasks with points of their own are rows: ``S = 1``, ``q = T``. Tasks that share their points are columns: ``S = T``,
+    ``q = 1``, and ``M`` is the number of points.
+
+    Attributes:
+        x: ``(R, M, d)``; the points are ``x_shift + x_scale x``.
+        scores: ``(R, M, d)``, with respect to ``x``.
+        y: ``(R, M, S)``; the values of task ``t`` are ``y_shift[t] + y_scale[t] y``.
+        member: ``(M, q)``, one where a row belongs to the task, else zero: the design of the constants.
+        x_shift: ``(R, d)``.
+        x_scale: ``(R, d)``.
+        y_shift: ``(R, T)``.
+        y_scale: ``(R, T)``.
+    """
+
+    x: torch.Tensor
+    scores: torch.Tensor
+    y: torch.Tensor
+    member: torch.Tensor
+    x_shift: torch.Tensor
+    x_scale: torch.Tensor
+    y_shift: torch.Tensor
+    y_scale: torch.Tensor
+
+    @property
+    def repetitions(self) -> int:
+        """``R``."""
+        return self.y.shape[0]
+
+    @property
+    def rows(self) -> int:
+        """``M``."""
+        return self.y.shape[1]
+
+    @property
+    def tasks(self) -> int:
+        """``T``."""
+        return self.y_shift.shape[1]
+
+    def pick(self, which: torch.Tensor | slice) -> "Stacked":
+        """These repetitions alone."""
+        names = [field.name for field in fields(self) if field.name != "member"]
+        return replace(self, **{name: getattr(self, name)[which] for name in names})
+
+    def thin(self, rows: int) -> "Stacked":
+        """About ``rows`` of the rows, spread evenly over every task; no task keeps fewer than three."""
+        if rows >= self.rows:
+            return self
+        kept = []
+        for column in self.member.T:
+            own = torch.nonzero(column)[:, 0]
+            number = min(len(own), max(3, round(rows * len(own) / self.rows)))
+            kept.append(own[torch.linspace(0, len(own) - 1, number, device=own.device).round().long()])
+        keep = torch.cat(kept)
+        thinned = {name: getattr(self, name)[:, keep] for name in ("x", "scores", "y")}
+        return replace(self, member=self.member[keep], **thinned)
+
+    def columns(self, number: int) -> "Stacked":
+        """About ``number`` of the columns of values, spread evenly."""
+        if number >= self.y.shape[2]:
+            return self
+        return replace(self, y=self.y[:, :, torch.linspace(0, self.y.shape[2] - 1, number).round().long()])
+
+    def points(self, points: np.ndarray, scores: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Other points ``(R, n, d)`` and scores in these units."""
+        return (tensor(points) - self.x_shift[:, None]) / self.x_scale[:, None], tensor(scores) * self.x_scale[:, None]
+
+
+def tensor(array) -> torch.Tensor:
+    """As float64 on torch's default device."""
+    return torch.as_tensor(np.ascontiguousarray(array), dtype=torch.float64, device=torch.get_default_device())
+
+
+def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> Stacked:
+    """All tasks as one problem.
+
+    Args:
+        samples: points, scores and values.
+        standardise: subtract the mean of the points and divide by their standard deviation, input by input, over all
+            tasks; scores are multiplied by it. Values are always standardised, task by task.
+        shared: tasks as columns; the samples must be shared.
+
+    Returns:
+        Tensors. An input, or an integrand, that does not vary is divided by one.
+
+    Raises:
+        UserError: a task has fewer than three points.
+    """
+    if min(samples.sizes) < 3:
+        t = int(np.argmin(samples.sizes))
+        raise UserError(f"task {t} has {samples.sizes[t]} points: a control variate needs 3 or more")
+    x, scores, y = (_join(arrays) for arrays in (samples.points, samples.scores, samples.values))
+    if shared:
+        x, scores = tensor(samples.points[0]), tensor(samples.scores[0])
+        y = torch.stack(y.split(samples.sizes, 1), 2)
+        member, sizes = torch.ones_like(y[0, :, :1]), float(y.shape[1])
+        y_shift, square = y.mean(1), y.square().mean(1).sqrt()
+        y = y - y_shift[:, None]
+        y_scale = _spread((y.square().sum(1) / (sizes - 1)).sqrt(), square)
+        y = y / y_scale[:, None]
+    else:
+        task = np.repeat(np.arange(samples.tasks), samples.sizes)
+        member = tensor(task[:, None] == np.arange(samples.tasks))
+        sizes = member.sum(0)
+        y_shift, square = y @ member / sizes, (y.square() @ member / sizes).sqrt()
+        y = y - y_shift @ member.mT
+        y_scale = _spread((y.square() @ member / (sizes - 1)).sqrt(), square)
+        y = (y / (y_scale @ member.mT))[:, :, None]
+    x_shift, x_scale = torch.zeros_like(x[:, 0]), torch.ones_like(x[:, 0])
+    if standardise:
+        x_shift = x.mean(1)
+        x_scale = _spread(x.std(1), x_shift)
+        x, scores = (x - x_shift[:, None]) / x_scale[:, None], scores * x_scale[:, None]
+    return Stacked(x, scores, y, member, x_shift, x_scale, y_shift, y_scale)
+
+
+def root(B: torch.Tensor) -> torch.Tensor:
+    """``F`` with ``F F' = B``, for ``B (..., T, T)`` that may be singular."""
+    values, vectors = torch.linalg.eigh(B)
+    return vectors * values.clamp(min=0).sqrt()[..., None, :]
+
+
+def _join(arrays: Sequence[np.ndarray]) -> torch.Tensor:
+    return tensor(np.concatenate(arrays, axis=1))
+
+
+def _spread(deviation: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+    """Standard deviations; one where they are nothing but rounding."""
+    return torch.where(deviation > 1e-13 * size.abs(), deviation, 1.0)

@@ -1,0 +1,141 @@
+"""What every integrator promises: its declared properties, measured."""
+
+import numpy as np
+import pytest
+
+from lowvar.errors import UserError
+from lowvar.estimators import INTEGRAL
+from lowvar.estimators.integral.base import FLAGS
+from lowvar.estimators.integral.options import make
+from lowvar.problems.integrals.samples import Samples
+
+# settings that keep the slow ones short; they change none of the properties
+SHORT = {
+    "neural": {"steps": 60},
+    "paper_cv": {"epochs": 10, "tuning_epochs": 1, "batch": 5, "rate": 1e-3},
+    "paper_cf": {"tuning_epochs": 3},
+    "paper_vv": {"epochs": 10, "tuning_epochs": 1, "rate": 1e-3},
+    "paper_vv_fixed": {"epochs": 10, "tuning_epochs": 1, "rate": 1e-3, "B": [1.0, 0.5]},
+}
+EACH = pytest.mark.parametrize("name", INTEGRAL)
+
+
+def built(name):
+    return make(name, SHORT.get(name, {}))
+
+
+def draws(repetitions=3, m=20, tasks=2, seed=0, values=None):
+    """Points of N(0, 1), own points for each task; related integrands of mean 1 + t / 2 unless others are given."""
+    rng = np.random.default_rng(seed)
+    points = tuple(rng.normal(size=(repetitions, m, 1)) for _ in range(tasks))
+    values = values or (lambda t, x: 1 + t / 2 + np.sin(x) * (1 + t) + 0.5 * (x**2 - 1))
+    return Samples(
+        points, tuple(-x for x in points), tuple(values(t, x[..., 0]) for t, x in enumerate(points)), chain=False
+    )
+
+
+def seeds(samples):
+    return 7 + np.arange(samples.repetitions)
+
+
+@EACH
+def test_shapes_and_flags(name):
+    samples = draws()
+    integrator = built(name)
+    assert integrator.name == name
+    found = integrator.integrate(samples, seeds(samples))
+    assert found.value.shape == found.standard_error.shape == (3, 2)
+    assert found.condition.shape == (3,)
+    assert np.isfinite(found.value).all()
+    assert set(found.flags) <= set(FLAGS)
+    assert all(flag.shape == (3,) and flag.dtype == bool for flag in found.flags.values())
+    assert all(len(array) == 3 for array in found.info.values())
+    if found.fitted is not None:
+        x = np.linspace(-1, 1, 5)[None, :, None].repeat(3, axis=0)
+        assert found.fitted(1, x, -x).shape == (3, 5)
+
+
+@EACH
+def test_repeats_itself_and_draws_only_if_it_says_so(name):
+    samples, integrator = draws(), built(name)
+    first = integrator.integrate(samples, seeds(samples))
+    assert np.array_equal(first.value, built(name).integrate(samples, seeds(samples)).value)
+    other = integrator.integrate(samples, 100 + seeds(samples))
+    assert np.array_equal(first.value, other.value) != integrator.properties.random
+
+
+@EACH
+def test_repetitions_do_not_know_of_each_other(name):
+    samples, integrator = draws(), built(name)
+    together = integrator.integrate(samples, seeds(samples)).value
+    for r in range(3):
+        alone = integrator.integrate(samples.repetition(slice(r, r + 1)), seeds(samples)[r : r + 1]).value
+        np.testing.assert_allclose(alone[0], together[r], rtol=0, atol=1e-7)
+
+
+@EACH
+def test_uses_scores_only_if_it_says_so(name):
+    samples, integrator = draws(), built(name)
+    other = Samples(samples.points, tuple(np.zeros_like(s) for s in samples.scores), samples.values)
+    same = np.array_equal(
+        integrator.integrate(samples, seeds(samples)).value, integrator.integrate(other, seeds(other)).value
+    )
+    assert same != integrator.properties.scores
+
+
+@EACH
+def test_transfers_between_tasks_only_if_it_says_so(name):
+    samples, integrator = draws(), built(name)
+    changed = Samples(samples.points, samples.scores, (np.cos(3 * samples.values[0]), samples.values[1]))
+    before = integrator.integrate(samples, seeds(samples)).value[:, 1]
+    after = integrator.integrate(changed, seeds(samples)).value[:, 1]
+    assert (np.abs(after - before).max() > 1e-12) == integrator.properties.transfers
+
+
+@EACH
+def test_constants_are_integrated_exactly(name):
+    integrator = built(name)
+    if integrator.properties.exact_on == "nothing":
+        pytest.skip("declares that it is exact on nothing")
+    samples = draws(values=lambda t, x: np.full_like(x, 3.0 - t))
+    value = integrator.integrate(samples, seeds(samples)).value
+    np.testing.assert_allclose(value, [[3.0, 2.0]] * 3, atol=1e-6)
+
+
+@EACH
+def test_what_control_variates_span_is_integrated_exactly(name):
+    integrator = built(name)
+    if integrator.properties.exact_on != "span":
+        pytest.skip("does not declare it")
+    samples = draws(tasks=1, values=lambda t, x: 2 + 3 * x - 0.5 * (x**2 - 1))
+    found = integrator.integrate(samples, seeds(samples)).value[:, 0]
+    plain = samples.values[0].mean(axis=1)
+    assert np.abs(found - 2).max() < 1e-4 * np.abs(plain - 2).max()
+
+
+@EACH
+def test_the_fewest_points_suffice(name):
+    fewest = built(name).properties.fewest
+    samples = draws(m=fewest)
+    assert np.isfinite(built(name).integrate(samples, seeds(samples)).value).all()
+
+
+@EACH
+def test_mean_and_spread_over_repetitions(name):
+    samples = draws(repetitions=60, m=24, seed=3)
+    error = built(name).integrate(samples, seeds(samples)).value - np.array([1.0, 1.5])
+    plain = np.stack([v.mean(axis=1) for v in samples.values], axis=1) - np.array([1.0, 1.5])
+    spread = error.std(axis=0, ddof=1) / np.sqrt(60)
+    # control variates that are fitted to the very points have a bias, which vanishes before the spread of a mean does
+    allowed = 0 if name == "monte_carlo" else 0.1 * np.sqrt((plain**2).mean(axis=0))
+    assert (np.abs(error.mean(axis=0)) < 5 * spread + allowed).all(), (error.mean(axis=0), spread)
+    assert spread.max() < 0.06  # enough power to see a tenth of the integrands' spread
+    if name in ("control_functional", "vector_valued", "zero_variance"):  # whatever else: these must pay
+        assert (error.std(axis=0) < 0.7 * plain.std(axis=0)).all(), (error.std(axis=0), plain.std(axis=0))
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(UserError, match="vector_valued: unknown option 'nuget': did you mean 'nugget'"):
+        make("vector_valued", {"nuget": 1.0})
+    with pytest.raises(UserError, match="unknown integrator 'control_function': did you mean 'control_functional'"):
+        make("control_function", {})
