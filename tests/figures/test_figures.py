@@ -4,6 +4,7 @@ import matplotlib.colors
 import numpy as np
 import pytest
 import synthetic
+import synthetic_integrals
 import synthetic_search
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
@@ -208,6 +209,8 @@ def test_one_problem_for_a_users_model():
 def test_missing_column_and_empty_table_are_the_users_error(name):
     if name in synthetic_search.FIGURES:
         table, column = synthetic_search.small(name), synthetic_search.FIGURES[name]
+    elif name in synthetic_integrals.FIGURES:
+        table, column = synthetic_integrals.small(name), synthetic_integrals.FIGURES[name]
     else:
         table = synthetic.convergence() if name in ("convergence", "steps") else synthetic.decomposition()
         column = "gap_mean" if name in ("convergence", "steps") else "variance"

@@ -15,10 +15,28 @@ from typing import Any
 
 from lowvar.errors import unknown_name
 from lowvar.figures.along import along
+from lowvar.figures.boxes import boxes
 from lowvar.figures.convergence import convergence
 from lowvar.figures.curves import curves, search_seconds
 from lowvar.figures.effort import effort
+from lowvar.figures.epochs import epochs
+from lowvar.figures.errors import errors
+from lowvar.figures.fits import fits
 from lowvar.figures.gradients import gradients
+from lowvar.figures.integral_seconds import integral_seconds
+from lowvar.figures.integral_tables import (
+    of_epochs,
+    of_errors,
+    of_estimates,
+    of_fits,
+    of_kernels,
+    of_predictive,
+    of_scores,
+    of_seconds,
+    of_split,
+)
+from lowvar.figures.power_scores import power_scores
+from lowvar.figures.predictive import predictive
 from lowvar.figures.profiles import profiles
 from lowvar.figures.save import save
 from lowvar.figures.scaling import scaling
@@ -31,6 +49,8 @@ from lowvar.figures.search_tables import (
     search_gradients,
 )
 from lowvar.figures.shares import shares
+from lowvar.figures.split import split
+from lowvar.figures.stein_kernels import stein_kernels
 from lowvar.figures.steps import steps
 from lowvar.figures.tables import Table, along_run, at_best_step, at_end, at_last_iteration
 from lowvar.figures.user import bars_for_user
@@ -47,6 +67,15 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "scaling": scaling,
     "gradients": gradients,
     "search_seconds": search_seconds,
+    "errors": errors,
+    "boxes": boxes,
+    "split": split,
+    "fits": fits,
+    "stein_kernels": stein_kernels,
+    "power_scores": power_scores,
+    "predictive": predictive,
+    "integral_seconds": integral_seconds,
+    "epochs": epochs,
 }
 DATA: dict[str, Callable[..., Any]] = {
     "shares": at_end,
@@ -60,8 +89,17 @@ DATA: dict[str, Callable[..., Any]] = {
     "scaling": by_dimension,
     "gradients": search_gradients,
     "search_seconds": in_seconds,
+    "errors": of_errors,
+    "boxes": of_estimates,
+    "split": of_split,
+    "fits": of_fits,
+    "stein_kernels": of_kernels,
+    "power_scores": of_scores,
+    "predictive": of_predictive,
+    "integral_seconds": of_seconds,
+    "epochs": of_epochs,
 }
-_SELECTING = ("x", "blocks", "of", "backend", "target", "baseline")  # keywords that choose rows
+_SELECTING = ("x", "blocks", "of", "backend", "target", "baseline", "task", "sizes")  # keywords that choose rows
 
 
 def picture(name: str, table: Table, stem: str | os.PathLike, **options: Any) -> list[Path]:
@@ -90,15 +128,24 @@ __all__ = [
     "FIGURES",
     "along",
     "bars_for_user",
+    "boxes",
     "convergence",
     "curves",
     "effort",
+    "epochs",
+    "errors",
+    "fits",
     "gradients",
+    "integral_seconds",
     "picture",
+    "power_scores",
+    "predictive",
     "profiles",
     "save",
     "scaling",
     "search_seconds",
     "shares",
+    "split",
+    "stein_kernels",
     "steps",
 ]

@@ -50,7 +50,7 @@ ESTIMATORS = {
     "joint": Estimator("joint (SAGA)", "#0072B2", "D", 2.5),
     "joint_svrg": Estimator("joint (SVRG)", "#56B4E9", "^", 1.5),
 }
-_DASH, _DOTS = (0, (4, 1.5)), (0, (1, 1.2))
+_DASH, _DOTS, _DASH_DOT = (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2))
 # The INGO family is blue; ours beside it are warm; peers are black, grey and green, and dashed.
 SEARCHERS = {
     "fast_ingo": Estimator("Fast-INGO", "#0072B2", "D", 2.6),
@@ -69,6 +69,21 @@ SEARCHERS = {
     "evosax_xnes": Estimator("evosax xNES", "#117733", "*", 1.8, _DOTS),
     "evosax_open_es": Estimator("evosax Open-ES", "#999933", "p", 1.5, _DASH),
     "pymoo_ga": Estimator("pymoo GA", "#882255", "h", 1.5, _DASH),
+}
+# Exact kernel methods are blue and red, their relatives warm; stochastic ones of the paper are dashed, in hues near by.
+INTEGRATORS = {
+    "monte_carlo": Estimator("Monte Carlo", "#000000", "o", 2.2),
+    "zero_variance": Estimator("zero variance", "#7F7F7F", "v"),
+    "control_functional": Estimator("control functional", "#0072B2", "s", 2.2),
+    "vector_valued": Estimator("vector-valued", "#D55E00", "D", 3.0),
+    "alternating": Estimator("alternating", "#E69F00", "^"),
+    "convex": Estimator("convex sequence", "#999933", "p"),
+    "additive": Estimator("additive", "#009E73", "P"),
+    "neural": Estimator("neural", "#CC79A7", "X"),
+    "paper_cf": Estimator("paper: CF", "#56B4E9", "s", 1.6, _DASH),
+    "paper_cv": Estimator("paper: CV", "#332288", "<", 1.6, _DASH_DOT),
+    "paper_vv_fixed": Estimator("paper: vv, fixed B", "#AA4499", "h", 1.6, _DASH_DOT),
+    "paper_vv": Estimator("paper: vv, estimated B", "#882255", "d", 1.6, _DASH),
 }
 SCHEMES = {
     "iid": Estimator("iid", "#000000", "o"),
@@ -172,10 +187,28 @@ def searchers(names: Iterable[str]) -> dict[str, Estimator]:
     >>> searchers(["es_1e-2"])["es_1e-2"].label
     'ES 1e-2'
     """
+    return _with_variants(names, SEARCHERS)
+
+
+def integrators(names: Iterable[str]) -> dict[str, Estimator]:
+    """The look of each method of integration, in the order in which a figure lists them; variants as in `searchers`.
+
+    Args:
+        names: the methods of a table; repeated names count once.
+
+    >>> list(integrators(["vector_valued", "mine", "paper_vv_fixed", "monte_carlo", "zero_variance_1"]))
+    ['monte_carlo', 'zero_variance_1', 'vector_valued', 'paper_vv_fixed', 'mine']
+    >>> integrators(["zero_variance_1"])["zero_variance_1"].label
+    'zero variance 1'
+    """
+    return _with_variants(names, INTEGRATORS)
+
+
+def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[str, Estimator]:
     names, looks = set(names), {}
-    variants = {name: max(found, key=len) for name in names - set(SEARCHERS)
-                if (found := [known for known in SEARCHERS if name.startswith(known + "_")])}  # fmt: skip
-    for known, look in SEARCHERS.items():
+    variants = {name: max(found, key=len) for name in names - set(family)
+                if (found := [known for known in family if name.startswith(known + "_")])}  # fmt: skip
+    for known, look in family.items():
         if known in names:
             looks[known] = look
         of_it = sorted(name for name, base in variants.items() if base == known)
@@ -188,7 +221,7 @@ def searchers(names: Iterable[str]) -> dict[str, Estimator]:
                 marker=_VARIANT_MARKERS[rank % len(_VARIANT_MARKERS)],
                 width=1.6,
             )
-    return looks | _spare(names - set(looks), {(look.colour, look.marker) for look in SEARCHERS.values()})
+    return looks | _spare(names - set(looks), {(look.colour, look.marker) for look in family.values()})
 
 
 def _shade(colour: str, part: float) -> str:

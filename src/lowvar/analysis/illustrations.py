@@ -1,0 +1,165 @@
+"""Tables behind pictures that are not about errors: fitted functions, Stein kernels, power posteriors, predictions."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from lowvar.estimators.integral.options import make
+from lowvar.problems.integrals.problem import IntegralProblem
+from lowvar.problems.integrals.samples import Samples
+
+_GRID = 241  # points of a curve
+_TASKS = ((0.0, 1.0), (0.0, 1.25))  # mean and variance of the targets of the paper's Figure 3
+_B = ((1.0, 0.1), (0.1, 1.0))
+
+
+def fits(experiment, built: Mapping[str, IntegralProblem], drawn: Mapping[str, "object"]):
+    """The integrands of one-dimensional problems and what methods fit to them, from the first repetition.
+
+    Args:
+        experiment: says which methods on which problems, and their options.
+        built: the problems by name.
+        drawn: their samples by name, see ``runs.samples.Drawn``.
+
+    Returns:
+        Rows of kind ``curve`` (on a grid) and ``point`` (the samples of the largest size).
+    """
+    import pandas as pd
+
+    out = []
+    for name, methods in experiment.illustrate.fits.items():
+        problem = built[name]
+        sizes = experiment.run(name, methods[0], "torch").sizes[-1]
+        sizes = (sizes,) * len(problem.tasks) if isinstance(sizes, int) else sizes
+        samples: Samples = drawn[name].samples.first(sizes).repetition(slice(0, 1))  # type: ignore[attr-defined]
+        for method in methods:
+            spec = experiment.methods_on(name)[method]
+            found = make(spec.integrator, spec.options).integrate(samples, np.array([1]))
+            for t, task in enumerate(problem.tasks):
+                x = samples.points[t][0][:, 0]
+                edge = 0.15 * np.ptp(x)
+                grid = np.linspace(x.min() - edge, x.max() + edge, _GRID)
+                for kind, at in (("curve", grid), ("point", x)):
+                    at_points = at[:, None]
+                    score = problem.score(problem.target[t], at_points)
+                    fitted = None if found.fitted is None else found.fitted(t, at_points[None], score[None])[0]
+                    out.append(
+                        pd.DataFrame(
+                            {"problem": name, "task": task, "method": method, "kind": kind, "x": at,
+                             "f": problem.value(t, at_points), "fitted": np.nan if fitted is None else fitted,
+                             "density": _density(problem, t, at)}
+                        )
+                    )  # fmt: skip
+    return pd.concat(out, ignore_index=True)
+
+
+def stein_kernels(points: int = 61, reach: float = 3.0):
+    """``1' K0(x, y) 1`` of three matrix-valued Stein kernels on a grid.
+
+    References:
+        Sun, Barp and Briol, Appendix E.1, Figure 3.
+    """
+    import pandas as pd
+    import torch
+
+    from lowvar.estimators.integral.kernels import kernel, separable_stein
+
+    grid = torch.linspace(-reach, reach, points, dtype=torch.float64)
+    x = grid[:, None]
+    scores = torch.stack([-(x - mean) / variance for mean, variance in _TASKS], dim=1)  # (n, T, 1)
+    relation = torch.tensor(_B, dtype=torch.float64)
+    kinds = {
+        "squared exponential": kernel("squared_exponential", ard=False),
+        "polynomial, degree 1": kernel("polynomial", degree=1),
+        "polynomial, degree 2": kernel("polynomial", degree=2),
+    }
+    out = []
+    for label, chosen in kinds.items():
+        values = separable_stein(chosen, chosen.defaults(1), relation, x, x, scores, scores).sum((-2, -1))
+        at, other = np.meshgrid(grid.numpy(), grid.numpy(), indexing="ij")
+        out.append(
+            pd.DataFrame({"kernel": label, "x": at.ravel(), "y": other.ravel(), "value": values.numpy().ravel()})
+        )
+    return pd.concat(out, ignore_index=True)
+
+
+def epochs(asked: Mapping[str, tuple[str, ...]], truth, params: Iterable):
+    """Mean absolute error of stochastic methods by epoch, with 95 % intervals over repetitions.
+
+    Args:
+        asked: problem -> methods with the option ``record``.
+        truth: the table of truths.
+        params: ``(problem, method, backend, (arrays, mark))`` of every run.
+    """
+    import pandas as pd
+
+    from lowvar.analysis.decomposition import mean_interval
+
+    out = []
+    for problem, method, _, (arrays, _mark) in params:
+        if method not in asked.get(problem, ()):
+            continue
+        of_problem = truth[truth["problem"] == problem]
+        last = of_problem.iloc[-1]
+        traced = arrays["trace_epochs"][-1]  # of the largest size: (R, E) or (R, T, E)
+        traced = traced[:, -1] if traced.ndim == 3 else traced
+        error = np.abs(traced - last["truth"])
+        mean, low, high = np.array([mean_interval(column) for column in error.T]).T
+        out.append(
+            pd.DataFrame(
+                {"problem": problem, "task": last["task"], "method": method,
+                 "part": (1 + np.arange(traced.shape[1])) / traced.shape[1], "mae": mean, "low": low, "high": high}
+            )
+        )  # fmt: skip
+    return pd.concat(out, ignore_index=True)
+
+
+def power_scores(problem: IntegralProblem, reach: tuple[float, float] = (0.5, 2.0)):
+    """Scores of power posteriors along the ladder of temperatures; Sun, Barp and Briol, Figure 6."""
+    import pandas as pd
+
+    grid = np.linspace(*reach, _GRID)
+    ladder = np.asarray(problem.about["ladder"])
+    return pd.concat(
+        [
+            pd.DataFrame({"target": k, "temperature": t, "x": grid, "score": problem.score(k, grid[:, None])[:, 0]})
+            for k, t in enumerate(ladder)
+        ],
+        ignore_index=True,
+    )
+
+
+def predictive(problem: IntegralProblem, samples: Samples, points: int = 201):
+    """Posterior of the populations over time; Sun, Barp and Briol, Figures 7 and 8.
+
+    Args:
+        problem: with ``about``: ``solve`` ``(points (n, d), times (s,)) -> (n, s, k)``, ``times``, ``observations
+            (s, k)``, ``series`` (names), ``task_times``.
+        samples: the draws; those of the first repetition are used.
+    """
+    import pandas as pd
+
+    about = problem.about
+    times = np.asarray(about["times"], float)
+    asked = np.asarray(about["task_times"], float)
+    grid = np.unique(np.concatenate([np.linspace(times[0], times[-1], points), times, asked]))
+    paths = np.asarray(about["solve"](samples.points[0][0], grid))
+    low, high = np.nanquantile(paths, [0.025, 0.975], axis=0)
+    out = []
+    for k, series in enumerate(about["series"]):
+        observed = np.full(len(grid), np.nan)
+        observed[np.searchsorted(grid, times)] = np.asarray(about["observations"])[:, k]
+        out.append(
+            pd.DataFrame({"series": series, "time": grid, "mean": np.nanmean(paths[:, :, k], axis=0),
+                          "low": low[:, k], "high": high[:, k], "observed": observed,
+                          "task": np.isin(grid, asked) & (k == 0)})
+        )  # fmt: skip
+    return pd.concat(out, ignore_index=True)
+
+
+def _density(problem, t, x):
+    """Of the task's target, where it is a normal; scaled to its largest value elsewhere."""
+    import jax
+
+    log = np.asarray(jax.vmap(problem.log_densities[problem.target[t]])(x[:, None]))
+    return np.exp(log - log.max())
