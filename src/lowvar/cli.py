@@ -9,7 +9,10 @@ import sys
 from lowvar import __version__
 from lowvar.errors import UserError, unknown_name
 
-_LISTS = ("datasets", "models", "functions", "estimators", "searches", "optimizers", "backends", "figures")
+_LISTS = (
+    "datasets", "models", "functions", "integrals", "estimators", "searches", "integrators", "optimizers",
+    "backends", "figures",
+)  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -70,9 +73,14 @@ def _parser():
     _experiment_options(sub)
     sub.add_argument("--problem", required=True)
     sub.add_argument("--method", required=True)
-    sub.add_argument("--backend", default="jax", help="jax or torch")
+    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
     _job_options(sub)
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
+
+    sub = command("sample", _sample, "draw the points that an experiment's integrals are estimated from")
+    _experiment_options(sub)
+    sub.add_argument("--problem", required=True)
+    _job_options(sub)
 
     sub = command("decompose", _decompose, "say where the variance of a gradient comes from")
     sub.add_argument("target", metavar="TARGET", help="EXPERIMENT.yaml, or MODEL.py:FUNCTION with --data")
@@ -86,6 +94,15 @@ def _parser():
     own.add_argument("--step-size", type=float, default=0.01, help="Adam's (default: %(default)s)")
     own.add_argument("--seed", type=int, default=0)
     own.add_argument("--dtype", default="float64", choices=["float64", "float32"])
+
+    sub = command("integrate", _integrate, "expectations of your own samples, with control variates")
+    sub.add_argument("samples", metavar="SAMPLES.npz", help="with the arrays samples, scores and values")
+    sub.add_argument("--method", default="auto", help="auto, or one of: lowvar list integrators (default: %(default)s)")
+    sub.add_argument("--chain", action="store_true", help="the samples are successive states of a Markov chain")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--out", metavar="TABLE.csv", help="write the table there, too")
+    sub.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
+    sub.add_argument("--threads", type=int, default=1, help="of the numerical libraries (default: %(default)s)")
 
     sub = command("table", _table, "gather an experiment's runs into tables")
     _experiment_options(sub)
@@ -149,10 +166,19 @@ def _run(args):
     from lowvar import commands
 
     place = commands.Place.load(args.experiment, args.scale)
-    place.experiment.run(args.problem, args.method, args.backend)  # so that a wrong name is said at once
-    _configure(args, backend=args.backend, dtype=place.experiment.dtype(args.problem))
-    print(commands.run(place, args.problem, args.method, args.backend, args.data, args.out,
+    backend = args.backend or place.experiment.backends[0]
+    place.experiment.run(args.problem, args.method, backend)  # so that a wrong name is said at once
+    _configure(args, backend=backend, dtype=place.experiment.dtype(args.problem))
+    print(commands.run(place, args.problem, args.method, backend, args.data, args.out,
                        checkpoint_every=args.checkpoint_every))  # fmt: skip
+
+
+def _sample(args):
+    from lowvar import commands
+
+    place = commands.Place.load(args.experiment, args.scale)
+    _configure(args, backend="jax", dtype="float64")
+    print(commands.sample(place, args.problem, args.data, args.out))
 
 
 def _decompose(args):
@@ -180,6 +206,13 @@ def _decompose_model(args):
     from lowvar import user
 
     user.decompose(args)
+
+
+def _integrate(args):
+    _configure(args, backend="torch", dtype="float64")
+    from lowvar import user
+
+    user.integrate(args)
 
 
 def _table(args):
@@ -229,6 +262,8 @@ def _listed(what):
         "datasets": ("lowvar.datasets.catalogue", "DATASETS"),
         "models": ("lowvar.problems.catalogue", "MODELS"),
         "functions": ("lowvar.problems.blackbox.catalogue", "FUNCTIONS"),
+        "integrals": ("lowvar.problems.integrals.catalogue", "PROBLEMS"),
+        "integrators": ("lowvar.estimators", "INTEGRAL"),
         "estimators": ("lowvar.estimators", "GRADIENT"),
         "searches": ("lowvar.solvers.search", "ALL"),
         "optimizers": ("lowvar.solvers.optimizers", "OPTIMIZERS"),

@@ -57,10 +57,21 @@ def problem_data(w):
     return prepared(EXPERIMENTS[w.experiment].data(w.problem))
 
 
+def problem_source(w):
+    """What a run reads: the points that were drawn for its problem, or its data."""
+    drawn = EXPERIMENTS[w.experiment].drawn_from(w.problem)
+    return [f"{RESULTS}/{w.experiment}/samples/{drawn}/samples.npz"] if drawn else problem_data(w)
+
+
 def data_of(name):
     """The prepared data that an experiment stands on."""
     experiment = EXPERIMENTS[name]
     return sorted({path for problem in experiment.problems for path in prepared(experiment.data(problem))})
+
+
+def samples_of(name):
+    """The points that an experiment draws for its problems."""
+    return [f"{RESULTS}/{name}/samples/{problem}/samples.npz" for problem in EXPERIMENTS[name].samples()]
 
 
 def data_option(w, input):
@@ -125,6 +136,11 @@ def spec_hash(w):
     return experiment.decompose(w.problem).hash if "problem" in names else experiment.hash
 
 
+def sample_hash(w):
+    """Of all that the points of a problem depend on."""
+    return EXPERIMENTS[w.experiment].sample(w.problem).hash
+
+
 def folder(w, output):
     """The folder of a job's first output."""
     return str(Path(output[0]).parent)
@@ -148,6 +164,11 @@ def cost(w):
 def minutes(w, attempt):
     """Wall time to ask a cluster for, with room; a retry asks for more."""
     return attempt * math.ceil(10 + cost(w).operations / 3e8)
+
+
+def sample_minutes(w, attempt):
+    """The same for drawing points."""
+    return attempt * math.ceil(10 + EXPERIMENTS[w.experiment].sample_cost(w.problem).operations / 3e8)
 
 
 def megabytes(w, attempt):

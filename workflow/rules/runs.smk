@@ -2,9 +2,36 @@
 # from run to run, so neither Snakemake nor DVC takes it for a result.
 
 
-rule run:
+rule sample:
+    # the points that all methods of an integral experiment read
     input:
         problem_data,
+    output:
+        f"{RESULTS}/{{experiment}}/samples/{{problem}}/samples.npz",
+    log:
+        f"{LOGS}/{{experiment}}/samples/{{problem}}.log",
+    benchmark:
+        f"{LOGS}/{{experiment}}/samples/{{problem}}.tsv"
+    threads: 1
+    resources:
+        gpu=gpus,
+        device=PARAMS.device,
+        mem_mb=lambda w, attempt: attempt * 4000,
+        runtime=sample_minutes,
+    params:
+        spec=sample_hash,
+        scale=PARAMS.scale,
+        data=data_option,
+        out=folder,
+    shell:
+        "lowvar sample workflow/experiments/{wildcards.experiment}.yaml --scale {params.scale}"
+        " --problem {wildcards.problem} --device {resources.device} {params.data} --out {params.out}"
+        " > {log} 2>&1"
+
+
+rule run:
+    input:
+        problem_source,
     output:
         trace=f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/trace.parquet",
         params=f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/params.npz",

@@ -7,27 +7,27 @@ import contextlib
 import json
 from pathlib import Path
 
-from lowvar.commands import search, variational
+from lowvar.commands import integral, search, variational
 from lowvar.commands.place import Place
-from lowvar.errors import unknown_name
+from lowvar.errors import UserError, unknown_name
 from lowvar.files import all_or_none, sweep, write_text
-from lowvar.runs import artifact, loop
+from lowvar.runs import artifact, loop, samples
 
 # family -> module with: engine, packages, decomposition, tables, evidence, metrics, with_seconds, picture
-FAMILIES = {"variational": variational, "search": search}
+FAMILIES = {"variational": variational, "search": search, "integral": integral}
 
-__all__ = ["Place", "claims", "decompose", "figure", "progress_bar", "run", "tables"]
+__all__ = ["Place", "claims", "decompose", "figure", "progress_bar", "run", "sample", "tables"]
 
 
 def run(place: Place, problem: str, method: str, backend: str, data=None, out=None, *, checkpoint_every=10.0):
     """Runs a method on a problem; resumes where a killed run stopped."""
     spec = place.experiment.run(problem, method, backend)
     out = Path(out or place.run_folder(problem, method, backend))
-    prepared = place.load_data(problem, data)
+    source = place.load_source(problem, data)
     family = FAMILIES[place.experiment.family]
-    inputs = {problem: prepared.sha256} if prepared else {}
+    inputs = {problem: source.sha256} if source else {}
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
-    engine = family.engine(spec, prepared)
+    engine = family.engine(spec, source)
     with progress_bar(engine.stops[-1], f"{problem} {method} {backend}") as tick:
         result = loop.run(engine, progress=tick, checkpoint=out / "checkpoint.npz", mark=mark, every=checkpoint_every)
     trace = result.trace
@@ -44,6 +44,30 @@ def run(place: Place, problem: str, method: str, backend: str, data=None, out=No
         artifact.write_table(out / "trace.parquet", trace, mark)
     (out / "checkpoint.npz").unlink(missing_ok=True)
     return out / "trace.parquet"
+
+
+def sample(place: Place, problem: str, data=None, out=None):
+    """Draws the points that all methods estimate the integrals of a problem from, and computes the truth.
+
+    Raises:
+        UserError: the experiment draws no points beforehand.
+    """
+    if not place.experiment.samples():
+        raise UserError(
+            f"experiment {place.experiment.name!r} draws no points beforehand: its runs draw their own noise"
+        )
+    job = place.experiment.sample(problem)
+    out = Path(out or place.results / "samples" / problem)
+    prepared = place.load_data(problem, data)
+    inputs = {problem: prepared.sha256} if prepared else {}
+    mark = artifact.stamp(job.hash, inputs, packages=(*artifact.PACKAGES, *integral.SAMPLING))
+    drawn, about = integral.draw(job, prepared)
+    for name in (names := ("samples.npz", "provenance.json")):
+        sweep(out, name)
+    with all_or_none(*(out / name for name in names)):
+        samples.write(out / "samples.npz", drawn, about, mark)
+        artifact.write_provenance(out / "provenance.json", mark, job.model_dump(mode="json"), device=_device("jax"))
+    return out / "samples.npz"
 
 
 def decompose(place: Place, problem: str, data=None, out=None):

@@ -40,8 +40,24 @@ class Place:
         data = self.experiment.data(problem)
         return data and self.data / "prepared" / f"{data.dataset}-{data.scaling}.npz"
 
+    def source(self, problem: str) -> Path | None:
+        """The file that runs on a problem read: its samples, or its prepared data, or none."""
+        if drawn := self.experiment.drawn_from(problem):
+            return self.results / "samples" / drawn / "samples.npz"
+        return self.prepared(problem)
+
     def inputs(self, problem: str) -> dict[str, str]:
-        """The hash of a problem's prepared data, as stamps carry it."""
+        """The hash of what runs on a problem read, as stamps carry it."""
+        path = self.source(problem)
+        if path is None:
+            return {}
+        if self.experiment.drawn_from(problem):
+            self._check_samples(problem, path)
+            return {problem: sha256(path)}
+        return self.data_inputs(problem)
+
+    def data_inputs(self, problem: str) -> dict[str, str]:
+        """The hash of a problem's prepared data."""
         path, data = self.prepared(problem), self.experiment.data(problem)
         if path is None or data is None:
             return {}
@@ -52,6 +68,19 @@ class Place:
             )
         return {problem: sha256(path)}
 
+    def _check_samples(self, problem, path):
+        """Refuses samples of another spec or other data."""
+        rebuild = self._samples_command(problem, path)
+        artifact.check_arrays(path, expect=self._samples_expected(problem), rebuild=rebuild)
+
+    def _samples_expected(self, problem):
+        drawn: Any = self.experiment.drawn_from(problem)
+        return {"spec": self.experiment.sample(drawn).hash, "inputs": self.data_inputs(drawn)}  # type: ignore[union-attr]
+
+    def _samples_command(self, problem, path):
+        problem = self.experiment.drawn_from(problem)
+        return self.command("sample", problem=problem, data=self.prepared(problem), out=Path(path).parent)
+
     def load_data(self, problem: str, path: str | Path | None = None):
         """The prepared data of a problem, checked to be what it asks for; None if it stands on none."""
         from lowvar.datasets.load import load
@@ -61,7 +90,7 @@ class Place:
             if path is not None:
                 raise UserError(f"--data {path}: {problem} stands on no data")
             return None
-        prepared = load(path or (self.inputs(problem) and self.prepared(problem)))  # type: ignore[arg-type]
+        prepared = load(path or (self.data_inputs(problem) and self.prepared(problem)))  # type: ignore[arg-type]
         for key, value in wanted.model_dump().items():
             if prepared.meta.get(key) != value:
                 raise UserError(
@@ -69,6 +98,16 @@ class Place:
                     f"{value!r}; make it with: lowvar prepare {wanted.dataset} --scaling {wanted.scaling}"
                 )
         return prepared
+
+    def load_source(self, problem: str, path: str | Path | None = None):
+        """What runs on a problem read, with its ``sha256``: samples, prepared data, or None."""
+        if not self.experiment.drawn_from(problem):
+            return self.load_data(problem, path)
+        from lowvar.runs import samples
+
+        path = Path(path or self.source(problem))  # type: ignore[arg-type]
+        rebuild = self._samples_command(problem, path)
+        return samples.read(path, expect=self._samples_expected(problem), rebuild=rebuild)
 
     def run_folder(self, problem: str, method: str, backend: str) -> Path:
         """Where a run's files are."""
@@ -99,7 +138,7 @@ class Place:
             expect = {"spec": self.experiment.run(problem, method, backend).hash, "inputs": self.inputs(problem)}
             folder = self.run_folder(problem, method, backend)
             rebuild = self.command("run", problem=problem, method=method, backend=backend,
-                                   data=self.prepared(problem), out=folder)  # fmt: skip
+                                   data=self.source(problem), out=folder)  # fmt: skip
             yield problem, method, backend, read(folder / name, expect=expect, rebuild=rebuild)
 
     def gather_tables(self, name: str):

@@ -89,6 +89,17 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
     return arrays, mark
 
 
+def check_arrays(path: str | Path, *, expect: Mapping[str, Any], rebuild: str = "") -> None:
+    """Refuses what ``read_arrays`` would, but for damage within the arrays, which are not read."""
+    _check_exists(path, rebuild)
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            mark = json.loads(str(stored["__lowvar__"]))
+    except (KeyError, ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path}: not an array file of lowvar, or cut off{_again(rebuild)}") from error
+    _check_stamp(path, mark, expect, rebuild)
+
+
 def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[str, Any], **more) -> None:
     """Writes beside a result what cannot repeat to the byte: date, host, device, command line."""
     import datetime

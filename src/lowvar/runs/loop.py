@@ -71,8 +71,8 @@ class Engine(Protocol):
         """Columns that say in the timing how much had been done at ``stops``."""
         ...
 
-    def params(self, state: Any) -> dict[str, np.ndarray]:
-        """Where the runs ended."""
+    def params(self, state: Any, measured: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Where the runs ended, by the last state and the stacked measurements."""
         ...
 
     def flatten(self, state: Any) -> list[np.ndarray] | None:
@@ -153,7 +153,7 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
         {**engine.work(stops), "seconds": clock.laps, "seconds_per_run": np.array(clock.laps) / engine.runs}
     )
     timing["compile_seconds"] = clock.compile
-    return Result(engine.trace(stops, stacked), timing, engine.params(state), state)
+    return Result(engine.trace(stops, stacked), timing, engine.params(state, stacked), state)
 
 
 def _save(engine, path, mark, state, done, measured, clock):

@@ -204,7 +204,7 @@ class CompiledEngine(_Engine):
             return False
         return bool(np.isfinite(self.backend.to_numpy(state.met)[:, -1]).all())
 
-    def params(self, state) -> dict[str, np.ndarray]:
+    def params(self, state, measured) -> dict[str, np.ndarray]:
         """Means, best points, and the evaluations at which targets were met."""
         mean = self.backend.vmap(self.solver.mean)(state.solver)
         return self._ends(*self.backend.to_numpy((mean, state.ledger, state.met, state.met_best)))
@@ -272,7 +272,7 @@ class DrivenEngine(_Engine):
         """Whether every repetition has met the last target."""
         return self.settings.early_stop and len(self.targets) > 0 and all(np.isfinite(one.met[-1]) for one in state)
 
-    def params(self, state) -> dict[str, np.ndarray]:
+    def params(self, state, measured) -> dict[str, np.ndarray]:
         """Means, best points, and the evaluations at which targets were met."""
         together = Ledger(*map(np.stack, zip(*(one.ledger() for one in state), strict=True)))
         mean = np.stack([np.asarray(one.search.mean) for one in state])

@@ -207,7 +207,7 @@ class VariationalEngine:
         """Epochs done."""
         return {"epoch": stops}
 
-    def params(self, state) -> dict[str, np.ndarray]:
+    def params(self, state, measured) -> dict[str, np.ndarray]:
         """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
         return {name: np.asarray(leaf) for name, leaf in self.backend.to_numpy(state.params).items()}
 

@@ -13,14 +13,19 @@ from typing import Any
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
 from lowvar.runs.spec.common import SCALES, Cost, Data, merged, validated
+from lowvar.runs.spec.integral import IntegralExperiment
 from lowvar.runs.spec.search import SearchExperiment
 from lowvar.runs.spec.variational import DecompositionSpec, MethodSpec, SolverSpec, VariationalExperiment
 
-Experiment = VariationalExperiment | SearchExperiment
+Experiment = VariationalExperiment | SearchExperiment | IntegralExperiment
 
 # family -> its model, and what a method that is a name alone names
 FAMILIES = MappingProxyType(
-    {"variational": (VariationalExperiment, "estimator"), "search": (SearchExperiment, "solver")}
+    {
+        "variational": (VariationalExperiment, "estimator"),
+        "search": (SearchExperiment, "solver"),
+        "integral": (IntegralExperiment, "integrator"),
+    }
 )
 
 __all__ = [
@@ -30,6 +35,7 @@ __all__ = [
     "Data",
     "DecompositionSpec",
     "Experiment",
+    "IntegralExperiment",
     "MethodSpec",
     "SearchExperiment",
     "SolverSpec",
@@ -70,8 +76,9 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     family = content.get("family", "variational")
     if not isinstance(family, str) or family not in FAMILIES:
         raise unknown_name("family", str(family), FAMILIES, where=f"{path}: family")
-    if "family" not in content and "search" in content:
-        raise UserError(f"{path}: an experiment with the key 'search' must say so: family: search")
+    for key, meant in (("search", "search"), ("estimation", "integral")):
+        if "family" not in content and key in content:
+            raise UserError(f"{path}: an experiment with the key {key!r} must say so: family: {meant}")
     kind, what = FAMILIES[family]
     for name, method in (content.get("methods") or {}).items():
         if isinstance(method, dict):

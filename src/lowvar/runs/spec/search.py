@@ -137,6 +137,13 @@ class SearchExperiment(Strict):
                 jobs += [(name, method, backend) for backend in chosen]
         return jobs
 
+    def samples(self) -> list[str]:
+        """Problems whose points are drawn beforehand: none, runs draw their noise by name."""
+        return []
+
+    def drawn_from(self, problem: str) -> None:
+        """The problem whose points a problem's runs read: none."""
+
     def decompositions(self) -> list[str]:
         """Problems whose gradient variance is taken apart."""
         return list(self.decomposition.problems) if self.decomposition else []

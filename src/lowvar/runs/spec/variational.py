@@ -103,6 +103,13 @@ class VariationalExperiment(Strict):
         """Problem, method and backend of every run."""
         return [(p, m, b) for p in self.problems for m in self.methods for b in self.backends]
 
+    def samples(self) -> list[str]:
+        """Problems whose points are drawn beforehand: none, runs draw their noise by name."""
+        return []
+
+    def drawn_from(self, problem: str) -> None:
+        """The problem whose points a problem's runs read: none."""
+
     def decompositions(self) -> list[str]:
         """Problems whose gradient variance is taken apart."""
         return list(self.problems)

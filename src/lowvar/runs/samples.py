@@ -1,0 +1,87 @@
+"""Points that integrals are estimated from, as a file: drawn once, read by every method."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.files import sha256
+from lowvar.problems.integrals.samples import Samples
+from lowvar.runs import artifact
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a file of samples holds.
+
+    Attributes:
+        samples: the points of all tasks, as many as the largest size asks for.
+        tasks: their names.
+        groups: tasks that are treated together, or None.
+        truth: a row for each task and derived quantity: ``task, truth, truth_error, how``.
+        sha256: of the file.
+    """
+
+    samples: Samples
+    tasks: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...] | None
+    truth: list[dict[str, Any]]
+    sha256: str
+
+    def within(self, tasks: Sequence[str] | None) -> "Drawn":
+        """These tasks alone, all together; everything if None.
+
+        Raises:
+            UserError: there is no such task.
+        """
+        if tasks is None:
+            return self
+        for name in tasks:
+            if name not in self.tasks:
+                raise unknown_name("task", name, self.tasks)
+        truth = [row for row in self.truth if row["task"] in tasks]
+        chosen = self.samples.of_tasks([self.tasks.index(name) for name in tasks])
+        return Drawn(chosen, tuple(tasks), None, truth, self.sha256)
+
+
+def write(path: str | Path, samples: Samples, about: dict[str, Any], mark) -> None:
+    """Writes samples with ``about`` (``tasks``, ``groups``, ``truth``); equal arrays of tasks are stored once."""
+    arrays, stored = {}, {}
+    kinds = {"points": samples.points, "scores": samples.scores, "values": samples.values}
+    if samples.cross_scores is not None:
+        kinds["cross_scores"] = samples.cross_scores
+    where: dict[str, list[str]] = {}
+    for kind, of_tasks in kinds.items():
+        where[kind] = []
+        for t, array in enumerate(of_tasks):
+            same = next((name for name, other in stored.items() if other is array or _equal(other, array)), None)
+            if same is None:
+                same = f"{kind}_{t}"
+                stored[same] = arrays[same] = np.ascontiguousarray(array, dtype="<f8")
+            where[kind].append(same)
+    layout = {**about, "arrays": where, "shared": samples.shared, "chain": samples.chain}
+    artifact.write_arrays(path, {**arrays, "about": np.array(json.dumps(layout, sort_keys=True))}, mark)
+
+
+def read(path: str | Path, *, expect=None, rebuild: str = "") -> Drawn:
+    """What ``write`` wrote.
+
+    Raises:
+        UserError: the file is missing, not one of samples, or made from another spec or other data.
+    """
+    arrays, _ = artifact.read_arrays(path, expect=expect, rebuild=rebuild)
+    if "about" not in arrays:
+        raise UserError(f"{path}: not a file of samples{f'; make it with: {rebuild}' if rebuild else ''}")
+    about = json.loads(str(arrays["about"]))
+    kinds = {kind: tuple(arrays[name] for name in names) for kind, names in about["arrays"].items()}
+    groups = about["groups"] and tuple(map(tuple, about["groups"]))
+    samples = Samples(**kinds, shared=about["shared"], chain=about["chain"])
+    return Drawn(samples, tuple(about["tasks"]), groups, about["truth"], sha256(path))
+
+
+def _equal(a, b) -> bool:
+    return a.shape == b.shape and np.array_equal(a, b)

@@ -1,0 +1,315 @@
+"""The specs of the family ``integral``: expectations with control variates, from the same points for all methods."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import pydantic
+from pydantic import Field
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.runs.spec.common import Cost, Count, Data, Strict, check_known, merged
+
+Sizes = Annotated[tuple[Count | tuple[Count, ...], ...], Field(min_length=1)]
+Sampler = Literal["iid", "rqmc", "nuts", "tempered", "published"]
+
+
+class IntegralProblemSpec(Strict):
+    """A problem of the catalogue, and how many points it is estimated from."""
+
+    problem: str | None = Field(None, description="a problem of the catalogue")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
+    within: str | None = Field(None, description="another problem here: some of its tasks, at the same points")
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(None, description="which, with 'within'")
+    sampler: Sampler | None = Field(None, description="who draws the points; the problem's own choice if not given")
+    sizes: Sizes = Field(description="points of every task, or a list with a number for each task")
+    methods: dict[str, dict[str, Any] | None] | tuple[str, ...] | None = Field(
+        None, description="the methods that run on it, perhaps with options of their own here; all if not given"
+    )
+    repetitions: Count | None = Field(None, description="in place of estimation.repetitions")
+    truth_effort: Count = Field(1, description="work spent on a truth that is not exact, as a multiple")
+
+    @pydantic.model_validator(mode="after")
+    def _one_origin(self):
+        if (self.problem is None) == (self.within is None):
+            raise ValueError("exactly one of 'problem' and 'within' must be given")
+        if (self.within is None) != (self.tasks is None):
+            raise ValueError("'tasks' and 'within' go together")
+        own = [key for key in ("options", "sampler", "repetitions") if getattr(self, key)]
+        if self.within is not None and own:
+            raise ValueError(f"{own[0]!r} is that of the problem named by 'within'")
+        return self
+
+
+class IntegralMethodSpec(Strict):
+    """An integrator and its options."""
+
+    integrator: str
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
+
+
+class EstimationSpec(Strict):
+    """How often everything is estimated."""
+
+    repetitions: Count = Field(description="independent sets of points, shared by the methods")
+    chunk: Count = Field(25, description="repetitions that are computed at once; also between two checkpoints")
+
+
+class Illustrations(Strict):
+    """What is computed for pictures only."""
+
+    fits: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="problem of one dimension -> methods whose fitted functions are drawn"
+    )
+    stein_kernels: bool = Field(False, description="matrix-valued Stein kernels on a grid")
+    epochs: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="problem -> stochastic methods (with the option record) drawn by epoch"
+    )
+    power_scores: str | None = Field(None, description="a problem with power posteriors, whose scores are drawn")
+    predictive: str | None = Field(None, description="a problem with a posterior predictive that is drawn")
+
+
+class IntegralExperiment(Strict):
+    """One experiment at one scale: every method on the same points of every problem."""
+
+    TABLES: ClassVar = ("truth", "errors", "sums", "estimates", "decomposition")
+    ILLUSTRATED: ClassVar = {  # illustration -> table
+        "fits": "fits",
+        "stein_kernels": "kernels",
+        "epochs": "epochs",
+        "power_scores": "scores",
+        "predictive": "predictive",
+    }
+    FIGURES: ClassVar = {
+        "errors": "errors",
+        "boxes": "estimates",
+        "split": "decomposition",
+        "fits": "fits",
+        "stein_kernels": "kernels",
+        "epochs": "epochs",
+        "power_scores": "scores",
+        "predictive": "predictive",
+        "seconds": "seconds",
+    }
+
+    name: str
+    title: str
+    family: Literal["integral"]
+    seed: int = 0
+    problems: Annotated[dict[str, IntegralProblemSpec], Field(min_length=1)]
+    methods: Annotated[dict[str, IntegralMethodSpec], Field(min_length=1)]
+    estimation: EstimationSpec
+    illustrate: Illustrations = Illustrations()  # type: ignore[call-arg]
+    draw: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        ("errors", "boxes", "split", "seconds"), description="figures, the headline first"
+    )
+    figure_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="figure -> keyword arguments, such as the task that it shows"
+    )
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Integrators are PyTorch."""
+        return ("torch",)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that its runs are gathered into."""
+        return (*self.TABLES, *(table for kind, table in self.ILLUSTRATED.items() if getattr(self.illustrate, kind)))
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Its figures, and the table that each is drawn from."""
+        return {name: self.FIGURES[name] for name in self.draw}
+
+    @property
+    def headline(self) -> str:
+        """The figure that answers its question at a glance."""
+        return self.draw[0]
+
+    def methods_on(self, problem: str) -> dict[str, IntegralMethodSpec]:
+        """The methods that run on a problem, with the options that they have there."""
+        chosen = self.problems[problem].methods
+        if chosen is None:
+            return self.methods
+        changed = chosen if isinstance(chosen, dict) else dict.fromkeys(chosen)
+        return {
+            name: self.methods[name].model_copy(update={"options": merged(self.methods[name].options, options or {})})
+            for name, options in changed.items()
+        }
+
+    def runs(self) -> list[tuple[str, str, str]]:
+        """Problem, method and backend of every run."""
+        return [(problem, method, "torch") for problem in self.problems for method in self.methods_on(problem)]
+
+    def samples(self) -> list[str]:
+        """Problems whose points are drawn once, for all methods."""
+        return [name for name, spec in self.problems.items() if spec.within is None]
+
+    def drawn_from(self, problem: str) -> str:
+        """The problem whose points a problem's runs read: itself, or the one that it is within."""
+        return self.problems[problem].within or problem
+
+    def decompositions(self) -> list[str]:
+        """Errors are taken apart from the runs themselves, so there are no jobs for it."""
+        return []
+
+    def data(self, problem: str) -> Data | None:
+        """The prepared data of a problem, None for those that stand on none."""
+        from lowvar.problems.integrals.catalogue import dataset_of
+
+        spec = self.problems[self.drawn_from(problem)]
+        dataset = dataset_of(spec.problem or "", spec.options)
+        return Data(dataset=dataset, scaling="none") if dataset else None
+
+    def dtype(self, problem: str) -> str:
+        """The floating type that a problem's jobs compute in."""
+        return "float64"
+
+    def repetitions(self, problem: str) -> int:
+        """Independent sets of points of a problem."""
+        return self.problems[self.drawn_from(problem)].repetitions or self.estimation.repetitions
+
+    def run(self, problem: str, method: str, backend: str) -> "IntegralRunSpec":
+        """The spec of the job that runs ``method`` on ``problem``.
+
+        Raises:
+            UserError: this experiment has no such problem, method or backend, or not together.
+        """
+        check_known(self, problem=problem, method=method, backend=backend)
+        methods = self.methods_on(problem)
+        if method not in methods:
+            raise UserError(f"experiment {self.name!r} does not run {method!r} on {problem!r}")
+        return IntegralRunSpec(
+            seed=self.seed,
+            name=problem,
+            tasks=self.problems[problem].tasks,
+            sizes=self.problems[problem].sizes,
+            method=methods[method],
+            repetitions=self.repetitions(problem),
+            chunk=self.estimation.chunk,
+        )
+
+    def sample(self, problem: str) -> "SampleSpec":
+        """The spec of the job that draws the points of ``problem``.
+
+        Raises:
+            UserError: this experiment has no such problem, or it is within another.
+        """
+        check_known(self, problem=problem)
+        spec = self.problems[problem]
+        if spec.problem is None:
+            raise UserError(f"experiment {self.name!r}: {problem!r} has the points of {spec.within!r}: draw those")
+        return SampleSpec(
+            seed=self.seed,
+            name=problem,
+            problem=spec.problem,
+            options=spec.options,
+            sampler=spec.sampler,
+            sizes=_largest(spec.sizes),
+            repetitions=self.repetitions(problem),
+            truth_effort=spec.truth_effort,
+        )
+
+    def decompose(self, problem: str) -> Strict:
+        """Refuses: errors are taken apart by ``lowvar table``."""
+        raise UserError(f"experiment {self.name!r}: the errors of integrals are taken apart by: lowvar table")
+
+    def run_cost(self, problem: str, method: str, backend: str) -> Cost:
+        """A few hundred factorisations of all points' Gram matrix; the stochastic methods take as long."""
+        spec = self.problems[problem]
+        m = max(max(sizes) if isinstance(sizes, tuple) else sizes for sizes in spec.sizes)
+        tasks = len(spec.sizes[0]) if isinstance(spec.sizes[0], tuple) else 2
+        runs = self.repetitions(problem) * len(spec.sizes)
+        return Cost(operations=runs * 200 * (m * tasks) ** 2 * 10, memory=self.estimation.chunk * 12 * (m * tasks) ** 2)
+
+    def sample_cost(self, problem: str) -> Cost:
+        """Cheap where points are drawn directly; a Markov chain solves differential equations along its way."""
+        largest = _largest(self.problems[problem].sizes)
+        m = max(largest) if isinstance(largest, tuple) else largest
+        chain = self.data(problem) is not None
+        return Cost(operations=self.repetitions(problem) * m * (2e6 if chain else 1e4), memory=1e7)
+
+    def decompose_cost(self, problem: str) -> Cost:
+        """There are no such jobs."""
+        return Cost(operations=0, memory=0)
+
+    def check_names(self, where: str) -> None:
+        """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
+        from lowvar.estimators import INTEGRAL
+        from lowvar.estimators.integral.options import check_options
+        from lowvar.problems.integrals.catalogue import PROBLEMS
+
+        for name, problem in self.problems.items():
+            if problem.within is not None:
+                if problem.within not in self.samples():
+                    raise unknown_name(
+                        "problem", problem.within, self.samples(), where=f"{where}: problems.{name}.within"
+                    )
+            elif problem.problem not in PROBLEMS:
+                raise unknown_name("problem", problem.problem, PROBLEMS, where=f"{where}: problems.{name}.problem")
+            for method in problem.methods or ():
+                if method not in self.methods:
+                    raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+        for name, method in self.methods.items():
+            if method.integrator not in INTEGRAL:
+                raise unknown_name("integrator", method.integrator, INTEGRAL, where=f"{where}: methods.{name}")
+            _checked(check_options, method, f"{where}: methods.{name}.options")
+        for name in self.problems:
+            for method, spec in self.methods_on(name).items():
+                _checked(check_options, spec, f"{where}: problems.{name}.methods.{method}")
+        for kind in ("fits", "epochs"):
+            for name, methods in getattr(self.illustrate, kind).items():
+                self._check_illustrated(name, methods, f"{where}: illustrate.{kind}")
+        for kind in ("power_scores", "predictive"):
+            if name := getattr(self.illustrate, kind):
+                self._check_illustrated(name, (), f"{where}: illustrate.{kind}")
+        for figure in self.draw:
+            known = [name for name, table in self.FIGURES.items() if table in (*self.tables, "seconds")]
+            if figure not in known:
+                raise unknown_name("figure", figure, known, where=f"{where}: draw")
+
+    def _check_illustrated(self, problem, methods, where):
+        if problem not in self.problems:
+            raise unknown_name("problem", problem, self.problems, where=where)
+        for method in methods:
+            if method not in self.methods_on(problem):
+                raise unknown_name("method", method, self.methods_on(problem), where=f"{where}.{problem}")
+
+
+class IntegralRunSpec(Strict):
+    """A job: one method on one problem, all sizes and repetitions."""
+
+    seed: int
+    name: str
+    tasks: tuple[str, ...] | None
+    sizes: Sizes
+    method: IntegralMethodSpec
+    repetitions: int
+    chunk: int
+
+
+class SampleSpec(Strict):
+    """A job: the points of one problem, and the truth of its integrals."""
+
+    seed: int
+    name: str
+    problem: str
+    options: dict[str, Any]
+    sampler: Sampler | None
+    sizes: Count | tuple[Count, ...]
+    repetitions: int
+    truth_effort: int
+
+
+def _largest(sizes):
+    """The most points of each task that any of ``sizes`` asks for: one number, or one for each task."""
+    lists = [one if isinstance(one, tuple) else (one,) for one in sizes]
+    tasks = max(map(len, lists))
+    most = tuple(max(one[t % len(one)] for one in lists) for t in range(tasks))
+    return most if tasks > 1 else most[0]
+
+
+def _checked(check_options, method, where):
+    try:
+        check_options(method.integrator, method.options)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error

@@ -1,0 +1,121 @@
+"""The engine of integrals: rows for every size, repetition and task, whatever is interrupted, refused or grouped."""
+
+import numpy as np
+import pytest
+
+from lowvar.errors import UserError
+from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.problems.integrals.samples import Samples
+from lowvar.runs import artifact, loop, samples
+from lowvar.runs.integral import IntegralEngine, every_task, label
+
+SIZES = [(4, 4), (9, 6)]
+MARK = artifact.stamp("0" * 16, {})
+
+
+def drawn(tmp_path, repetitions=5, shared=False):
+    rng = np.random.default_rng(0)
+    points = tuple(rng.normal(size=(repetitions, m, 2)) for m in (9, 6))
+    points = (points[0], points[0]) if shared else points
+    made = Samples(points, tuple(-x for x in points), tuple(x.sum(-1) + t for t, x in enumerate(points)), shared=shared)
+    truth = [{"task": name, "truth": 0.0, "truth_error": 0.0, "how": ""} for name in "ab"]
+    about = {"tasks": ("a", "b"), "groups": [[0], [1]], "truth": truth}
+    samples.write(tmp_path / "samples.npz", made, about, MARK)
+    return made, samples.read(tmp_path / "samples.npz")
+
+
+def averaging(calls=None, transfers=False, fewest=0):
+    def integrate(given, seeds):
+        if calls is not None:
+            calls.append((given.tasks, given.repetitions, given.sizes))
+        if given.sizes[0] < fewest:
+            raise UserError("too few")
+        value = np.stack([v.mean(axis=1) for v in given.values], axis=1)
+        flags = {"few_points": value[:, 0] > 0}
+        return Integrals(value, np.abs(value), np.full(len(value), 2.0), flags, {"scale": value[:, :1]})
+
+    return Integrator("averaging", IntegralProperties(transfers=transfers), integrate)
+
+
+def engine(tmp_path, integrator, **more):
+    _, found = drawn(tmp_path, **more)
+    return IntegralEngine(integrator, found, SIZES, 5, 2, np.arange(5))
+
+
+def test_rows(tmp_path):
+    made, _ = drawn(tmp_path)
+    result = loop.run(engine(tmp_path, averaging()))
+    trace = result.trace
+    assert len(trace) == 2 * 5 * 2
+    assert trace["sizes"].unique().tolist() == ["4", "9/6"]
+    row = trace[(trace["sizes"] == "9/6") & (trace["repetition"] == 3) & (trace["task"] == "b")].iloc[0]
+    assert (row["m"], row["points"], row["status"]) == (6, 15, "ok")
+    assert row["value"] == made.values[1][3].mean()
+    assert (trace.loc[trace["flags"] == "few_points", "status"] == "ok").all()
+    assert set(trace["flags"]) == {"", "few_points"}
+    assert result.params["scale"].shape == (2, 5, 1)
+    assert result.params["scale"][1, 4, 0] == made.values[0][4].mean()
+    assert result.timing["repetitions"].tolist() == [2, 4, 5, 2, 4, 5]
+
+
+def test_groups_only_for_methods_that_transfer(tmp_path):
+    for transfers, tasks in ((False, 2), (True, 1)):
+        calls = []
+        loop.run(engine(tmp_path, averaging(calls, transfers)))
+        assert {call[0] for call in calls} == {tasks}
+
+
+def test_a_size_that_is_refused_is_a_row(tmp_path):
+    trace = loop.run(engine(tmp_path, averaging(fewest=5))).trace
+    small = trace["sizes"] == "4"
+    assert (trace.loc[small, ["status", "flags"]] == ["failed", "refused"]).all(axis=None)
+    assert (trace.loc[~small, "status"] == "ok").all()
+    with pytest.raises(UserError, match="too few"):
+        loop.run(engine(tmp_path, averaging(fewest=20)))
+
+
+def test_an_interrupted_run_ends_the_same(tmp_path):
+    whole = loop.run(engine(tmp_path, averaging()))
+
+    class Stop(Exception):
+        pass
+
+    for after in range(1, 6):
+        calls = []
+
+        def tick(count, calls=calls, after=after):
+            calls.append(count)
+            if len(calls) > after:
+                raise Stop
+
+        path = tmp_path / "checkpoint.npz"
+        with pytest.raises(Stop):
+            loop.run(engine(tmp_path, averaging()), progress=tick, checkpoint=path, mark=MARK, every=0.0)
+        assert path.is_file()
+        calls = []
+        again = loop.run(engine(tmp_path, averaging(calls)), checkpoint=path, mark=MARK, every=0.0)
+        assert len(calls) == 6 - after
+        assert again.trace.equals(whole.trace)
+        assert np.array_equal(again.params["scale"], whole.params["scale"])
+        path.unlink(missing_ok=True)
+
+
+def test_samples_are_stored_once_and_read_back(tmp_path):
+    made, found = drawn(tmp_path, shared=True)
+    assert found.samples.shared
+    assert np.array_equal(found.samples.points[1], made.points[0])
+    with np.load(tmp_path / "samples.npz") as stored:
+        assert {"points_0", "scores_0", "values_0", "values_1"} <= set(stored.files)
+        assert "points_1" not in stored.files
+    assert found.within(["b"]).tasks == ("b",)
+    assert np.array_equal(found.within(["b"]).samples.values[0], made.values[1])
+    with pytest.raises(UserError, match="unknown task 'c'"):
+        found.within(["c"])
+
+
+def test_sizes_have_names():
+    assert label((10, 10)) == "10"
+    assert label((40, 20)) == "40/20"
+    assert every_task(7, 3, "sizes") == (7, 7, 7)
+    with pytest.raises(UserError, match=r"sizes of p: \[1, 2\] has 2 numbers, there are 3 tasks"):
+        every_task((1, 2), 3, "sizes of p")
