@@ -1,11 +1,13 @@
 """Low-variance estimation: where the noise of a stochastic gradient comes from, and which estimator removes it.
 
-``lowvar.fit``, ``lowvar.decompose`` and ``lowvar.minimize`` are loaded when first used, so ``import lowvar`` is cheap.
+``lowvar.fit``, ``decompose``, ``integrate`` and ``minimize`` are loaded when first used, so ``import lowvar`` is cheap.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lowvar.api.integral import IntegralResult, integrate
+    from lowvar.api.scores import scores
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
     from lowvar.api.variational import Decomposition, Fit, decompose, fit
@@ -16,19 +18,24 @@ __all__ = [
     "Decomposition",
     "Fit",
     "Generation",
+    "IntegralResult",
     "SearchResult",
     "Searcher",
     "UserError",
     "__version__",
     "decompose",
     "fit",
+    "integrate",
     "minimize",
+    "scores",
 ]
 
 _HOMES = {
     **dict.fromkeys(("Decomposition", "Fit", "decompose", "fit"), "api.variational"),
+    **dict.fromkeys(("IntegralResult", "integrate"), "api.integral"),
     **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
     "Searcher": "api.searcher",
+    "scores": "api.scores",
     "UserError": "errors",
 }
 

@@ -66,3 +66,49 @@ def decompose(args) -> None:
         return
     found.plot(stem)
     print(f"wrote {table}, {stem}.png")
+
+
+def integrate(args) -> None:
+    """Runs ``lowvar.integrate`` on an npz as the command line asks, and prints its table."""
+    import warnings
+
+    from lowvar.api.integral import integrate as call
+    from lowvar.files import write_text
+
+    arrays, path = _arrays(args.samples), args.samples
+    given = {}
+    for name in ("samples", "scores", "values"):
+        of_tasks = sorted((key for key in arrays if key.startswith(f"{name}_")), key=lambda key: int(key.split("_")[1]))
+        if name not in arrays and not of_tasks:
+            raise UserError(
+                f"{path}: it has no array {name!r} (it has: {', '.join(arrays)}); "
+                "numpy.savez(path, samples=..., scores=..., values=...) writes such files"
+            )
+        given[name] = arrays[name] if name in arrays else [arrays[key] for key in of_tasks]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the notes are printed with the table
+        found = call(**given, method=args.method, chain=args.chain, seed=args.seed)
+    print(found)
+    if args.out:
+        write_text(args.out, found.table.to_csv(index=False))
+        print(f"wrote {args.out}")
+
+
+def _arrays(path) -> dict:
+    """The numeric arrays of an npz, NaN included: what is wrong with them, `integrate` says."""
+    import re
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            found = {name: stored[name] for name in stored.files}
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; give an npz with samples, scores and values") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{path}: it is not an npz file of numbers ({' '.join(str(error).split())})") from error
+    known = re.compile(r"(samples|scores|values)(_\d+)?$")
+    for name in found:
+        if not known.match(name):
+            raise UserError(f"{path}: array {name!r}: the names must be samples, scores and values, or samples_0, ...")
+    return found

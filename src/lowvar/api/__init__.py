@@ -1,1 +1,1 @@
-"""The public face: Bayesian models (``variational``) and black-box search (``search``, ``searcher``)."""
+"""The public face: Bayesian models (``variational``), black-box search (``search``, ``searcher``), ``integral``."""

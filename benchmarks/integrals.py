@@ -1,0 +1,186 @@
+"""Error and time of every integrator on the borehole function, beside the published table, and how time grows.
+
+Everything runs in this one process, on one core. `benchmarks/README.md` says what is counted and why.
+Usage: `python benchmarks/integrals.py [--quick] [--only SECTION] [--repetitions 100]`.
+"""
+
+import os
+
+# one thread each; before the libraries are imported
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+
+import argparse
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from vi_step import write
+
+SIZES = (10, 20, 50, 100, 150)
+# Sun, Barp and Briol, Table 2: mean absolute error and its standard error, by size; seconds from Appendix E.4.1
+PUBLISHED = {
+    "monte_carlo": ((6.42, 0.44), (4.31, 0.31), (2.63, 0.17), (1.83, 0.15), (1.42, 0.10)),
+    "paper_cf": ((2.24, 0.16), (1.96, 0.10), (1.76, 0.07), (1.71, 0.05), (1.67, 0.04)),
+    "paper_vv_fixed": ((1.94, 0.15), (1.35, 0.10), (1.77, 0.12), (1.65, 0.14), (1.30, 0.09)),
+    "paper_vv": ((3.72, 0.27), (1.29, 0.10), (1.04, 0.06), (1.07, 0.06), (0.85, 0.05)),
+}
+PUBLISHED_SECONDS = {
+    "paper_cf": (0.03, 0.1, 0.7, 2.7, 6),
+    "paper_vv_fixed": (1.2, 3, 7.5, 17, 29),
+    "paper_vv": (2.6, 5, 13.5, 27.6, 49),
+}
+# what this library set out to reach: mean absolute error, and seconds of vector_valued
+AIMS = {"control_functional": {10: 2.4, 50: 0.011, 150: 0.0005}, "vector_valued": {10: 0.35, 50: 0.0025, 150: 0.0001}}
+AIMED_SECONDS = {10: 0.1, 50: 0.2, 150: 2.0}
+METHODS = (
+    ("monte_carlo", {}),
+    ("zero_variance", {"order": 1}),
+    ("control_functional", {}),
+    ("vector_valued", {}),
+    ("paper_cf", {}),
+    ("paper_vv_fixed", {}),
+    ("paper_vv", {}),
+)
+CHUNK = 25  # repetitions at once, as the experiments have it
+
+
+def borehole(repetitions: int):
+    """The samples of experiment `vvcv`, and the truth of the good model."""
+    from lowvar.noise.integrals import draw
+    from lowvar.problems.integrals.catalogue import build
+
+    problem = build("borehole", None)
+    samples = draw(problem, "iid", (max(SIZES),) * 2, repetitions, 0, "borehole")
+    return samples, float(problem.truth(1).value[1])
+
+
+def table(quick: bool, repetitions: int) -> list[dict]:
+    """Mean absolute error and CPU seconds of a repetition, by method and size."""
+    from lowvar.estimators.integral.options import make
+
+    samples, truth = borehole(repetitions)
+    rows = []
+    print(f"\nBorehole, {repetitions} repetitions: mean absolute error of the good model (standard error)")
+    print(f"{'method':20}{'m':>5}{'error':>21}{'published':>16}{'aim':>9}{'seconds':>10}{'published':>11}{'aim':>7}")
+    for name, options in METHODS:
+        for s, m in enumerate(SIZES[: 3 if quick else None]):
+            integrator, values, start = make(name, options), [], time.process_time()
+            for first in range(0, repetitions, CHUNK):
+                chosen = slice(first, min(first + CHUNK, repetitions))
+                seeds = 1000 * (s + 1) + np.arange(chosen.start, chosen.stop)
+                values.append(integrator.integrate(samples.first((m, m)).repetition(chosen), seeds).value[:, 1])
+            seconds = (time.process_time() - start) / repetitions
+            error = np.abs(np.concatenate(values) - truth)
+            row = {"method": name, "m": m, "mae": error.mean(), "mae_se": error.std(ddof=1) / repetitions**0.5,
+                   "seconds": seconds}  # fmt: skip
+            rows.append(row)
+            said = PUBLISHED.get(name, ())[s : s + 1]
+            its = PUBLISHED_SECONDS.get(name, ())[s : s + 1]
+            aim = AIMS.get(name, {}).get(m)
+            aimed = AIMED_SECONDS.get(m) if name == "vector_valued" else None
+            print(
+                f"{name:20}{m:5}{row['mae']:12.3g} ({row['mae_se']:6.2g}){_pair(said):>16}{_or_blank(aim):>9}"
+                f"{seconds:10.4f}{_or_blank(its[0] if its else None):>11}{_or_blank(aimed):>7}"
+            )
+    return rows
+
+
+def growth(quick: bool, repetitions: int) -> list[dict]:
+    """CPU seconds by the number of points, tasks and dimensions, and the fitted exponents."""
+    from lowvar.estimators.integral.options import make
+    from lowvar.problems.integrals.samples import Samples
+
+    def made(m, tasks, dim, shared):
+        rng = np.random.default_rng(0)
+        sets = [rng.normal(size=(1, m, dim)) for _ in range(1 if shared else tasks)]
+        points = tuple(sets[0 if shared else t] for t in range(tasks))
+        values = tuple(np.sin(x.sum(-1) / dim**0.5) + (1 + 0.1 * t) * x[..., 0] ** 2 for t, x in enumerate(points))
+        return Samples(points, tuple(-x for x in points), values, shared=shared)
+
+    cases = {
+        "control_functional": ({}, {"m": (50, 100, 200, 400), "tasks": (1, 2, 4), "dim": (2, 4, 8)}, False),
+        "vector_valued": ({}, {"m": (25, 50, 100, 200), "tasks": (2, 4, 8), "dim": (2, 4, 8)}, False),
+        "vector_valued, same points": ({}, {"m": (125, 250, 500), "tasks": (2, 5, 10), "dim": (2, 4, 8)}, True),
+        "paper_vv": ({"rate": 1e-3, "epochs": 40, "tuning_epochs": 2},
+                     {"m": (25, 50, 100, 200), "tasks": (2, 4, 8), "dim": (2, 4, 8)}, False),
+    }  # fmt: skip
+    usual, rows = {"m": 100, "tasks": 2, "dim": 4}, []
+    print("\nHow time grows: CPU seconds of one repetition, and the exponent of a power law fitted to them")
+    for label, (options, axes, shared) in cases.items():
+        for axis, values in axes.items():
+            seconds = []
+            for value in values[: 2 if quick else None]:
+                setting = usual | {axis: value}
+                samples = made(setting["m"], setting["tasks"], setting["dim"], shared)
+                integrator = make(label.split(",")[0], options)
+                turns = []
+                for _ in range(1 if quick else 3):
+                    start = time.process_time()
+                    integrator.integrate(samples, np.array([1]))
+                    turns.append(time.process_time() - start)
+                seconds.append(float(np.median(turns)))
+            shown = values[: len(seconds)]
+            exponent = float(np.polyfit(np.log(shown), np.log(seconds), 1)[0])
+            rows.append({"method": label, "axis": axis, "at": list(shown), "seconds": seconds, "exponent": exponent})
+            said = ", ".join(f"{at}: {one:.3f}" for at, one in zip(shown, seconds, strict=True))
+            print(f"{label:28}{axis:>6}^{exponent:<6.2f}{said}")
+    return rows
+
+
+def same_points(quick: bool, repetitions: int) -> list[dict]:
+    """Ten tasks at 500 shared points in 8 dimensions, hyper-parameters included."""
+    from lowvar.estimators.integral.options import make
+    from lowvar.problems.integrals.samples import Samples
+
+    rng, seconds = np.random.default_rng(0), []
+    tasks, m, dim = 10, 100 if quick else 500, 8
+    x = rng.normal(size=(1, m, dim))
+    values = tuple(np.exp(0.3 * x @ rng.normal(size=dim) * (1 + 0.05 * t)) for t in range(tasks))
+    samples = Samples((x,) * tasks, (-x,) * tasks, values, shared=True)
+    for _ in range(1 if quick else 3):
+        start = time.process_time()
+        make("vector_valued", {}).integrate(samples, np.array([1]))
+        seconds.append(time.process_time() - start)
+    print(f"\nShared points, T = {tasks}, m = {m}, d = {dim}: {np.median(seconds):.2f} s "
+          f"[{min(seconds):.2f}, {max(seconds):.2f}] (aim at m = 500: 1; published: 3435)")  # fmt: skip
+    return [{"tasks": tasks, "m": m, "dim": dim, "seconds": seconds}]
+
+
+SECTIONS = {"table": table, "same_points": same_points, "growth": growth}
+
+
+def _pair(said):
+    return f"{said[0][0]:.2f} ({said[0][1]:.2f})" if said else ""
+
+
+def _or_blank(value):
+    return "" if value is None else f"{value:g}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few repetitions, small sizes (about a minute)")
+    parser.add_argument("--repetitions", type=int, help="of the table (default: 100, or 20)")
+    parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/integrals.json"), help="JSON file")
+    args = parser.parse_args(argv)
+    import jax
+    import torch
+
+    jax.config.update("jax_enable_x64", True)
+    torch.set_num_threads(1)
+    versions = {name: version(name) for name in ("lowvar", "torch", "numpy", "jax")}
+    print(", ".join(f"{name} {number}" for name, number in versions.items()))
+    result: dict = {"versions": versions, "platform": platform.platform(), "sections": {}}
+    for name in args.only or SECTIONS:
+        result["sections"][name] = SECTIONS[name](args.quick, args.repetitions or (20 if args.quick else 100))
+        write(args.out, result)
+    print(f"\nwrote {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

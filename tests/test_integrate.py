@@ -1,0 +1,189 @@
+"""``lowvar.integrate``, ``lowvar.scores`` and ``lowvar integrate``: users' own samples, and users' mistakes."""
+
+import importlib.util
+import subprocess
+import sys
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import lowvar
+from lowvar.errors import UserError
+
+
+def normal(m=60, dim=2, seed=0):
+    return np.random.default_rng(seed).normal(size=(m, dim))
+
+
+def smooth(x):
+    return np.column_stack([np.exp(0.3 * x[:, 0]) + x[:, 1], np.sin(x[:, 0]) + x[:, 1] ** 2])
+
+
+EXACT = np.array([np.exp(0.045), 1.0])
+
+
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray, torch.as_tensor, list], ids=["numpy", "jax", "torch", "list"])
+def test_any_arrays(array):
+    x = normal()
+    found = lowvar.integrate(array(x.tolist() if array is list else x), array(-x), array(smooth(x)))
+    assert np.abs(found.value - EXACT).max() < 1e-3
+    assert found.table["gain"].min() > 100
+    assert not found.notes
+
+
+def test_auto_takes_what_predicts_best():
+    x = normal()
+    assert lowvar.integrate(x, -x, smooth(x)).method == "control_functional"
+    assert lowvar.integrate(x, -x, x[:, 0] + 2 * x[:, 1] ** 2).method in ("zero_variance", "control_functional")
+    rough = np.random.default_rng(1).normal(size=60)
+    plain = lowvar.integrate(x, -x, rough)
+    assert np.abs(plain.value[0] - rough.mean()) < 3 * plain.table["monte_carlo_se"][0]
+
+
+def test_tasks_with_points_of_their_own():
+    first, second = normal(12, seed=1), normal(30, seed=2)
+    found = lowvar.integrate([first, second], [-first, -second], [smooth(first)[:, 0], 1.1 * smooth(second)[:, 0]])
+    assert np.abs(found.value - EXACT[0] * np.array([1, 1.1])).max() < 0.02
+    assert found.table["task"].tolist() == ["f0", "f1"]
+
+
+def test_result_prints_and_fits():
+    x = normal(dim=1)
+    found = lowvar.integrate(x, -x, np.sin(x[:, 0]), "control_functional", names="sine")
+    assert "sine" in repr(found)
+    assert np.abs(found.fitted(np.array([[0.3]]), np.array([[-0.3]])) - np.sin(0.3)) < 1e-3
+    assert lowvar.integrate(x, -x, np.sin(x[:, 0]), "monte_carlo").fitted(x, -x)[5] == np.sin(x[:, 0]).mean()
+
+
+def test_scores_of_another_density_are_noticed():
+    x = normal(300)
+    for scores, what in ((-x / 2, "spread of coordinate"), (1 - x, "mean of coordinate")):
+        with pytest.warns(UserWarning, match=f"look like another density's.*{what}"):
+            lowvar.integrate(x, scores, smooth(x), "zero_variance")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(20):
+            x = normal(300, seed=seed)
+            lowvar.integrate(x, -x, smooth(x), "zero_variance")
+
+
+def test_copies_and_constants():
+    x = normal()
+    again = np.concatenate([x, x[:10]])
+    with pytest.warns(UserWarning, match="10 samples that occur more than once were used once"):
+        found = lowvar.integrate(again, -again, smooth(again), "control_functional")
+    assert np.allclose(found.value, lowvar.integrate(x, -x, smooth(x), "control_functional").value, rtol=1e-6)
+    with pytest.warns(UserWarning, match="constant"):
+        assert lowvar.integrate(x, -x, np.full(60, 2.5)).value.tolist() == [2.5]
+
+
+X = normal()
+NAN = np.where(X == X.max(), np.nan, X)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((X, -X[:50], X[:, 0]), "scores: axis 0 has 50 entries, samples have 60"),
+        ((X, -X[:, :1], X[:, 0]), "scores: axis 1 has 1 entries, samples have 2"),
+        ((X, -X, X[:40, 0]), "values: axis 0 has 40 entries, samples have 60"),
+        ((X[:2], -X[:2], X[:2, 0]), "2 points are too few"),
+        ((NAN, -X, X[:, 0]), "samples: nan at ["),
+        ((X, -X, NAN), "values: nan at ["),
+        ((X[None], -X[None], X[:, 0]), "samples: the shape is (1, 60, 2); it must be (m, d)"),
+        ((X, -X, X[:, 0], "control_functionl"), "unknown method 'control_functionl': did you mean 'control_functional'"),
+        ((X, -X, [["a"]] * 60), "values: it cannot be read as an array of numbers"),
+        (([X, X], [-X], [X[:, 0], X[:, 0]]), "scores: a list of 2 arrays is needed"),
+        (([X, X[:, :1]], [-X, -X[:, :1]], [X[:, 0], X[:, 0]]), "they must agree (axis 1)"),
+        ((X[:6], -X[:6], X[:6, 0], "zero_variance"), "order 1 would do"),
+    ],
+)
+def test_mistakes(words, message):
+    with pytest.raises(UserError) as raised:
+        lowvar.integrate(*words)
+    assert message in str(raised.value)
+
+
+def test_options_and_names():
+    with pytest.raises(UserError, match="options belong to a method"):
+        lowvar.integrate(X, -X, X[:, 0], nugget=1e-6)
+    with pytest.raises(UserError, match="unknown option 'nuget': did you mean 'nugget'"):
+        lowvar.integrate(X, -X, X[:, 0], "control_functional", nuget=1e-6)
+    with pytest.raises(UserError, match="names: there are 2, for 1 integrals"):
+        lowvar.integrate(X, -X, X[:, 0], names=["a", "b"])
+
+
+def test_a_system_too_large_is_refused_before_it_is_built():
+    sets = [normal(4000, 1, seed) for seed in range(5)]
+    values = [np.sin(x[:, 0]) for x in sets]
+    with pytest.raises(UserError, match="GiB|gigabytes"):
+        lowvar.integrate(sets, [-x for x in sets], values, "vector_valued")
+
+
+def test_scores_of_a_numpyro_model():
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(y):
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+        mean = numpyro.deterministic("mean", 2 * scale)
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    draws = {"scale": np.array([0.5, 2.0]), "mean": np.array([1.0, 4.0])}
+    points, scores = lowvar.scores(model, {"y": jnp.array(1.5)}, draws)
+    u = np.log(draws["scale"])
+    exact = -u + (1.5 - 2 * np.exp(u)) * 2 * np.exp(u)  # standard normal in u = log scale, and the likelihood
+    np.testing.assert_allclose(points[:, 0], u, atol=1e-12)
+    np.testing.assert_allclose(scores[:, 0], exact, atol=1e-10)
+    with pytest.raises(UserError, match="no site 'scale'"):
+        lowvar.scores(model, {"y": jnp.array(1.5)}, {"mean": np.zeros(2)})
+
+
+def test_the_example(repository, capsys):
+    spec = importlib.util.spec_from_file_location("posterior_means", repository / "examples" / "posterior_means.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main()
+    said = capsys.readouterr().out
+    assert "exp w[2]" in said
+    errors = [line.split() for line in said.splitlines() if "Monte Carlo " in line and "control variates" in line]
+    plain, ours = (np.array([float(line[at].strip(",")) for line in errors]) for at in (-4, -1))
+    assert np.log(plain / ours).mean() > np.log(3)
+
+
+def test_command_line(tmp_path, monkeypatch, capsys):
+    from lowvar.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    x = normal()
+    np.savez(tmp_path / "mine.npz", samples=x, scores=-x, values=smooth(x))
+    words = [sys.executable, "-m", "lowvar.cli", "integrate", "mine.npz", "--out", "table.csv"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "integrals by control_functional" in done.stdout
+    assert (tmp_path / "table.csv").read_text().startswith("task,value,standard_error")
+    np.savez(tmp_path / "apart.npz", samples_0=x, samples_1=x[:20], scores_0=-x, scores_1=-x[:20],
+             values_0=x[:, 0], values_1=x[:20, 1])  # fmt: skip
+    assert main(["integrate", "apart.npz", "--method", "control_functional"]) == 0
+    np.savez(tmp_path / "half.npz", samples=x, scores=-x)
+    (tmp_path / "text.npz").write_text("no")
+    np.savez(tmp_path / "odd.npz", samples=x, scores=-x, values=x[:, 0], weights=x[:, 0])
+    before = sorted(tmp_path.iterdir())
+    for words, message in (
+        (["half.npz"], "it has no array 'values'"),
+        (["nosuch.npz"], "no such file"),
+        (["text.npz"], "not an npz file"),
+        (["odd.npz"], "array 'weights'"),
+        (["mine.npz", "--method", "cf"], "unknown method 'cf'"),
+    ):
+        capsys.readouterr()
+        assert main(["integrate", *words, "--out", "never.csv"]) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert len(said.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
