@@ -16,13 +16,15 @@ import pydantic
 import pytest
 import yaml
 
-from lowvar import commands
-from lowvar.runs.spec import FAMILIES, SCALES
+from lowvar import commands, estimators
+from lowvar.errors import UserError
+from lowvar.runs.spec import FAMILIES, SCALES, merged
 
 DOCS = Path(__file__).parents[1] / "docs"
 CONTRACTS = Path(__file__).parent / "contracts"
 SCALE = "smoke"
 
+PERHAPS = ", perhaps"  # after the dtype of what is not in every file
 CLAIMS = {
     "variational": """
 - id: between
@@ -48,12 +50,35 @@ CLAIMS = {
   test: {kind: variance_ratio, problem: ellipsoid_10, scheme: antithetic, baseline: mean, population: 4, sigma: 0.5,
          below: 1.0}
 """,
+    "integral": """
+- id: pays
+  statement: the ridge pays at ten points
+  source: ours
+  test: {kind: beats, problem: borehole, task: high, method: ridge, sizes: 10, others: [zero_variance], of: rmse}
+- id: truth
+  statement: the integral is what it is
+  source: ours
+  test: {kind: truth, problem: growth, task: second, published: 1.0, tolerance: 0.1}
+""",
 }
-# what the page's experiment lacks of the files that a search can leave
+# what the pages' experiments lack of the files that their families can leave
 ALSO = {
-    "decomposition": {"problems": ["ellipsoid_10"], "sigmas": [0.5], "populations": [4], "replicates": 50,
-                      "schemes": ["iid", "antithetic"], "baselines": ["mean"]},
-    "draw": ["effort", "curves", "profiles", "scaling", "gradients", "seconds"],
+    "search": {
+        "decomposition": {"problems": ["ellipsoid_10"], "sigmas": [0.5], "populations": [4], "replicates": 50,
+                          "schemes": ["iid", "antithetic"], "baselines": ["mean"]},
+        "draw": ["effort", "curves", "profiles", "scaling", "gradients", "seconds"],
+    },
+    "integral": {
+        "problems": {"borehole": {"methods": ["monte_carlo", "zero_variance", "ridge"]},
+                     "growth": {"problem": "growth", "sizes": [[6, 5], [12, 10]], 
+                                "methods": ["monte_carlo", "ridge", "paper_cv"]},
+                     "last": {"within": "growth", "tasks": ["second"], "sizes": [10], "methods": ["ridge"]}},
+        "methods": {"paper_cv": {"options": {"epochs": 4, "tuning_epochs": 0, "batch": 5, "rate": 0.01, "record": 2}}},
+        "illustrate": {"fits": {"growth": ["ridge", "paper_cv"]}, "stein_kernels": True,
+                       "epochs": {"growth": ["paper_cv"]}, "power_scores": "growth", "predictive": "growth"},
+        "draw": ["errors", "boxes", "split", "fits", "stein_kernels", "epochs", "power_scores", "predictive",
+                 "seconds"],
+    },
 }  # fmt: skip
 
 
@@ -86,8 +111,6 @@ def loaded(page, folder, patch, **known):
 @pytest.fixture(scope="module")
 def registered(tmp_path_factory):
     """The estimators' page: its file and its row of the registry, in force."""
-    from lowvar import estimators
-
     with pytest.MonkeyPatch.context() as patch:
         name, row = loaded("adding-an-estimator.md", tmp_path_factory.mktemp("estimators"), patch)
         patch.setattr(estimators, "GRADIENT", MappingProxyType({**estimators.GRADIENT, name: row}))
@@ -103,6 +126,46 @@ def registered_search(tmp_path_factory):
         name, row = loaded("adding-a-search.md", tmp_path_factory.mktemp("searches"), patch, Ours=search.Ours)
         patch.setattr(search, "SEARCH", MappingProxyType({**search.SEARCH, name: row}))
         patch.setattr(search, "ALL", (*search.ALL, name))
+        yield name
+
+
+def growth():
+    """A problem in the catalogue of this module alone: two targets, a derived quantity, facts for every picture."""
+    from lowvar.problems.integrals.normal import independent_normals
+    from lowvar.problems.integrals.problem import Truth
+
+    times = np.arange(4.0)
+
+    def solve(points, at):
+        return np.exp(0.1 * points[:, None, :1] * np.asarray(at)[:, None]) * np.array([1.0, 2.0])
+
+    return independent_normals(
+        "growth",
+        ("first", "second"),
+        (0, 1),
+        ((np.zeros(1), np.ones(1)), (np.zeros(1), np.full(1, 2.0))),
+        lambda t, points: np.cos(points[:, 0]) if t == 0 else points[:, 0] ** 2 / 4,
+        lambda effort: Truth(np.array([np.exp(-0.5), 1.0]), np.zeros(2), "in closed form"),
+        derived={"both": lambda values: values.sum(1)},
+        derived_truth={"both": (np.exp(-0.5) + 1.0, 0.0, "in closed form")},
+        about={"ladder": np.array([0.0, 1.0]), "series": ("hare", "lynx"), "times": times, "solve": solve,
+               "observations": solve(np.ones((1, 1)), times)[0], "task_times": np.array([1.0, 1.5])},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def registered_integral(tmp_path_factory):
+    """The integrators' page: the same."""
+    pytest.importorskip("torch")
+    from lowvar.estimators.integral import options
+    from lowvar.problems.integrals import catalogue
+
+    with pytest.MonkeyPatch.context() as patch:
+        name, row = loaded("adding-an-integrator.md", tmp_path_factory.mktemp("integrators"), patch)
+        for module in (estimators, options):
+            patch.setattr(module, "INTEGRAL", MappingProxyType({**estimators.INTEGRAL, name: row}))
+        known = {**catalogue.PROBLEMS, "growth": catalogue.Integral(__name__)}
+        patch.setattr(catalogue, "PROBLEMS", MappingProxyType(known))
         yield name
 
 
@@ -180,6 +243,42 @@ def test_example_of_a_search_sees_ranks_alone(registered_search):
     np.testing.assert_array_equal(after[0].mean, before.mean)
 
 
+INTEGRATES = (
+    "shapes_and_flags",
+    "repeats_itself_and_draws_only_if_it_says_so",
+    "repetitions_do_not_know_of_each_other",
+    "uses_scores_only_if_it_says_so",
+    "transfers_between_tasks_only_if_it_says_so",
+    "constants_are_integrated_exactly",
+    "the_fewest_points_suffice",
+    "mean_and_spread_over_repetitions",
+)
+
+
+@pytest.mark.parametrize("contract", INTEGRATES)
+def test_example_of_an_integrator_keeps_the_contract(registered_integral, contract):
+    import test_integrators
+
+    getattr(test_integrators, f"test_{contract}")(registered_integral)
+
+
+def test_example_of_an_integrator_has_the_ends_that_it_says(registered_integral):
+    """A huge penalty leaves the mean of the values, a tiny one the regression of order 1."""
+    from test_integrators import draws, seeds
+
+    from lowvar.estimators.integral.options import make
+
+    samples = draws(m=30)
+    for penalty, name, options in ((1e12, "monte_carlo", {}), (1e-12, "zero_variance", {"order": 1})):
+        found, end = (
+            make(one, given).integrate(samples, seeds(samples)).value
+            for one, given in ((registered_integral, {"penalties": [penalty]}), (name, options))
+        )
+        np.testing.assert_allclose(found, end, rtol=1e-9)
+    with pytest.raises(UserError, match="penalties"):
+        make(registered_integral, {"penalties": [0.0]})
+
+
 # real experiments: those of the worked examples ----------------------------------------------------------------------
 
 
@@ -187,7 +286,7 @@ def walk(folder, page, also=MappingProxyType({})):
     """A page's experiment, run whole in a folder by the functions behind the commands."""
     from lowvar.datasets.prepare import prepare
 
-    content = yaml.safe_load(blocks(page, "yaml")[0]) | also
+    content = merged(yaml.safe_load(blocks(page, "yaml")[0]), also)
     (folder / f"{content['name']}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     (folder / "claims.yaml").write_text(CLAIMS[content.get("family", "variational")])
     with pytest.MonkeyPatch.context() as patch:
@@ -196,6 +295,8 @@ def walk(folder, page, also=MappingProxyType({})):
         for problem in place.experiment.problems:
             if data := place.experiment.data(problem):
                 prepare(data.dataset, data.scaling, out=place.prepared(problem))
+        for problem in place.experiment.samples():
+            commands.sample(place, problem)
         for job in place.experiment.runs():
             commands.run(place, *job)
         for problem in place.experiment.decompositions():
@@ -216,7 +317,12 @@ def variational(registered, tmp_path_factory):
 @pytest.fixture(scope="module")
 def search(registered_search, tmp_path_factory):
     pytest.importorskip("cma")
-    return walk(tmp_path_factory.mktemp("walk"), "adding-a-search.md", ALSO)
+    return walk(tmp_path_factory.mktemp("walk"), "adding-a-search.md", ALSO["search"])
+
+
+@pytest.fixture(scope="module")
+def integral(registered_integral, tmp_path_factory):
+    return walk(tmp_path_factory.mktemp("walk"), "adding-an-integrator.md", ALSO["integral"])
 
 
 @pytest.fixture(params=list(FAMILIES))
@@ -252,13 +358,28 @@ def test_example_of_a_search_costs_some_percent(place, capsys):
     assert (found["hardest"].set_index("method").loc["ranked", "reached"] == 6).all()
 
 
+@pytest.mark.parametrize("place", ["integral"], indirect=True)
+def test_example_of_an_integrator_pays_where_points_are_few(place, capsys):
+    """The page's last block of code reads the tables: the example is the best at ten points, and works with six."""
+    found = {}
+    exec(blocks("adding-an-integrator.md", "python")[-1], found)
+    error = found["error"]
+    assert capsys.readouterr().out
+    assert list(error.index) == [6, 10, 20, 50]
+    assert np.isinf(error["zero_variance"][6])
+    assert (error["ridge"] < error["monte_carlo"]).all()
+    assert error["ridge"][10] < 0.9 * error["zero_variance"][10]
+    assert ((error["ridge"] / error["zero_variance"])[[20, 50]].between(0.9, 1.1)).all()
+
+
 # results-schema.md ---------------------------------------------------------------------------------------------------
 
 
 def sections():
     """``{(family, template of a path): {key: dtype}}``: the tables of results-schema.md under headings that name files.
 
-    The family is what a heading ends with, in parentheses; it is empty for what all families have.
+    The family is what a heading ends with, in parentheses; it is empty for what all families have. The dtype of a key
+    that is not in every file ends with ``PERHAPS``.
     """
     found, here, alike, inside, family = {}, [], [], False, ""
     for line in (DOCS / "results-schema.md").read_text().splitlines():
@@ -305,12 +426,19 @@ def leaves(value, prefix=""):
     return [leaf for key, inner in value.items() for leaf in leaves(inner, f"{prefix}.{key}" if prefix else key)]
 
 
-def assert_same_keys(keys, templates, where):
-    """Every key is described, itself or as a part of one that is; everything described is there."""
+def assert_same_keys(keys, described, where):
+    """Every key is described, itself or as a part of one that is; everything described is there, or may be missing."""
     for key in keys:
-        assert any(pattern(t, deep=True).fullmatch(key) for t in templates), f"{where}: {key!r} is not in the page"
-    for template in templates:
-        assert any(pattern(template, deep=True).fullmatch(k) for k in keys), f"{where}: no {template!r}"
+        assert any(pattern(t, deep=True).fullmatch(key) for t in described), f"{where}: {key!r} is not in the page"
+    for template, dtype in described.items():
+        there = any(pattern(template, deep=True).fullmatch(k) for k in keys)
+        assert there or dtype.endswith(PERHAPS), f"{where}: no {template!r}"
+
+
+def dtypes_of(described, key):
+    """The dtypes that the page gives an array; none if it does not know it."""
+    said = described.get(key) or next((dtype for t, dtype in described.items() if pattern(t).fullmatch(key)), "")
+    return said.removesuffix(PERHAPS).split(" or ")
 
 
 def assert_is_stamp(text, schema, where):
@@ -366,17 +494,18 @@ def test_columns_of_csv_files(place):
 
 def test_arrays_of_npz_files(place):
     schema, prepared = sections(), {place.prepared(problem) for problem in place.experiment.problems} - {None}
-    assert len(files(".npz")) == len(place.experiment.runs()) + len(prepared)
+    assert len(files(".npz")) == len(place.experiment.runs()) + len(place.experiment.samples()) + len(prepared)
     for path in files(".npz"):
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         described = of_file(schema, path, place)
         keys = list(arrays)
-        if "meta" in arrays:
-            keys += leaves({"meta": json.loads(str(arrays["meta"]))})
+        for text in {"meta", "about"} & set(arrays):
+            keys += leaves({text: json.loads(str(arrays[text]))})
         assert_same_keys(keys, described, path)
         for name, array in arrays.items():
-            assert described[name] == ("string" if array.dtype.kind == "U" else str(array.dtype)), f"{path}: {name}"
+            kind = "string" if array.dtype.kind == "U" else str(array.dtype)
+            assert kind in dtypes_of(described, name), f"{path}: {name}"
         if "__lowvar__" in arrays:
             assert_is_stamp(str(arrays["__lowvar__"]), schema, path)
 
@@ -398,6 +527,21 @@ def test_arrays_of_a_checkpoint(place, monkeypatch):
     commands.run(place, *job, out="elsewhere", checkpoint_every=-1.0)
     described = of_file(sections(), "runs/{}/{}-{}/checkpoint.npz".format(*job), place)
     assert_same_keys(["__lowvar__", *kept["checkpoint.npz"]], described, "checkpoint.npz")
+
+
+@pytest.mark.parametrize("name", estimators.INTEGRAL)
+def test_what_integrators_learn_is_described(name, monkeypatch):
+    """Every array that an integrator of the registry leaves in ``params.npz``."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(CONTRACTS))
+    from test_integrators import SHORT, draws
+
+    from lowvar.estimators.integral.options import make
+
+    described = sections()["integral", "runs/{problem}/{method}-{backend}/params.npz"]
+    found = make(name, SHORT.get(name, {})).integrate(draws(repetitions=1, m=12), np.array([1]))
+    for key, array in found.info.items():
+        assert str(np.asarray(array).dtype) in dtypes_of(described, key), key
 
 
 @pytest.mark.parametrize("place", ["variational"], indirect=True)
@@ -475,10 +619,12 @@ def test_figures_have_a_line_and_a_caption(family):
 
 
 def test_architecture_names_what_there_is():
-    from lowvar.estimators import GRADIENT
     from lowvar.noise import GAUSSIAN
+    from lowvar.noise.integrals import SAMPLERS
+    from lowvar.problems.integrals.catalogue import PROBLEMS
     from lowvar.solvers.search import ALL
 
     text = (DOCS / "architecture.md").read_text()
-    for name in {*GRADIENT, *GAUSSIAN, *ALL} - {"damped_cv", "ranked_ingo"}:  # the worked examples
+    there = {*estimators.GRADIENT, *estimators.INTEGRAL, *GAUSSIAN, *SAMPLERS, *PROBLEMS, *ALL}
+    for name in there - {"damped_cv", "ranked_ingo", "ridge", "growth"}:  # the worked examples
         assert f"`{name}`" in text, name

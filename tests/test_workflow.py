@@ -68,18 +68,21 @@ def test_the_quickstart_plans_every_job(copy):
     assert plan(copy, "--config", "experiments=quickstart") == jobs
 
 
-def test_the_quickstart_plans_searches_too(copy):
+def test_the_quickstart_plans_searches_and_integrals_too(copy):
     jobs = plan(copy)
-    assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 5, 2, 1)
+    assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 5 + 3, 3, 1)
+    assert (jobs["sample"], jobs["quickstart_integrals_tables"]) == (1, 1)
 
 
 def test_the_experiments_of_a_paper_are_targets(copy):
     from lowvar.runs.spec import load_experiment
 
-    names = ["ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
+    papers = ["vvcv", "vvcv_unbalanced", "vvcv_synthetic", "vvcv_evidence", "vvcv_lotka"]
+    names = [*papers, "ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
     planned = [load_experiment(copy / f"workflow/experiments/{name}.yaml", "paper") for name in names]
     jobs = plan(copy, *names, "--config", "scale=paper")
     assert jobs["run"] == sum(len(experiment.runs()) for experiment in planned)
+    assert jobs["sample"] == sum(len(experiment.samples()) for experiment in planned)
     assert jobs["decompose"] == sum(len(experiment.decompositions()) for experiment in planned)
     assert jobs["figure"] == sum(len(experiment.figures) for experiment in planned)
     assert jobs["claims"] == len(names)
@@ -161,7 +164,7 @@ def test_dvc_makes_the_same_once(built, tmp_path):
     for name in ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore"):
         shutil.copy(built / name, tmp_path)
     params = tmp_path / "params.yaml"
-    params.write_text(params.read_text().replace("[quickstart, quickstart_search]", "[second]"))
+    params.write_text(re.sub(r"experiments: \[.*\]", "experiments: [second]", params.read_text()))
     for command in ("git init -q", "dvc init -q -f", "dvc config core.analytics false"):
         assert call(tmp_path, *command.split())[0] == 0
     code, said = call(tmp_path, "dvc", "repro")

@@ -37,6 +37,28 @@ SEARCH = {
     "scales": {"smoke": {"search": {"budget": 10}}},
 }
 TAKEN_APART = {"problems": ["e"], "populations": [4]}
+INTEGRAL = {
+    "name": "small",
+    "title": "Small integrals",
+    "family": "integral",
+    "problems": {
+        "b": {"problem": "borehole", "sizes": [10, [20, 15]]},
+        "s": {
+            "problem": "south",
+            "options": {"variance": 1.1},
+            "sizes": [10],
+            "methods": {"monte_carlo": None, "stopped": {"epochs": 5}},
+            "repetitions": 2,
+        },
+        "high": {"within": "b", "tasks": ["high"], "sizes": [12], "methods": ["monte_carlo"]},
+    },
+    "methods": {
+        "monte_carlo": None,
+        "stopped": {"integrator": "paper_cv", "options": {"epochs": 9, "record": 1}},
+    },
+    "estimation": {"repetitions": 3},
+    "scales": {"smoke": {"estimation": {"repetitions": 1}}},
+}
 
 
 def write(tmp_path, changes=None, base=BASE):
@@ -70,6 +92,7 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         assert experiment.name == name
         assert all(experiment.run(*job).hash for job in experiment.runs())
         assert all(experiment.decompose(problem).hash for problem in experiment.decompositions())
+        assert all(experiment.sample(problem).hash for problem in experiment.samples())
         assert experiment.headline in experiment.figures
         assert set(experiment.figures.values()) <= {*experiment.tables, "seconds"}
 
@@ -153,6 +176,48 @@ def test_refused_of_a_search(tmp_path, changes, message):
     assert_refused(tmp_path, changes, message, SEARCH)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"family": "intgral"}, "family: unknown family 'intgral': did you mean 'integral'?"),
+        ({"backends": ["torch"]}, "unknown key 'backends'"),
+        ({"solver": {"epochs": 3}}, "unknown key 'solver'"),
+        ({"estimation": {"chunk": 3}}, "key 'estimation.repetitions' is missing"),
+        ({"estimation.repetitions": 0}, "estimation.repetitions = 0: input should be greater than or equal to 1"),
+        ({"estimation.chunks": 5}, "unknown key 'estimation.chunks': did you mean 'chunk'?"),
+        ({"problems.b.problem": "borhole"}, "problems.b.problem: unknown problem 'borhole': did you mean 'borehole'?"),
+        ({"problems.b.sampler": "rqmcc"}, "problems.b.sampler: unknown sampler 'rqmcc': did you mean 'rqmc'?"),
+        ({"problems.b.sizes": []}, "problems.b.sizes = []"),
+        ({"problems.b.sizes": [0]}, "problems.b.sizes.0"),
+        ({"problems.b.sizes": [[20, 0]]}, "problems.b.sizes.0"),
+        ({"problems.b.sizes": 20}, "problems.b.sizes = 20"),
+        ({"problems.b.size": [20]}, "unknown key 'problems.b.size': did you mean 'sizes'?"),
+        ({"problems.b.within": "s"}, "problems.b: exactly one of 'problem' and 'within' must be given"),
+        ({"problems.b": {"sizes": [3]}}, "problems.b: exactly one of 'problem' and 'within' must be given"),
+        ({"problems.high": {"within": "b", "sizes": [3]}}, "problems.high: 'tasks' and 'within' go together"),
+        ({"problems.high.options": {"a": 1}}, "problems.high: 'options' is that of the problem named by 'within'"),
+        ({"problems.high.within": "c"}, "problems.high.within: unknown problem 'c'"),
+        ({"problems.last": {"within": "high", "tasks": ["high"], "sizes": [3]}}, "problems.last.within: unknown problem 'high'"),
+        ({"problems.s.methods": ["stoped"]}, "problems.s.methods: unknown method 'stoped': did you mean 'stopped'?"),
+        ({"problems.s.methods": {"stopped": {"epoch": 5}}},
+         "problems.s.methods.stopped: paper_cv: unknown option 'epoch': did you mean 'epochs'?"),
+        ({"methods.stopped.integrator": "paper_cvs"}, "methods.stopped: unknown integrator 'paper_cvs': did you mean 'paper_cv'?"),
+        ({"methods.control_functinal": None}, "unknown integrator 'control_functinal': did you mean 'control_functional'?"),
+        ({"methods.stopped.options": {"rat": 0.1}}, "methods.stopped.options: paper_cv: unknown option 'rat': did you mean 'rate'?"),
+        ({"methods.stopped": {"solver": "paper_cv"}}, "unknown key 'methods.stopped.solver'"),
+        ({"draw": ["eror"]}, "draw: unknown figure 'eror': did you mean 'errors'?"),
+        ({"draw": ["fits"]}, "draw: unknown figure 'fits'"),
+        ({"draw": []}, "draw = []"),
+        ({"illustrate": {"fit": {}}}, "unknown key 'illustrate.fit': did you mean 'fits'?"),
+        ({"illustrate": {"fits": {"c": ["monte_carlo"]}}}, "illustrate.fits: unknown problem 'c'"),
+        ({"illustrate": {"fits": {"s": ["stoped"]}}}, "illustrate.fits.s: unknown method 'stoped': did you mean 'stopped'?"),
+        ({"illustrate": {"power_scores": "c"}}, "illustrate.power_scores: unknown problem 'c'"),
+    ],
+)  # fmt: skip
+def test_refused_of_integrals(tmp_path, changes, message):
+    assert_refused(tmp_path, changes, message, INTEGRAL)
+
+
 def test_a_search_states_its_jobs(tmp_path):
     experiment = load_experiment(write(tmp_path, base=SEARCH), "quick")
     assert experiment.methods["fast_ingo"].solver == "fast_ingo"
@@ -186,11 +251,14 @@ def test_specs_know_what_there_is():
     from lowvar import backends
     from lowvar.estimators.search.shaping import BASELINES
     from lowvar.noise import GAUSSIAN
+    from lowvar.noise.integrals import SAMPLERS
     from lowvar.problems.blackbox.catalogue import FUNCTIONS, build
     from lowvar.runs.search import TARGETS
+    from lowvar.runs.spec.integral import Sampler
     from lowvar.runs.spec.search import Baseline, Scheme, SearchSettings
 
     assert (get_args(Scheme), get_args(Baseline)) == (tuple(GAUSSIAN), BASELINES)
+    assert get_args(Sampler) == tuple(SAMPLERS)
     assert (TARGETS[0], TARGETS[-1], len(TARGETS)) == (1e4, 1e-10, 71)
     for target in TARGETS:
         assert SearchSettings(budget=1, target=target).target == target
@@ -231,7 +299,75 @@ def test_the_hash_of_a_search_depends_on_its_job_alone(tmp_path):
     assert {job[0] for job, hash in hashes({"problems.e.dim": 5}).items() if hash != before[job]} == {"e"}
 
 
-@pytest.mark.parametrize("base", [BASE, SEARCH], ids=list(FAMILIES))
+def test_integrals_state_their_jobs(tmp_path):
+    experiment = load_experiment(write(tmp_path, base=INTEGRAL), "quick")
+    assert experiment.methods["monte_carlo"].integrator == "monte_carlo"
+    on = {"b": ("monte_carlo", "stopped"), "s": ("monte_carlo", "stopped"), "high": ("monte_carlo",)}
+    assert set(experiment.runs()) == {(problem, method, "torch") for problem in on for method in on[problem]}
+    assert (experiment.samples(), experiment.drawn_from("high"), experiment.decompositions()) == (["b", "s"], "b", [])
+    assert [experiment.run(problem, "stopped", "torch").method.options for problem in ("b", "s")] == [
+        {"epochs": 9, "record": 1},
+        {"epochs": 5, "record": 1},
+    ]
+    assert (experiment.sample("b").sizes, experiment.sample("s").sizes) == ((20, 15), 10)
+    assert [experiment.repetitions(problem) for problem in ("b", "s", "high")] == [3, 2, 3]
+    assert load_experiment(write(tmp_path, base=INTEGRAL), "smoke").repetitions("high") == 1
+    with pytest.raises(UserError, match="does not run 'stopped' on 'high'"):
+        experiment.run("high", "stopped", "torch")
+    with pytest.raises(UserError, match="unknown backend 'jax'"):
+        experiment.run("b", "stopped", "jax")
+    with pytest.raises(UserError, match="'high' has the points of 'b': draw those"):
+        experiment.sample("high")
+    with pytest.raises(UserError, match="the errors of integrals are taken apart by: lowvar table"):
+        experiment.decompose("b")
+
+
+def test_integrals_stand_on_the_data_of_their_problem(tmp_path):
+    hares = {"problem": "lotka_volterra", "sizes": [9], "methods": ["monte_carlo"]}
+    two = {"within": "hares", "tasks": ["a"], "sizes": [9], "methods": ["monte_carlo"]}
+    simulated = hares | {"options": {"observations": "simulated"}}
+    changes = {"problems.hares": hares, "problems.two": two, "problems.simulated": simulated}
+    experiment = load_experiment(write(tmp_path, changes, INTEGRAL), "quick")
+    found = experiment.data("hares")
+    assert (found.dataset, found.scaling) == ("hudson_bay", "none")
+    assert experiment.data("two") == found
+    assert experiment.data("simulated") is experiment.data("high") is None
+
+
+def test_integrals_have_tables_and_figures_for_what_they_illustrate(tmp_path):
+    plain = load_experiment(write(tmp_path, base=INTEGRAL), "quick")
+    assert plain.tables == ("truth", "errors", "sums", "estimates", "decomposition")
+    assert (plain.headline, plain.figures["split"]) == ("errors", "decomposition")
+    changes = {"illustrate": {"stein_kernels": True, "epochs": {"s": ["stopped"]}}, "draw": ["stein_kernels", "epochs"]}
+    drawn = load_experiment(write(tmp_path, changes, INTEGRAL), "quick")
+    assert set(drawn.tables) - set(plain.tables) == {"kernels", "epochs"}
+    assert drawn.figures == {"stein_kernels": "kernels", "epochs": "epochs"}
+
+
+def test_the_hash_of_an_integral_depends_on_its_job_alone(tmp_path):
+    def hashes(changes=None):
+        experiment = load_experiment(write(tmp_path, changes, INTEGRAL), "quick")
+        runs = {job: experiment.run(*job).hash for job in experiment.runs()}
+        return runs | {problem: experiment.sample(problem).hash for problem in experiment.samples()}
+
+    def differ(changes):
+        after = hashes(changes)
+        return {job for job in before if after[job] != before[job]}
+
+    before = hashes()
+    for changes in ({"title": "B"}, {"draw": ["split"]}, {"illustrate": {"stein_kernels": True}}):
+        assert not differ(changes), changes
+    assert differ({"methods.stopped.options": {"epochs": 8}}) == {("b", "stopped", "torch"), ("s", "stopped", "torch")}
+    assert differ({"problems.s.methods": ["monte_carlo", "stopped"]}) == {("s", "stopped", "torch")}
+    of_b = {("b", "monte_carlo", "torch"), ("b", "stopped", "torch")}
+    assert differ({"problems.b.sizes": [5, 10, [20, 15]]}) == of_b  # no points more than there are
+    assert differ({"problems.b.sizes": [10, [20, 16]]}) == of_b | {"b"}
+    assert differ({"problems.b.truth_effort": 2}) == {"b"}
+    assert differ({"estimation.chunk": 2}) == set(before) - {"b", "s"}
+    assert differ({"seed": 1}) == set(before)
+
+
+@pytest.mark.parametrize("base", [BASE, SEARCH, INTEGRAL], ids=list(FAMILIES))
 def test_the_schema_takes_what_is_written(base):
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(yaml.safe_load(yaml.safe_dump(base)), json_schema())
@@ -283,6 +419,11 @@ def test_step_sizes_need_one():
             "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3}}\n"
             "methods: {es: {options: {step_siz: 1.0}}}\nsearch: {budget: 100}\n",
             "methods.es.options: es: unknown option 'step_siz': did you mean 'step_size'",
+        ),
+        (
+            "name: a\ntitle: a\nproblems: {p: {problem: south, sizes: [3]}}\n"
+            "methods: {monte_carlo: null}\nestimation: {repetitions: 2}\n",
+            "an experiment with the key 'estimation' must say so: family: integral",
         ),
         (
             "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3, methods: []}}\n"
