@@ -25,7 +25,9 @@ def smooth(x):
 EXACT = np.array([np.exp(0.045), 1.0])
 
 
-@pytest.mark.parametrize("array", [np.asarray, jnp.asarray, torch.as_tensor, list], ids=["numpy", "jax", "torch", "list"])
+@pytest.mark.parametrize(
+    "array", [np.asarray, jnp.asarray, torch.as_tensor, list], ids=["numpy", "jax", "torch", "list"]
+)
 def test_any_arrays(array):
     x = normal()
     found = lowvar.integrate(array(x.tolist() if array is list else x), array(-x), array(smooth(x)))
@@ -81,7 +83,7 @@ def test_copies_and_constants():
 
 
 X = normal()
-NAN = np.where(X == X.max(), np.nan, X)
+NAN = np.where(X.max() == X, np.nan, X)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,10 @@ NAN = np.where(X == X.max(), np.nan, X)
         ((NAN, -X, X[:, 0]), "samples: nan at ["),
         ((X, -X, NAN), "values: nan at ["),
         ((X[None], -X[None], X[:, 0]), "samples: the shape is (1, 60, 2); it must be (m, d)"),
-        ((X, -X, X[:, 0], "control_functionl"), "unknown method 'control_functionl': did you mean 'control_functional'"),
+        (
+            (X, -X, X[:, 0], "control_functionl"),
+            "unknown method 'control_functionl': did you mean 'control_functional'",
+        ),
         ((X, -X, [["a"]] * 60), "values: it cannot be read as an array of numbers"),
         (([X, X], [-X], [X[:, 0], X[:, 0]]), "scores: a list of 2 arrays is needed"),
         (([X, X[:, :1]], [-X, -X[:, :1]], [X[:, 0], X[:, 0]]), "they must agree (axis 1)"),
@@ -119,7 +124,7 @@ def test_options_and_names():
 def test_a_system_too_large_is_refused_before_it_is_built():
     sets = [normal(4000, 1, seed) for seed in range(5)]
     values = [np.sin(x[:, 0]) for x in sets]
-    with pytest.raises(UserError, match="GiB|gigabytes"):
+    with pytest.raises(UserError, match="max_gigabytes"):
         lowvar.integrate(sets, [-x for x in sets], values, "vector_valued")
 
 

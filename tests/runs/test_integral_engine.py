@@ -119,3 +119,26 @@ def test_sizes_have_names():
     assert every_task(7, 3, "sizes") == (7, 7, 7)
     with pytest.raises(UserError, match=r"sizes of p: \[1, 2\] has 2 numbers, there are 3 tasks"):
         every_task((1, 2), 3, "sizes of p")
+
+
+@pytest.mark.parametrize("sizes", [[(9, 6), (4, 4)], [(4, 4), (9, 6)]])
+def test_what_is_learnt_is_kept_where_a_size_is_refused(tmp_path, sizes):
+    _, found = drawn(tmp_path)
+    refusing = IntegralEngine(averaging(fewest=5), found, sizes, 5, 2, np.arange(5))
+    scale = loop.run(refusing).params["scale"]
+    assert scale.shape == (2, 5, 1)
+    assert np.isnan(scale[sizes.index((4, 4))]).all()
+    assert np.isfinite(scale[sizes.index((9, 6))]).all()
+
+
+def test_more_points_than_were_drawn_are_refused(tmp_path):
+    from types import SimpleNamespace
+
+    from lowvar.runs.integral import build
+
+    spec = SimpleNamespace(
+        seed=0, name="p", tasks=None, sizes=(4, 8), repetitions=5, chunk=2,
+        method=SimpleNamespace(integrator="monte_carlo", options={}),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"sizes of p: \[8, 8\] are asked for, \[9, 6\] were drawn"):
+        build(spec, drawn(tmp_path)[1])

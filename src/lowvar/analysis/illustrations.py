@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from lowvar.errors import UserError
 from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.problem import IntegralProblem
 from lowvar.problems.integrals.samples import Samples
@@ -29,6 +30,8 @@ def fits(experiment, built: Mapping[str, IntegralProblem], drawn: Mapping[str, "
     out = []
     for name, methods in experiment.illustrate.fits.items():
         problem = built[name]
+        if problem.dim != 1:
+            raise UserError(f"illustrate.fits: {name!r} has {problem.dim} dimensions; curves are drawn in one")
         sizes = experiment.run(name, methods[0], "torch").sizes[-1]
         sizes = (sizes,) * len(problem.tasks) if isinstance(sizes, int) else sizes
         samples: Samples = drawn[name].samples.first(sizes).repetition(slice(0, 1))  # type: ignore[attr-defined]
@@ -83,12 +86,13 @@ def stein_kernels(points: int = 61, reach: float = 3.0):
     return pd.concat(out, ignore_index=True)
 
 
-def epochs(asked: Mapping[str, tuple[str, ...]], truth, params: Iterable):
+def epochs(asked: Mapping[str, tuple[str, ...]], truth, last: Mapping[str, str], params: Iterable):
     """Mean absolute error of stochastic methods by epoch, with 95 % intervals over repetitions.
 
     Args:
         asked: problem -> methods with the option ``record``.
         truth: the table of truths.
+        last: the last task of each problem, whose estimates were recorded.
         params: ``(problem, method, backend, (arrays, mark))`` of every run.
     """
     import pandas as pd
@@ -99,15 +103,18 @@ def epochs(asked: Mapping[str, tuple[str, ...]], truth, params: Iterable):
     for problem, method, _, (arrays, _mark) in params:
         if method not in asked.get(problem, ()):
             continue
-        of_problem = truth[truth["problem"] == problem]
-        last = of_problem.iloc[-1]
+        if "trace_epochs" not in arrays:
+            raise UserError(
+                f"illustrate.epochs: {method!r} recorded no epochs on {problem!r}: give it the option record"
+            )
+        exact = truth[(truth["problem"] == problem) & (truth["task"] == last[problem])]["truth"].iloc[0]
         traced = arrays["trace_epochs"][-1]  # of the largest size: (R, E) or (R, T, E)
         traced = traced[:, -1] if traced.ndim == 3 else traced
-        error = np.abs(traced - last["truth"])
+        error = np.abs(traced - exact)
         mean, low, high = np.array([mean_interval(column) for column in error.T]).T
         out.append(
             pd.DataFrame(
-                {"problem": problem, "task": last["task"], "method": method,
+                {"problem": problem, "task": last[problem], "method": method,
                  "part": (1 + np.arange(traced.shape[1])) / traced.shape[1], "mae": mean, "low": low, "high": high}
             )
         )  # fmt: skip
@@ -119,7 +126,7 @@ def power_scores(problem: IntegralProblem, reach: tuple[float, float] = (0.5, 2.
     import pandas as pd
 
     grid = np.linspace(*reach, _GRID)
-    ladder = np.asarray(problem.about["ladder"])
+    ladder = np.asarray(_fact(problem, "ladder", "power_scores"))
     return pd.concat(
         [
             pd.DataFrame({"target": k, "temperature": t, "x": grid, "score": problem.score(k, grid[:, None])[:, 0]})
@@ -139,7 +146,9 @@ def predictive(problem: IntegralProblem, samples: Samples, points: int = 201):
     """
     import pandas as pd
 
-    about = problem.about
+    about = {
+        name: _fact(problem, name, "predictive") for name in ("times", "task_times", "solve", "observations", "series")
+    }
     times = np.asarray(about["times"], float)
     asked = np.asarray(about["task_times"], float)
     grid = np.unique(np.concatenate([np.linspace(times[0], times[-1], points), times, asked]))
@@ -155,6 +164,12 @@ def predictive(problem: IntegralProblem, samples: Samples, points: int = 201):
                           "task": np.isin(grid, asked) & (k == 0)})
         )  # fmt: skip
     return pd.concat(out, ignore_index=True)
+
+
+def _fact(problem, name, illustration):
+    if name not in problem.about:
+        raise UserError(f"illustrate.{illustration}: the problem {problem.name!r} has no {name}")
+    return problem.about[name]
 
 
 def _density(problem, t, x):

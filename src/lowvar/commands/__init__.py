@@ -6,6 +6,7 @@ What differs between families of experiments is in a module for each family: ``F
 import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 from lowvar.commands import integral, search, variational
 from lowvar.commands.place import Place
@@ -52,11 +53,10 @@ def sample(place: Place, problem: str, data=None, out=None):
     Raises:
         UserError: the experiment draws no points beforehand.
     """
-    if not place.experiment.samples():
-        raise UserError(
-            f"experiment {place.experiment.name!r} draws no points beforehand: its runs draw their own noise"
-        )
-    job = place.experiment.sample(problem)
+    experiment: Any = place.experiment
+    if not experiment.samples():
+        raise UserError(f"experiment {experiment.name!r} draws no points beforehand: its runs draw their own noise")
+    job = experiment.sample(problem)
     out = Path(out or place.results / "samples" / problem)
     prepared = place.load_data(problem, data)
     inputs = {problem: prepared.sha256} if prepared else {}

@@ -61,7 +61,9 @@ def tables(place) -> dict:
     if asked.stein_kernels:
         found["kernels"] = illustrations.stein_kernels()
     if asked.epochs:
-        found["epochs"] = illustrations.epochs(asked.epochs, truth, place.gather("params.npz", artifact.read_arrays))
+        last = {name: one.tasks[-1] for name, one in drawn.items()}
+        params = place.gather("params.npz", artifact.read_arrays)
+        found["epochs"] = illustrations.epochs(asked.epochs, truth, last, params)
     if asked.power_scores:
         found["scores"] = illustrations.power_scores(built[asked.power_scores])
     if asked.predictive:

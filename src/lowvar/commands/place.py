@@ -78,7 +78,7 @@ class Place:
         return {"spec": self.experiment.sample(drawn).hash, "inputs": self.data_inputs(drawn)}  # type: ignore[union-attr]
 
     def _samples_command(self, problem, path):
-        problem = self.experiment.drawn_from(problem)
+        problem = self.experiment.drawn_from(problem) or problem
         return self.command("sample", problem=problem, data=self.prepared(problem), out=Path(path).parent)
 
     def load_data(self, problem: str, path: str | Path | None = None):

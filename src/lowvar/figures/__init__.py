@@ -8,6 +8,7 @@ matplotlib is imported only when something is drawn.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,10 @@ def picture(name: str, table: Table, stem: str | os.PathLike, **options: Any) ->
     """
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
+    known = list(inspect.signature(FIGURES[name]).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise unknown_name("option", option, known, where=f"figure {name}")
     selecting = {key: value for key, value in options.items() if key in _SELECTING}
     return save(FIGURES[name](table, **options), stem, DATA[name](table, **selecting))
 

@@ -36,6 +36,7 @@ class IntegralEngine:
         self.work_list = [(s, start) for s in range(len(sizes)) for start in starts]
         self.stops = list(range(1, len(self.work_list) + 1))
         self._last: dict[str, np.ndarray] = {}
+        self._learnt: dict[str, np.ndarray] | None = None  # what is learnt in a repetition, for its names and shapes
 
     def init(self):
         """Nothing done."""
@@ -55,8 +56,8 @@ class IntegralEngine:
         everything = (tuple(range(samples.tasks)),)
         groups = self.drawn.groups if self.integrator.properties.transfers and self.drawn.groups else everything
         repetitions, tasks = samples.repetitions, samples.tasks
-        found = {name: np.full((repetitions, tasks), np.nan) for name in _ROWS}
-        found["condition"] = np.full(repetitions, np.nan)
+        found: dict[str, np.ndarray] = {name: np.full((repetitions, tasks), np.nan) for name in _ROWS}
+        found |= {"condition": np.full(repetitions, np.nan)}
         found |= {f"flag_{name}": np.zeros(repetitions, bool) for name in FLAGS}
         found["refused"] = np.zeros(repetitions, bool)
         for group in groups:
@@ -68,7 +69,21 @@ class IntegralEngine:
                 found["refused"][:] = True  # too few points for this method: a row, not a gap
                 continue
             self._enter(found, part, list(group), alone=len(groups) == 1)
+        self._complete(found, len(groups) == 1)
         return found
+
+    def _complete(self, found, alone: bool) -> None:
+        """NaN for what would have been learnt, where all was refused: chunks have the same arrays."""
+        learnt = {name: array[0] for name, array in found.items() if name.startswith("info_")}
+        if not found["refused"].any():
+            self._learnt = learnt
+        elif alone:
+            if self._learnt is None:  # asked of the largest size, where nothing is refused
+                s = max(range(len(self.sizes)), key=lambda s: sum(self.sizes[s]))
+                one = slice(0, 1)
+                self._estimate(self.drawn.samples.first(self.sizes[s]).repetition(one), self.seeds[one], self.sizes[s])
+            for name, array in (self._learnt or {}).items():
+                found[name] = np.full((len(found["refused"]), *np.shape(array)), np.nan)
 
     @staticmethod
     def _enter(found, part: Integrals, group, *, alone: bool) -> None:
@@ -191,6 +206,9 @@ def build(spec, drawn: Drawn) -> IntegralEngine:
     """
     integrator, drawn = make(spec.method.integrator, spec.method.options), drawn.within(spec.tasks)
     sizes = [every_task(one, drawn.samples.tasks, f"sizes of {spec.name}") for one in spec.sizes]
+    for one in sizes:
+        if any(asked > there for asked, there in zip(one, drawn.samples.sizes, strict=True)):
+            raise UserError(f"sizes of {spec.name}: {list(one)} are asked for, {list(drawn.samples.sizes)} were drawn")
     if integrator.properties.random:
         seeds = seeds_of(spec, spec.repetitions)
     else:

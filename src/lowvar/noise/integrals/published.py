@@ -25,11 +25,14 @@ def published(problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array)
     assert problem.gaussian is not None  # else the problem does not list this sampler
     drawn = []
     for t, m in enumerate(sizes):
-        mean, deviation = (torch.tensor(of, dtype=torch.float32) for of in problem.gaussian[problem.target[t]])
+        mean, deviation = (
+            torch.tensor(of, dtype=torch.float32, device="cpu") for of in problem.gaussian[problem.target[t]]
+        )
         of_task = []
         for r in range(len(keys)):
-            generator = torch.Generator().manual_seed(2 * r + t)
-            noise = torch.cat([torch.randn(m, 1, generator=generator) for _ in range(problem.dim)], 1)
+            generator = torch.Generator("cpu").manual_seed(2 * r + t)
+            inputs = [torch.randn(m, 1, generator=generator, device="cpu") for _ in range(problem.dim)]
+            noise = torch.cat(inputs, 1)
             of_task.append((mean + deviation * noise).double().numpy())
         drawn.append(np.stack(of_task))
     return tuple(drawn)

@@ -8,7 +8,37 @@ from pydantic import Field
 from lowvar.errors import UserError, unknown_name
 from lowvar.runs.spec.common import Cost, Count, Data, Strict, check_known, merged
 
-Sizes = Annotated[tuple[Count | tuple[Count, ...], ...], Field(min_length=1)]
+
+def _sizes(given: Any) -> Any:
+    """Whole numbers, and lists of them as long as each other, all different."""
+    entries = list(given) if isinstance(given, (list, tuple)) else []
+    lists = [entry for entry in entries if isinstance(entry, (list, tuple))]
+    numbers = [n for entry in entries for n in (entry if isinstance(entry, (list, tuple)) else [entry])]
+    if not entries or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in numbers):
+        raise ValueError(f"{given!r}: it must be a list of whole numbers, at least 1, or of lists, one for each task")
+    if len({len(entry) for entry in lists}) > 1 or (lists and not lists[0]):
+        raise ValueError(f"{given!r}: every list must have a number for each task")
+    tasks = len(lists[0]) if lists else 1
+    spread = [tuple(entry) if isinstance(entry, (list, tuple)) else (entry,) * tasks for entry in entries]
+    if len(set(spread)) < len(spread):
+        raise ValueError(f"{given!r}: a size stands there twice")
+    return tuple(tuple(entry) if isinstance(entry, list) else entry for entry in entries)
+
+
+def _chosen(given: Any) -> Any:
+    """Methods by name, as a list, or as a mapping to options."""
+    if given is None:
+        return None
+    options = given.values() if isinstance(given, dict) else ()
+    if not isinstance(given, (dict, list, tuple)) or not all(isinstance(one, (dict, type(None))) for one in options):
+        raise ValueError(f"{given!r}: it must be a list of methods, or a mapping from methods to options")
+    if not given or not all(isinstance(name, str) for name in given):
+        raise ValueError(f"{given!r}: it must name at least one method")
+    return given
+
+
+Sizes = Annotated[tuple[int | tuple[int, ...], ...], pydantic.BeforeValidator(_sizes)]
+Chosen = Annotated[dict[str, dict[str, Any] | None] | tuple[str, ...] | None, pydantic.BeforeValidator(_chosen)]
 Sampler = Literal["iid", "rqmc", "nuts", "tempered", "published"]
 
 
@@ -21,7 +51,7 @@ class IntegralProblemSpec(Strict):
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(None, description="which, with 'within'")
     sampler: Sampler | None = Field(None, description="who draws the points; the problem's own choice if not given")
     sizes: Sizes = Field(description="points of every task, or a list with a number for each task")
-    methods: dict[str, dict[str, Any] | None] | tuple[str, ...] | None = Field(
+    methods: Chosen = Field(
         None, description="the methods that run on it, perhaps with options of their own here; all if not given"
     )
     repetitions: Count | None = Field(None, description="in place of estimation.repetitions")
@@ -33,9 +63,13 @@ class IntegralProblemSpec(Strict):
             raise ValueError("exactly one of 'problem' and 'within' must be given")
         if (self.within is None) != (self.tasks is None):
             raise ValueError("'tasks' and 'within' go together")
-        own = [key for key in ("options", "sampler", "repetitions") if getattr(self, key)]
+        own = [key for key in ("options", "sampler", "repetitions", "truth_effort") if key in self.model_fields_set]
         if self.within is not None and own:
             raise ValueError(f"{own[0]!r} is that of the problem named by 'within'")
+        if self.tasks and len(set(self.tasks)) < len(self.tasks):
+            raise ValueError("tasks: one stands there twice")
+        if self.sampler == "published" and len(self.sizes) > 1:
+            raise ValueError("sizes: the published points of one size are not the first of another: give one size")
         return self
 
 
@@ -216,15 +250,14 @@ class IntegralExperiment(Strict):
     def run_cost(self, problem: str, method: str, backend: str) -> Cost:
         """A few hundred factorisations of all points' Gram matrix; the stochastic methods take as long."""
         spec = self.problems[problem]
-        m = max(max(sizes) if isinstance(sizes, tuple) else sizes for sizes in spec.sizes)
+        m = _most(spec.sizes)
         tasks = len(spec.sizes[0]) if isinstance(spec.sizes[0], tuple) else 2
         runs = self.repetitions(problem) * len(spec.sizes)
         return Cost(operations=runs * 200 * (m * tasks) ** 2 * 10, memory=self.estimation.chunk * 12 * (m * tasks) ** 2)
 
     def sample_cost(self, problem: str) -> Cost:
         """Cheap where points are drawn directly; a Markov chain solves differential equations along its way."""
-        largest = _largest(self.problems[problem].sizes)
-        m = max(largest) if isinstance(largest, tuple) else largest
+        m = _most(self.problems[problem].sizes)
         chain = self.data(problem) is not None
         return Cost(operations=self.repetitions(problem) * m * (2e6 if chain else 1e4), memory=1e7)
 
@@ -262,6 +295,9 @@ class IntegralExperiment(Strict):
         for kind in ("power_scores", "predictive"):
             if name := getattr(self.illustrate, kind):
                 self._check_illustrated(name, (), f"{where}: illustrate.{kind}")
+        for figure in self.figure_options:
+            if figure not in self.draw:
+                raise unknown_name("figure", figure, self.draw, where=f"{where}: figure_options")
         for figure in self.draw:
             known = [name for name, table in self.FIGURES.items() if table in (*self.tables, "seconds")]
             if figure not in known:
@@ -270,6 +306,8 @@ class IntegralExperiment(Strict):
     def _check_illustrated(self, problem, methods, where):
         if problem not in self.problems:
             raise unknown_name("problem", problem, self.problems, where=where)
+        if self.problems[problem].within is not None:
+            raise UserError(f"{where}: {problem!r} is within {self.problems[problem].within!r}: illustrate that one")
         for method in methods:
             if method not in self.methods_on(problem):
                 raise unknown_name("method", method, self.methods_on(problem), where=f"{where}.{problem}")
@@ -306,6 +344,11 @@ def _largest(sizes):
     tasks = max(map(len, lists))
     most = tuple(max(one[t % len(one)] for one in lists) for t in range(tasks))
     return most if tasks > 1 else most[0]
+
+
+def _most(sizes) -> int:
+    """The most points of any task."""
+    return max(max(one) if isinstance(one, tuple) else one for one in sizes)
 
 
 def _checked(check_options, method, where):
