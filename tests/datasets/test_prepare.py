@@ -108,6 +108,21 @@ def test_what_the_file_holds(tmp_path, monkeypatch):
     assert sorted(prepared.arrays) == ["x", "y"]
 
 
+@pytest.mark.parametrize("scaling", ["standard", "none"])
+def test_measurements_are_kept_as_they_are(out, scaling):
+    y = np.array([[0.5, -1e9], [2.0, 3.0], [4.0, 0.1]])
+    table = Table(np.array([[1.0], [2.0], [4.0]]), y, ("time",))
+    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", ("a", "b"))
+    prepared = load(prepare(made, scaling, out=out))
+    np.testing.assert_array_equal(prepared.arrays["y"], y)
+    assert prepared.meta["outputs"] == ["a", "b"]
+    assert prepared.meta["dtypes"] == {"x": "float64", "y": "float64"}
+    assert "outputs" not in load(prepare("breast_cancer", out=out)).meta
+    y[1, 1] = np.nan
+    with pytest.raises(UserError, match=r"dataset made: array 'y' has nan at \[1, 1\]"):
+        prepare(made, scaling, out=out)
+
+
 def test_reads_raw_files_and_refuses_wrong_ones(make, body, tmp_path, out):
     with pytest.raises(UserError, match="is missing: run `lowvar fetch tiny"):
         prepare(make(), raw=tmp_path, out=out)
@@ -165,3 +180,20 @@ def test_true_files(true_mirror, tmp_path, name, shape, counts):
     standard = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz")).arrays["x"]
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-12)
+
+
+@pytest.mark.mirror
+@pytest.mark.parametrize(
+    ("name", "outputs", "first", "last"),
+    [
+        ("hudson_bay", ["lynx", "hare"], [1900, 4.0, 30.0], [1920, 8.6, 24.7]),
+        ("van_der_pol", ["u1"], [0, -0.06490137651912407], [10, -0.15664748180816496]),
+    ],
+)
+def test_true_series(true_mirror, tmp_path, name, outputs, first, last):
+    fetch(name, tmp_path / "raw")
+    prepared = load(prepare(name, "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
+    rows = np.concatenate([prepared.arrays["x"], prepared.arrays["y"]], axis=1)
+    assert prepared.meta["outputs"] == outputs
+    np.testing.assert_array_equal(rows[[0, -1]], [first, last])
+    np.testing.assert_array_equal(np.diff(rows[:, 0]), 1)

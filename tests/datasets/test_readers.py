@@ -75,6 +75,44 @@ def test_missing_file_and_folder(tmp_path):
             readers.table(tmp_path, name, separator=",", columns=["u"], labels={}, rows=1)
 
 
+SERIES = "# made up\nTime, A, B\n0, 1.5, 2\n1, -1e2, 0\n"
+
+
+def read_series(folder, text, **other):
+    (folder / "s.csv").write_text(text)
+    options = {"header": "Time, A, B", "separator": ", ", "inputs": ["time"], "outputs": ["a", "b"]}
+    return readers.series(folder, "s.csv", **(options | {"rows": 2, "comments": 1} | other))
+
+
+@pytest.mark.parametrize("text", [SERIES, SERIES.rstrip("\n"), SERIES.replace("\n", "\r\n")])
+def test_reads_series(tmp_path, text):
+    x, y, names = read_series(tmp_path, text)
+    np.testing.assert_array_equal(x, [[0], [1]])
+    np.testing.assert_array_equal(y, [[1.5, 2], [-100, 0]])
+    assert (x.dtype, y.dtype, names) == (np.float64, np.float64, ("time",))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("Time, A, B", "Time, B, A", r"s\.csv, line 2: found 'Time, B, A'; it should be the header 'Time, A, B'"),
+        ("# made up\n", "", r"s\.csv, line 1: found 'Time, A, B'; it should be a comment"),
+        ("1, -1e2, 0\n", "", r"s\.csv: found 1 rows below the header; it should have 2"),
+        ("1, -1e2, 0\n", "1, -1e2, 0\n2, 3, 4\n", r"s\.csv: found 3 rows below the header; it should have 2"),
+        ("1, -1e2, 0", "1, -1e2", r"line 4: found 2 fields; a row should have 3 numbers, with ', ' between two"),
+        ("1.5", "", r"line 3, column 2 \(a\): found an empty field; it should be a finite number"),
+        ("1.5", "nan", r"line 3, column 2 \(a\): found 'nan'"),
+        ("1, -1e2", "1,  -1e2", r"line 4, column 2 \(a\): found ' -1e2'"),
+        (SERIES, "", r"line 2: found ''; it should be the header"),
+    ],
+)
+def test_malformed_series_is_one_clear_error(tmp_path, old, new, message):
+    assert old in SERIES
+    with pytest.raises(UserError, match=message) as caught:
+        read_series(tmp_path, SERIES.replace(old, new))
+    assert "\n" not in str(caught.value)
+
+
 def test_breast_cancer_is_scikit_learns(tmp_path):
     x, y, names = readers.breast_cancer(tmp_path)
     assert x.shape == (569, 30)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields
 
 import torch
 
-ARMIJO = 1e-4  # share of the decrease promised by the slope that a step must bring
-REPORTED = "x", "value", "gradient", "steps", "converged"
+from lowvar.estimators.integral.bfgs_step import held_back, step
+
+REPORTED = "x", "value", "gradient", "steps", "converged", "hessian"
 FINISHED_EVERY = 5  # iterations between two looks at which problems are finished: the only reads from the device
 
 
@@ -20,6 +21,7 @@ class Minimum:
         gradient: ``(R, p)``.
         steps: ``(R,)``, evaluations of the function.
         converged: ``(R,)``.
+        hessian: ``(R, p, p)``, as the updates left it.
         at_bound: ``(R, p)``, at a bound that the gradient pushes against.
     """
 
@@ -28,11 +30,17 @@ class Minimum:
     gradient: torch.Tensor
     steps: torch.Tensor
     converged: torch.Tensor
+    hessian: torch.Tensor
     at_bound: torch.Tensor
 
     def pick(self, which: torch.Tensor | slice) -> "Minimum":
         """These problems alone."""
         return Minimum(*(getattr(self, field.name)[which] for field in fields(self)))
+
+    def put(self, which: torch.Tensor, some: "Minimum") -> "Minimum":
+        """With those of ``some`` in the place of the problems ``which``."""
+        names = [field.name for field in fields(self)]
+        return Minimum(**{name: getattr(self, name).index_copy(0, which, getattr(some, name)) for name in names})
 
 
 def minimise(
@@ -45,6 +53,7 @@ def minimise(
     gradient_tolerance: float = 1e-6,
     value_tolerance: float = 1e-10,
     longest: float = 2.0,
+    hessian: torch.Tensor | None = None,
 ) -> Minimum:
     """Minimise ``R`` functions of ``p`` variables within ``lower <= x <= upper``.
 
@@ -62,6 +71,7 @@ def minimise(
         gradient_tolerance: converged where the largest entry of the projected gradient is at most this.
         value_tolerance: converged after two steps in turn that promised or brought a smaller decrease than this.
         longest: largest change of a variable in one step.
+        hessian: ``(R, p, p)``, positive definite, to start with; a multiple of the identity if not given.
 
     References:
         Nocedal and Wright, "Numerical Optimization", 2006, chapters 3, 6 and 18; Bertsekas, "Projected Newton methods
@@ -71,83 +81,24 @@ def minimise(
     x = torch.minimum(torch.maximum(start, lower), upper)
     which = torch.arange(x.shape[0], device=x.device)
     value, gradient = function(x, which)
-    steep = gradient.abs().amax(-1).clamp(min=1e-12)
+    given = hessian is not None
+    if hessian is None:
+        steep = gradient.abs().amax(-1).clamp(min=1e-12)
+        hessian = torch.eye(x.shape[1], dtype=x.dtype, device=x.device) * steep[:, None, None]
     count = torch.zeros_like(which)
     whole = {
         "x": x, "value": value, "gradient": gradient, "lower": lower, "upper": upper,
-        "hessian": torch.eye(x.shape[1], dtype=x.dtype, device=x.device) * steep[:, None, None],
-        "share": torch.ones_like(value), "first": count == 0, "small": count, "steps": count + 1,
-        "converged": count > 0, "finished": ~value.isfinite(),
+        "hessian": hessian, "share": torch.ones_like(value), "first": (count == 0) & (not given), "small": count,
+        "steps": count + 1, "converged": count > 0, "finished": ~value.isfinite(),
     }  # fmt: skip
     tolerances, done = (gradient_tolerance, value_tolerance, longest), 0
     while done < steps - 1:
         state = {name: entry[which] for name, entry in whole.items()}
-        for done in range(done + 1, min(done + FINISHED_EVERY, steps - 1) + 1):
-            state = _step(function, state, which, tolerances)
+        for _ in range(min(FINISHED_EVERY, steps - 1 - done)):
+            state = step(function, state, which, tolerances)
+            done += 1
         whole = {name: entry.index_copy(0, which, state[name]) for name, entry in whole.items()}
         which = torch.nonzero(~whole["finished"])[:, 0]
         if not len(which):
             break
-    return Minimum(at_bound=_held(whole), **{name: whole[name] for name in REPORTED})
-
-
-def _held(state):
-    """Variables at a bound that the gradient pushes against."""
-    return ((state["x"] <= state["lower"]) & (state["gradient"] > 0)) | (
-        (state["x"] >= state["upper"]) & (state["gradient"] < 0)
-    )
-
-
-def _step(function, state, which, tolerances):
-    """One evaluation of each problem; problems that are finished stay as they are."""
-    x, value, gradient, hessian = (state[name] for name in ("x", "value", "gradient", "hessian"))
-    held, going = _held(state), ~state["finished"]
-    free = torch.where(held, 0.0, gradient)
-    mask = ~(held[:, :, None] | held[:, None, :])
-    system = torch.where(mask, hessian, 0.0) + torch.diag_embed(held.to(x.dtype))
-    direction = -torch.linalg.solve_ex(system, free).result
-    direction = direction * (tolerances[2] / direction.abs().amax(-1, keepdim=True).clamp(min=tolerances[2]))
-    trial = torch.minimum(torch.maximum(x + state["share"][:, None] * direction, state["lower"]), state["upper"])
-    change = trial - x
-    slope = (gradient * change).sum(-1)
-    new_value, new_gradient = function(trial, which)
-    good = new_value.isfinite() & new_gradient.isfinite().all(-1) & (new_value <= value + ARMIJO * slope)
-    accepted = going & good & (slope < 0)
-    share = torch.where(accepted, 1.0, state["share"] * _shorter(value, new_value, slope))
-    turned = torch.where(accepted[:, None], new_gradient, gradient) - gradient
-    now = state | {
-        "x": torch.where(accepted[:, None], trial, x), "value": torch.where(accepted, new_value, value),
-        "gradient": gradient + turned, "hessian": _updated(hessian, change, turned, accepted, state["first"]),
-        "share": torch.where(going, share, state["share"]), "first": state["first"] & ~accepted,
-        "steps": state["steps"] + going,
-    }  # fmt: skip
-    little = (-slope < tolerances[1]) | (accepted & (value - new_value < tolerances[1]))
-    small = torch.where(going, torch.where(little, state["small"] + 1, 0), state["small"])
-    flat = torch.where(_held(now), 0.0, now["gradient"]).abs().amax(-1) <= tolerances[0]
-    converged = going & (flat | (small >= 2))
-    finished = state["finished"] | converged | (share < 1e-10)
-    return now | {"small": small, "converged": state["converged"] | converged, "finished": finished}
-
-
-def _shorter(value, new_value, slope):
-    """By what to multiply a step that was too long: the parabola's minimum, between a tenth and a half."""
-    bend = new_value - value - slope
-    return torch.where(bend.isfinite() & (bend > 0), -slope / (2 * bend), 0.1).clamp(0.1, 0.5)
-
-
-def _updated(hessian, change, turned, accepted, first):
-    """BFGS with Powell's damping: along the step, curvature falls to a fifth at most and stays positive."""
-    along = (change * turned).sum(-1)
-    squared = (change * change).sum(-1)
-    scaled = first & accepted & (along > 0)
-    eye = torch.eye(hessian.shape[-1], dtype=hessian.dtype, device=hessian.device)
-    ratio = torch.where(scaled, along / torch.where(accepted, squared, 1.0), 1.0)
-    hessian = torch.where(scaled[:, None, None], ratio[:, None, None] * eye, hessian)
-    image = (hessian @ change[:, :, None])[:, :, 0]
-    curvature = torch.where(accepted, (change * image).sum(-1), 1.0)
-    damping = torch.where(along < 0.2 * curvature, 0.8 * curvature / (curvature - along), 1.0)[:, None]
-    turned = damping * turned + (1 - damping) * image
-    along = torch.where(accepted, (change * turned).sum(-1), 1.0)
-    new = hessian - image[:, :, None] * image[:, None, :] / curvature[:, None, None]
-    new = new + turned[:, :, None] * turned[:, None, :] / along[:, None, None]
-    return torch.where(accepted[:, None, None], new, hessian)
+    return Minimum(at_bound=held_back(whole), **{name: whole[name] for name in REPORTED})

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.exact import check_memory, fit, settings, space_of
+from lowvar.estimators.integral.exact import check_memory, exact_on, fit, settings, space_of
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, report, side_by_side
@@ -96,4 +96,4 @@ def control_functional(
             results.update(zip(tasks, of_size(samples.of_tasks(tasks)), strict=True))
         return side_by_side([results[t] for t in range(samples.tasks)])
 
-    return Integrator("control_functional", IntegralProperties(), integrate)
+    return Integrator("control_functional", IntegralProperties(exact_on=exact_on(chosen)), integrate)

@@ -11,10 +11,11 @@ import torch
 
 from lowvar.errors import UserError
 from lowvar.estimators.integral.gls import Fit, solve
-from lowvar.estimators.integral.hyper import NUGGET, Hyper, Space
+from lowvar.estimators.integral.hyper import NUGGET, Hyper
 from lowvar.estimators.integral.kernels import KERNELS, Kernel, kernel
 from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.reml import Covariance, at_once, shifted
+from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import Stacked
 
 ALIVE = 12  # matrices of the kernel's size that exist at the same time, at most
@@ -81,6 +82,12 @@ def settings(
     return Settings(covariance, scales, nugget, standardise, beta, steps, max_gigabytes)
 
 
+def exact_on(chosen: Settings) -> str:
+    """See ``IntegralProperties``: where the kernel is learnt, its span is not known beforehand."""
+    known = chosen.lengthscale is not None and not chosen.covariance.trend
+    return "span" if known and chosen.nugget is not None and chosen.nugget <= 1e-8 else "constants"
+
+
 def check_memory(rows: int, gigabytes: float, instead: str) -> None:
     """Refuses a kernel matrix that is too large.
 
@@ -130,7 +137,7 @@ def fit(data: Stacked, chosen: Settings, space: Space) -> tuple[Hyper, torch.Ten
         matrix, level = chosen.covariance.gram(here, hyper.pick(which))
         shift = hyper.nugget[which] * level
         levels.append(level)
-        fits.append(solve(shifted(matrix, shift), shift, here.y[:, :, 0], here.member, chosen.rule))
+        fits.append(solve(shifted(matrix, shift), shift[:, None], here.y[:, :, 0], here.member, chosen.rule))
     return hyper, torch.cat(levels), ended, joined(fits)
 
 

@@ -7,7 +7,7 @@ import torch
 
 @dataclass(frozen=True)
 class Fit:
-    """A fit of ``y = H beta + g + noise``, ``g ~ N(0, sigma^2 K)`` and ``noise ~ N(0, sigma^2 s I)``.
+    """A fit of ``y = H beta + g + noise``, ``g ~ N(0, sigma^2 K)`` and ``noise ~ N(0, sigma^2 diag(s))``.
 
     Attributes:
         beta: ``(R, T)``.
@@ -16,7 +16,7 @@ class Fit:
         jackknife_error: how far ``beta`` goes when values are replaced, one at a time, by what the others say.
         weights: coefficients ``alpha`` of ``g = K alpha``, ``(R, M)``, or ``(R, M, T)`` for shared points.
         amplitude: ``sigma^2``, ``(R,)``.
-        condition: 2-norm condition number of ``K + s I``, ``(R,)``.
+        condition: 2-norm condition number of ``K + diag(s)``, ``(R,)``.
         rounding: the order of what rounding does to ``beta``, ``(R, T)``.
         calibration: mean squared standardised residual of left-out values, ``(R,)``.
     """
@@ -45,16 +45,16 @@ class Fit:
         return (self.likely_error.square() + self.jackknife_error.square()).sqrt()
 
 
-def solve(matrix: torch.Tensor, shift: torch.Tensor, y: torch.Tensor, member: torch.Tensor, rule: str = "gls") -> Fit:
+def solve(matrix: torch.Tensor, noise: torch.Tensor, y: torch.Tensor, member: torch.Tensor, rule: str = "gls") -> Fit:
     """The fit with given hyper-parameters.
 
-    With ``gls``, ``beta = (H' M^-1 H)^-1 H' M^-1 y``, ``M = K + s I``: the minimiser of eq. (8) over the function and
-    the constants together. With ``mean`` the function is fitted around the sample means, and ``beta`` is the mean of
-    what it leaves: one sweep of block-coordinate descent.
+    With ``gls``, ``beta = (H' M^-1 H)^-1 H' M^-1 y``, ``M = K + diag(s)``: the minimiser of eq. (8) over the function
+    and the constants together. With ``mean`` the function is fitted around the sample means, and ``beta`` is the mean
+    of what it leaves: one sweep of block-coordinate descent.
 
     Args:
         matrix: ``M (R, M, M)``.
-        shift: ``s (R,)``.
+        noise: ``s (R, M)`` or ``(R, 1)``.
         y: ``(R, M)``.
         member: ``H (M, T)``.
         rule: ``gls`` or ``mean``.
@@ -79,8 +79,8 @@ def solve(matrix: torch.Tensor, shift: torch.Tensor, y: torch.Tensor, member: to
     else:
         mean = share.mT @ y[:, :, None]
         half_left = _forward(factor, y[:, :, None] - design @ mean)
-        there = _backward(factor, _forward(factor, share))
-        influence = share + shift[:, None, None] * (there - share @ (design.mT @ there))
+        there = _backward(factor, _forward(factor, noise[:, :, None] * share))
+        influence = share + there - share @ (design.mT @ there)
         beta = influence.mT @ y[:, :, None]
         lost = torch.zeros_like(y)
     weights = _backward(factor, half_left)[:, :, 0]
@@ -88,30 +88,29 @@ def solve(matrix: torch.Tensor, shift: torch.Tensor, y: torch.Tensor, member: to
     precision = (inverse.diagonal(dim1=-2, dim2=-1) - lost).clamp(min=torch.finfo(y.dtype).tiny)
     amplitude = half_left.square().sum((-2, -1)) / (y.shape[1] - member.shape[1])
     condition, largest = condition_number(matrix, inverse)
-    variance, size = (factor.mT @ influence).square().sum(1), influence.square().sum(1)
+    variance = (factor.mT @ influence).square().sum(1)
     return Fit(
         beta[:, :, 0],
         (amplitude[:, None] * variance).sqrt(),
-        likely_error(amplitude, variance, shift, size),
+        likely_error(amplitude, variance, (noise[:, :, None] * influence.square()).sum(1)),
         (influence * (weights / precision)[:, :, None]).square().sum(1).sqrt(),
         weights,
         amplitude,
         condition,
-        torch.finfo(y.dtype).eps * largest[:, None] * size.sqrt() * weights.norm(dim=1)[:, None],
+        torch.finfo(y.dtype).eps * largest[:, None] * influence.norm(dim=1) * weights.norm(dim=1)[:, None],
         _mean_square(weights, amplitude, precision),
     )
 
 
-def likely_error(amplitude, variance, shift, size):
+def likely_error(amplitude, variance, of_noise):
     """The part of ``beta``'s error that is the function's: the noise is left to the jackknife.
 
     Args:
         amplitude: ``(R,)``.
         variance: of ``beta`` in units of the amplitude, noise included, ``(R, T)``.
-        shift: variance of the noise in the same unit, ``(R,)``.
-        size: squared norm of the coefficients of the values in ``beta``, ``(R, T)``.
+        of_noise: the noise's part of it, ``(R, T)``.
     """
-    return (amplitude[:, None] * (variance - shift[:, None] * size).clamp(min=0)).sqrt()
+    return (amplitude[:, None] * (variance - of_noise).clamp(min=0)).sqrt()
 
 
 def condition_number(matrix: torch.Tensor, inverse: torch.Tensor, steps: int = 15) -> tuple[torch.Tensor, torch.Tensor]:

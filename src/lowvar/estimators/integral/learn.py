@@ -3,21 +3,22 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 
-from lowvar.estimators.integral.bfgs import Minimum, minimise
-from lowvar.estimators.integral.hyper import TREND, Hyper, Space
+from lowvar.estimators.integral.bfgs import Minimum
+from lowvar.estimators.integral.hyper import TREND, Hyper
 from lowvar.estimators.integral.reml import Covariance, objective
+from lowvar.estimators.integral.search import search
+from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import Stacked
 
 LENGTHSCALES = 1.0, 10.0, 200.0  # common ones to start from, in standard deviations of the points
 ONE_LENGTHSCALE = 3.0, 30.0, 3e4  # then one input after the other
 NUGGETS = 1e-8, 1e-3
 INPUTS = 30  # with more of them none is looked at alone
-ROWS = 64  # more rows than 1.5 times this are thinned to it at first
-TOLERANCE = 1e-2  # a slope of the log likelihood that is as good as none
-DIFFERENCE = 1e-3  # a difference of the log likelihood that is
+ROWS = 64  # of the first search
 
 
 def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tuple[Hyper, Minimum]:
@@ -27,59 +28,61 @@ def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tu
         covariance: kernel and operator.
         data: samples.
         space: what is learnt; its ``fixed`` has the ``B`` to start from.
-        steps: evaluations at most, of each of the two searches.
+        steps: evaluations at most, of each search.
     """
-    lower, upper = space.bounds()
-    which = torch.arange(data.repetitions, device=data.y.device)
-    starts = list(_starts(space))
-    if starts[0].shape[1] == 0:
-        none, z = torch.zeros_like(which), starts[0]
-        return space.fixed, Minimum(z, none.to(z), z, none, none == 0, z > 0)
-
-    def search(function, start):
-        times = len(start) // len(which)
-        return minimise(
-            lambda z, problem: function(z, problem % len(which)),
-            start, lower.repeat(times, 1), upper.repeat(times, 1),
-            steps=steps, gradient_tolerance=TOLERANCE, value_tolerance=DIFFERENCE,
-        )  # fmt: skip
-
-    few = data.thin(ROWS) if data.rows > 1.5 * ROWS else data
-    of_few, of_all = objective(covariance, few, space), objective(covariance, data, space)
-    better = [_better(start, lambda z: of_few(z, which, False)[0], space, which) for start in starts]
-    ended = search(of_few, torch.cat(better))
-    value = ended.value
-    if few is not data:
-        value = torch.cat([of_all(z, which, False)[0] for z in ended.x.split(len(which))])
-    best = value.reshape(-1, len(which)).argmin(0) * len(which) + which
-    ended = ended.pick(best)
-    if few is not data:
-        ended = search(of_all, ended.x)
-    return space.unpack(ended.x, which), ended
+    repetitions = torch.arange(data.repetitions, device=data.y.device)
+    z = space.pack(space.fixed)
+    if z.shape[1] == 0:
+        none = torch.zeros_like(repetitions)
+        return space.fixed, Minimum(z, none.to(z), z, none, none == 0, torch.diag_embed(z), z > 0)
+    levels = list(_thinned(data))
+    starts = [_better(covariance, levels[0], one, repetitions) for one in _starts(space)]
+    times = repetitions.repeat(len(starts))
+    space, ended = search(covariance, levels[0], replace(space.pick(times), fixed=Hyper.of(starts)), times, steps)
+    values = ended.value
+    if len(levels) > 1:
+        where = torch.arange(len(times), device=times.device)
+        values = objective(covariance, levels[1], space, times)(space.pack(space.fixed), where, False)[0]
+    best = values.reshape(-1, len(repetitions)).argmin(0) * len(repetitions) + repetitions
+    space, ended = space.pick(best), ended.pick(best)
+    for before, level in pairwise(levels):
+        ratio = level.rows / before.rows
+        space, ended = search(covariance, level, space, repetitions, steps, ended.hessian * ratio)
+    return space.fixed, ended
 
 
-def _starts(space: Space) -> Iterator[torch.Tensor]:
+def _thinned(data: Stacked) -> Iterator[Stacked]:
+    """The samples at last, before them some of the rows, three times as many each time."""
+    rows = ROWS
+    while 1.5 * rows < data.rows:
+        yield data.thin(rows)
+        rows *= 3
+    yield data
+
+
+def _starts(space: Space) -> Iterator[Space]:
     """With a trend and without: the likelihood may have a maximum for either."""
     fixed = space.fixed
-    yield space.pack(fixed)
+    yield space
     if "log_trend" in space.kernel:
         none = torch.full_like(fixed.kernel["log_trend"], math.log(TREND[0]))
-        yield space.pack(replace(fixed, kernel=fixed.kernel | {"log_trend": none}))
+        yield replace(space, fixed=replace(fixed, kernel=fixed.kernel | {"log_trend": none}))
 
 
-def _better(best: torch.Tensor, value: Callable, space: Space, which: torch.Tensor) -> torch.Tensor:
+def _better(covariance: Covariance, data: Stacked, space: Space, which: torch.Tensor) -> Hyper:
     """The best of a few: common lengthscales and nuggets, signs of ``B``, then each lengthscale alone."""
-    at_best = value(best)
+    function = objective(covariance, data, space, which)
+    best = space.pack(space.fixed)
+    at_best = function(best, which, False)[0]
 
-    def offer(change):
+    def offer(change: Callable[[Hyper], Hyper]) -> None:
         nonlocal best, at_best
-        hyper = space.unpack(best, which)
-        z = space.pack(change(hyper))
-        there = value(z)
+        z = space.pack(change(space.unpack(best, which)))
+        there = function(z, which, False)[0]
         better = there < at_best
         best, at_best = torch.where(better[:, None], z, best), torch.where(better, there, at_best)
 
-    def common():
+    def common() -> None:
         for lengthscale in LENGTHSCALES if space.lengthscales else (1.0,):
             kernel = {name: space.around(name, lengthscale=lengthscale) for name in space.lengthscales}
             for nugget in NUGGETS if space.nugget else (1.0,):
@@ -87,6 +90,7 @@ def _better(best: torch.Tensor, value: Callable, space: Space, which: torch.Tens
 
     common()
     if space.factor:
+        offer(lambda h: Hyper(h.kernel, h.nugget, torch.eye(h.factor.shape[1]).to(h.factor).expand_as(h.factor)))
         for task in range(1, space.fixed.factor.shape[1]):
             offer(lambda h: Hyper(h.kernel, h.nugget, _flip(h.factor, task)))
         common()
@@ -97,7 +101,7 @@ def _better(best: torch.Tensor, value: Callable, space: Space, which: torch.Tens
                 for lengthscale in ONE_LENGTHSCALE:
                     one = space.around(name, lengthscale=lengthscale)[:, j : j + 1]
                     offer(lambda h: Hyper(h.kernel | {name: _put(h.kernel[name], j, one)}, h.nugget, h.factor))
-    return best
+    return space.unpack(best, which)
 
 
 def _flip(factor, task):

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from lowvar.estimators.integral.hyper import Hyper, Space
+from lowvar.estimators.integral.hyper import Hyper
 from lowvar.estimators.integral.kernels import Kernel
+from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import Stacked
 
 CHUNK = {"cpu": 2**18}  # entries of the kernel matrices worked on at a time: they should stay in the cache
@@ -64,10 +65,9 @@ class Covariance:
 def restricted(
     matrix: torch.Tensor, y: torch.Tensor, member: torch.Tensor, slopes: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Negative log restricted likelihood of ``Y = H beta + error``, with ``beta`` and what is below profiled out.
+    """Negative log restricted likelihood of ``y = H beta + error``, summed over the columns ``y`` of ``Y``.
 
-    The columns of ``error`` have covariance ``C (x) M``: for one column ``C`` is the amplitude, for several the
-    matrix ``B``, whose best value is ``Y'PY / (M - q)``.
+    Errors have covariance ``sigma^2 M``; ``beta`` and ``sigma`` are profiled out, column by column.
 
     Args:
         matrix: ``M (R, M, M)``.
@@ -90,28 +90,29 @@ def restricted(
     small = torch.linalg.cholesky_ex(design.mT @ design).L
     unit = torch.linalg.solve_triangular(small, design.mT, upper=False)  # orthonormal rows
     half = half - unit.mT @ (unit @ half)
-    across = half.mT @ half / (rows - constants)
-    level = across.diagonal(dim1=-2, dim2=-1).mean(-1)
-    ridge = (1e-12 * level).clamp(min=1e-280)[:, None].expand(-1, columns)  # tasks that are multiples of each other
-    across = torch.linalg.cholesky_ex(across + torch.diag_embed(ridge)).L
-    value = (rows - constants) * _log_diagonal(across) + columns * (_log_diagonal(factor) + _log_diagonal(small))
+    amplitude = (half.square().sum(1) / (rows - constants)).clamp(min=1e-280)
+    value = 0.5 * (rows - constants) * amplitude.log().sum(1)
+    value = value + columns * (_log_diagonal(factor) + _log_diagonal(small))
     value = torch.where((failed > 0) | ~value.isfinite(), torch.inf, value)
     if not slopes:
         return value, None
-    scaled = torch.linalg.solve_triangular(across, half.mT, upper=False)
-    thin = torch.cat([columns**0.5 * unit, scaled], 1).mT
+    thin = torch.cat([columns**0.5 * unit.mT, half / amplitude.sqrt()[:, None]], 2)
     thin = torch.linalg.solve_triangular(factor.mT, thin, upper=True)
     return value, torch.baddbmm(torch.cholesky_inverse(factor), thin, thin.mT, beta=columns / 2, alpha=-0.5)
 
 
-def objective(covariance: Covariance, data: Stacked, space: Space) -> Callable:
-    """``(z (A, p), which (A,), slopes=True) -> (value (A,), gradient (A, p))`` for ``bfgs.minimise``.
+def objective(covariance: Covariance, data: Stacked, space: Space, origin: torch.Tensor) -> Callable:
+    """``(z (A, p), which (A,), slopes=True) -> (value (A,), gradient (A, p))``; autodiff through the kernel alone.
 
-    The derivative in the kernel matrix is known; autodiff goes through the kernel alone.
+    Args:
+        covariance: kernel and operator.
+        data: samples.
+        space: of ``N`` problems.
+        origin: the repetition of each, ``(N,)``.
     """
 
     def part(z, which, slopes):
-        here = data.pick(which)
+        here = data.pick(origin[which])
         value, gradient = space.prior(z.detach(), which)
         z = z.detach().requires_grad_(slopes)
         with torch.set_grad_enabled(slopes):

@@ -9,13 +9,17 @@ from lowvar.estimators.integral import spectral
 from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.bfgs import minimise
 from lowvar.estimators.integral.exact import Settings, joined, space_of
-from lowvar.estimators.integral.hyper import Hyper, Space
-from lowvar.estimators.integral.learn import DIFFERENCE, TOLERANCE, learn
+from lowvar.estimators.integral.hyper import Hyper
+from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.reml import at_once
+from lowvar.estimators.integral.search import DIFFERENCE, TOLERANCE
+from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import root, stack
 from lowvar.estimators.integral.verdicts import numpy, report
 from lowvar.problems.integrals.samples import Samples
 
+NOISE = 1e-6  # a smaller nugget is none, and then B makes no difference to the estimates
+COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
 MANY = 15  # with more tasks B keeps its closed form
 
 
@@ -23,12 +27,15 @@ def same_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Int
     """All tasks at once, in ``O(m^3 + T^3 + m^2 T)``.
 
     The covariance of the values ``(m, T)`` is ``B (x) k0 + noise``; with ``k0 = U S U'`` and ``B = V D V'`` it is
-    diagonal for ``U'YV``. Lengthscales are learnt with ``B`` profiled out in closed form, ``Y'PY / (m - 1)``, the
-    noise being alike; then ``B`` and the noise's variance by REML in the eigenvectors.
+    diagonal for ``U'YV``. Then comes ``B``, in closed form ``Y'PY / (m - 1)``, and where there is noise ``B`` and its
+    variance by REML in the eigenvectors.
 
     Without noise ``(B (x) k0)^-1`` and the constants' design are products, and ``B`` cancels from ``beta``: the
     estimates are those of a control functional with the same kernel, for any ``B``. Values of other tasks help at the
     same points only where there is noise.
+
+    The likelihood for the lengthscales is the sum of those of the tasks alone, with amplitudes of their own: that of
+    the product would be ruled by the smallest eigenvalues of ``B``, small differences of neighbouring tasks.
 
     Args:
         samples: shared ones.
@@ -38,8 +45,7 @@ def same_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Int
     data = stack(samples, chosen.standardise, shared=True)
     one = torch.ones_like(data.y[:, :1, :1])
     space = space_of(data, chosen, one, False)
-    some = data.columns(max(1, data.rows // 4))  # a likelihood of more tasks than points has no maximum
-    hyper, ended = learn(chosen.covariance, some, space, chosen.steps)
+    hyper, ended = learn(chosen.covariance, data.columns(COLUMNS), space, chosen.steps)
     pieces = []
     for which in torch.arange(data.repetitions, device=data.y.device).split(at_once(data)):
         here = data.pick(which)
@@ -83,12 +89,13 @@ def _closed_form(data: spectral.Spectrum, shift: torch.Tensor) -> torch.Tensor:
 
 def _refined(data: spectral.Spectrum, level: torch.Tensor, space: Space, steps: int) -> tuple[Hyper, torch.Tensor]:
     """``B`` and the nugget by REML in the eigenvectors, and the evaluations that it took."""
-    start = space.pack(space.fixed)
-    which = torch.arange(len(start), device=start.device)
-    if start.shape[1] == 0:
-        return space.fixed, torch.zeros_like(which)
-    function = spectral.objective(data, space, level)
-    ended = minimise(
-        function, start, *space.bounds(), steps=steps, gradient_tolerance=TOLERANCE, value_tolerance=DIFFERENCE
-    )
-    return space.unpack(ended.x, which), ended.steps
+    z = space.pack(space.fixed)
+    taken = torch.zeros(len(z), dtype=torch.long, device=z.device)
+    noisy = torch.nonzero(space.fixed.nugget > NOISE)[:, 0]
+    if len(noisy) and z.shape[1]:
+        bounds = (bound[noisy] for bound in space.bounds())
+        function = spectral.objective(data, space, level)
+        ended = minimise(lambda z, which: function(z, noisy[which]), z[noisy], *bounds, steps=steps,
+                         gradient_tolerance=TOLERANCE, value_tolerance=DIFFERENCE)  # fmt: skip
+        z, taken = z.index_copy(0, noisy, ended.x), taken.index_copy(0, noisy, ended.steps)
+    return space.unpack(z, torch.arange(len(z), device=z.device)), taken

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from lowvar.estimators.integral.gls import Fit, likely_error
-from lowvar.estimators.integral.hyper import Hyper, Space
+from lowvar.estimators.integral.hyper import Hyper
+from lowvar.estimators.integral.space import Space
 
 
 @dataclass(frozen=True)
@@ -107,29 +108,28 @@ def matrices(hyper: Hyper, level: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
 
 
 def solve(data: Spectrum, B: torch.Tensor, shift: torch.Tensor) -> Fit:
-    """As ``gls.solve``, for shared points, in ``O(m^2 T + m T^2)``."""
+    """As ``gls.solve``, for shared points, in ``O(m^2 T + m T^2)``; the jackknife leaves out whole points."""
     fit = rotate(data, B, shift)
     m, tasks = data.y.shape[1:]
     amplitude = fit.square / ((m - 1) * tasks)
-    influence = data.U @ (data.h[:, :, None] / fit.variance / fit.information[:, None])  # of each direction
-    weights = data.U @ fit.weights @ fit.V.mT
-    # diagonal of the projector: sum_a V_ta^2 (P_a)_ii
+    influence = data.U @ (data.h[:, :, None] / fit.variance / fit.information[:, None])  # of values on beta, rotated
+    rotated = data.U @ fit.weights
+    # (P_a)_ii: leaving out a point leaves out its values of all tasks
     inverse = data.U.square() @ (1 / fit.variance) - influence.square() * fit.information[:, None]
-    precision = (inverse @ fit.V.square().mT).clamp(min=torch.finfo(weights.dtype).tiny)
-    left_out = weights / precision
-    # beta_t moves by sum_a V_ta V_sa influence_ia times the residual of value (i, s)
-    mixed = torch.einsum("rta,rsa,ria->rtis", fit.V, fit.V, influence)
-    variance = (fit.V.square() @ (1 / fit.information)[:, :, None])[:, :, 0]
-    size = mixed.square().sum((2, 3))
-    scaled = weights.square() / (amplitude[:, None, None] * precision)
+    inverse = inverse.clamp(min=torch.finfo(inverse.dtype).tiny)
+    moved = (influence * rotated / inverse) @ fit.V.mT
+    variance, size = (
+        (fit.V.square() @ of[:, :, None])[:, :, 0] for of in (1 / fit.information, influence.square().sum(1))
+    )
+    scaled = rotated.square() / (amplitude[:, None, None] * inverse)
     largest = fit.variance.amax((1, 2))
-    rounding = torch.finfo(weights.dtype).eps * largest * weights.norm(dim=(1, 2))
+    rounding = torch.finfo(rotated.dtype).eps * largest * rotated.norm(dim=(1, 2))
     return Fit(
         (fit.V @ fit.beta[:, :, None])[:, :, 0],
         (amplitude[:, None] * variance).sqrt(),
-        likely_error(amplitude, variance, shift, size),
-        (mixed * left_out[:, None]).square().sum((2, 3)).sqrt(),
-        weights,
+        likely_error(amplitude, variance, shift[:, None] * size),
+        moved.square().sum(1).sqrt(),
+        rotated @ fit.V.mT,
         amplitude,
         largest / fit.variance.amin((1, 2)),
         rounding[:, None] * size.sqrt(),

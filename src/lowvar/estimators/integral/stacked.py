@@ -141,4 +141,4 @@ def _join(arrays: Sequence[np.ndarray]) -> torch.Tensor:
 
 def _spread(deviation: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     """Standard deviations; one where they are nothing but rounding."""
-    return torch.where(deviation > 1e-13 * size.abs(), deviation, 1.0)
+    return torch.where(deviation > 1e-15 * size.abs(), deviation, 1.0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.exact import Settings, check_memory, fit, settings, space_of
+from lowvar.estimators.integral.exact import Settings, check_memory, exact_on, fit, settings, space_of
 from lowvar.estimators.integral.grouped import by_groups, relation
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.learn import related
@@ -87,7 +87,7 @@ def vector_valued(
             raise UserError(f"B has {len(given)} rows: there are {samples.tasks} tasks")
         return by_groups(samples, group, together)
 
-    return Integrator("vector_valued", IntegralProperties(transfers=True), integrate)
+    return Integrator("vector_valued", IntegralProperties(transfers=True, exact_on=exact_on(chosen)), integrate)
 
 
 def own_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Integrals:

@@ -1,5 +1,7 @@
 """Points of normal targets: independent ones, and scrambled Sobol points."""
 
+from functools import lru_cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,10 +33,14 @@ def _normal(problem, sizes, keys, scheme, whole):
             drawn.append(drawn[0])
             continue
         mean, deviation = problem.gaussian[problem.target[t]]
-        generator = GAUSSIAN[scheme](whole(m))
-
-        def of_repetition(key, t=t, m=m, generator=generator):
-            return generator.draw(jax.random.fold_in(key, t), problem.dim, jnp.float64)[:m]
-
-        drawn.append(mean + deviation * np.asarray(jax.jit(jax.vmap(of_repetition))(keys)))
+        eps = _program(scheme, whole(m), problem.dim)(keys, t)
+        drawn.append(mean + deviation * np.asarray(eps)[:, :m])
     return tuple(drawn)
+
+
+@lru_cache(maxsize=16)
+def _program(scheme, samples, dim):
+    """``(keys (R,), task) -> normal points (R, samples, dim)``, compiled once for all tasks."""
+    generator = GAUSSIAN[scheme](samples)
+    one = lambda key, task: generator.draw(jax.random.fold_in(key, task), dim, jnp.float64)  # noqa: E731
+    return jax.jit(jax.vmap(one, in_axes=(0, None)))

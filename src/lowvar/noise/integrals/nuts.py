@@ -62,6 +62,7 @@ def _chains(problem, target, m, keys, warmup, thinning, settings):
         potential_fn=lambda x: -log_density(x),
         dense_mass=True,
         inverse_mass_matrix=jnp.asarray(covariance),
+        step_size=problem.dim**-0.25,
         **settings,
     )
     sampler = MCMC(

@@ -1,5 +1,6 @@
 """Posterior abundance of hares: a Lotka-Volterra system fitted to 21 years of pelts of hare and lynx."""
 
+from functools import lru_cache
 from typing import Literal, get_args
 
 import jax
@@ -12,14 +13,15 @@ from lowvar.problems.integrals.importance import posterior_means
 from lowvar.problems.integrals.observed import measurements
 from lowvar.problems.integrals.ode import trajectory
 from lowvar.problems.integrals.problem import IntegralProblem, Truth
-from lowvar.problems.integrals.rowwise import on_host, remembered, rowwise
+from lowvar.problems.integrals.rowwise import remembered, rowwise
 
 PARAMETERS = ("alpha", "beta", "delta", "gamma", "v_1(0)", "v_2(0)", "sigma_1", "sigma_2")  # logarithms of these
 PRIOR_MEAN = np.array([0, -3, -3, 0, np.log(10), np.log(10), -1, -1])
 PRIOR_DEVIATION = np.array([0.5] * 4 + [1.0] * 4)
 BEGIN = 1900.0
 START = np.log([0.55, 0.028, 0.024, 0.80, 34.0, 5.9, 0.25, 0.25])
-FIRST_TIME = {  # of the tasks, which are 0.2 years apart: (second set, tasks) -> year
+TASK_TIMES = np.round(1912 + 0.2 * np.arange(20), 1)  # of all sets
+FIRST_TIME = {  # (second set, tasks) -> year
     (False, 2): 1913.0,
     (False, 5): 1912.0,
     (False, 10): 1912.0,
@@ -29,7 +31,7 @@ FIRST_TIME = {  # of the tasks, which are 0.2 years apart: (second set, tasks) -
 }
 POINTS = 16384  # of each scramble of the truth
 Observations = Literal["published", "simulated"]
-_SAMPLING, _EXACT = 1e-7, 1e-9  # tolerances of the solver for what steers a sampler, and for what is reported
+_SAMPLING, _EXACT = 1e-7, 1e-8  # tolerances of the solver for what steers a sampler, and for what is reported
 _ABSURD = -1e10  # log density where the solver gave up
 
 
@@ -40,7 +42,8 @@ def lotka_volterra(
 
     ``v_1`` are the hares and ``v_2`` the lynxes, from 1900 on, both observed with log-normal noise. A point holds the
     logarithms of the parameters, in the order of ``PARAMETERS``, with independent normal priors. Both initial states
-    are exponentials, that of ``v_2`` too, where the paper prints none. All tasks share their points.
+    are exponentials, that of ``v_2`` too, where the paper prints none. All tasks share their points. Where the solver
+    gives up, the log density is -1e10 and the values are NaN.
 
     Args:
         data: the prepared dataset ``hudson_bay``; not needed for simulated observations.
@@ -62,36 +65,22 @@ def lotka_volterra(
         times, seen = np.arange(BEGIN, BEGIN + 21), _simulated()
     else:
         times, seen = measurements(data, "hudson_bay", ("hare", "lynx"))
-    asked = np.round(FIRST_TIME[second, tasks] + 0.2 * np.arange(tasks), 1)
-    logs = np.log(seen)
-
-    def log_density(tolerance, method):
-        solution = _log_states(times, tolerance, method)
-
-        def of(x):
-            states = solution(x[:6])
-            fine = jnp.all(jnp.isfinite(states))
-            z = (jnp.asarray(logs) - jnp.where(fine, states, 0)) / jnp.exp(x[6:])[None]
-            likelihood = -0.5 * jnp.sum(z * z) - len(times) * jnp.sum(x[6:])
-            return jnp.where(fine, likelihood + _log_prior(x), _ABSURD)
-
-        return of
-
-    score = remembered(rowwise(jax.grad(log_density(_EXACT, "dopri8"))))
-    hares = remembered(rowwise(lambda x: jnp.exp(_log_states(asked, _EXACT, "dopri8")(x[:6])[:, 0])))
+    first = round((FIRST_TIME[second, tasks] - TASK_TIMES[0]) / 0.2)
+    chosen = slice(first, first + tasks)
+    sampling, score_and_hares = _programs(tuple(times), tuple(map(tuple, seen)))
 
     def truth(effort):
         points = 2 ** int(np.ceil(np.log2(POINTS * max(effort, 1))))
-        return true_means(times, seen, asked, points=points)
+        return true_means(times, seen, TASK_TIMES[chosen], points=points)
 
     return IntegralProblem(
         name="lotka_volterra",
         dim=len(PARAMETERS),
-        tasks=tuple(f"hare {time:.1f}" for time in asked),
+        tasks=tuple(f"hare {time:.1f}" for time in TASK_TIMES[chosen]),
         target=(0,) * tasks,
-        log_densities=(log_density(_SAMPLING, "tsit5"),),
-        value=lambda t, points: hares(points)[:, t],
-        score=lambda k, points: score(points),
+        log_densities=(sampling,),
+        value=lambda t, points: score_and_hares(points)[1][:, first + t],
+        score=lambda k, points: score_and_hares(points)[0],
         truth=truth,
         samplers=("nuts",),
         start=(START,),
@@ -101,10 +90,34 @@ def lotka_volterra(
             "times": times,
             "observations": seen,
             "series": ("hare", "lynx"),
-            "task_times": asked,
+            "task_times": TASK_TIMES[chosen],
             "solve": solve,
         },
     )
+
+
+@lru_cache(maxsize=2)
+def _programs(times, seen):
+    """The log density for a sampler, and score and hares at all ``TASK_TIMES``: the same for every choice of tasks."""
+    every = np.unique(np.concatenate([times, TASK_TIMES]))
+    at_times, at_tasks = np.searchsorted(every, times), np.searchsorted(every, TASK_TIMES)
+    logs = np.log(seen)
+    loose, exact = _log_states(times, _SAMPLING, "tsit5"), _log_states(every, _EXACT, "dopri8")
+
+    def log_density(x, states):
+        fine = jnp.all(jnp.isfinite(states))
+        z = (jnp.asarray(logs) - jnp.where(fine, states, 0)) / jnp.exp(x[6:])[None]
+        likelihood = -0.5 * jnp.sum(z * z) - len(logs) * jnp.sum(x[6:])
+        return jnp.where(fine, likelihood + _log_prior(x), _ABSURD)
+
+    def log_density_and_hares(x):
+        states = exact(x[:6])
+        return log_density(x, states[at_times]), jnp.exp(states[at_tasks, 0])
+
+    def sampling(x):
+        return log_density(x, loose(x[:6]))
+
+    return sampling, remembered(rowwise(jax.grad(log_density_and_hares, has_aux=True)))
 
 
 def solve(points: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -173,6 +186,13 @@ def _log_states(times, tolerance, method):
 
 
 def _simulated():
-    with on_host():
-        noise = np.asarray(jax.random.normal(jax.random.key(21), (21, 2)))
-    return solve(START[None], np.arange(BEGIN, BEGIN + 21))[0] * np.exp(np.exp(START[6:]) * noise)
+    from scipy.integrate import solve_ivp
+
+    rates, times = np.exp(START), np.arange(21.0)
+
+    def field(time, state):
+        hare, lynx = state
+        return [(rates[0] - rates[1] * lynx) * hare, (rates[2] * hare - rates[3]) * lynx]
+
+    states = solve_ivp(field, (0, 20), rates[4:6], "DOP853", times, rtol=1e-10, atol=1e-10).y.T
+    return states * np.exp(rates[6:] * np.random.default_rng(21).standard_normal(states.shape))

@@ -273,9 +273,13 @@ class IntegralExperiment(Strict):
 
         for name, problem in self.problems.items():
             if problem.within is not None:
-                if problem.within not in self.samples():
-                    raise unknown_name(
-                        "problem", problem.within, self.samples(), where=f"{where}: problems.{name}.within"
+                known = self.samples()
+                if problem.within not in known:
+                    raise unknown_name("problem", problem.within, known, where=f"{where}: problems.{name}.within")
+                asked, there = _most(problem.sizes), _most(self.problems[problem.within].sizes)
+                if asked > there:
+                    raise UserError(
+                        f"{where}: problems.{name}.sizes: {asked} points, and {problem.within} draws {there}"
                     )
             elif problem.problem not in PROBLEMS:
                 raise unknown_name("problem", problem.problem, PROBLEMS, where=f"{where}: problems.{name}.problem")
