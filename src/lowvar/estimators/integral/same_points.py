@@ -12,9 +12,9 @@ from lowvar.estimators.integral.exact import Settings, joined, space_of
 from lowvar.estimators.integral.hyper import Hyper
 from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.reml import at_once
-from lowvar.estimators.integral.search import DIFFERENCE, TOLERANCE
+from lowvar.estimators.integral.search import DIFFERENCE, TOLERANCE, renewed
 from lowvar.estimators.integral.space import Space
-from lowvar.estimators.integral.stacked import root, stack
+from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, report
 from lowvar.problems.integrals.samples import Samples
 
@@ -54,7 +54,7 @@ def same_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Int
         if B is None:
             factor = _closed_form(spectrum, hyper.nugget[which] * level)
         else:
-            factor = root(data.y.new_tensor(B) / (here.y_scale[:, :, None] * here.y_scale[:, None]))
+            factor = here.standardised(B)
         learns_factor = B is None and data.tasks <= MANY
         fixed = Hyper({}, hyper.nugget[which], factor)
         rest = Space(fixed, (), space.nugget, learns_factor, space.spread[which])
@@ -95,7 +95,11 @@ def _refined(data: spectral.Spectrum, level: torch.Tensor, space: Space, steps: 
     if len(noisy) and z.shape[1]:
         bounds = (bound[noisy] for bound in space.bounds())
         function = spectral.objective(data, space, level)
+        rows = data.y.shape[1]
+        bent = torch.eye(z.shape[1]).to(z).expand(len(noisy), -1, -1) * rows
+        if space.factor:
+            bent = renewed(bent, space, rows * data.y.shape[2])
         ended = minimise(lambda z, which: function(z, noisy[which]), z[noisy], *bounds, steps=steps,
-                         gradient_tolerance=TOLERANCE, value_tolerance=DIFFERENCE)  # fmt: skip
+                         gradient_tolerance=TOLERANCE, value_tolerance=DIFFERENCE, hessian=bent)  # fmt: skip
         z, taken = z.index_copy(0, noisy, ended.x), taken.index_copy(0, noisy, ended.steps)
     return space.unpack(z, torch.arange(len(z), device=z.device)), taken

@@ -76,6 +76,12 @@ class Stacked:
             return self
         return replace(self, y=self.y[:, :, torch.linspace(0, self.y.shape[2] - 1, number).round().long()])
 
+    def standardised(self, B: np.ndarray) -> torch.Tensor:
+        """A root ``(R, T, T)`` of ``B (T, T)``, of the values' own unit, for standardised values."""
+        scale = _inverse(self.y_scale)
+        values, vectors = torch.linalg.eigh(self.y.new_tensor(B) * scale[:, :, None] * scale[:, None])
+        return vectors * values.clamp(min=0).sqrt()[:, None]
+
     def points(self, points: np.ndarray, scores: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Other points ``(R, n, d)`` and scores in these units."""
         return (tensor(points) - self.x_shift[:, None]) / self.x_scale[:, None], tensor(scores) * self.x_scale[:, None]
@@ -96,7 +102,7 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
         shared: tasks as columns; the samples must be shared.
 
     Returns:
-        Tensors. An input, or an integrand, that does not vary is divided by one.
+        Tensors. An input that does not vary is divided by one; an integrand that does not has ``y = y_scale = 0``.
 
     Raises:
         UserError: a task has fewer than three points.
@@ -112,7 +118,7 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
         y_shift, square = y.mean(1), y.square().mean(1).sqrt()
         y = y - y_shift[:, None]
         y_scale = _spread((y.square().sum(1) / (sizes - 1)).sqrt(), square)
-        y = y / y_scale[:, None]
+        y = y * _inverse(y_scale)[:, None]
     else:
         task = np.repeat(np.arange(samples.tasks), samples.sizes)
         member = tensor(task[:, None] == np.arange(samples.tasks))
@@ -120,19 +126,14 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
         y_shift, square = y @ member / sizes, (y.square() @ member / sizes).sqrt()
         y = y - y_shift @ member.mT
         y_scale = _spread((y.square() @ member / (sizes - 1)).sqrt(), square)
-        y = (y / (y_scale @ member.mT))[:, :, None]
+        y = (y * (_inverse(y_scale) @ member.mT))[:, :, None]
     x_shift, x_scale = torch.zeros_like(x[:, 0]), torch.ones_like(x[:, 0])
     if standardise:
         x_shift = x.mean(1)
         x_scale = _spread(x.std(1), x_shift)
+        x_scale = torch.where(x_scale > 0, x_scale, 1.0)
         x, scores = (x - x_shift[:, None]) / x_scale[:, None], scores * x_scale[:, None]
     return Stacked(x, scores, y, member, x_shift, x_scale, y_shift, y_scale)
-
-
-def root(B: torch.Tensor) -> torch.Tensor:
-    """``F`` with ``F F' = B``, for ``B (..., T, T)`` that may be singular."""
-    values, vectors = torch.linalg.eigh(B)
-    return vectors * values.clamp(min=0).sqrt()[..., None, :]
 
 
 def _join(arrays: Sequence[np.ndarray]) -> torch.Tensor:
@@ -140,5 +141,10 @@ def _join(arrays: Sequence[np.ndarray]) -> torch.Tensor:
 
 
 def _spread(deviation: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
-    """Standard deviations; one where they are nothing but rounding."""
-    return torch.where(deviation > 1e-15 * size.abs(), deviation, 1.0)
+    """Standard deviations; zero where they are nothing but rounding."""
+    return torch.where(deviation > 1e-15 * size.abs(), deviation, 0.0)
+
+
+def _inverse(scale: torch.Tensor) -> torch.Tensor:
+    """Zero of zero."""
+    return torch.where(scale > 0, 1 / scale, 0.0)

@@ -12,7 +12,7 @@ from lowvar.estimators.integral.grouped import by_groups, relation
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.learn import related
 from lowvar.estimators.integral.same_points import same_points
-from lowvar.estimators.integral.stacked import root, stack
+from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, report
 from lowvar.problems.integrals.samples import Samples
 
@@ -96,7 +96,7 @@ def own_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Inte
     if B is None:
         factor = related(data.tasks).to(data.y).expand(data.repetitions, -1, -1)
     else:
-        factor = root(data.y.new_tensor(B) / (data.y_scale[:, :, None] * data.y_scale[:, None]))
+        factor = data.standardised(B)
     space = space_of(data, chosen, factor, B is None and data.tasks > 1)
     hyper, level, ended, found = fit(data, chosen, space)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from lowvar.problems.integrals.transport import Transport, affine, fitted, moments
 
-_ROUNDS = (4096, 4096, 4096, 8192, 16384)  # points that the proposal is fitted to, round by round
+_ROUNDS = (4096, 4096, 8192, 16384)  # points that the proposal is fitted to, round by round
 
 
 def posterior_means(
@@ -22,8 +22,9 @@ def posterior_means(
     """Means of functions under a density that is known up to a constant.
 
     The proposal is a ``Transport`` that is fitted to weighted points of the round before it, first by moments, in
-    the last round whole. Then every scramble of the Sobol points gives a self-normalised estimate, and their spread
-    the standard error.
+    the last two rounds whole: a map that is fitted to points of a poor proposal misses tails, and their weights would
+    then be too rare to show in the error. Then every scramble of the Sobol points gives a self-normalised estimate,
+    and their spread the standard error.
 
     Args:
         evaluate: ``(n, d) -> `` log density ``(n,)``, functions ``(n, T)``; where the density vanishes the functions
@@ -44,7 +45,7 @@ def posterior_means(
     proposal, dim = affine(start, np.diag(deviation**2)), len(start)
     for r, size in enumerate(rounds):
         x, weight, _ = _weighted(evaluate, proposal, size, dim, (seed, 0, r))
-        proposal = fitted(x, weight) if r == len(rounds) - 1 else affine(*moments(x, weight))
+        proposal = fitted(x, weight) if r >= len(rounds) - 2 else affine(*moments(x, weight))
     found, effective = [], []
     for r in range(scrambles):
         _, weight, functions = _weighted(evaluate, proposal, points, dim, (seed, 1, r))
