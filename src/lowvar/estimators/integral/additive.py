@@ -55,7 +55,7 @@ def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed"
             raise UserError(f"{rows} points for the {unknowns} unknowns of additive, order {order}: take a lower order")
         features = stein_features(exponents, data.x, data.scores)
         if row_scale == "learnt":
-            y, unit = data.y[:, :, 0], data.y_scale
+            y, unit = data.y[:, :, 0], torch.where(data.y_scale > 0, data.y_scale, 1.0)
             scale = _learnt(features, data.member, y, start / unit)
             unknowns += samples.tasks - 1
         else:

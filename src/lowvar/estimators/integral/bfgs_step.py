@@ -2,6 +2,8 @@
 
 import torch
 
+from lowvar.estimators.integral.products import times
+
 ARMIJO = 1e-4  # share of the decrease promised by the slope that a step must bring
 
 
@@ -56,7 +58,7 @@ def _updated(hessian, change, turned, accepted, first):
     eye = torch.eye(hessian.shape[-1], dtype=hessian.dtype, device=hessian.device)
     ratio = torch.where(scaled, along / torch.where(accepted, squared, 1.0), 1.0)
     hessian = torch.where(scaled[:, None, None], ratio[:, None, None] * eye, hessian)
-    image = (hessian @ change[:, :, None])[:, :, 0]
+    image = times(hessian, change[:, :, None])[:, :, 0]
     curvature = torch.where(accepted, (change * image).sum(-1), 1.0)
     damping = torch.where(along < 0.2 * curvature, 0.8 * curvature / (curvature - along), 1.0)[:, None]
     turned = damping * turned + (1 - damping) * image

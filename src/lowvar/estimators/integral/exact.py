@@ -16,7 +16,7 @@ from lowvar.estimators.integral.kernels import KERNELS, Kernel, kernel
 from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.reml import Covariance, at_once, shifted
 from lowvar.estimators.integral.space import Space
-from lowvar.estimators.integral.stacked import Stacked
+from lowvar.estimators.integral.stacked import Stacked, deviation
 
 ALIVE = 12  # matrices of the kernel's size that exist at the same time, at most
 
@@ -124,7 +124,7 @@ def space_of(data: Stacked, chosen: Settings, factor: torch.Tensor, learn_factor
         parameters["log_lengthscale"] = given.log()  # one for each input: standardisation may tell them apart
         learnt = tuple(name for name in learnt if name != "log_lengthscale")
     nugget = data.y.new_full((repetitions,), NUGGET[0] if chosen.nugget is None else chosen.nugget)
-    spread = data.x.std(1).log().nan_to_num(neginf=0.0)
+    spread = deviation(data.x).log().nan_to_num(neginf=0.0)
     return Space(Hyper(parameters, nugget, factor), learnt, chosen.nugget is None, learn_factor, spread)
 
 

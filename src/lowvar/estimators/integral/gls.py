@@ -4,6 +4,8 @@ from dataclasses import dataclass, fields
 
 import torch
 
+from lowvar.estimators.integral.products import times
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -71,24 +73,24 @@ def solve(matrix: torch.Tensor, noise: torch.Tensor, y: torch.Tensor, member: to
     eye = torch.eye(r.shape[-1], dtype=r.dtype, device=r.device).expand_as(r)
     if rule == "gls":
         inverse_r = torch.linalg.solve_triangular(r, eye, upper=True)
-        beta = inverse_r @ (q.mT @ half_y)
-        half_left = half_y - q @ (q.mT @ half_y)
-        half_left = half_left - q @ (q.mT @ half_left)
-        influence = _backward(factor, q @ inverse_r.mT)  # beta = influence' y
+        beta = times(inverse_r, times(q.mT, half_y))
+        half_left = half_y - times(q, times(q.mT, half_y))
+        half_left = half_left - times(q, times(q.mT, half_left))
+        influence = _backward(factor, times(q, inverse_r.mT))  # beta = influence' y
         lost = _backward(factor, q).square().sum(-1)
     else:
-        mean = share.mT @ y[:, :, None]
-        half_left = _forward(factor, y[:, :, None] - design @ mean)
+        mean = times(share.mT, y[:, :, None])
+        half_left = _forward(factor, y[:, :, None] - times(design, mean))
         there = _backward(factor, _forward(factor, noise[:, :, None] * share))
-        influence = share + there - share @ (design.mT @ there)
-        beta = influence.mT @ y[:, :, None]
+        influence = share + there - times(share, times(design.mT, there))
+        beta = times(influence.mT, y[:, :, None])
         lost = torch.zeros_like(y)
     weights = _backward(factor, half_left)[:, :, 0]
     inverse = torch.cholesky_inverse(factor)
     precision = (inverse.diagonal(dim1=-2, dim2=-1) - lost).clamp(min=torch.finfo(y.dtype).tiny)
     amplitude = half_left.square().sum((-2, -1)) / (y.shape[1] - member.shape[1])
     condition, largest = condition_number(matrix, inverse)
-    variance = (factor.mT @ influence).square().sum(1)
+    variance = times(factor.mT, influence).square().sum(1)
     return Fit(
         beta[:, :, 0],
         (amplitude[:, None] * variance).sqrt(),
@@ -123,7 +125,7 @@ def _norm(matrix, steps):
     index = torch.arange(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
     vector = (1 + 0.5 * torch.sin(index)).expand(len(matrix), -1)[:, :, None]  # any vector without symmetries
     for _ in range(steps):
-        vector = matrix @ (vector / vector.norm(dim=1, keepdim=True))
+        vector = times(matrix, vector / vector.norm(dim=1, keepdim=True))
     return vector.norm(dim=(1, 2))
 
 

@@ -7,6 +7,7 @@ import torch
 
 from lowvar.estimators.integral.hyper import Hyper
 from lowvar.estimators.integral.kernels import Kernel
+from lowvar.estimators.integral.products import times
 from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import Stacked
 
@@ -89,7 +90,7 @@ def restricted(
     design, half = half.split([constants, columns], 2)
     small = torch.linalg.cholesky_ex(design.mT @ design).L
     unit = torch.linalg.solve_triangular(small, design.mT, upper=False)  # orthonormal rows
-    half = half - unit.mT @ (unit @ half)
+    half = half - times(unit.mT, times(unit, half))
     amplitude = (half.square().sum(1) / (rows - constants)).clamp(min=1e-280)
     value = 0.5 * (rows - constants) * amplitude.log().sum(1)
     value = value + columns * (_log_diagonal(factor) + _log_diagonal(small))

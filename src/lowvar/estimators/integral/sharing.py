@@ -43,7 +43,9 @@ def in_one_unit(data: Stacked) -> tuple[torch.Tensor, torch.Tensor]:
     """Values of all tasks in one unit, as functions that tasks share need them.
 
     Returns:
-        Centred values ``(R, M)``, and the unit ``(R, 1)``: the root mean square of the tasks' standard deviations.
+        Centred values ``(R, M)``, and the unit ``(R, 1)``: the root mean square of the tasks' standard deviations,
+        or 1 where all are constant.
     """
     unit = data.y_scale.square().mean(1, keepdim=True).sqrt()
+    unit = torch.where(unit > 0, unit, 1.0)
     return data.y[:, :, 0] * ((data.y_scale / unit) @ data.member.mT), unit

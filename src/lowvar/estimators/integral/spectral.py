@@ -7,6 +7,7 @@ import torch
 
 from lowvar.estimators.integral.gls import Fit, likely_error
 from lowvar.estimators.integral.hyper import Hyper
+from lowvar.estimators.integral.products import times
 from lowvar.estimators.integral.space import Space
 
 
@@ -57,7 +58,7 @@ class Rotated:
 def spectrum(matrix: torch.Tensor, y: torch.Tensor) -> Spectrum:
     """Of ``k0 (R, m, m)`` and values ``(R, m, T)``."""
     S, U = torch.linalg.eigh(matrix)
-    return Spectrum(U, S.clamp(min=0), U.mT @ y, U.sum(1))
+    return Spectrum(U, S.clamp(min=0), times(U.mT, y), U.sum(1))
 
 
 def rotate(data: Spectrum, B: torch.Tensor, shift: torch.Tensor) -> Rotated:
@@ -112,20 +113,22 @@ def solve(data: Spectrum, B: torch.Tensor, shift: torch.Tensor) -> Fit:
     fit = rotate(data, B, shift)
     m, tasks = data.y.shape[1:]
     amplitude = fit.square / ((m - 1) * tasks)
-    influence = data.U @ (data.h[:, :, None] / fit.variance / fit.information[:, None])  # of values on beta, rotated
-    rotated = data.U @ fit.weights
+    influence = times(
+        data.U, data.h[:, :, None] / fit.variance / fit.information[:, None]
+    )
+    rotated = times(data.U, fit.weights)
     # (P_a)_ii: leaving out a point leaves out its values of all tasks
     inverse = data.U.square() @ (1 / fit.variance) - influence.square() * fit.information[:, None]
     inverse = inverse.clamp(min=torch.finfo(inverse.dtype).tiny)
     moved = (influence * rotated / inverse) @ fit.V.mT
     variance, size = (
-        (fit.V.square() @ of[:, :, None])[:, :, 0] for of in (1 / fit.information, influence.square().sum(1))
+        times(fit.V.square(), of[:, :, None])[:, :, 0] for of in (1 / fit.information, influence.square().sum(1))
     )
     scaled = rotated.square() / (amplitude[:, None, None] * inverse)
     largest = fit.variance.amax((1, 2))
     rounding = torch.finfo(rotated.dtype).eps * largest * rotated.norm(dim=(1, 2))
     return Fit(
-        (fit.V @ fit.beta[:, :, None])[:, :, 0],
+        times(fit.V, fit.beta[:, :, None])[:, :, 0],
         (amplitude[:, None] * variance).sqrt(),
         likely_error(amplitude, variance, shift[:, None] * size),
         moved.square().sum(1).sqrt(),

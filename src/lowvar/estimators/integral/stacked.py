@@ -1,6 +1,5 @@
 """Samples of all tasks as one set of standardised tensors."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -110,7 +109,7 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
     if min(samples.sizes) < 3:
         t = int(np.argmin(samples.sizes))
         raise UserError(f"task {t} has {samples.sizes[t]} points: a control variate needs 3 or more")
-    x, scores, y = (_join(arrays) for arrays in (samples.points, samples.scores, samples.values))
+    x, scores, y = (tensor(np.concatenate(of, 1)) for of in (samples.points, samples.scores, samples.values))
     if shared:
         x, scores = tensor(samples.points[0]), tensor(samples.scores[0])
         y = torch.stack(y.split(samples.sizes, 1), 2)
@@ -123,21 +122,23 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
         task = np.repeat(np.arange(samples.tasks), samples.sizes)
         member = tensor(task[:, None] == np.arange(samples.tasks))
         sizes = member.sum(0)
-        y_shift, square = y @ member / sizes, (y.square() @ member / sizes).sqrt()
-        y = y - y_shift @ member.mT
-        y_scale = _spread((y.square() @ member / (sizes - 1)).sqrt(), square)
-        y = (y * (_inverse(y_scale) @ member.mT))[:, :, None]
+        own = y[:, :, None] * member  # (R, M, T)
+        y_shift, square = own.sum(1) / sizes, (own.square().sum(1) / sizes).sqrt()
+        own = (own - y_shift[:, None]) * member
+        y_scale = _spread((own.square().sum(1) / (sizes - 1)).sqrt(), square)
+        y = (own * _inverse(y_scale)[:, None]).sum(2, keepdim=True)
     x_shift, x_scale = torch.zeros_like(x[:, 0]), torch.ones_like(x[:, 0])
     if standardise:
         x_shift = x.mean(1)
-        x_scale = _spread(x.std(1), x_shift)
+        x_scale = _spread(deviation(x), x_shift)
         x_scale = torch.where(x_scale > 0, x_scale, 1.0)
         x, scores = (x - x_shift[:, None]) / x_scale[:, None], scores * x_scale[:, None]
     return Stacked(x, scores, y, member, x_shift, x_scale, y_shift, y_scale)
 
 
-def _join(arrays: Sequence[np.ndarray]) -> torch.Tensor:
-    return tensor(np.concatenate(arrays, axis=1))
+def deviation(x: torch.Tensor) -> torch.Tensor:
+    """Standard deviations over axis 1; ``Tensor.std`` rounds differently for one repetition."""
+    return ((x - x.mean(1, keepdim=True)).square().sum(1) / (x.shape[1] - 1)).sqrt()
 
 
 def _spread(deviation: torch.Tensor, size: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from lowvar.estimators.integral.products import times
+
 
 @dataclass(frozen=True)
 class TaskObjective:
@@ -55,7 +57,7 @@ class TaskObjective:
         design = self.member.expand(len(B), -1, -1)
         half = torch.linalg.solve_triangular(factor, torch.cat([design, self.y[:, :, None]], 2), upper=False)
         q = torch.linalg.qr(half[:, :, :-1]).Q
-        left = half[:, :, -1:] - q @ (q.mT @ half[:, :, -1:])
+        left = half[:, :, -1:] - times(q, times(q.mT, half[:, :, -1:]))
         weights = torch.linalg.solve_triangular(factor.mT, left, upper=True)
         value = self.penalty * left.square().sum((1, 2)) + B.square().sum((1, 2))
         spread = weights * self.member

@@ -59,7 +59,7 @@ def _chains(problem, target, m, keys, warmup, thinning, settings):
     noise = jax.vmap(lambda key: jax.random.normal(key, (problem.dim,), jnp.float64))(pairs[:, 0])
     starts = jnp.asarray(start)[None] + noise @ jnp.asarray(np.linalg.cholesky(covariance)).T
     kernel = NUTS(
-        potential_fn=lambda x: -log_density(x),
+        potential_fn=jax.jit(lambda x: -log_density(x)),  # compiled whole where NumPyro calls it outside its loop
         dense_mass=True,
         inverse_mass_matrix=jnp.asarray(covariance),
         step_size=problem.dim**-0.25,

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lowvar.problems.integrals.transport import Transport, affine, fitted, moments
+from lowvar.problems.integrals.transport import Transport, affine, coefficients, fitted, moments
 
 _ROUNDS = (4096, 4096, 8192, 16384)  # points that the proposal is fitted to, round by round
+_POINTS_PER_COEFFICIENT = 20  # of a map, without which moments are all that is fitted
 
 
 def posterior_means(
@@ -45,7 +46,8 @@ def posterior_means(
     proposal, dim = affine(start, np.diag(deviation**2)), len(start)
     for r, size in enumerate(rounds):
         x, weight, _ = _weighted(evaluate, proposal, size, dim, (seed, 0, r))
-        proposal = fitted(x, weight) if r >= len(rounds) - 2 else affine(*moments(x, weight))
+        whole = r >= len(rounds) - 2 and 1 / (weight @ weight) > _POINTS_PER_COEFFICIENT * coefficients(dim)
+        proposal = fitted(x, weight) if whole else affine(*moments(x, weight))
     found, effective = [], []
     for r in range(scrambles):
         _, weight, functions = _weighted(evaluate, proposal, points, dim, (seed, 1, r))

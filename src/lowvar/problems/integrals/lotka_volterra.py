@@ -117,7 +117,7 @@ def _programs(times, seen):
     def sampling(x):
         return log_density(x, loose(x[:6]))
 
-    return sampling, remembered(rowwise(jax.grad(log_density_and_hares, has_aux=True)))
+    return jax.jit(sampling), remembered(rowwise(jax.grad(log_density_and_hares, has_aux=True)))
 
 
 def solve(points: np.ndarray, times: np.ndarray) -> np.ndarray:

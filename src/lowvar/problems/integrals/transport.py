@@ -1,12 +1,14 @@
 """Maps from normal coordinates to a density that is known up to a constant, one coordinate after the other."""
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 CUBIC = 0.015  # tails: z + CUBIC z^3 in place of z, so that a density with normal tails is covered
 _LOCATION, _SCALE = 3, 2  # degrees of the polynomials
+_LARGEST = 3.0  # log scale: far out a polynomial knows nothing
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Transport:
             return self.mean + step @ self.factor.T, log_density
         white = np.empty_like(z)
         for k, (location, log_scale) in enumerate(self.coefficients):
-            logs = monomials(white[:, :k], _SCALE) @ log_scale
+            logs = np.clip(monomials(white[:, :k], _SCALE) @ log_scale, -_LARGEST, _LARGEST)
             white[:, k] = monomials(white[:, :k], _LOCATION) @ location + np.exp(logs) * step[:, k]
             log_density -= logs
         return self.mean + white @ self.factor.T, log_density
@@ -75,6 +77,15 @@ def fitted(points: np.ndarray, weight: np.ndarray, newton_steps: int = 12) -> Tr
             log_scale = log_scale + np.linalg.solve(curvature + 1e-9 * np.eye(len(slope)), slope)
         coefficients.append((location, log_scale))
     return Transport(mean, factor, tuple(coefficients))
+
+
+def coefficients(dim: int) -> int:
+    """How many of them the last coordinate of a fitted map has.
+
+    >>> coefficients(3)
+    16
+    """
+    return math.comb(dim - 1 + _LOCATION, _LOCATION) + math.comb(dim - 1 + _SCALE, _SCALE)
 
 
 def moments(points: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -137,7 +137,7 @@ def _programs(times, seen):
 
         return of
 
-    return misfit(_SAMPLING, "tsit5"), remembered(rowwise(jax.value_and_grad(misfit(_EXACT, "dopri8"))))
+    return jax.jit(misfit(_SAMPLING, "tsit5")), remembered(rowwise(jax.value_and_grad(misfit(_EXACT, "dopri8"))))
 
 
 def log_evidence(values: np.ndarray) -> np.ndarray:
