@@ -7,8 +7,6 @@ from scipy.optimize import minimize
 
 from lowvar.estimators.integral.bfgs import minimise
 
-torch.manual_seed(0)
-
 
 def with_gradient(function):
     """``(z (A, p), which) -> (value, gradient)`` of a function of ``z`` and ``which``."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.exact import check_memory, exact_on, fit, settings, space_of
+from lowvar.estimators.integral.exact import check_memory, check_sizes, exact_on, fit, settings, space_of
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, report, side_by_side
@@ -90,6 +90,7 @@ def control_functional(
         return [of_task(t) for t in range(tasks)]
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        check_sizes(samples)
         results: dict[int, Integrals] = {}
         for size in sorted(set(samples.sizes)):
             tasks = [t for t in range(samples.tasks) if samples.sizes[t] == size]

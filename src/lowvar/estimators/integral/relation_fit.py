@@ -9,7 +9,7 @@ import torch
 from lowvar.errors import UserError
 from lowvar.estimators.integral import gls
 from lowvar.estimators.integral.base import Integrals
-from lowvar.estimators.integral.exact import Settings, check_memory, joined, space_of
+from lowvar.estimators.integral.exact import Settings, check_memory, check_sizes, joined, space_of
 from lowvar.estimators.integral.hyper import Hyper
 from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.reml import at_once
@@ -57,6 +57,7 @@ def fit_relation(
         penalty: ``lambda``.
         search: finds ``B``, all repetitions at once.
     """
+    check_sizes(samples)
     check_memory(sum(samples.sizes), chosen.gigabytes, "treat fewer tasks together")
     data = stack(samples, chosen.standardise)
     eye = torch.eye(data.tasks, dtype=data.y.dtype, device=data.y.device).expand(data.repetitions, -1, -1)

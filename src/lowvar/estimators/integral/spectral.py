@@ -113,9 +113,7 @@ def solve(data: Spectrum, B: torch.Tensor, shift: torch.Tensor) -> Fit:
     fit = rotate(data, B, shift)
     m, tasks = data.y.shape[1:]
     amplitude = fit.square / ((m - 1) * tasks)
-    influence = times(
-        data.U, data.h[:, :, None] / fit.variance / fit.information[:, None]
-    )
+    influence = times(data.U, data.h[:, :, None] / fit.variance / fit.information[:, None])
     rotated = times(data.U, fit.weights)
     # (P_a)_ii: leaving out a point leaves out its values of all tasks
     inverse = data.U.square() @ (1 / fit.variance) - influence.square() * fit.information[:, None]

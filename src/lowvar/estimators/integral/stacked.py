@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
 from lowvar.problems.integrals.samples import Samples
 
 
@@ -88,7 +87,7 @@ class Stacked:
 
 def tensor(array) -> torch.Tensor:
     """As float64 on torch's default device."""
-    return torch.as_tensor(np.ascontiguousarray(array), dtype=torch.float64, device=torch.get_default_device())
+    return torch.as_tensor(np.array(array), dtype=torch.float64, device=torch.get_default_device())
 
 
 def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> Stacked:
@@ -102,13 +101,7 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
 
     Returns:
         Tensors. An input that does not vary is divided by one; an integrand that does not has ``y = y_scale = 0``.
-
-    Raises:
-        UserError: a task has fewer than three points.
     """
-    if min(samples.sizes) < 3:
-        t = int(np.argmin(samples.sizes))
-        raise UserError(f"task {t} has {samples.sizes[t]} points: a control variate needs 3 or more")
     x, scores, y = (tensor(np.concatenate(of, 1)) for of in (samples.points, samples.scores, samples.values))
     if shared:
         x, scores = tensor(samples.points[0]), tensor(samples.scores[0])

@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.exact import Settings, check_memory, exact_on, fit, settings, space_of
+from lowvar.estimators.integral.exact import Settings, check_memory, check_sizes, exact_on, fit, settings, space_of
 from lowvar.estimators.integral.grouped import by_groups, relation
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.learn import related
@@ -83,6 +83,7 @@ def vector_valued(
         return own_points(samples, chosen, own)
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        check_sizes(samples)
         if given is not None and len(given) != samples.tasks:
             raise UserError(f"B has {len(given)} rows: there are {samples.tasks} tasks")
         return by_groups(samples, group, together)

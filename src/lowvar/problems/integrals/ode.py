@@ -92,8 +92,8 @@ class _Starting(diffrax.AbstractStepSizeController):
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         return self.inner.init(terms, t0, t1, y0, lax.stop_gradient(self.first), args, func, error_order)
 
-    def adapt_step_size(self, *arguments):
-        return self.inner.adapt_step_size(*arguments)
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        return self.inner.adapt_step_size(t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state)
 
 
 def _with_forward_derivatives(function: Callable) -> Callable:

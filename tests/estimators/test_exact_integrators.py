@@ -1,0 +1,352 @@
+"""Exact kernel control variates against dense algebra, against each other, and against known integrals."""
+
+import numpy as np
+import pytest
+import torch
+
+from lowvar.errors import UserError
+from lowvar.estimators.integral import spectral
+from lowvar.estimators.integral.alternating import alternating
+from lowvar.estimators.integral.control_functional import control_functional
+from lowvar.estimators.integral.convex import convex, perturbed
+from lowvar.estimators.integral.exact import settings, space_of
+from lowvar.estimators.integral.hyper import Hyper
+from lowvar.estimators.integral.kernels import separable_stein, squared_exponential
+from lowvar.estimators.integral.learn import related
+from lowvar.estimators.integral.reml import objective
+from lowvar.estimators.integral.space import Space
+from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.task_objective import TaskObjective
+from lowvar.estimators.integral.vector_valued import own_points, vector_valued
+from lowvar.problems.integrals.catalogue import build
+from lowvar.problems.integrals.samples import Samples
+
+KERNEL = squared_exponential()
+FIXED = {"lengthscale": [1.5, 2.5], "standardise": False}
+
+
+def normal(values, repetitions=2, sizes=(12, 15), dim=2, seed=0, shared=False, spread=(1.0, 1.2)):
+    """Points of N(0, spread_t^2 I), own ones or the same for all tasks, and ``values(t, x)`` there."""
+    rng = np.random.default_rng(seed)
+    points = [
+        rng.standard_normal((repetitions, m, dim)) * (1 if shared else s) for m, s in zip(sizes, spread, strict=True)
+    ]
+    if shared:
+        points = [points[0]] * len(sizes)
+    scores = [-x / (1 if shared else s**2) for x, s in zip(points, spread, strict=True)]
+    return Samples(tuple(points), tuple(scores), tuple(values(t, x) for t, x in enumerate(points)), shared)
+
+
+def smooth(t, x):
+    """Of mean ``(1 + t) exp(1/8) + t`` under N(0, I)."""
+    return (1 + t) * np.exp(0.5 * x[..., 0]) + np.sin(x[..., 1]) + t
+
+
+def run(integrator, samples):
+    return integrator.integrate(samples, np.arange(samples.repetitions))
+
+
+def stein(x, y, lx, ly, lengthscale=(1.5, 2.5)):
+    params = {"log_lengthscale": torch.tensor(lengthscale, dtype=torch.float64).log()}
+    return KERNEL.stein(params, *(torch.as_tensor(of, dtype=torch.float64) for of in (x, y, lx, ly))).numpy()
+
+
+def dense(samples, B, nugget):
+    """``M`` and the design of the constants, of each repetition, from the definition; values keep their unit."""
+    x, scores = (np.concatenate(of, 1) for of in (samples.points, samples.scores))
+    task = np.repeat(np.arange(samples.tasks), samples.sizes)
+    gram = np.stack([stein(a, a, b, b) for a, b in zip(x, scores, strict=True)]) * B[np.ix_(task, task)]
+    noise = nugget * np.trace(gram, axis1=1, axis2=2) / len(task)
+    return gram + noise[:, None, None] * np.eye(len(task)), np.eye(samples.tasks)[task]
+
+
+def equally_spread(t, x):
+    """Values whose sample deviation is one: standardising them changes nothing but their means."""
+    values = smooth(t, x)
+    return values / values.std(-1, ddof=1, keepdims=True)
+
+
+B = np.array([[1.0, 0.8], [0.8, 1.5]])
+
+
+def test_generalised_least_squares_as_dense_algebra_has_it():
+    samples = normal(equally_spread)
+    found = run(vector_valued(B=B, nugget=1e-3, **FIXED), samples)
+    matrices, design = dense(samples, B, 1e-3)
+    for r, matrix in enumerate(matrices):
+        y, inverse = np.concatenate([v[r] for v in samples.values]), np.linalg.inv(matrix)
+        covariance = np.linalg.inv(design.T @ inverse @ design)
+        beta = covariance @ design.T @ inverse @ y
+        left = y - design @ beta
+        amplitude = left @ inverse @ left / (len(y) - 2)
+        np.testing.assert_allclose(found.value[r], beta, rtol=1e-9)
+        np.testing.assert_allclose(found.info["reml_error"][r], np.sqrt(amplitude * np.diag(covariance)), rtol=1e-8)
+        assert found.condition[r] == pytest.approx(np.linalg.cond(matrix), rel=0.05)
+        # the jackknife: each value in turn replaced by what the others say
+        moved = []
+        for i in range(len(y)):
+            rest = np.delete(np.arange(len(y)), i)
+            inner = np.linalg.inv(matrix[np.ix_(rest, rest)])
+            without = np.linalg.solve(design[rest].T @ inner @ design[rest], design[rest].T @ inner @ y[rest])
+            said = design[i] @ without + matrix[i, rest] @ inner @ (y[rest] - design[rest] @ without)
+            changed = np.where(np.arange(len(y)) == i, said, y)
+            moved.append(covariance @ design.T @ inverse @ changed - beta)
+        np.testing.assert_allclose(found.info["jackknife_error"][r], np.linalg.norm(moved, axis=0), rtol=1e-7)
+        np.testing.assert_allclose(found.info["B"][r] / found.info["B"][r, 0, 0], B / B[0, 0], rtol=1e-8)
+
+
+def test_one_sweep_from_the_sample_mean():
+    samples = normal(equally_spread)
+    found = run(vector_valued(B=B, nugget=0.1, beta="mean", **FIXED), samples)
+    matrices, design = dense(samples, B, 0.1)
+    y = np.concatenate([v[0] for v in samples.values])
+    mean = design.T @ y / design.sum(0)
+    gram = matrices[0] - 0.1 / 1.1 * np.trace(matrices[0]) / len(y) * np.eye(len(y))
+    rest = y - gram @ np.linalg.solve(matrices[0], y - design @ mean)
+    np.testing.assert_allclose(found.value[0], design.T @ rest / design.sum(0), rtol=1e-9)
+
+
+def test_as_many_unknowns_as_values_are_enough():
+    """Theorem 4.1's system has T unknowns for each value, and needs the scores of all targets everywhere."""
+    samples, penalty = normal(equally_spread, repetitions=1, sizes=(5, 5)), 1e-2
+    level = np.trace(dense(samples, B, 0.0)[0][0]) / 10
+    found = run(vector_valued(B=B, nugget=penalty * 5 / level, **FIXED), samples)
+    x = torch.tensor(np.concatenate([p[0] for p in samples.points]))
+    scores = torch.stack([-x, -x / 1.2**2], 1)
+    params = {"log_lengthscale": torch.tensor(FIXED["lengthscale"], dtype=torch.float64).log()}
+    whole = separable_stein(KERNEL, params, torch.tensor(B), x, x, scores, scores).numpy()
+    task = np.repeat([0, 1], 5)
+    rows = np.stack([whole[i, :, t].ravel() for i, t in enumerate(task)])  # K0(x_i, .) of the point's own task
+    left = np.concatenate([v[0] for v in samples.values]) - found.value[0][task]
+    system = rows.T @ rows / 5 + penalty * whole.transpose(0, 2, 1, 3).reshape(20, 20)
+    theta = np.linalg.lstsq(system, rows.T @ left / 5, rcond=1e-13)[0]
+    for t in (0, 1):
+        fitted = found.fitted(t, samples.points[t], samples.scores[t])[0]
+        np.testing.assert_allclose(fitted - found.value[0, t], rows[task == t] @ theta, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [control_functional, vector_valued])
+def test_its_own_span_is_integrated_exactly(make):
+    z = normal(smooth)
+
+    def values(t, x):
+        """A constant plus ``sum_i a_i k0(., x_i)`` at three of the points, with ``sum_i a_i = 0``."""
+        centres, weights = z.points[t][:, :3], np.array([1.0, 2.0, -3.0])
+        gram = [stein(*of) for of in zip(x, centres, z.scores[t], z.scores[t][:, :3], strict=True)]
+        return 7.0 - t + np.stack(gram) @ weights
+
+    samples = normal(values)
+    found = run(make(nugget=1e-12, **FIXED, **({"B": np.eye(2)} if make is vector_valued else {})), samples)
+    np.testing.assert_allclose(found.value, [[7.0, 6.0]] * 2, atol=1e-8)
+    assert np.abs(np.stack([v.mean(1) for v in samples.values], 1) - [7.0, 6.0]).min() > 1e-2
+
+
+@pytest.mark.parametrize("make", [control_functional, vector_valued, alternating, convex])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_constant_is_integrated_exactly_beside_another_integrand(make, shared):
+    sizes = (12, 12) if shared else (12, 15)
+    samples = normal(lambda t, x: smooth(0, x) if t else np.full(x.shape[:-1], 0.1), sizes=sizes, shared=shared)
+    found = run(make(), samples)
+    tolerance = 1e-12 if make in (control_functional, vector_valued) else 1e-6
+    np.testing.assert_allclose(found.value[:, 0], 0.1, atol=tolerance)
+    assert np.isfinite(found.value).all()
+    assert np.isfinite(found.standard_error).all()
+
+
+def test_without_correlation_tasks_are_on_their_own():
+    samples = normal(equally_spread, sizes=(12, 12), spread=(1.0, 1.0))
+    alone = run(control_functional(nugget=1e-6, **FIXED), samples)
+    level = [np.trace(dense(samples.of_tasks([t]), np.eye(1), 0.0)[0], axis1=1, axis2=2) for t in (0, 1)]
+    assert np.abs(level[0] - level[1]).max() < level[0].max()
+    for r in range(2):
+        relation = np.diag([1 / level[0][r], 1 / level[1][r]])  # the nugget is relative to each task's own diagonal
+        one = samples.repetition(slice(r, r + 1))
+        together = run(vector_valued(B=relation, nugget=1e-6, **FIXED), one)
+        np.testing.assert_allclose(together.value[0], alone.value[r], rtol=1e-8)
+
+
+def test_same_points_by_eigenvectors_as_by_one_large_system():
+    samples = normal(smooth, sizes=(9, 9, 9), shared=True, spread=(1.0,) * 3)
+    relation = np.array([[1, 0.5, 0.2], [0.5, 2, -0.3], [0.2, -0.3, 1.0]])
+    fast = run(vector_valued(B=relation, nugget=0.05, **FIXED), samples)
+    chosen = settings("squared_exponential", None, True, [1.5, 2.5], 0.05, False, "gls", 1, False, 10, 4.0)
+    large = own_points(samples, chosen, relation)
+    np.testing.assert_allclose(fast.value, large.value, rtol=1e-9)
+    np.testing.assert_allclose(fast.info["reml_error"], large.info["reml_error"], rtol=1e-8)
+    np.testing.assert_allclose(fast.info["likely_error"], large.info["likely_error"], rtol=1e-8)
+    np.testing.assert_allclose(fast.info["B"], large.info["B"], rtol=1e-8)
+    x = np.random.default_rng(5).standard_normal((2, 4, 2))
+    for t in range(3):
+        np.testing.assert_allclose(fast.fitted(t, x, -x), large.fitted(t, x, -x), rtol=1e-8)
+    other = run(vector_valued(B=np.eye(3), nugget=0.05, **FIXED), samples)
+    assert np.abs(other.value - fast.value).max() > 1e-4  # with noise B matters
+
+
+def test_without_noise_nothing_transfers_at_the_same_points():
+    samples = normal(smooth, sizes=(14, 14), shared=True)
+    alone = run(control_functional(nugget=1e-12, **FIXED), samples).value
+    for relation in (B, np.eye(2), np.array([[1, -0.99], [-0.99, 1]]), None):
+        found = run(vector_valued(B=relation, nugget=1e-12, **FIXED), samples)
+        np.testing.assert_allclose(found.value, alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [control_functional, vector_valued, alternating, convex])
+def test_repetitions_have_the_same_bits_alone(make):
+    samples = normal(smooth, repetitions=3)
+    together = run(make(), samples)
+    for r in range(3):
+        alone = run(make(), samples.repetition(slice(r, r + 1)))
+        assert np.array_equal(alone.value[0], together.value[r])
+        assert np.array_equal(alone.standard_error[0], together.standard_error[r])
+
+
+def check_gradient(function, z, tolerance):
+    which = torch.arange(len(z))
+    gradient = function(z, which)[1]
+    for j in range(z.shape[1]):
+        step = torch.zeros_like(z)
+        step[:, j] = 1e-5
+        slope = (function(z + step, which)[0] - function(z - step, which)[0]) / 2e-5
+        torch.testing.assert_close(slope, gradient[:, j], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_slopes_of_the_restricted_likelihood(shared):
+    data = stack(normal(smooth, sizes=(12, 12, 12), shared=shared, spread=(1.0, 1.1, 1.2)), shared=shared)
+    chosen = settings("squared_exponential", None, True, None, None, True, "gls", 1, None, 10, 4.0)
+    factor = torch.ones(2, 1, 1, dtype=torch.float64) if shared else related(3).expand(2, 3, 3)
+    space = space_of(data, chosen, factor, not shared)
+    z = space.pack(space.fixed)
+    assert z.shape[1] == 4 + (0 if shared else 5)  # two lengthscales, the trend, the nugget, B
+    z = z + 0.3 * torch.sin(torch.arange(z.numel(), dtype=torch.float64)).reshape(z.shape)
+    z[:, 3] = np.log(1e-3)
+    check_gradient(objective(chosen.covariance, data, space, torch.arange(2)), z, 1e-5)
+
+
+def test_slopes_in_the_eigenvectors():
+    data = stack(normal(smooth, sizes=(12, 12, 12), shared=True, spread=(1.0,) * 3), shared=True)
+    of = data.x.numpy(), data.scores.numpy()
+    matrix = torch.stack([torch.as_tensor(stein(x, x, s, s)) for x, s in zip(*of, strict=True)])
+    fixed = Hyper({}, torch.full((2,), 0.01, dtype=torch.float64), related(3).expand(2, 3, 3))
+    space = Space(fixed, (), True, True, torch.zeros(2, 2, dtype=torch.float64))
+    level = matrix.diagonal(dim1=1, dim2=2).mean(1)
+    function = spectral.objective(spectral.spectrum(matrix, data.y), space, level)
+    check_gradient(function, space.pack(fixed) + 0.1, 1e-5)
+
+
+def test_alternating_halves_decrease_the_objective_to_the_convex_minimum():
+    samples = normal(smooth, repetitions=3, spread=(1.0, 1.0))
+    halves, sequence = run(alternating(), samples), run(convex(), samples)
+    assert (np.diff(halves.info["objective_trace"], axis=1) <= 1e-12).all()
+    assert (np.diff(sequence.info["objective_trace"], axis=1) <= 1e-9).all()
+    np.testing.assert_allclose(sequence.info["objective"], halves.info["objective"], rtol=1e-6)
+    np.testing.assert_allclose(sequence.value, halves.value, atol=1e-4)
+    assert not halves.flags["not_converged"].any()
+
+
+def test_the_perturbed_objective_is_convex():
+    """Along segments between random ``(C, beta, B)``; and its minimum over the first two, and slope, are as claimed."""
+    rng, penalty, delta = np.random.default_rng(2), 0.1, 0.5
+    data = stack(normal(smooth, repetitions=1, sizes=(5, 6)))
+    matrix = torch.as_tensor(stein(data.x[0], data.x[0], data.scores[0], data.scores[0]))[None]
+    problem = TaskObjective(matrix, data.y[:, :, 0], data.member, penalty)
+    k0, y, member = matrix[0].numpy(), data.y[0, :, 0].numpy(), data.member.numpy()
+
+    def value(point):
+        C, beta, relation = point
+        left = y - ((k0 @ C + beta) * member).sum(1)
+        inside = C.T @ k0 @ C + delta**2 * np.eye(2)
+        penalties = penalty * np.trace(np.linalg.solve(relation, inside)) + (relation**2).sum()
+        return (left**2 / (member @ member.sum(0))).sum() + penalties
+
+    def draw():
+        root = rng.normal(size=(2, 2))
+        return rng.normal(size=(11, 2)) * 0.1, rng.normal(size=2), root @ root.T + 0.05 * np.eye(2)
+
+    for _ in range(50):
+        first, second = draw(), draw()
+        middle = tuple((a + b) / 2 for a, b in zip(first, second, strict=True))
+        assert value(middle) <= (value(first) + value(second)) / 2 + 1e-9
+        factor = torch.linalg.cholesky(torch.as_tensor(first[2]))[None]
+        relation = factor @ factor.mT
+        best, slope = perturbed(problem, relation, factor, delta)
+        assert best[0] <= value(first) + 1e-9
+        step = 1e-6 * torch.tensor([[1.0, 0.3], [0.3, -0.5]], dtype=torch.float64)
+        up, down = (
+            perturbed(problem, at, torch.linalg.cholesky(at), delta)[0] for at in (relation + step, relation - step)
+        )
+        torch.testing.assert_close((up - down)[0] / 2, (slope[0] * step).sum(), rtol=1e-4, atol=1e-12)
+
+
+def test_errors_cover_and_both_learn_from_rough_integrands():
+    truth, repetitions = 0.5, 80
+    samples = normal(
+        lambda t, x: np.where(x[..., 0] >= 0, 2.0 - t, t - 1.0), repetitions, (20, 20), 1, 3, spread=(1, 1)
+    )
+    plain = samples.values[1].mean(1) - truth
+    errors = []
+    for integrator in (control_functional(), vector_valued()):
+        found = run(integrator, samples)
+        error, claimed = found.value[:, 1] - truth, found.standard_error[:, 1]
+        assert abs(error.mean()) < 5 * error.std() / np.sqrt(repetitions)
+        assert 0.88 < np.mean(np.abs(error) < 1.96 * claimed) < 0.995
+        assert found.info["nugget"].min() >= 0.999e-10
+        errors.append(np.abs(error).mean())
+    assert errors[0] < 0.75 * np.abs(plain).mean()
+    assert errors[1] < 0.85 * errors[0]
+
+
+def test_borehole_to_orders_of_magnitude():
+    problem, rng = build("borehole"), np.random.default_rng(0)
+    points = [mean + sd * rng.standard_normal((10, 25, 8)) for mean, sd in problem.gaussian for _ in range(2)][:2]
+    points = tuple(points)
+    samples = Samples(
+        points,
+        tuple(problem.score(0, x.reshape(-1, 8)).reshape(x.shape) for x in points),
+        tuple(problem.value(t, x.reshape(-1, 8)).reshape(x.shape[:-1]) for t, x in enumerate(points)),
+    )
+    high = problem.tasks.index(next(name for name in problem.tasks if "H" in name or "high" in name.lower()))
+    plain = np.abs(samples.values[high].mean(1) - 72.87860).mean()
+    alone, together = (run(make(), samples) for make in (control_functional, vector_valued))
+    assert plain > 1
+    assert np.abs(alone.value[:, high] - 72.87860).mean() < 0.1
+    assert np.abs(together.value[:, high] - 72.87860).mean() < 0.003
+    assert (together.info["correlation"][:, 0, 1] > 1 - 1e-6).all()
+    assert not together.flags["ill_conditioned"].any()
+
+
+def test_groups_are_on_their_own():
+    samples = normal(smooth, sizes=(10, 10, 10), spread=(1.0, 1.1, 1.2))
+    found = run(vector_valued(group=[[2, 0], [1]]), samples)
+    pair, single = run(vector_valued(), samples.of_tasks([2, 0])), run(vector_valued(), samples.of_tasks([1]))
+    np.testing.assert_array_equal(found.value, np.stack([pair.value[:, 1], single.value[:, 0], pair.value[:, 0]], 1))
+    np.testing.assert_array_equal(found.info["B"][:, 0, 2], pair.info["B"][:, 1, 0])
+    assert (found.info["B"][:, 1, [0, 2]] == 0).all()
+    x = samples.points[0][:, :3]
+    np.testing.assert_array_equal(found.fitted(0, x, -x), pair.fitted(1, x, -x))
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (control_functional, {"beta": "median"}, "beta 'median': it must be 'gls' or 'mean'"),
+        (control_functional, {"nugget": -1.0}, "nugget -1.0"),
+        (control_functional, {"lengthscale": [1.0, 0.0]}, "lengthscale"),
+        (control_functional, {"lengthscale": [1.0, 1.0, 1.0]}, "lengthscale: give one, or 2"),
+        (control_functional, {"kernel": "squared_exponental"}, "did you mean 'squared_exponential'"),
+        (vector_valued, {"B": [[1.0, 2.0], [2.0, 1.0]]}, "B: it must be symmetric and positive semi-definite"),
+        (vector_valued, {"B": np.eye(3)}, "B has 3 rows: there are 2 tasks"),
+        (vector_valued, {"group": [[0], [0, 1]]}, "each of the tasks 0 to 1 must be in one group"),
+        (vector_valued, {"max_gigabytes": 1e-5}, "27 values at once need .* set group"),
+        (alternating, {"penalty": 0.0}, "penalty 0.0: it must be positive"),
+        (convex, {"deltas": [0.1, 0.2]}, "deltas"),
+    ],
+)
+def test_mistakes_are_said(make, options, message):
+    with pytest.raises(UserError, match=message):
+        run(make(**options), normal(smooth))
+
+
+def test_two_points_are_too_few():
+    with pytest.raises(UserError, match="task 1 has 2 points"):
+        run(control_functional(), normal(smooth, sizes=(5, 2)))
