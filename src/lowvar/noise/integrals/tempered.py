@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lowvar.errors import UserError
 from lowvar.problems.integrals.problem import IntegralProblem
 
 _LEAST_PARTICLES = 128  # so that a smaller size has the first points of a larger one
@@ -44,9 +45,12 @@ def tempered(
 
 def _populations(tempering, dim, particles, moves):
     """``key -> points (K, N, d)``."""
-    from blackjax.mcmc import random_walk  # slow to import
-    from blackjax.smc import resampling
-    from blackjax.smc import tempered as smc
+    try:
+        from blackjax.mcmc import random_walk  # slow to import
+        from blackjax.smc import resampling
+        from blackjax.smc import tempered as smc
+    except ModuleNotFoundError as error:
+        raise UserError("the sampler 'tempered' needs BlackJAX: pip install 'lowvar[integrals]'") from error
 
     irmh = random_walk.build_irmh()
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lowvar.datasets import Prepared
-from lowvar.errors import unknown_name
+from lowvar.errors import UserError, unknown_name
 from lowvar.problems.integrals.problem import IntegralProblem
 
 
@@ -68,7 +68,12 @@ def build(problem: str, data: Prepared | None = None, **options) -> IntegralProb
     ('f_1', 'f_2')
     """
     row = _row(problem)
-    factory = getattr(importlib.import_module(row.module), problem)
+    try:
+        factory = getattr(importlib.import_module(row.module), problem)
+    except ModuleNotFoundError as error:
+        if error.name != "diffrax":
+            raise
+        raise UserError(f"{problem} needs diffrax: pip install 'lowvar[integrals]'") from error
     known = [name for name in inspect.signature(factory).parameters if name != "data"]
     for option in options:
         if option not in known:
