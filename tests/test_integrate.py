@@ -3,7 +3,6 @@
 import importlib.util
 import subprocess
 import sys
-import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -65,11 +64,61 @@ def test_scores_of_another_density_are_noticed():
     for scores, what in ((-x / 2, "spread of coordinate"), (1 - x, "mean of coordinate")):
         with pytest.warns(UserWarning, match=f"look like another density's.*{what}"):
             lowvar.integrate(x, scores, smooth(x), "zero_variance")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for seed in range(20):
-            x = normal(300, seed=seed)
-            lowvar.integrate(x, -x, smooth(x), "zero_variance")
+
+
+def test_right_scores_are_seldom_suspected_and_wrong_ones_often():
+    from lowvar.api.bring import doubts
+    from lowvar.problems.integrals.samples import Samples
+
+    def suspected(draw, chain=False):
+        found = 0
+        for seed in range(100):
+            x, scores = draw(np.random.default_rng(seed))
+            found += bool(doubts(Samples((x[None],), (scores[None],), (x[None, :, 0],), shared=True, chain=chain)))
+        return found
+
+    def gamma(rng):
+        u = np.log(rng.gamma(2.0, size=(60, 2)))
+        return u, 2 - np.exp(u)
+
+    def chain(rng):
+        x = np.zeros((400, 2))
+        for i in range(1, 400):
+            x[i] = 0.9 * x[i - 1] + np.sqrt(1 - 0.81) * rng.normal(size=2)
+        return x, -x
+
+    def scaled(factor):
+        def draw(rng):
+            x = rng.normal(size=(120, 2))
+            return x, -factor * x
+
+        return draw
+
+    assert suspected(gamma) <= 4
+    assert suspected(scaled(1.0)) <= 4
+    assert suspected(chain, chain=True) <= 4
+    assert suspected(scaled(2.0)) >= 80
+    assert suspected(lambda rng: (gamma(rng)[0], 1 - np.exp(gamma(rng)[0]))) >= 90  # no Jacobian
+
+
+def test_an_estimate_far_from_monte_carlo_is_noticed():
+    x = np.random.default_rng(2).normal(size=(15, 1))  # too few to test the scores
+    with pytest.warns(UserWarning, match="standard errors of Monte Carlo away"):
+        lowvar.integrate(x, -x + 5, 100 + x[:, 0], "control_functional")
+
+
+def test_auto_along_a_chain_knows_what_the_chain_is_worth():
+    rng, x = np.random.default_rng(3), np.zeros((150, 1))
+    for i in range(1, 150):
+        x[i] = 0.97 * x[i - 1] + np.sqrt(1 - 0.97**2) * rng.normal(size=1)
+    with pytest.warns(UserWarning, match="the chain is worth .* of its samples"):
+        lowvar.integrate(x, -x, np.exp(0.3 * x[:, 0]), chain=True)
+
+
+def test_a_list_of_the_same_samples_is_one_set():
+    x = normal()
+    apart = lowvar.integrate([x, x], [-x, -x], list(smooth(x).T), "control_functional")
+    assert np.array_equal(apart.value, lowvar.integrate(x, -x, smooth(x), "control_functional").value)
 
 
 def test_copies_and_constants():
@@ -101,6 +150,15 @@ NAN = np.where(X.max() == X, np.nan, X)
             "unknown method 'control_functionl': did you mean 'control_functional'",
         ),
         ((X, -X, [["a"]] * 60), "values: it cannot be read as an array of numbers"),
+        ((X, -X, 1j * X), "values: the numbers are complex"),
+        (
+            (np.repeat(X[:2], 5, 0), -np.repeat(X[:2], 5, 0), np.repeat(X[:2, 0], 5), "vector_valued"),
+            "only 2 of 10 are",
+        ),
+        (
+            (np.r_[X, X], -np.r_[X, X], np.r_[X[:, 0], 3 + X[:, 0]], "control_functional"),
+            "values: rows 0 and 60 differ",
+        ),
         (([X, X], [-X], [X[:, 0], X[:, 0]]), "scores: a list of 2 arrays is needed"),
         (([X, X[:, :1]], [-X, -X[:, :1]], [X[:, 0], X[:, 0]]), "they must agree (axis 1)"),
         ((X[:6], -X[:6], X[:6, 0], "zero_variance"), "order 1 would do"),

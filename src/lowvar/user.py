@@ -84,6 +84,9 @@ def integrate(args) -> None:
                 f"{path}: it has no array {name!r} (it has: {', '.join(arrays)}); "
                 "numpy.savez(path, samples=..., scores=..., values=...) writes such files"
             )
+        numbers = [int(key.split("_")[1]) for key in of_tasks]
+        if (name in arrays and of_tasks) or numbers != list(range(len(numbers))):
+            raise UserError(f"{path}: write {name!r} alone, or {name}_0, {name}_1, ... without a gap: {sorted(arrays)}")
         given[name] = arrays[name] if name in arrays else [arrays[key] for key in of_tasks]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the notes are printed with the table

@@ -74,7 +74,7 @@ def test_errors_of_one_size_stand_side_by_side_and_failures_are_named():
     first, second, _ = figures.errors(S.errors(traces)).axes
     places = [line(second, method).get_xdata()[0] for method in S.LOTKA]
     assert len(set(places)) == len(places)
-    assert "failed: paper: vv, estimated B" in texts(first)
+    assert "failed: paper: vv, est. B" in texts(first)
     assert "paper_vv" not in labels(first)
     table = S.errors(S.lotka(6))
     assert texts(figures.errors(table.assign(mae=np.inf)).axes[0]) == ["all methods failed"]
@@ -133,7 +133,7 @@ def test_boxes_of_sums_over_tasks():
 def test_boxes_of_derived_quantities_are_values_around_the_truth():
     table = S.estimates(S.evidence()).assign(derived=True)
     axes = figures.boxes(table).axes
-    assert [ax.get_title(loc="left") for ax in axes] == ["Monte Carlo", "control functional", "paper: CF", "paper: vv, estimated B"]  # fmt: skip
+    assert [ax.get_title(loc="left") for ax in axes] == ["Monte Carlo", "control functional", "paper: CF", "paper: vv, est. B"]  # fmt: skip
     value = part(table, method="paper_cf", sizes="20")["value"]
     assert line(axes[2], "paper_cf, 20: mean").get_ydata()[0] == pytest.approx(value.mean())
     assert f"{value.std():.2g}" in texts(axes[2])

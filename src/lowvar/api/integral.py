@@ -15,6 +15,8 @@ from lowvar.problems.integrals.samples import Samples
 
 _KERNEL = ("control_functional", "vector_valued", "alternating", "convex")  # they solve for all points together
 _MOST = 1500  # unknowns of a linear system up to which "auto" solves one
+_APART = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
+_FALSE = np.zeros(1, bool)
 _HALF = scipy.stats.norm.isf(0.025)
 
 
@@ -24,8 +26,8 @@ class IntegralResult:
 
     Attributes:
         value: the integrals, ``(T,)``.
-        standard_error: ``(T,)``; NaN where the method has none. Of kernel methods it is the posterior standard
-            deviation of the fitted process, which is right as far as the process suits the integrand.
+        standard_error: ``(T,)``; NaN where the method has none. Of kernel methods it is that of the fitted process
+            and that of the jackknife together, for independent samples.
         method: which integrator it was.
         notes: what you should know before you trust it; they were issued as warnings, too.
         table: a row for each integral: ``task, value, standard_error, low, high`` (95 %), the Monte Carlo estimate
@@ -131,12 +133,13 @@ def integrate(
         method, result = "monte_carlo", plain
         notes.append("all integrands are constant: their values are their integrals")
     elif method == "auto":
-        method, result, more = _best(found, seeds)
+        method, result, more = _best(found, seeds, plain)
         notes += more
     else:
         result, more = _run(method, options, found, seeds)
         notes += more
-    notes += [sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, np.zeros(1))[0])]
+    notes += [sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])]
+    notes += _far_off(result, plain)
     for note in notes:
         warnings.warn(note, stacklevel=2)
     value, error = result.value[0], result.standard_error[0]
@@ -156,41 +159,76 @@ def _run(method: str, options, found: Samples, seeds) -> tuple[Integrals, list[s
     return make(method, options).integrate(used, seeds), notes
 
 
-def _best(found: Samples, seeds) -> tuple[str, Integrals, list[str]]:
+def _best(found: Samples, seeds, plain: Integrals) -> tuple[str, Integrals, list[str]]:
     """The candidate with the smallest errors, as a geometric mean over the tasks.
 
-    They are the jackknife's, which believe no model, or the method's own where those are larger.
+    They are the jackknife's, which believe no model, or the method's own where those are larger. Kernel methods take
+    the samples as independent: along a chain theirs are multiplied by what the chain makes of Monte Carlo's. A
+    candidate that warns of its own error is taken only if all do.
     """
+    make("zero_variance", {})  # says if PyTorch is missing
     unknowns = max(found.sizes) if found.shared else sum(found.sizes)
-    candidates: list[tuple[str, dict]] = [("monte_carlo", {}), ("zero_variance", {"order": 1})]
-    candidates.append(("zero_variance", {"order": 2}))
+    candidates: list[tuple[str, dict]] = [("zero_variance", {"order": 1}), ("zero_variance", {"order": 2})]
     if unknowns <= _MOST:
         candidates.append(("control_functional", {}))
         if not found.shared and found.tasks > 1:
             candidates.append(("vector_valued", {}))
-    best = None
+    worth = float(np.min(plain.info["effective"][0] / np.array(found.sizes)))
+    best = (_doubted(plain), _error(plain, 1.0), "monte_carlo", plain, [])
+    left_out = []
     for name, options in candidates:
         try:
             result, notes = _run(name, options, found, seeds)
-        except UserError:  # too few points for this one
-            continue
-        own = result.standard_error[0]
-        error = np.fmax(own, result.info["jackknife_error"][0]) if "jackknife_error" in result.info else own
-        score = float(np.mean(np.log(np.maximum(error, 1e-300))))
-        if np.isfinite(score) and (best is None or score < best[0]):
-            best = (score, name, result, notes)
-    if best is None:
-        raise UserError("samples: none of the methods could use them; name a method to see why")
-    _, name, result, notes = best
+        except UserError as error:
+            if name in _KERNEL:
+                left_out.append(f"{name} was left out: {error}")
+            continue  # too few points for a polynomial
+        rank = (_doubted(result), _error(result, min(worth, 1.0) if name in _KERNEL else 1.0))
+        if np.isfinite(rank[1]) and rank < best[:2]:
+            best = (*rank, name, result, notes)
+    _, _, name, result, notes = best
+    notes = [*notes, *left_out]
     if unknowns > _MOST:
-        notes = [*notes, f"{unknowns} samples are too many for 'auto' to try kernel methods: name one to use it"]
+        notes.append(f"{unknowns} samples are too many for 'auto' to try kernel methods: name one to use it")
+    if name in _KERNEL and worth < 0.5:
+        notes.append(
+            f"the chain is worth {worth:.0%} of its samples, and the standard errors of {name} take them as independent"
+        )
     return name, result, notes
+
+
+def _doubted(result: Integrals) -> bool:
+    """Whether a result says that its error is not to be believed."""
+    return any(bool(result.flags.get(name, _FALSE)[0]) for name in ("few_points", "ill_conditioned", "not_converged"))
+
+
+def _error(result: Integrals, worth: float) -> float:
+    """The mean logarithm of the errors, of samples that are worth this part of their number."""
+    own = result.standard_error[0]
+    error = np.fmax(own, result.info["jackknife_error"][0]) if "jackknife_error" in result.info else own
+    return float(np.mean(np.log(np.maximum(error, 1e-300)))) - 0.5 * np.log(max(worth, 1e-12))
+
+
+def _far_off(result: Integrals, plain: Integrals) -> list[str]:
+    """A note where an estimate is farther from Monte Carlo's than chance allows: the scores may be wrong."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.abs(result.value[0] - plain.value[0]) / plain.standard_error[0]
+    if not (apart > _APART).any():
+        return []
+    t = int(np.nanargmax(apart))
+    return [
+        f"integral {t} is {apart[t]:.1f} standard errors of Monte Carlo away from the mean of its values: the scores "
+        "may be another density's, or few samples hold most of the integral"
+    ]
 
 
 def _names(names, tasks):
     if names is None:
         return [f"f{t}" for t in range(tasks)] if tasks > 1 else ["f"]
-    names = [names] if isinstance(names, str) else list(names)
+    try:
+        names = [names] if isinstance(names, str) else list(names)
+    except TypeError as error:
+        raise UserError(f"names {names!r}: it must be a list with a name for each integral") from error
     if len(names) != tasks:
         raise UserError(f"names: there are {len(names)}, for {tasks} integrals")
     return names

@@ -60,20 +60,27 @@ def _errors(rows: Table, looks: dict, of: str) -> Figure:
     groups = [(name, size) for name in tables.problems(rows)
               for size in rows.loc[rows["problem"] == name, "sizes"].drop_duplicates()]  # fmt: skip
     signed = of == "error" and not any(_wide(part) for _, part in rows.groupby("problem"))
+    there = [
+        {key: look for key, look in looks.items() if key in set(rows.loc[rows["problem"] == name, "method"])}
+        for name, _ in groups
+    ]
     columns = min(len(groups), 2)
-    height = math.ceil(len(groups) / columns)
-    fig = panels.figure(height * (0.27 * len(looks) + 0.75) + 0.25)
-    axes = list(fig.subplots(height, columns, squeeze=False).flat)
+    heights = [max(map(len, there[at : at + columns])) for at in range(0, len(groups), columns)]
+    fig = panels.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
+    ratios = [0.27 * height + 0.4 for height in heights]
+    axes = list(fig.subplots(len(heights), columns, squeeze=False, height_ratios=ratios).flat)
     for spare in axes[len(groups) :]:
         spare.remove()
-    words = [textwrap.shorten(look.label, 22, placeholder="...") for look in looks.values()]
-    for rank, ((name, size), ax) in enumerate(zip(groups, axes, strict=False)):
+    for rank, ((name, size), own, ax) in enumerate(zip(groups, there, axes, strict=False)):
+        looks = own
+        words = [textwrap.shorten(look.label, 30, placeholder="...") for look in looks.values()]
+        labelled = rank % columns == 0 or list(own) != list(there[rank - 1])
         problem = rows[rows["problem"] == name]
         task = problem["task"].iloc[0] if of == "error" else ""
         ax.set_title(title(name, task, size if several[name] > 1 else ""))
         (_linear if signed else _logarithmic)(ax, problem)
         _rows(ax, problem[problem["sizes"] == size], looks, signed)
-        ax.set_yticks(range(len(looks)), words if rank % columns == 0 else [""] * len(looks))
+        ax.set_yticks(range(len(looks)), words if labelled else [""] * len(looks))
         if rank + columns >= len(groups):
             ax.set_xlabel({"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
     lines.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))

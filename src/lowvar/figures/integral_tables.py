@@ -11,8 +11,8 @@ RUN = ("problem", "method", "backend", "sizes")
 OF = {
     "error": "error of the estimate",
     "value": "estimate",
-    "absolute": "sum over tasks of absolute errors",
-    "squared": "sum over tasks of squared errors",
+    "absolute": "sum of absolute errors",
+    "squared": "sum of squared errors",
 }
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
 
