@@ -1,5 +1,7 @@
 """What every integrator promises: its declared properties, measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,3 +141,61 @@ def test_unknown_options_are_refused():
         make("vector_valued", {"nuget": 1.0})
     with pytest.raises(UserError, match="unknown integrator 'control_function': did you mean 'control_functional'"):
         make("control_function", {})
+
+
+FORMS = {
+    "one task at its points": lambda: shared(1),
+    "three tasks at the same points": lambda: shared(3),
+    "tasks of different sizes": lambda: unequal(),
+    "a chain": lambda: replace(shared(2), chain=True),
+    "values of size 1e-170": lambda: scaled(1e-170),
+    "values of size 1e160": lambda: scaled(1e160),
+    "an integrand with a jump": lambda: draws(tasks=1, m=30, values=lambda t, x: (x > 0) * 1.0),
+    "tasks of different scales": lambda: draws(values=lambda t, x: 1e8**t * np.sin(x) + 1),
+}
+
+
+def shared(tasks):
+    x = np.random.default_rng(5).normal(size=(3, 20, 1))
+    values = tuple(
+        np.sin((1 + t) * x[..., 0]) + 0.1 * np.random.default_rng(t).normal(size=(3, 20)) for t in range(tasks)
+    )
+    return Samples((x,) * tasks, (-x,) * tasks, values, shared=True)
+
+
+def unequal():
+    rng = np.random.default_rng(6)
+    points = tuple(rng.normal(size=(3, m, 1)) for m in (20, 30))
+    return Samples(points, tuple(-x for x in points), tuple(np.sin(x[..., 0]) + t for t, x in enumerate(points)))
+
+
+def scaled(scale):
+    samples = draws()
+    return replace(samples, values=tuple(scale * v for v in samples.values))
+
+
+@EACH
+@pytest.mark.parametrize("form", FORMS)
+def test_takes_samples_of_every_form(name, form):
+    samples = FORMS[form]()
+    found = built(name).integrate(samples, seeds(samples))
+    assert found.value.shape == (3, samples.tasks)
+    assert np.isfinite(found.value).all()
+    assert (found.standard_error > 0).all() or name == "neural" or not np.isfinite(found.standard_error).all()
+
+
+@EACH
+def test_chunks_of_any_data_fit_together(name, tmp_path):
+    """The engine stacks what is learnt of different repetitions and sizes."""
+    from lowvar.runs import artifact, loop
+    from lowvar.runs.integral import IntegralEngine
+    from lowvar.runs.samples import read, write
+
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(3, 24, 1))
+    values = np.stack([np.sin((1 + 2 * r) * x[r, :, 0]) for r in range(3)])
+    mark = artifact.stamp("0" * 16, {})
+    about = {"tasks": ("a", "b"), "groups": None, "truth": []}
+    write(tmp_path / "s.npz", Samples((x, x + 0.1), (-x, -x - 0.1), (values, values**2)), about, mark)
+    engine = IntegralEngine(built(name), read(tmp_path / "s.npz"), [(16, 16), (24, 24)], 3, 1, np.arange(3))
+    assert len(loop.run(engine).trace) == 2 * 3 * 2

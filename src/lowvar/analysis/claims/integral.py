@@ -6,7 +6,8 @@
 * ``error_below``: the mean absolute error, with its t-interval, widened by the truth's error. Holds where that lies
   below ``below``, fails where it lies above.
 * ``beats``: the ratio of mean absolute (or root mean square) errors to the nearest rival, with a bootstrap interval
-  over pairs of repetitions. Holds where all intervals lie below ``below``, fails where one lies above.
+  over pairs of repetitions. Holds where all intervals lie below ``below``, fails where one lies above; undecided
+  where both errors are not above twice the truth's own.
 * ``sum_error``, ``sum_below``, ``sum_beats``: the same three of the sum over tasks of absolute errors.
 * ``spread``: the standard deviation of estimates over repetitions, with its chi-square interval. Holds where that lies
   below ``below``, or within ``tolerance`` (relative) of ``published``; fails where none of it does.
@@ -186,13 +187,14 @@ def _sum_below(test, tables):
 def _below(test, row, name: str):
     ours, te = float(row[name]), float(row["truth_error"])
     low, high = (ours, ours) if math.isinf(ours) else (float(row[f"{name}_{end}"]) for end in ("low", "high"))
-    low, high = max(low - te, 0.0), high + te
+    low, high = max(low - NORMAL * te, 0.0), high + NORMAL * te
     verdict = all_below([(low, high)], test.below)
     return {"published": test.below, "ours": ours, "low": low, "high": high, "verdict": verdict, "note": said(row)}
 
 
 def _beats(test, tables):
-    return _against(test, lambda method: _of_repetitions(tables, test, method, test.sizes), test.of)
+    truth_error = float(_row(tables, "errors", test)["truth_error"])
+    return _against(test, lambda method: _of_repetitions(tables, test, method, test.sizes), test.of, truth_error)
 
 
 def _sum_beats(test, tables):
@@ -200,14 +202,17 @@ def _sum_beats(test, tables):
         rows = _found(look_up(tables, "estimates"), "estimates", test, method, test.sizes, task=None)
         return sum_of_errors(rows[~rows["derived"]])
 
-    return _against(test, sums, "mae")
+    return _against(test, sums, "mae", float(_row(tables, "sums", test)["truth_error"]))
 
 
-def _against(test, of_method, what: str):
+def _against(test, of_method, what: str, truth_error: float):
     mine, notes, found = of_method(test.method), [], []
     for other in test.others:
         rival = of_method(other)
         ratio = paired_ratio(mine, rival, what)
+        if max(mine.mean(), rival.mean()) <= 2 * truth_error:  # neither can be told from the truth
+            ratio = (ratio[0], np.nan, np.nan)
+            notes.append(f"{other}: errors are not above twice the truth's own, {truth_error:.1e}")
         found.append(ratio)
         if not np.isfinite(rival).all():
             notes.append(f"{other} failed in {int((~np.isfinite(rival)).sum())} of {len(rival)} repetitions")

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.exact import check_memory, check_sizes, exact_on, fit, settings, space_of
+from lowvar.estimators.integral.checks import check_memory, check_sizes
+from lowvar.estimators.integral.exact import exact_on, fit, settings, space_of
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, report, side_by_side

@@ -17,9 +17,6 @@ from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.reml import Covariance, at_once, shifted
 from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import Stacked, deviation
-from lowvar.problems.integrals.samples import Samples
-
-ALIVE = 12  # matrices of the kernel's size that exist at the same time, at most
 
 
 @dataclass(frozen=True)
@@ -87,28 +84,6 @@ def exact_on(chosen: Settings) -> str:
     """See ``IntegralProperties``: where the kernel is learnt, its span is not known beforehand."""
     known = chosen.lengthscale is not None and not chosen.covariance.trend
     return "span" if known and chosen.nugget is not None and chosen.nugget <= 1e-8 else "constants"
-
-
-def check_sizes(samples: Samples) -> None:
-    """Refuses what no kernel can be learnt from.
-
-    Raises:
-        UserError: a task has fewer than three points.
-    """
-    if min(samples.sizes) < 3:
-        t = int(np.argmin(samples.sizes))
-        raise UserError(f"task {t} has {samples.sizes[t]} points: a control variate needs 3 or more")
-
-
-def check_memory(rows: int, gigabytes: float, instead: str) -> None:
-    """Refuses a kernel matrix that is too large.
-
-    Raises:
-        UserError: with what to do ``instead``.
-    """
-    needed = ALIVE * 8 * rows**2 / 1e9
-    if needed > gigabytes:
-        raise UserError(f"{rows} values at once need {needed:.3g} GB, max_gigabytes is {gigabytes:g}: {instead}")
 
 
 def space_of(data: Stacked, chosen: Settings, factor: torch.Tensor, learn_factor: bool) -> Space:

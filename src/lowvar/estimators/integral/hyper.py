@@ -8,7 +8,7 @@ import torch
 LENGTHSCALE = 1e-2, 1e5  # bounds, in standard deviations of the points
 NUGGET = 1e-10, 1.0  # bounds, relative to the mean diagonal of the kernel matrix
 TREND = 1e-8, 1e4  # bounds, relative to the scores' part of the kernel
-OTHER = 1e3  # other parameters of kernels stay within this factor of their defaults
+OTHER = 1e-6, 1e6  # bounds of other parameters of kernels
 FACTOR = 1e3  # bound of the entries of B's factor, whose first is one
 LEAST_DIAGONAL = 1e-8
 LIKELY = 100.0, 3.0  # of a lengthscale beforehand: median in standard deviations, spread of the logarithm

@@ -38,7 +38,14 @@ def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tu
     levels = list(_thinned(data))
     starts = [_better(covariance, levels[0], one, repetitions) for one in _starts(space)]
     times = repetitions.repeat(len(starts))
-    space, ended = search(covariance, levels[0], replace(space.pick(times), fixed=Hyper.of(starts)), times, steps)
+
+    def climb(level: Stacked, space: Space, origin: torch.Tensor, hessian: torch.Tensor | None = None):
+        def function_of(here, which):
+            return objective(covariance, level, here, origin[which])
+
+        return search(function_of, space, level.rows / level.member.shape[1], steps, hessian)
+
+    space, ended = climb(levels[0], replace(space.pick(times), fixed=Hyper.of(starts)), times)
     values = ended.value
     if len(levels) > 1:
         where = torch.arange(len(times), device=times.device)
@@ -46,8 +53,7 @@ def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tu
     best = values.reshape(-1, len(repetitions)).argmin(0) * len(repetitions) + repetitions
     space, ended = space.pick(best), ended.pick(best)
     for before, level in pairwise(levels):
-        ratio = level.rows / before.rows
-        space, ended = search(covariance, level, space, repetitions, steps, ended.hessian * ratio)
+        space, ended = climb(level, space, repetitions, ended.hessian * (level.rows / before.rows))
     return space.fixed, ended
 
 

@@ -9,7 +9,8 @@ import torch
 from lowvar.errors import UserError
 from lowvar.estimators.integral import gls
 from lowvar.estimators.integral.base import Integrals
-from lowvar.estimators.integral.exact import Settings, check_memory, check_sizes, joined, space_of
+from lowvar.estimators.integral.checks import check_memory, check_sizes
+from lowvar.estimators.integral.exact import Settings, joined, space_of
 from lowvar.estimators.integral.hyper import Hyper
 from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.reml import at_once

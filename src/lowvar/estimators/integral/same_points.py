@@ -7,12 +7,11 @@ import torch
 
 from lowvar.estimators.integral import spectral
 from lowvar.estimators.integral.base import Integrals
-from lowvar.estimators.integral.bfgs import minimise
 from lowvar.estimators.integral.exact import Settings, joined, space_of
 from lowvar.estimators.integral.hyper import Hyper
 from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.reml import at_once
-from lowvar.estimators.integral.search import DIFFERENCE, TOLERANCE, renewed
+from lowvar.estimators.integral.search import search
 from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, report
@@ -27,15 +26,14 @@ def same_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Int
     """All tasks at once, in ``O(m^3 + T^3 + m^2 T)``.
 
     The covariance of the values ``(m, T)`` is ``B (x) k0 + noise``; with ``k0 = U S U'`` and ``B = V D V'`` it is
-    diagonal for ``U'YV``. Then comes ``B``, in closed form ``Y'PY / (m - 1)``, and where there is noise ``B`` and its
-    variance by REML in the eigenvectors.
+    diagonal for ``U'YV``. Lengthscales maximise the sum of the likelihoods of the tasks alone, with amplitudes of their
+    own: that of the product would be ruled by the smallest eigenvalues of ``B``, small differences of neighbouring
+    tasks. Then ``B`` is ``Y'PY / (m - 1)``, and where there is noise, ``B`` and its variance are learnt by REML in the
+    eigenvectors.
 
     Without noise ``(B (x) k0)^-1`` and the constants' design are products, and ``B`` cancels from ``beta``: the
     estimates are those of a control functional with the same kernel, for any ``B``. Values of other tasks help at the
     same points only where there is noise.
-
-    The likelihood for the lengthscales is the sum of those of the tasks alone, with amplitudes of their own: that of
-    the product would be ruled by the smallest eigenvalues of ``B``, small differences of neighbouring tasks.
 
     Args:
         samples: shared ones.
@@ -89,17 +87,13 @@ def _closed_form(data: spectral.Spectrum, shift: torch.Tensor) -> torch.Tensor:
 
 def _refined(data: spectral.Spectrum, level: torch.Tensor, space: Space, steps: int) -> tuple[Hyper, torch.Tensor]:
     """``B`` and the nugget by REML in the eigenvectors, and the evaluations that it took."""
-    z = space.pack(space.fixed)
-    taken = torch.zeros(len(z), dtype=torch.long, device=z.device)
-    noisy = torch.nonzero(space.fixed.nugget > NOISE)[:, 0]
-    if len(noisy) and z.shape[1]:
-        bounds = (bound[noisy] for bound in space.bounds())
-        function = spectral.objective(data, space, level)
-        rows = data.y.shape[1]
-        bent = torch.eye(z.shape[1]).to(z).expand(len(noisy), -1, -1) * rows
-        if space.factor:
-            bent = renewed(bent, space, rows * data.y.shape[2])
-        ended = minimise(lambda z, which: function(z, noisy[which]), z[noisy], *bounds, steps=steps,
-                         gradient_tolerance=TOLERANCE, value_tolerance=DIFFERENCE, hessian=bent)  # fmt: skip
-        z, taken = z.index_copy(0, noisy, ended.x), taken.index_copy(0, noisy, ended.steps)
-    return space.unpack(z, torch.arange(len(z), device=z.device)), taken
+    hyper, taken = space.fixed, torch.zeros(len(level), dtype=torch.long, device=level.device)
+    noisy = torch.nonzero(hyper.nugget > NOISE)[:, 0]
+    if len(noisy) and (space.nugget or space.factor):
+
+        def function_of(here, which):
+            return spectral.objective(data.pick(noisy[which]), here, level[noisy[which]])
+
+        here, ended = search(function_of, space.pick(noisy), data.y.shape[1], steps)
+        hyper, taken = hyper.put(noisy, here.fixed), taken.index_copy(0, noisy, ended.steps)
+    return hyper, taken

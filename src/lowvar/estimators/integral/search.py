@@ -1,13 +1,12 @@
-"""BFGS on the restricted likelihood, in coordinates of ``B`` that move along with it."""
+"""BFGS on a restricted likelihood, in coordinates of ``B`` that move along with it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
 from lowvar.estimators.integral.bfgs import Minimum, minimise
-from lowvar.estimators.integral.reml import Covariance, objective
 from lowvar.estimators.integral.space import Space
-from lowvar.estimators.integral.stacked import Stacked
 
 ROUND = 40  # evaluations between two changes of coordinates
 TOLERANCE = 1e-2  # a slope of the log likelihood that is as good as none
@@ -15,10 +14,9 @@ DIFFERENCE = 1e-3  # a difference of the log likelihood that is
 
 
 def search(
-    covariance: Covariance,
-    data: Stacked,
+    function_of: Callable[[Space, torch.Tensor], Callable],
     space: Space,
-    origin: torch.Tensor,
+    rows: float,
     steps: int,
     hessian: torch.Tensor | None = None,
 ) -> tuple[Space, Minimum]:
@@ -28,27 +26,26 @@ def search(
     the likelihood bends in ``S`` hardly depends on ``F``, which may be nearly singular. Each round renews ``F``.
 
     Args:
-        covariance: kernel and operator.
-        data: samples.
+        function_of: ``(space, which (A,)) -> function`` for ``bfgs.minimise``, of these problems alone; the space too
+            has these alone.
         space: what is learnt, with the start as ``fixed``.
-        origin: the repetition of each problem, ``(N,)``.
+        rows: values of a task, on average.
         steps: evaluations at most.
         hessian: to start with, ``(N, p, p)``; of ``B`` it is not used.
 
     Returns:
         The space with the end as ``fixed``, and the end.
     """
-    active = torch.arange(len(origin), device=origin.device)
+    active = torch.arange(len(space.spread), device=space.spread.device)
     whole: Minimum | None = None
     left = steps
     while left > 0 and len(active):
         here = space.pick(active)
-        z = here.pack(here.fixed)
         if hessian is not None and space.factor:
-            hessian = renewed(hessian, here, data.rows)
+            hessian = renewed(hessian, here, rows)
         ended = minimise(
-            objective(covariance, data, here, origin[active]),
-            z,
+            function_of(here, active),
+            here.pack(here.fixed),
             *here.bounds(),
             steps=min(left, ROUND) if space.factor else left,
             gradient_tolerance=TOLERANCE,
@@ -65,12 +62,11 @@ def search(
     return space, whole
 
 
-def renewed(hessian: torch.Tensor, space: Space, rows: int) -> torch.Tensor:
+def renewed(hessian: torch.Tensor, space: Space, rows: float) -> torch.Tensor:
     """The Hessian with what it should be for ``S = I``, if rows of the same task were independent."""
     diagonal = space.diagonal
     first = hessian.shape[1] - len(diagonal)
-    size = rows / space.fixed.factor.shape[1]
-    own = torch.diag(torch.where(diagonal, 2 * size, size).to(hessian))
+    own = torch.diag(torch.where(diagonal, 2 * rows, rows).to(hessian))
     new = hessian.clone()
     new[:, first:] = 0
     new[:, :, first:] = 0

@@ -83,7 +83,7 @@ class Space:
         if name == "log_trend":
             return torch.full_like(value, math.log({-1: TREND[0], 1: TREND[1]}.get(sign, 1.0)))
         if not name.endswith("log_lengthscale"):
-            return value + sign * math.log(OTHER)
+            return torch.full_like(value, math.log(OTHER[sign > 0]))
         whole = value.shape[1] == self.spread.shape[1]
         spread = self.spread if whole else self.spread.mean(1, keepdim=True).expand_as(value)
         return spread + math.log({-1: LENGTHSCALE[0], 1: LENGTHSCALE[1]}.get(sign, lengthscale))

@@ -7,7 +7,8 @@ import numpy as np
 
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.exact import Settings, check_memory, check_sizes, exact_on, fit, settings, space_of
+from lowvar.estimators.integral.checks import check_memory, check_sizes
+from lowvar.estimators.integral.exact import Settings, exact_on, fit, settings, space_of
 from lowvar.estimators.integral.grouped import by_groups, relation
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.learn import related
