@@ -150,6 +150,7 @@ NAN = np.where(X.max() == X, np.nan, X)
             "unknown method 'control_functionl': did you mean 'control_functional'",
         ),
         ((X, -X, [["a"]] * 60), "values: it cannot be read as an array of numbers"),
+        ((X, -X, 1e-170 * X), "values: numbers of size 2e-170"),
         ((X, -X, 1j * X), "values: the numbers are complex"),
         (
             (np.repeat(X[:2], 5, 0), -np.repeat(X[:2], 5, 0), np.repeat(X[:2, 0], 5), "vector_valued"),

@@ -148,8 +148,8 @@ FORMS = {
     "three tasks at the same points": lambda: shared(3),
     "tasks of different sizes": lambda: unequal(),
     "a chain": lambda: replace(shared(2), chain=True),
-    "values of size 1e-170": lambda: scaled(1e-170),
-    "values of size 1e160": lambda: scaled(1e160),
+    "values of size 1e-90": lambda: scaled(1e-90),
+    "values of size 1e90": lambda: scaled(1e90),
     "an integrand with a jump": lambda: draws(tasks=1, m=30, values=lambda t, x: (x > 0) * 1.0),
     "tasks of different scales": lambda: draws(values=lambda t, x: 1e8**t * np.sin(x) + 1),
 }

@@ -11,6 +11,7 @@ from lowvar.problems.integrals.samples import Samples
 
 _FEWEST = 3  # points of a task
 _DOUBT = 5e-3  # significance of the Stein check, all coordinates together
+_SMALL = 1e-120  # the square of a smaller number is nearly nothing
 _ENOUGH = 20  # (effective) points from which on scores are checked
 
 
@@ -207,6 +208,13 @@ def _check_task(x, score, value, where):
         )
     if len(x) < _FEWEST:
         raise UserError(f"samples{where}: {len(x)} points are too few; at least {_FEWEST} are needed")
+    for name, of in (("samples", x), ("scores", score), ("values", value)):
+        size = np.abs(of - of[0] if name == "values" else of).max()
+        if size and not _SMALL < size < 1 / _SMALL:
+            raise UserError(
+                f"{name}{where}: numbers of size {size:.0e}, whose squares no floating-point number can hold: divide "
+                "them by a constant, and multiply the results by it"
+            )
 
 
 def _effective(tests):

@@ -88,6 +88,6 @@ def alternating(
         return Found(B, taken, ~going, torch.stack(trace, 1))
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
-        return fit_relation(samples, chosen, penalty, search)
+        return fit_relation(samples, chosen, penalty, search, sweeps + 1)
 
     return Integrator("alternating", IntegralProperties(transfers=True, exact_on="constants"), integrate)

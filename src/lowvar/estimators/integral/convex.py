@@ -109,7 +109,7 @@ def convex(
         return Found(B, taken, converged, torch.stack(trace, 1))
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
-        return fit_relation(samples, chosen, penalty, search)
+        return fit_relation(samples, chosen, penalty, search, len(deltas))
 
     return Integrator("convex", IntegralProperties(transfers=True, exact_on="constants", one_target=True), integrate)
 

@@ -14,6 +14,7 @@ from lowvar.estimators.integral.gls import Fit, solve
 from lowvar.estimators.integral.hyper import NUGGET, Hyper
 from lowvar.estimators.integral.kernels import KERNELS, Kernel, kernel
 from lowvar.estimators.integral.learn import learn
+from lowvar.estimators.integral.option_checks import positive, whole
 from lowvar.estimators.integral.reml import Covariance, at_once, shifted
 from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import Stacked, deviation
@@ -64,11 +65,14 @@ def settings(
         raise UserError(f"beta {beta!r}: it must be 'gls' or 'mean'")
     if operator not in (1, 2):
         raise UserError(f"operator {operator}: it must be 1 or 2, the order of the Langevin Stein operator")
-    if nugget is not None and not 0 <= nugget < math.inf:
-        raise UserError(f"nugget {nugget}: it must not be negative, or None to learn it")
-    if steps < 1 or not max_gigabytes > 0:
-        raise UserError(f"steps {steps} and max_gigabytes {max_gigabytes}: both must be positive")
-    scales = None if lengthscale is None else tuple(float(one) for one in np.atleast_1d(np.asarray(lengthscale)))
+    if nugget is not None:
+        positive("nugget", nugget, or_zero=True)
+    whole("steps", steps, 1)
+    positive("max_gigabytes", max_gigabytes)
+    try:
+        scales = None if lengthscale is None else tuple(map(float, np.atleast_1d(np.asarray(lengthscale))))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"lengthscale {lengthscale!r}: it must be a number, or one for each input") from error
     if scales is not None and not all(0 < one < math.inf for one in scales):
         raise UserError(f"lengthscale {lengthscale}: it must be positive, or None to learn it")
     if isinstance(kernel_name, str):

@@ -65,7 +65,9 @@ def solve(matrix: torch.Tensor, noise: torch.Tensor, y: torch.Tensor, member: to
         Sun, Barp and Briol, section 4; Oates, Girolami and Chopin, "Control functionals for Monte Carlo integration",
         2017.
     """
-    factor = torch.linalg.cholesky_ex(matrix).L
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    singular = (failed > 0)[:, None]
+    factor = torch.where(singular[:, :, None], torch.eye(matrix.shape[-1]).to(factor), factor)
     design = member.expand(len(y), -1, -1)
     share = design / member.sum(0)
     half_y = _forward(factor, y[:, :, None])
@@ -90,9 +92,10 @@ def solve(matrix: torch.Tensor, noise: torch.Tensor, y: torch.Tensor, member: to
     precision = (inverse.diagonal(dim1=-2, dim2=-1) - lost).clamp(min=torch.finfo(y.dtype).tiny)
     amplitude = half_left.square().sum((-2, -1)) / (y.shape[1] - member.shape[1])
     condition, largest = condition_number(matrix, inverse)
+    condition = torch.where(singular[:, 0], torch.inf, condition)
     variance = times(factor.mT, influence).square().sum(1)
     return Fit(
-        beta[:, :, 0],
+        torch.where(singular, torch.nan, beta[:, :, 0]),
         (amplitude[:, None] * variance).sqrt(),
         likely_error(amplitude, variance, (noise[:, :, None] * influence.square()).sum(1)),
         (influence * (weights / precision)[:, :, None]).square().sum(1).sqrt(),

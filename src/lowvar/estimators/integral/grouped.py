@@ -33,7 +33,10 @@ def by_groups(
             raise UserError(f"group {group}: it must be a positive number of tasks")
         groups = [tasks[first : first + group] for first in range(0, len(tasks), group)]
     else:
-        groups = [[int(t) for t in one] for one in group]
+        try:
+            groups = [[int(t) for t in one] for one in group]
+        except (TypeError, ValueError) as error:
+            raise UserError(f"group {group!r}: it must be a number of tasks, or lists of them") from error
     if sorted(t for one in groups for t in one) != tasks or not all(groups):
         raise UserError(f"group {group}: each of the tasks 0 to {len(tasks) - 1} must be in one group")
     return together([integrate(samples.of_tasks(one), one) for one in groups], groups)
@@ -47,7 +50,10 @@ def relation(B: Sequence[Sequence[float]] | None) -> np.ndarray | None:
     """
     if B is None:
         return None
-    matrix = np.asarray(B, float)
+    try:
+        matrix = np.asarray(B, float)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"B {B!r}: it must be a square matrix of numbers") from error
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise UserError(f"B of shape {matrix.shape}: it must be a square matrix of numbers")
     size = np.abs(matrix).max()

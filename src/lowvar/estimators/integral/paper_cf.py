@@ -8,8 +8,8 @@ import torch
 
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.kernels import Kernel, Params
+from lowvar.estimators.integral.option_checks import positive
 from lowvar.estimators.integral.paper_batches import generators
-from lowvar.estimators.integral.paper_checks import positive
 from lowvar.estimators.integral.paper_data import columns, tensor
 from lowvar.estimators.integral.paper_result import lengthscales, numpy, side_by_side
 from lowvar.estimators.integral.paper_settings import Tuning, check_batches, fewest

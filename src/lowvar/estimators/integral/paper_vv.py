@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lowvar.estimators.integral.base import IntegralProperties, Integrator
-from lowvar.estimators.integral.paper_checks import positive, relation
+from lowvar.estimators.integral.option_checks import positive, relation
 from lowvar.estimators.integral.paper_settings import BOREHOLE_B_START, BOREHOLE_RATES, Descent, Tuning, fewest
 from lowvar.estimators.integral.paper_sgd import Estimated
 from lowvar.estimators.integral.paper_vv_fixed import fit

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.option_checks import relation
 from lowvar.estimators.integral.paper_batches import generators
-from lowvar.estimators.integral.paper_checks import relation
 from lowvar.estimators.integral.paper_data import columns
 from lowvar.estimators.integral.paper_result import integrals
 from lowvar.estimators.integral.paper_settings import BOREHOLE_B, BOREHOLE_RATES, Descent, Tuning, check_batches, fewest

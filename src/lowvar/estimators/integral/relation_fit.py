@@ -48,7 +48,7 @@ def check_penalty(penalty: float) -> None:
 
 
 def fit_relation(
-    samples: Samples, chosen: Settings, penalty: float, search: Callable[[TaskObjective], Found]
+    samples: Samples, chosen: Settings, penalty: float, search: Callable[[TaskObjective], Found], length: int
 ) -> Integrals:
     """Lengthscales by REML with ``B`` the identity (Appendix D.2), then ``B``, then the constants.
 
@@ -57,6 +57,7 @@ def fit_relation(
         chosen: options.
         penalty: ``lambda``.
         search: finds ``B``, all repetitions at once.
+        length: of the trace of its objective, at most; the last value is repeated.
     """
     check_sizes(samples)
     check_memory(sum(samples.sizes), chosen.gigabytes, "treat fewer tasks together")
@@ -76,8 +77,7 @@ def fit_relation(
         levels.append(level)
         fits.append(gls.solve(problem.covariance(one.B), problem.noise, problem.y, problem.member))
     fit, level, B = joined(fits), torch.cat(levels), torch.cat([one.B for one in found])
-    longest = max(one.trace.shape[1] for one in found)
-    trace = torch.cat([_padded(one.trace, longest) for one in found])
+    trace = torch.cat([_padded(one.trace, length) for one in found])
 
     def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
         x, lx = data.points(points, scores)

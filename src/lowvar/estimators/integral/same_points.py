@@ -53,7 +53,7 @@ def same_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Int
             factor = _closed_form(spectrum, hyper.nugget[which] * level)
         else:
             factor = here.standardised(B)
-        learns_factor = B is None and data.tasks <= MANY
+        learns_factor = B is None and 1 < data.tasks <= MANY
         fixed = Hyper({}, hyper.nugget[which], factor)
         rest = Space(fixed, (), space.nugget, learns_factor, space.spread[which])
         learnt, steps = _refined(spectrum, level, rest, chosen.steps)

@@ -96,7 +96,8 @@ def objective(data: Spectrum, space: Space, level: torch.Tensor) -> Callable:
         own = fit.V * (here.S[:, None] @ fit.precision)  # V diag(sum_i s_i P_aii)
         slope = 0.5 * (own @ fit.V.mT - bent.mT @ (here.S[:, :, None] * bent))
         trace = 0.5 * (fit.precision.sum((1, 2)) - bent.square().sum((1, 2)))
-        gradient = torch.autograd.grad((B, shift), z, (slope, trace))[0]
+        moving = [(of, by) for of, by in ((B, slope), (shift, trace)) if of.requires_grad]  # a fixed B does not
+        gradient = torch.autograd.grad([of for of, _ in moving], z, [by for _, by in moving])[0]
         return torch.where(value.isfinite(), value, torch.inf), gradient
 
     return evaluate

@@ -72,7 +72,7 @@ def flags(data: Stacked, hyper: Hyper, space: Space, ended: Minimum, fit: Fit) -
     short = (ended.at_bound & (ended.x <= space.bounds()[0]))[:, : len(inputs)][:, inputs].any(1)
     rough = hyper.nugget >= (1 - 1e-9) * NUGGET[1] if space.nugget else torch.zeros_like(short)
     return {
-        "ill_conditioned": (fit.rounding > fit.error).any(1),
+        "ill_conditioned": (fit.rounding > fit.error).any(1) | fit.beta.isnan().any(1),
         "few_points": torch.full_like(short, values < TOO_FEW * parameters),
         "at_bound": short | rough,
         "not_converged": ~ended.converged,

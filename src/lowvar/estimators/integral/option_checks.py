@@ -1,4 +1,4 @@
-"""Checks of the options of the paper's algorithms."""
+"""Checks of the options of integrators."""
 
 import math
 from collections.abc import Sequence
