@@ -38,7 +38,9 @@ def test_the_test_sees_imports():
     assert {"errors", "noise"} <= set(imports(PACKAGE / "solvers" / "descent.py"))
 
 
-@pytest.mark.parametrize("folder", ["estimators/gradient", "estimators/search", "estimators/integral", "solvers/search"])
+@pytest.mark.parametrize(
+    "folder", ["estimators/gradient", "estimators/search", "estimators/integral", "solvers/search"]
+)
 def test_estimators_and_searches_are_short(folder):
     shared = {"search.py", "factored.py"}  # not one search: the driver of all, and what three share
     for path in (PACKAGE / folder).glob("*.py"):

@@ -115,6 +115,30 @@ def test_auto_along_a_chain_knows_what_the_chain_is_worth():
         lowvar.integrate(x, -x, np.exp(0.3 * x[:, 0]), chain=True)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"lengthscale": 1.0}, {"lengthscale": [1.0, 2.0]}, {"lengthscale": 1.0, "trend": False}, {"nugget": 1e-6}],
+)
+@pytest.mark.parametrize("method", ["control_functional", "vector_valued"])
+def test_what_is_given_is_not_learnt(method, options):
+    x = normal()
+    found = lowvar.integrate(x, -x, smooth(x)[:, 0], method, **options)
+    assert abs(found.value[0] - EXACT[0]) < 0.02
+    if "lengthscale" in options:
+        np.testing.assert_allclose(np.ravel(found.info["lengthscale"]), np.broadcast_to(options["lengthscale"], 2))
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("control_functional", {"kernel": 3}), ("control_functional", {"lengthscale": "a"}), ("vector_valued", {"B": "a"}),
+     ("control_functional", {"steps": 1.5}), ("neural", {"hidden": 20}), ("zero_variance", {"order": 10**6})],
+)  # fmt: skip
+def test_options_of_a_wrong_kind_are_one_sentence(method, options):
+    x = normal()
+    with pytest.raises(UserError):
+        lowvar.integrate(x, -x, smooth(x), method, **options)
+
+
 def test_a_list_of_the_same_samples_is_one_set():
     x = normal()
     apart = lowvar.integrate([x, x], [-x, -x], list(smooth(x).T), "control_functional")
@@ -124,11 +148,13 @@ def test_a_list_of_the_same_samples_is_one_set():
 def test_copies_and_constants():
     x = normal()
     again = np.concatenate([x, x[:10]])
-    with pytest.warns(UserWarning, match="10 samples that occur more than once were used once"):
-        found = lowvar.integrate(again, -again, smooth(again), "control_functional")
+    found = lowvar.integrate(again, -again, smooth(again), "control_functional")
+    assert found.notes == ("10 samples that occur more than once were used once",)
     assert np.allclose(found.value, lowvar.integrate(x, -x, smooth(x), "control_functional").value, rtol=1e-6)
-    with pytest.warns(UserWarning, match="constant"):
-        assert lowvar.integrate(x, -x, np.full(60, 2.5)).value.tolist() == [2.5]
+    with pytest.warns(UserWarning, match="equal at all samples"):
+        found = lowvar.integrate(x, -x, np.full(60, 2.5))
+    assert found.value.tolist() == [2.5]
+    assert np.isnan(found.standard_error[0])
 
 
 X = normal()
@@ -202,8 +228,13 @@ def test_scores_of_a_numpyro_model():
     exact = -u + (1.5 - 2 * np.exp(u)) * 2 * np.exp(u)  # standard normal in u = log scale, and the likelihood
     np.testing.assert_allclose(points[:, 0], u, atol=1e-12)
     np.testing.assert_allclose(scores[:, 0], exact, atol=1e-10)
-    with pytest.raises(UserError, match="no site 'scale'"):
-        lowvar.scores(model, {"y": jnp.array(1.5)}, {"mean": np.zeros(2)})
+    for wrong, message in (
+        ({"mean": np.zeros(2)}, "no site 'scale'"),
+        ({"scale": np.ones((2, 5))}, "has shape"),
+        (np.ones(2), "give mcmc.get_samples()"),
+    ):
+        with pytest.raises(UserError, match=message.replace("(", r"\(").replace(")", r"\)")):
+            lowvar.scores(model, {"y": jnp.array(1.5)}, wrong)
 
 
 def test_the_example(repository, capsys):

@@ -28,7 +28,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"lowvar: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("lowvar: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        print(
+            "lowvar: interrupted; a run goes on from its last checkpoint when the same command is given",
+            file=sys.stderr,
+        )
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -93,23 +93,34 @@ def integrate(args) -> None:
         found = call(**given, method=args.method, chain=args.chain, seed=args.seed)
     print(found)
     if args.out:
-        write_text(args.out, found.table.to_csv(index=False))
+        try:
+            write_text(args.out, found.table.to_csv(index=False))
+        except OSError as error:
+            raise UserError(f"--out {args.out}: it cannot be written: {error.strerror}") from error
         print(f"wrote {args.out}")
 
 
 def _arrays(path) -> dict:
     """The numeric arrays of an npz, NaN included: what is wrong with them, `integrate` says."""
     import re
+    import zipfile
 
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise UserError(
+                f"{path}: it is one array; numpy.savez(path, samples=..., scores=..., values=...) writes three"
+            )
+        with loaded as stored:
             found = {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; give an npz with samples, scores and values") from error
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{path}: it is not an npz file of numbers ({' '.join(str(error).split())})") from error
+    except UserError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: it is not an npz file of numbers, or only a part of one") from error
     known = re.compile(r"(samples|scores|values)(_\d+)?$")
     for name in found:
         if not known.match(name):

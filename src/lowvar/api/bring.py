@@ -162,8 +162,14 @@ def _ragged(samples: Sequence[Any]) -> bool:
 
 def _array(value: Any, name: str) -> np.ndarray:
     """A NumPy float64 array out of NumPy, JAX or PyTorch."""
+    if isinstance(value, (list, tuple)):
+        value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
     if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu().double().numpy()
+    if value is None:
+        raise UserError(f"{name}: None is not an array of numbers")
+    if np.ma.isMaskedArray(value):
+        raise UserError(f"{name}: the array is masked; leave the masked samples out")
     try:
         if np.iscomplexobj(value):
             raise UserError(
@@ -172,7 +178,7 @@ def _array(value: Any, name: str) -> np.ndarray:
         array = np.array(value, dtype=np.float64)  # a copy: it is the method's to keep, and others' may be read-only
     except UserError:
         raise
-    except (TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise UserError(f"{name}: it cannot be read as an array of numbers: {error}") from error
     bad = ~np.isfinite(array)
     if bad.any():

@@ -14,7 +14,8 @@ from lowvar.estimators.integral.options import check_options, make
 from lowvar.problems.integrals.samples import Samples
 
 _KERNEL = ("control_functional", "vector_valued", "alternating", "convex")  # they solve for all points together
-_MOST = 1500  # unknowns of a linear system up to which "auto" solves one
+_MOST = 2000  # unknowns of a linear system up to which "auto" solves one
+_ONCE = "samples that occur more than once were used once"
 _APART = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
 _FALSE = np.zeros(1, bool)
 _HALF = scipy.stats.norm.isf(0.025)
@@ -59,6 +60,10 @@ class IntegralResult:
         if self._fitted is None:
             raise UserError(f"{self.method} fits no function")
         rows = [np.atleast_2d(np.asarray(of, float).T).T for of in (points, scores)]
+        if rows[0].shape != rows[1].shape:
+            raise UserError(f"scores: their shape is {rows[1].shape}, that of points {rows[0].shape}; they must agree")
+        if not 0 <= task < len(self.value):
+            raise UserError(f"task {task}: there are the tasks 0 to {len(self.value) - 1}")
         return self._fitted(task, rows[0][None], rows[1][None])[0]
 
     def __repr__(self) -> str:
@@ -124,14 +129,17 @@ def integrate(
         check_options(method, options)
     elif options:
         raise UserError(f"{next(iter(options))}: options belong to a method; name it with method=...")
-    found, notes = bring(samples, scores, values, chain=chain)
+    if not isinstance(chain, (bool, np.bool_)):
+        raise UserError(f"chain {chain!r}: it must be True or False; put the draws of several chains below each other")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
+        raise UserError(f"seed {seed!r}: it must be a whole number, 0 or more")
+    found, notes = bring(samples, scores, values, chain=bool(chain))
     names = _names(names, found.tasks)
     seeds = np.array([seed])
     plain = make("monte_carlo", {}).integrate(found, seeds)
     constant = np.array([np.ptp(v) == 0 for v in found.values])
     if constant.all():
         method, result = "monte_carlo", plain
-        notes.append("all integrands are constant: their values are their integrals")
     elif method == "auto":
         method, result, more = _best(found, seeds, plain)
         notes += more
@@ -140,9 +148,18 @@ def integrate(
         notes += more
     notes += [sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])]
     notes += _far_off(result, plain)
+    for t in np.flatnonzero(constant):
+        notes.append(
+            f"integral {names[t]}: the values are equal at all samples, so nothing tells how far the integral is off"
+        )
+    value = result.value[0]
+    rounding = 8 * np.finfo(float).eps * np.array([np.abs(v).max() for v in found.values])
+    error = np.where(constant, np.nan, np.maximum(result.standard_error[0], rounding))
+    if not np.isfinite(value).all():
+        notes.append(f"{method} gave no finite value: its options, or the samples, do not suit it")
     for note in notes:
-        warnings.warn(note, stacklevel=2)
-    value, error = result.value[0], result.standard_error[0]
+        if not note.endswith(_ONCE):  # said in the result, but too common for a warning
+            warnings.warn(note, stacklevel=2)
     return IntegralResult(
         value, error, method, tuple(notes), _table(names, value, error, plain), float(result.condition[0]),
         {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
@@ -155,7 +172,7 @@ def _run(method: str, options, found: Samples, seeds) -> tuple[Integrals, list[s
     if method in _KERNEL:
         used, copies = without_copies(found)
         if copies:
-            notes.append(f"{copies} samples that occur more than once were used once")
+            notes.append(f"{copies} {_ONCE}")
     return make(method, options).integrate(used, seeds), notes
 
 

@@ -26,7 +26,7 @@ def scores(model: Callable, data: Mapping[str, Any], draws: Mapping[str, Any]) -
         (``numpyro.enable_x64()``), since a control variate is only as exact as its inputs.
 
     Raises:
-        UserError: the draws lack a latent site, or have different numbers of rows.
+        UserError: the draws lack a latent site, or have other shapes than the model's; a site is discrete.
 
     >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
     >>> def model(y): numpyro.sample("y", dist.Normal(numpyro.sample("z", dist.Normal(0.0, 1.0)), 1.0), obs=y)
@@ -37,17 +37,32 @@ def scores(model: Callable, data: Mapping[str, Any], draws: Mapping[str, Any]) -
     from numpyro import handlers
     from numpyro.infer.util import potential_energy, unconstrain_fn
 
+    if not isinstance(draws, Mapping):
+        raise UserError(f"draws: a {type(draws).__name__} is no mapping from sites to arrays; give mcmc.get_samples()")
+    if not isinstance(data, Mapping):
+        raise UserError(f"data: a {type(data).__name__} is no mapping of the model's keyword arguments")
     kwargs = dict(data)
     trace = handlers.trace(handlers.seed(model, jax.random.key(0))).get_trace(**kwargs)
     latent = [name for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]]
     for name in latent:
         if name not in draws:
-            raise UserError(f"draws: there is no site {name!r}; the model has {', '.join(latent)}")
+            raise UserError(
+                f"draws: there is no site {name!r}; the model draws {', '.join(latent)} (what it observes is for data)"
+            )
+        if trace[name]["fn"].support.is_discrete:
+            raise UserError(f"draws: the site {name!r} is discrete, and has no score: sum it out in the model")
     sites = {name: np.asarray(draws[name]) for name in latent}
+    for name, value in sites.items():
+        shape = np.shape(trace[name]["value"])
+        if value.shape[1:] != shape or value.ndim < 1:
+            raise UserError(
+                f"draws: the site {name!r} has shape {value.shape}; it must be (m, ...) with {shape} after m, and the "
+                "chains one after another"
+            )
     rows = {name: len(value) for name, value in sites.items()}
     if len(set(rows.values())) > 1:
         raise UserError(f"draws: sites have different numbers of rows: {rows}")
-    free = jax.vmap(lambda one: unconstrain_fn(model, (), kwargs, one))(sites)
+    free = jax.jit(jax.vmap(lambda one: unconstrain_fn(model, (), kwargs, one)))(sites)
     unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], free))[1]
     points = jax.vmap(lambda one: ravel_pytree(one)[0])(free)
     slope = jax.jit(jax.vmap(jax.grad(lambda x: -potential_energy(model, (), kwargs, unravel(x)))))

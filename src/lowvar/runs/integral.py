@@ -62,6 +62,9 @@ class IntegralEngine:
         found["refused"] = np.zeros(repetitions, bool)
         for group in groups:
             try:
+                fewest = self.integrator.properties.fewest
+                if min(sizes[t] for t in group) < fewest:
+                    raise UserError(f"sizes {label(sizes)}: {self.integrator.name} needs {fewest} points of a task")
                 part = self.integrator.integrate(samples.of_tasks(group), seeds)
             except UserError:
                 if sum(sizes) == max(map(sum, self.sizes)):

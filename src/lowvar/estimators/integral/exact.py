@@ -80,6 +80,8 @@ def settings(
         if kernel_name in KERNELS and "ard" in inspect.signature(KERNELS[kernel_name]).parameters:
             options.setdefault("ard", ard)
         kernel_name = kernel(kernel_name, **options)
+    if not isinstance(kernel_name, Kernel):
+        raise UserError(f"kernel {kernel_name!r}: it must be one of {', '.join(KERNELS)}")
     covariance = Covariance(kernel_name, operator, scales is None if trend is None else trend)
     return Settings(covariance, scales, nugget, standardise, beta, steps, max_gigabytes)
 

@@ -30,7 +30,12 @@ def make(name: str, options: Mapping[str, Any]) -> Integrator:
         if error.name != "torch":
             raise
         raise UserError(f"{name} needs PyTorch: pip install 'lowvar[torch]'") from error
-    return factory(**options)
+    try:
+        return factory(**options)
+    except UserError:
+        raise
+    except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
+        raise UserError(f"{name}: it cannot be made with the options {dict(options)}: {error}") from error
 
 
 @functools.cache

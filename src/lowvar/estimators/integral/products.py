@@ -16,3 +16,12 @@ def times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if right.shape[-1] > 1:
         return left @ right
     return (left @ torch.cat([right, right], -1))[..., :1]
+
+
+def pulled_back(z: torch.Tensor, *pairs: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """The derivative in ``z`` of what has the derivatives ``slope`` in ``of``, for pairs ``(of, slope)``.
+
+    What does not depend on ``z``, because it was given and is not learnt, adds nothing.
+    """
+    moving = [(of, slope) for of, slope in pairs if of.requires_grad]
+    return torch.autograd.grad([of for of, _ in moving], z, [slope for _, slope in moving])[0]

@@ -7,7 +7,7 @@ import torch
 
 from lowvar.estimators.integral.hyper import Hyper
 from lowvar.estimators.integral.kernels import Kernel
-from lowvar.estimators.integral.products import times
+from lowvar.estimators.integral.products import pulled_back, times
 from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import Stacked
 
@@ -124,7 +124,7 @@ def objective(covariance: Covariance, data: Stacked, space: Space, origin: torch
         likelihood, slope = restricted(noisy, here.y, here.member, slopes)
         if slope is not None:
             trace = slope.diagonal(dim1=-2, dim2=-1).sum(-1)
-            gradient = gradient + torch.autograd.grad((matrix, shift), z, (slope, trace))[0]
+            gradient = gradient + pulled_back(z, (matrix, slope), (shift, trace))
         return value + likelihood, gradient
 
     def evaluate(z, which, slopes=True):

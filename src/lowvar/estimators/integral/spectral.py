@@ -7,7 +7,7 @@ import torch
 
 from lowvar.estimators.integral.gls import Fit, likely_error
 from lowvar.estimators.integral.hyper import Hyper
-from lowvar.estimators.integral.products import times
+from lowvar.estimators.integral.products import pulled_back, times
 from lowvar.estimators.integral.space import Space
 
 
@@ -96,9 +96,7 @@ def objective(data: Spectrum, space: Space, level: torch.Tensor) -> Callable:
         own = fit.V * (here.S[:, None] @ fit.precision)  # V diag(sum_i s_i P_aii)
         slope = 0.5 * (own @ fit.V.mT - bent.mT @ (here.S[:, :, None] * bent))
         trace = 0.5 * (fit.precision.sum((1, 2)) - bent.square().sum((1, 2)))
-        moving = [(of, by) for of, by in ((B, slope), (shift, trace)) if of.requires_grad]  # a fixed B does not
-        gradient = torch.autograd.grad([of for of, _ in moving], z, [by for _, by in moving])[0]
-        return torch.where(value.isfinite(), value, torch.inf), gradient
+        return torch.where(value.isfinite(), value, torch.inf), pulled_back(z, (B, slope), (shift, trace))
 
     return evaluate
 

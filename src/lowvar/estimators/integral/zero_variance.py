@@ -52,10 +52,10 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         raise UserError(f"lags {lags} of zero_variance: a whole number, 1 or more, for the objective 'mcmc' alone")
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
-        exponents = monomials(samples.dim, order)
-        unknowns = len(exponents) + 1
         for t, m in enumerate(samples.sizes):
             _check_size(t, m, samples.dim, order, lags)
+        exponents = monomials(samples.dim, order)
+        unknowns = len(exponents) + 1
         shape = samples.repetitions, samples.tasks
         value, error, effective = np.empty(shape), np.empty(shape), np.empty(shape)
         condition, ill = np.zeros(shape[0]), np.zeros(shape[0], bool)
@@ -110,10 +110,12 @@ def _blocks(samples: Samples) -> Iterator[tuple[list[int], torch.Tensor, torch.T
 
 def _check_size(t: int, m: int, dim: int, order: int, lags: int | None) -> None:
     """Refuses tasks with too few points, and says what would do."""
-    unknowns = math.comb(dim + order, order)
+    unknowns = math.comb(dim + order, dim)
     if m <= unknowns:
-        fitting = [o for o in range(1, order) if m > math.comb(dim + o, o)]
-        advice = f"order {fitting[-1]} would do" if fitting else f"{unknowns + 1} would do, or another method"
+        fitting = 0
+        while m > math.comb(dim + fitting + 1, dim):
+            fitting += 1
+        advice = f"order {fitting} would do" if fitting else f"{unknowns + 1} would do, or another method"
         raise UserError(
             f"task {t} has {m} points for the {unknowns} unknowns of zero_variance, order {order}: {advice}"
         )
