@@ -149,7 +149,88 @@ def same_points(quick: bool, repetitions: int) -> list[dict]:
     return [{"tasks": tasks, "m": m, "dim": dim, "seconds": seconds}]
 
 
-SECTIONS = {"table": table, "same_points": same_points, "growth": growth}
+def coverage(quick: bool, repetitions: int) -> list[dict]:
+    """How often 95 % intervals contain the truth where integrands are not what a kernel expects."""
+    import scipy.stats
+
+    from lowvar.estimators.integral.options import make
+    from lowvar.problems.integrals.samples import Samples
+
+    def t_variance(rng):
+        x = rng.standard_t(5, size=(100, 1))
+        return [x], [-6 * x / (5 + x**2)], [x[:, 0] ** 2], [5 / 3]
+
+    def heavy(rng):
+        x = rng.normal(size=(200, 1))
+        return [x], [-x], [np.exp(x[:, 0] ** 2 / 3)], [3**0.5]
+
+    def indicator(rng):
+        x = rng.normal(size=(100, 2))
+        return [x], [-x], [(x[:, 0] > 0.5) * 1.0], [scipy.stats.norm.sf(0.5)]
+
+    def smooth(rng):
+        x = rng.normal(size=(100, 2))
+        return [x], [-x], [np.exp(0.3 * x[:, 0]) + np.sin(x[:, 1])], [np.exp(0.045)]
+
+    def ladder(rng):
+        precision = 1 + 25 * (np.arange(11) / 10) ** 4
+        mean = (precision - 1) / precision
+        points = [m + rng.normal(size=(20, 1)) / p**0.5 for m, p in zip(mean, precision, strict=True)]
+        scores = [-(x - m) * p for x, m, p in zip(points, mean, precision, strict=True)]
+        return points, scores, [np.cos(2 * x[:, 0]) for x in points], np.exp(-2 / precision) * np.cos(2 * mean)
+
+    cases = {"smooth, d = 2": (smooth, ()), "variance of t(5)": (t_variance, ()), "exp(x^2 / 3)": (heavy, ()),
+             "indicator, d = 2": (indicator, ()), "ladder of 11": (ladder, ("vector_valued",))}  # fmt: skip
+    rows, count = [], 20 if quick else 50
+    print(f"\nShare of 95 % intervals that contain the truth, and the root mean squared error, {count} repetitions")
+    for label, (draw, more) in cases.items():
+        drawn = [draw(np.random.default_rng(r)) for r in range(count)]
+        stacked = [[np.stack([one[i][t] for one in drawn]) for t in range(len(drawn[0][2]))] for i in range(3)]
+        samples = Samples(*map(tuple, stacked), shared=len(stacked[2]) == 1)
+        exact = np.array(drawn[0][3])
+        for name, options in (*METHODS[:2], ("zero_variance", {"order": 2}), METHODS[2], *((one, {}) for one in more)):
+            found = make(name, options).integrate(samples, np.arange(count))
+            error = found.value - exact
+            covered = float((np.abs(error) < 1.96 * found.standard_error).mean())
+            row = {"case": label, "method": name, "options": options, "coverage": covered,
+                   "rmse": float(np.sqrt((error**2).mean()))}  # fmt: skip
+            rows.append(row)
+            order = f" {options['order']}" if options else ""
+            print(f"{label:20}{name + order:22}{covered:6.2f}{row['rmse']:11.2g}")
+    return rows
+
+
+def scores(quick: bool, repetitions: int) -> list[dict]:
+    """How often the test of the scores finds that they are another density's."""
+    from lowvar.api.bring import doubts
+    from lowvar.problems.integrals.samples import Samples
+
+    def normal(factor):
+        return lambda rng, m: (lambda x: (x, -factor * x))(rng.normal(size=(m, 2)))
+
+    def gamma(shape, jacobian):
+        return lambda rng, m: (lambda u: (u, shape - 1 + jacobian - np.exp(u)))(np.log(rng.gamma(shape, size=(m, 2))))
+
+    cases = {"right: N(0, I)": normal(1), "right: log gamma(2)": gamma(2, 1), "twice too large": normal(2),
+             "no Jacobian, gamma(2)": gamma(2, 0), "no Jacobian, gamma(20)": gamma(20, 0)}  # fmt: skip
+    rows, count = [], 100 if quick else 400
+    print(f"\nShare of {count} sets of samples whose scores are suspected, d = 2")
+    for label, draw in cases.items():
+        shares = {}
+        for m in (60, 120, 1000):
+            found = 0
+            for r in range(count):
+                x, score = draw(np.random.default_rng(r), m)
+                found += bool(doubts(Samples((x[None],), (score[None],), (x[None, :, 0],), shared=True)))
+            shares[m] = found / count
+        rows.append({"case": label, "shares": shares})
+        print(f"{label:26}" + "".join(f"  m = {m}: {share:.3f}" for m, share in shares.items()))
+    return rows
+
+
+SECTIONS = {
+    "table": table, "same_points": same_points, "coverage": coverage, "scores": scores, "growth": growth
+}  # fmt: skip
 
 
 def _pair(said):
