@@ -228,8 +228,34 @@ def scores(quick: bool, repetitions: int) -> list[dict]:
     return rows
 
 
+def published(quick: bool, repetitions: int) -> list[dict]:
+    """The published tables beside ours, from finished experiments (`snakemake vvcv_table2 vvcv_lotka ...`)."""
+    import pandas as pd
+
+    rows = []
+    for scale in ("paper", "quick"):
+        found = sorted(Path("results", scale).glob("vvcv*/claims.csv"))
+        if found:
+            break
+    else:
+        print("\nNo finished experiments here: snakemake --cores 2 vvcv_table2 vvcv_lotka --config scale=paper")
+        return rows
+    for path in found:
+        claims = pd.read_csv(path)
+        claims = claims[claims["published"].notna()]
+        print(f"\n{path.parent.name}, scale {scale}: published numbers and aims, and ours [95 % interval]")
+        for row in claims.itertuples():
+            rows.append({"experiment": path.parent.name, "id": row.id, "published": row.published, "ours": row.ours,
+                         "low": row.low, "high": row.high, "verdict": row.verdict})  # fmt: skip
+            interval = f"[{row.low:.3g}, {row.high:.3g}]"
+            said = f"{row.source[:28]:30}{row.statement[:78]:80}"
+            print(f"{said}{row.published:9.4g}{row.ours:10.3g} {interval:22}{row.verdict}")
+    return rows
+
+
 SECTIONS = {
-    "table": table, "same_points": same_points, "coverage": coverage, "scores": scores, "growth": growth
+    "table": table, "same_points": same_points, "coverage": coverage, "scores": scores, "growth": growth,
+    "published": published,
 }  # fmt: skip
 
 
