@@ -136,7 +136,7 @@ def _against(base: tuple[float, float, float], mine: tuple[float, float, float],
         return "failed"
     if method == _BASELINE or mine[0] <= 0 or not np.isfinite([*base, *mine]).all():
         return ""
-    return "≈" if mine[1] <= base[2] and base[1] <= mine[2] else panels.times(base[0] / mine[0])
+    return "undecided" if mine[1] <= base[2] and base[1] <= mine[2] else panels.times(base[0] / mine[0])
 
 
 def _interval(by: Table, method: str, name: str) -> tuple[float, float, float]:
