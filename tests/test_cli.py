@@ -29,6 +29,14 @@ SEARCH = {
     "draw": ["effort", "curves", "seconds"],
     "scales": {"smoke": {"search": {"budget": 5}}},
 }
+INTEGRAL = {
+    "name": "integral",
+    "title": "Small integrals",
+    "family": "integral",
+    "problems": {"b": {"problem": "borehole", "sizes": [5, 8]}},
+    "methods": {"monte_carlo": None, "control_functional": None},
+    "estimation": {"repetitions": 2},
+}
 ODD = SEARCH | {
     "name": "odd",
     "problems": {"e": {"function": "ellipsoid", "dim": 4}},
@@ -44,7 +52,7 @@ def lowvar(folder, *words):
 
 @pytest.fixture
 def folder(tmp_path):
-    for content in (SMALL, SEARCH, ODD):
+    for content in (SMALL, SEARCH, ODD, INTEGRAL):
         (tmp_path / f"{content['name']}.yaml").write_text(yaml.safe_dump(content))
     return tmp_path
 
@@ -115,6 +123,13 @@ def nan_density(x, y=None):
         (["decompose", "search.yaml", "--problem", "e"], "decomposition.problems does not have 'e'"),
         (["table", "search.yaml"], "make it with: lowvar run search.yaml --scale quick --problem bits --method ingo_binary --backend jax --out results/"),
         (["figure", "scaling", "search.yaml"], "experiment 'search': unknown figure 'scaling'"),
+        (["sample", "small.yaml", "--problem", "bc"], "experiment 'small' draws no points beforehand"),
+        (["sample", "integral.yaml", "--problem", "c"], "experiment 'integral': unknown problem 'c' (known: b)"),
+        (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo"], "samples.npz: no such file; make it with: lowvar sample integral.yaml"),
+        (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo", "--data", "d.npz"], "d.npz: not an array file of lowvar"),
+        (["run", "integral.yaml", "--problem", "b", "--method", "control_functionl"], "did you mean 'control_functional'?"),
+        (["decompose", "integral.yaml", "--problem", "b"], "the errors of integrals are taken apart by: lowvar table"),
+        (["integrate", "d.npz"], "array 'x': the names must be samples, scores and values"),
         (["list", "serches"], "did you mean 'searches'?"),
         (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX sees no GPU here"),
     ],
