@@ -127,10 +127,10 @@ def test_a_driven_search_cannot_pass_its_budget(experiment):
 def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
     for method, backend in (("fast_ingo", "jax"), ("fast_ingo", "torch"), ("ingo", "jax")):
         one = engine(experiment, "ellipsoid", method, backend)
-        whole = one.params(one.advance(one.init(), 0, 70))
+        whole = one.params(one.advance(one.init(), 0, 70), {})
         state = one.advance(one.init(), 0, 3)
         state = one.unflatten(one.flatten(one.advance(state, 3, 62)))
-        cut = one.params(one.advance(state, 65, 5))
+        cut = one.params(one.advance(state, 65, 5), {})
         for name, value in whole.items():
             assert np.array_equal(value, cut[name]), (method, backend, name)
 
@@ -165,10 +165,10 @@ def test_a_driven_search_of_ours_is_the_compiled_one(experiment, method):
     assert (driven.stops, driven.evaluations) == (compiled.stops, compiled.evaluations)
     state = driven.advance(driven.init(), 0, 60)
     again = driven.unflatten(driven.flatten(state))
-    a, b = driven.params(driven.advance(state, 60, 4)), driven.params(driven.advance(again, 60, 4))
+    a, b = driven.params(driven.advance(state, 60, 4), {}), driven.params(driven.advance(again, 60, 4), {})
     for name, value in a.items():
         assert np.array_equal(value, b[name]), name
-    c = compiled.params(compiled.advance(compiled.init(), 0, 64))
+    c = compiled.params(compiled.advance(compiled.init(), 0, 64), {})
     assert set(c) == set(a)
     assert np.isfinite(c["met"]).any()
     assert (c["best"] < np.inf).all()
