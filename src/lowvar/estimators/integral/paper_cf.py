@@ -10,10 +10,12 @@ from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integ
 from lowvar.estimators.integral.kernels import Kernel, Params
 from lowvar.estimators.integral.option_checks import positive
 from lowvar.estimators.integral.paper_batches import generators
-from lowvar.estimators.integral.paper_data import columns, tensor
-from lowvar.estimators.integral.paper_result import lengthscales, numpy, side_by_side
+from lowvar.estimators.integral.paper_data import columns
+from lowvar.estimators.integral.paper_result import lengthscales, side_by_side
 from lowvar.estimators.integral.paper_settings import Tuning, check_batches, fewest
 from lowvar.estimators.integral.paper_tuning import tune
+from lowvar.estimators.integral.stacked import tensor
+from lowvar.estimators.integral.verdicts import numpy
 from lowvar.problems.integrals.samples import Samples
 
 _CONDITION = 1e13  # above it rounding can show

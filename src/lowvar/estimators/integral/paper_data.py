@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from lowvar.estimators.integral.kernels import Kernel, Params
+from lowvar.estimators.integral.stacked import tensor
 from lowvar.problems.integrals.samples import Samples
 
 
@@ -91,8 +92,3 @@ def columns(samples: Samples) -> Columns:
     shift = tensor(np.stack([value[:, 0] for value in samples.values], 1))
     arrays = (tensor(points), tensor(own), scores, tensor(values), tensor(mask))
     return Columns(*arrays, shift, sizes, tasks, samples.shared)
-
-
-def tensor(array: np.ndarray) -> torch.Tensor:
-    """A float64 tensor on torch's default device."""
-    return torch.tensor(np.ascontiguousarray(array), dtype=torch.float64)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 
 from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.kernels import Kernel, Params
-from lowvar.estimators.integral.paper_data import Columns, tensor
+from lowvar.estimators.integral.paper_data import Columns
 from lowvar.estimators.integral.paper_sgd import Descended
+from lowvar.estimators.integral.stacked import tensor
+from lowvar.estimators.integral.verdicts import numpy
 
 
 def integrals(data: Columns, kernel: Kernel, params: Params, ended: Descended) -> Integrals:
@@ -80,8 +81,3 @@ def side_by_side(results: list[Integrals]) -> Integrals:
         info=info,
         fitted=fitted,
     )
-
-
-def numpy(array: torch.Tensor) -> np.ndarray:
-    """On the host."""
-    return array.detach().cpu().numpy()
