@@ -50,6 +50,10 @@ class Backend(Protocol):
         """``tree`` with its rows ``index`` replaced by ``rows`` (one row, or one for each index)."""
         ...
 
+    def add_rows(self, array, index, rows) -> Any:
+        """``array`` with ``rows`` added to its rows ``index``, which may repeat."""
+        ...
+
     def scan_or_loop(self, body, carry, xs) -> Any:
         """``carry`` after ``body(carry, x) -> carry`` over the leading axis of ``xs``."""
         ...

@@ -32,6 +32,10 @@ class _Jax:
         return jax.tree.map(lambda old, new: old.at[index].set(new, mode="promise_in_bounds"), tree, rows)
 
     @staticmethod
+    def add_rows(array, index, rows):
+        return array.at[index].add(rows, mode="promise_in_bounds")
+
+    @staticmethod
     def scan_or_loop(body, carry, xs):
         return jax.lax.scan(lambda carry, x: (body(carry, x), None), carry, xs)[0]
 

@@ -67,6 +67,10 @@ class _Torch:
         return pytree.tree_map(replace, tree, rows)
 
     @staticmethod
+    def add_rows(array, index, rows):
+        return array.index_put((index,), rows, accumulate=True)
+
+    @staticmethod
     def scan_or_loop(body, carry, xs):
         leaves, structure = pytree.tree_flatten(xs)
         for row in zip(*leaves, strict=True):

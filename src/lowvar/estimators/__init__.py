@@ -14,6 +14,9 @@ GRADIENT = MappingProxyType(
         "cv": "lowvar.estimators.gradient.cv",
         "joint": "lowvar.estimators.gradient.joint",
         "joint_svrg": "lowvar.estimators.gradient.joint_svrg",
+        "joint_current": "lowvar.estimators.gradient.joint_current",
+        "joint_glm": "lowvar.estimators.gradient.joint_glm",
+        "joint_glm_sigma": "lowvar.estimators.gradient.joint_glm_sigma",
     }
 )
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend
-from lowvar.problems.guide import MeanField
+from lowvar.problems.guide import MeanField, initial_params
 
 _CHUNK = 1024  # data rows that a full pass holds at a time
 
 
 @dataclass(frozen=True, eq=False)
 class VariationalProblem:
-    """The negative ELBO of a model, and the derivatives that estimators are made of.
+    """The negative ELBO of a model, and the derivatives that estimators are made of: an ``Objective``.
 
     Attributes:
         name: what reports call it.
@@ -29,6 +29,7 @@ class VariationalProblem:
         log_likelihood: ``(z (dim,), index (B,)) -> (B,)``, nats.
         log_prior: ``z (dim,) -> ()``, nats; with the Jacobians of the constrained sites.
         exact_elbo: ``params -> ()``, nats, where a quadrature knows it.
+        expected_log_prior: ``params -> ()``, the mean of ``log_prior`` under the guide, where it has a closed form.
         sites: which entries of ``z`` are which latent site, ``{name: slice}``.
         dtype: floating type of the model's data.
     """
@@ -40,6 +41,7 @@ class VariationalProblem:
     log_likelihood: Callable[[Any, Any], Any]
     log_prior: Callable[[Any], Any]
     exact_elbo: Callable[[Any], Any] | None = None
+    expected_log_prior: Callable[[Any], Any] | None = None
     sites: Mapping[str, slice] = field(default_factory=dict)
     dtype: Any = np.float64
 
@@ -61,6 +63,36 @@ class VariationalProblem:
         """The gradient of ``energy`` and its Hessian times ``direction``, both ``(dim,)``."""
         return self.backend.jvp(lambda z: self.gradient(z, index, weight), (z,), (direction,))
 
+    def prior_gradient(self, z):
+        """The gradient of ``-log p(z)``, ``(dim,)``."""
+        return -self.backend.grad(self.log_prior)(z)
+
+    def gradient_by_row(self, z, index):
+        """``grad k_n(z_n)``, ``(B, dim)``: one row at a time, each at its own point ``z (B, dim)``."""
+        return self._likelihood_by_row(z, index) + self.backend.vmap(self.prior_gradient)(z)
+
+    def _likelihood_by_row(self, z, index):
+        def energy(z, row):
+            return -self.N * self.log_likelihood(z, row[None])[0]
+
+        return self.backend.vmap(self.backend.grad(energy))(z, index)
+
+    def likelihood_at_rows(self, z, step, index, weight):
+        """The likelihood's part of the batch's gradient, row ``n`` at its own point, and of its change along a step.
+
+        Args:
+            z: points, ``(B, dim)``.
+            step: a direction for all rows, ``(dim,)``.
+            index: the rows, ``(B,)``.
+            weight: their weights, ``(B,)``.
+
+        Returns:
+            Weighted sums of ``-N grad log p(x_n | z_n)`` and of its derivative along ``step``, each ``(dim,)``.
+        """
+        steps = self.backend.xp.broadcast_to(step, z.shape)
+        gradient, hvp = self.backend.jvp(lambda z: self._likelihood_by_row(z, index), (z,), (steps,))
+        return weight @ gradient, weight @ hvp
+
     def gradient_and_hvp_by_row(self, z, direction, index):
         """As ``gradient_and_hvp`` for one row at a time, each at its own point.
 
@@ -72,12 +104,7 @@ class VariationalProblem:
         Returns:
             ``grad k_n(z_n)`` and ``hess k_n(z_n) direction_n``, each ``(B, dim)``.
         """
-
-        def energy(z, row):
-            return -self.N * self.log_likelihood(z, row[None])[0] - self.log_prior(z)
-
-        gradient = self.backend.vmap(self.backend.grad(energy))
-        return self.backend.jvp(lambda z: gradient(z, index), (z,), (direction,))
+        return self.backend.jvp(lambda z: self.gradient_by_row(z, index), (z,), (direction,))
 
     def full_gradient(self, z):
         """The gradient of ``-log p(x, z)``, ``(dim,)``: a pass over all rows."""
@@ -91,6 +118,97 @@ class VariationalProblem:
             return total + self.backend.grad(energy)(z)
 
         return self.backend.scan_or_loop(add, -self.backend.grad(self.log_prior)(z), chunks)
+
+    # --- the objective of the guide's parameters, as estimators see it ----------------------------------------------
+
+    def initial(self, kind: str, key) -> dict[str, np.ndarray]:
+        """Starting parameters, see ``initial_params``."""
+        return initial_params(kind, self.dim, key)
+
+    def objective_gradient(self, params, noise):
+        """``grad_w f(w; B, eps)``, see ``Objective``."""
+        return self._pulled_back(params, noise.eps, lambda z: self.gradient(z, noise.index, noise.weight))
+
+    def full_objective_gradient(self, params, eps):
+        """``grad_w f(w; eps)`` over all rows, see ``Objective``."""
+        return self._pulled_back(params, eps, self.full_gradient)
+
+    def objective_gradient_by_row(self, params, noise):
+        """The same with parameters for each row, see ``Objective``."""
+        vmap = self.backend.vmap
+
+        def of_point(eps):
+            z = vmap(lambda params: self.guide.transform(params, eps))(params)
+            gradient = self.gradient_by_row(z, noise.index)
+            return vmap(lambda params, g: self.guide.pull_back(params, eps, g))(params, gradient)
+
+        model = self.mean_over_points(of_point, noise.eps)
+        entropy = vmap(self.guide.entropy_gradient)(params)
+        return {block: noise.weight @ (model[block] - entropy[block]) for block in model}
+
+    def prior_part(self, params, eps):
+        """The prior's part of ``objective_gradient``, with its noise: the mean over the points ``eps (S, dim)``."""
+
+        def of_point(eps):
+            return self.guide.pull_back(params, eps, self.prior_gradient(self.guide.transform(params, eps)))
+
+        return self.mean_over_points(of_point, eps)
+
+    def mean_over_points(self, function, eps):
+        """The mean of ``function(eps_s)``, a tree, over the points ``eps (S, dim)``."""
+        if eps.shape[0] == 1:
+            return function(eps[0])
+        return self.backend.tree_map(lambda leaf: self.backend.xp.mean(leaf, axis=0), self.backend.vmap(function)(eps))
+
+    def _pulled_back(self, params, eps, gradient):
+        """The model's part through ``z = mu + sigma eps``, mean over points; the entropy's in closed form."""
+
+        def of_point(eps):
+            return self.guide.pull_back(params, eps, gradient(self.guide.transform(params, eps)))
+
+        model, entropy = self.mean_over_points(of_point, eps), self.guide.entropy_gradient(params)
+        return {block: model[block] - entropy[block] for block in model}
+
+    # f~ is the second-order Taylor expansion of k_n around z0 = mu, for the part of mu (Appendix F):
+    # grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (sigma eps), whose mean over eps is grad k_n(mu)
+
+    def point(self, params):
+        """Where ``f~`` is expanded: ``{"mu", "sigma"}``."""
+        return {"mu": params["mu"], "sigma": self.backend.xp.exp(params["log_sigma"])}
+
+    def zero_mean(self, point):
+        """Zeros in the form of ``approximation_mean``."""
+        return {"mu": self.backend.xp.zeros_like(point["mu"])}
+
+    def approximation(self, point, noise):
+        """``E grad f~`` and what ``grad f~`` deviates from it, see ``Objective``: one Hessian-vector product."""
+        step = point["sigma"] * self.backend.xp.mean(noise.eps, axis=0)  # the deviation is linear in eps
+        mean, deviation = self.gradient_and_hvp(point["mu"], step, noise.index, noise.weight)
+        return {"mu": mean}, {"mu": deviation}
+
+    def full_approximation(self, point, eps):
+        """The same over all rows, see ``Objective``."""
+        step = point["sigma"] * self.backend.xp.mean(eps, axis=0)
+        mean, deviation = self.backend.jvp(self.full_gradient, (point["mu"],), (step,))
+        return {"mu": mean}, {"mu": deviation}
+
+    def approximation_by_row(self, points, noise):
+        """The same with a point for each row, see ``Objective``."""
+        step = points["sigma"] * self.backend.xp.mean(noise.eps, axis=0)[None, :]
+        mean, deviation = self.gradient_and_hvp_by_row(points["mu"], step, noise.index)
+        return {"mu": noise.weight @ mean}, {"mu": noise.weight @ deviation}
+
+    def approximation_mean(self, point, index, weight):
+        """``E grad f~`` of a batch, see ``Objective``: one gradient."""
+        return {"mu": self.gradient(point["mu"], index, weight)}
+
+    def approximation_mean_by_row(self, points, index, weight):
+        """The same with a point for each row, see ``Objective``."""
+        return {"mu": weight @ self.gradient_by_row(points["mu"], index)}
+
+    def full_approximation_mean(self, point):
+        """``E grad f~`` over all rows, see ``Objective``."""
+        return {"mu": self.full_gradient(point["mu"])}
 
     @property
     def chunks(self):

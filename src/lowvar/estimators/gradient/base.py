@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from lowvar.errors import UserError
+from lowvar.problems.objective import Objective
 from lowvar.problems.variational import VariationalProblem
 
 
@@ -19,7 +21,8 @@ class Properties:
         hvps: Hessian-vector products per data row (each gives the gradient at its point too).
         full_passes: gradients over all data rows, per epoch.
         full_passes_at_start: the same, once, when a run starts.
-        table_rows: stored parameter vectors.
+        table_rows: stored vectors.
+        table_blocks: blocks of the parameters in each of them: 2 for ``mu`` and ``log sigma``.
         needs_epochs: its memory is right only when an epoch visits every row once.
     """
 
@@ -30,6 +33,7 @@ class Properties:
     full_passes: int = 0
     full_passes_at_start: int = 0
     table_rows: int = 0
+    table_blocks: int = 2
     needs_epochs: bool = False
     backends: tuple[str, ...] = ("jax", "torch")
 
@@ -57,7 +61,7 @@ class Estimator:
     """
 
     name: str
-    problem: VariationalProblem
+    problem: Objective
     properties: Properties
     init: Callable[[Any], Any]
     estimate: Callable[[Any, Any, Any], tuple[Any, Any, Oracles]]
@@ -94,26 +98,22 @@ def stateless(name: str, problem, properties: Properties, gradient: Callable[[An
     return made
 
 
-def mean_over_points(backend, function, eps):
-    """The mean of ``function(eps_s)``, a tree, over the points ``eps (S, dim)``."""
-    if eps.shape[0] == 1:
-        return function(eps[0])
-    return backend.tree_map(lambda leaf: backend.xp.mean(leaf, axis=0), backend.vmap(function)(eps))
+def plus(gradient, control, scale=1):
+    """``gradient`` with ``scale`` times ``control`` added to the blocks that ``control`` has."""
+    return {**gradient, **{block: gradient[block] + scale * value for block, value in control.items()}}
 
 
-def reparameterisation_gradient(problem, params, noise):
-    """``grad_w f(w; B, eps)``: the model's part through ``z = mu + sigma eps``, the entropy's in closed form."""
-    guide = problem.guide
-
-    def of_model(eps):
-        z = guide.transform(params, eps)
-        return guide.pull_back(params, eps, problem.gradient(z, noise.index, noise.weight))
-
-    model = mean_over_points(problem.backend, of_model, noise.eps)
-    entropy = guide.entropy_gradient(params)
-    return {block: model[block] - entropy[block] for block in model}
+def minus(gradient, control):
+    """``gradient`` less ``control`` in the blocks that ``control`` has."""
+    return {**gradient, **{block: gradient[block] - value for block, value in control.items()}}
 
 
-def plus_mean_part(gradient, control):
-    """``gradient`` with ``control``, a vector of mean zero, added to its part for ``mu``."""
-    return {**gradient, "mu": gradient["mu"] + control}
+def variational(problem, name: str) -> VariationalProblem:
+    """``problem``, as the one kind of objective that estimator ``name`` can work on.
+
+    Raises:
+        UserError: it is no variational problem.
+    """
+    if not isinstance(problem, VariationalProblem):
+        raise UserError(f"estimator {name!r} needs a model with a guide, which {problem.name!r} has not")
+    return problem

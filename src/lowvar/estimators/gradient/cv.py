@@ -1,19 +1,13 @@
 """A Taylor control variate against Monte Carlo noise."""
 
-from lowvar.estimators.gradient.base import (
-    Estimator,
-    Properties,
-    plus_mean_part,
-    reparameterisation_gradient,
-    stateless,
-)
+from lowvar.estimators.gradient.base import Estimator, Properties, minus, stateless
 
 
 def cv(problem, batches=None) -> Estimator:
-    """``grad f(w; B, eps) + E_xi grad f~(w; B, xi) - grad f~(w; B, eps)``, for the ``mu`` part.
+    """``grad f(w; B, eps) + E_xi grad f~(w; B, xi) - grad f~(w; B, eps)``.
 
-    ``f~`` is the second-order Taylor expansion of ``k_n`` around ``z0 = mu``:
-    ``grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (sigma eps)``, whose mean over ``eps`` is
+    In variational inference ``f~`` is the second-order Taylor expansion of ``k_n`` around ``z0 = mu``, for the
+    ``mu`` part: ``grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (sigma eps)``, whose mean over ``eps`` is
     ``grad k_n(mu)``. The two gradients at ``mu`` cancel, so one Hessian-vector product is all it costs. It
     removes Monte Carlo noise only: its variance is never below subsampling's, ``V_n``.
 
@@ -21,11 +15,9 @@ def cv(problem, batches=None) -> Estimator:
         Miller, Foti, D'Amour and Adams, "Reducing reparameterization gradient variance", 2017;
         "cv" in Wang, Geffner and Domke.
     """
-    xp = problem.backend.xp
 
     def gradient(params, noise):
-        step = xp.exp(params["log_sigma"]) * xp.mean(noise.eps, axis=0)  # the correction is linear in eps
-        _, curvature = problem.gradient_and_hvp(params["mu"], step, noise.index, noise.weight)
-        return plus_mean_part(reparameterisation_gradient(problem, params, noise), -curvature)
+        _, deviation = problem.approximation(problem.point(params), noise)
+        return minus(problem.objective_gradient(params, noise), deviation)
 
     return stateless("cv", problem, Properties(unbiased=True, hvps=1), gradient)

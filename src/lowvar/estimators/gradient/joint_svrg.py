@@ -1,26 +1,25 @@
 """The joint control variate in its SVRG form: one snapshot and a full pass per epoch, no table."""
 
-from lowvar.estimators.gradient.base import Estimator, Properties, plus_mean_part, reparameterisation_gradient
+from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus
 
 
 def joint_svrg(problem, batches=None) -> Estimator:
-    """``grad f(w; B, eps) + g_bar - grad f~(w~; B, eps)``, for the ``mu`` part.
+    """``grad f(w; B, eps) + g_bar - grad f~(w~; B, eps)``.
 
-    ``w~`` are the parameters at the beginning of the epoch and ``g_bar = grad k(mu~)`` the full gradient there.
+    ``w~`` are the parameters at the beginning of the epoch and ``g_bar`` is ``E_m E_xi grad f~(w~; m, xi)``.
 
     References:
         Wang, Geffner and Domke, 2024, Appendix B, Algorithm 2.
     """
-    xp = problem.backend.xp
 
     def snapshot(params):
-        return {**params, "mean": problem.full_gradient(params["mu"])}
+        point = problem.point(params)
+        return {"point": point, "mean": problem.full_approximation_mean(point)}
 
     def estimate(state, params, noise):
-        step = xp.exp(state["log_sigma"]) * xp.mean(noise.eps, axis=0)
-        old, curvature = problem.gradient_and_hvp(state["mu"], step, noise.index, noise.weight)
-        gradient = reparameterisation_gradient(problem, params, noise)
-        return plus_mean_part(gradient, state["mean"] - (old + curvature)), state, made.oracles(noise)
+        old, deviation = problem.approximation(state["point"], noise)
+        control = minus(minus(state["mean"], old), deviation)
+        return plus(problem.objective_gradient(params, noise), control), state, made.oracles(noise)
 
     properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=1)
     made = Estimator(

@@ -1,6 +1,6 @@
-"""The reparameterisation gradient of a mini-batch."""
+"""The gradient of a mini-batch."""
 
-from lowvar.estimators.gradient.base import Estimator, Properties, reparameterisation_gradient, stateless
+from lowvar.estimators.gradient.base import Estimator, Properties, stateless
 
 
 def naive(problem, batches=None) -> Estimator:
@@ -9,8 +9,4 @@ def naive(problem, batches=None) -> Estimator:
     References:
         Kingma and Welling, "Auto-encoding variational Bayes", 2014; "naive" in Wang, Geffner and Domke.
     """
-
-    def gradient(params, noise):
-        return reparameterisation_gradient(problem, params, noise)
-
-    return stateless("naive", problem, Properties(unbiased=True), gradient)
+    return stateless("naive", problem, Properties(unbiased=True), problem.objective_gradient)

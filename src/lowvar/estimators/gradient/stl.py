@@ -1,14 +1,18 @@
 """Sticking the landing: the path derivative alone, whose variance vanishes where the guide is exact."""
 
-from lowvar.estimators.gradient.base import Estimator, Properties, mean_over_points, stateless
+from lowvar.estimators.gradient.base import Estimator, Properties, stateless, variational
 
 
 def stl(problem, batches=None) -> Estimator:
     """The gradient of ``k_B(z) + log q(z)`` through ``z`` only, ``log q``'s own parameters held fixed.
 
+    Raises:
+        UserError: the problem has no guide.
+
     References:
         Roeder, Wu and Duvenaud, "Sticking the landing", 2017, eq. 7.
     """
+    problem = variational(problem, "stl")
     guide = problem.guide
 
     def gradient(params, noise):
@@ -17,6 +21,6 @@ def stl(problem, batches=None) -> Estimator:
             total = problem.gradient(z, noise.index, noise.weight) + guide.path_score(params, eps)
             return guide.pull_back(params, eps, total)
 
-        return mean_over_points(problem.backend, along_path, noise.eps)
+        return problem.mean_over_points(along_path, noise.eps)
 
     return stateless("stl", problem, Properties(unbiased=True), gradient)

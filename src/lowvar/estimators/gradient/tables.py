@@ -71,4 +71,34 @@ def by_row(backend, batches: Batches) -> Table:
     return Table(batches.N, init, backend.take, write, lambda state, index: state)
 
 
+def cached(backend, batches: Batches) -> Table:
+    """A short vector for each data row, ``init`` given all of them and ``write`` the batch's, for any batches."""
+    if not batches.covers:
+
+        def write_rows(state, noise, values):
+            return backend.set_rows(state, noise.index, values)
+
+        return Table(0, lambda values: values, backend.take, write_rows, lambda state, index: state)
+    xp, steps, size = backend.xp, batches.steps, batches.size
+
+    def init(values):
+        table = xp.reshape(_repeated(backend, 0 * values[0], steps * size), (steps, size, -1))
+        return {"previous": table, "current": table, "slot": backend.asarray(np.zeros(batches.N, np.int32))}
+
+    def read(state, index):
+        flat = xp.reshape(state["previous"], (steps * size, -1))
+        return backend.take(flat, backend.take(state["slot"], index))
+
+    def write(state, noise, values):
+        return {**state, "current": backend.set_rows(state["current"], noise.position, values)}
+
+    def end_epoch(state, index):
+        # padding repeats a batch's first row: written in reverse, a row's slot is its first place
+        place = backend.asarray(np.arange(steps * size, dtype=np.int32)[::-1].copy())
+        slot = backend.set_rows(state["slot"], xp.flip(xp.reshape(index, (-1,))), place)
+        return {"previous": state["current"], "current": state["previous"], "slot": slot}
+
+    return Table(0, init, read, write, end_epoch)
+
+
 TABLES = {"snapshots": snapshots, "rows": by_row}

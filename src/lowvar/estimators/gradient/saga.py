@@ -1,0 +1,110 @@
+"""Running means over data rows of the SAGA kind: what the joint control variates have in common.
+
+``G`` is the mean over all rows of ``E grad f~(w^n; n, xi)``, with ``w^n`` the parameters at which row ``n`` was
+last visited. Where an epoch visits every row, ``G`` is recomputed at its end from the terms that the epoch has
+produced anyway, which stops rounding from accumulating; the first epochs are naive and fill the table. With iid
+batches the table starts full, at the initial parameters.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus
+from lowvar.estimators.gradient.tables import Table
+
+
+class Terms(NamedTuple):
+    """What an estimator computes of one batch.
+
+    Attributes:
+        gradient: ``grad f(w; B, eps)``, perhaps with controls that need no memory.
+        approximation: ``grad f~(w^n; n, eps)`` averaged over the batch.
+        old: ``E grad f~(w^n; n, xi)`` averaged over the batch, in the form of ``G``.
+        fresh: the same at ``w``.
+        memory: what the table is to remember of ``w``.
+    """
+
+    gradient: Any
+    approximation: Any
+    old: Any
+    fresh: Any
+    memory: Any
+
+
+def saga(
+    name: str,
+    problem,
+    batches,
+    table: Table,
+    properties: Properties,
+    *,
+    terms: Callable[[Any, Any, Any], Terms],
+    change: Callable[[Any, Any, Any, Any], Any],
+    start: Callable[[Any], tuple[Any, Any]],
+    full_mean: Callable[[Any], Any],
+    mean: Callable[[Any, Any], Any] = lambda G, params: G,
+    naive_epochs: int = 1,
+) -> Estimator:
+    """``gradient + mean(G) - approximation``.
+
+    Args:
+        name: of the estimator.
+        problem: what to estimate for.
+        batches: how rows are drawn.
+        table: what keeps ``w^n``, or as much of it as is needed.
+        properties: as declared.
+        terms: ``(rows, params, noise) -> Terms``.
+        change: ``(rows, params, index, weight) -> fresh - old`` averaged by other weights; for iid batches.
+        start: ``params -> (what the table is filled with, zeros in the form of G)``.
+        full_mean: ``params -> G`` with all rows at ``params``: a pass over the data.
+        mean: ``(G, params) ->`` the mean of ``approximation`` over rows and noise.
+        naive_epochs: epochs before the control is used, 1 or more; for batches that cover an epoch.
+    """
+    backend, xp, N = problem.backend, problem.backend.xp, problem.N
+
+    def init(params):
+        first, zero = start(params)
+        epochs = xp.sum(xp.zeros_like(params[next(iter(params))]))  # a scalar: epochs that the table has seen
+        if batches.covers:
+            return {"table": table.init(first), "G": zero, "G_next": zero, "epochs": epochs}
+        return {"table": table.init(first), "G": full_mean(params), "epochs": epochs + naive_epochs}
+
+    def end_epoch(state, index):
+        state = {**state, "table": table.end_epoch(state["table"], index)}
+        if batches.covers:
+            zero = backend.tree_map(xp.zeros_like, state["G"])
+            state |= {"G": state["G_next"], "G_next": zero, "epochs": state["epochs"] + 1}
+        return state
+
+    def estimate(state, params, noise):
+        rows = table.read(state["table"], noise.index)
+        found = terms(rows, params, noise)
+        control = minus(mean(state["G"], params), found.approximation)
+        ready = state["epochs"] >= naive_epochs
+        control = {block: xp.where(ready, value, xp.zeros_like(value)) for block, value in control.items()}
+        gradient = plus(found.gradient, control)
+        if batches.covers:
+            share = noise.rows / N
+            state = {
+                **state,
+                "G": plus(state["G"], minus(found.fresh, found.old), share),
+                "G_next": plus(state["G_next"], found.fresh, share),
+            }
+        else:
+            weight, distinct = first_visits(backend, noise.index, noise.weight)
+            state = {**state, "G": plus(state["G"], change(rows, params, noise.index, weight), distinct / N)}
+        state = {**state, "table": table.write(state["table"], noise, found.memory)}
+        return gradient, state, made.oracles(noise)
+
+    made = Estimator(name, problem, properties, init, estimate, end_epoch=end_epoch)
+    return made
+
+
+def first_visits(backend, index, weight):
+    """Weights of the rows of an iid batch, one drawn twice counted once, and how many distinct rows there are."""
+    xp = backend.xp
+    same = index[:, None] == index[None, :]
+    order = xp.cumulative_sum(xp.ones_like(index))
+    repeat = xp.any(same & (order[None, :] < order[:, None]), axis=1)
+    first = xp.astype(~repeat, weight.dtype)
+    return first / xp.sum(first), xp.sum(first)

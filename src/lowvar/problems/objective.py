@@ -1,0 +1,80 @@
+"""What estimators see of a problem: a doubly stochastic objective, and an approximation whose mean is known.
+
+``f(w) = E_n E_eps f(w; n, eps)`` over data rows ``n`` and base noise ``eps ~ N(0, I)``. The approximation
+``f~(w; n, eps)`` has ``E_eps grad f~`` in closed form: control variates are made of the two
+(Wang, Geffner and Domke, 2024, section 4 and Algorithm 3).
+
+Parameters and gradients are dicts of vectors by block: ``{"mu", "log_sigma"}`` for mean-field variational
+inference, ``{"w"}`` for a layer with dropout. What belongs to ``f~`` may lack blocks that it does not approximate.
+``noise`` has ``index (B,)``, ``weight (B,)``, which sums to one, and ``eps (S, dim)``, which the rows share.
+"""
+
+from typing import Any, Protocol
+
+from lowvar.backends import Backend
+
+
+class Objective(Protocol):
+    """A doubly stochastic objective.
+
+    Attributes:
+        name: what reports call it.
+        backend: the array library that it is written in.
+        N: number of data rows.
+        dim: dimension of ``eps``.
+        dtype: floating type of the data.
+    """
+
+    name: str
+    backend: Backend
+    N: int
+    dim: int
+    dtype: Any
+
+    def initial(self, kind: str, key) -> dict[str, Any]:
+        """Starting parameters as NumPy arrays."""
+        ...
+
+    def objective_gradient(self, params, noise) -> dict[str, Any]:
+        """``grad f(w; B, eps)``: the mean over the batch's rows, by weight, and over the points."""
+        ...
+
+    def full_objective_gradient(self, params, eps) -> dict[str, Any]:
+        """The same over all rows, for ``eps (S, dim)``."""
+        ...
+
+    def objective_gradient_by_row(self, params, noise) -> dict[str, Any]:
+        """The same over the batch, row ``n`` with parameters ``params[block][n]`` of its own."""
+        ...
+
+    def point(self, params) -> dict[str, Any]:
+        """What has to be remembered of ``w`` for ``grad f~(w; n, eps)``."""
+        ...
+
+    def zero_mean(self, point) -> dict[str, Any]:
+        """Zeros in the form of ``approximation_mean``."""
+        ...
+
+    def approximation(self, point, noise) -> tuple[dict[str, Any], dict[str, Any]]:
+        """``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` less that, averaged over the points."""
+        ...
+
+    def full_approximation(self, point, eps) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The same over all rows, for ``eps (S, dim)``."""
+        ...
+
+    def approximation_by_row(self, points, noise) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The same over the batch, row ``n`` with a point ``points[key][n]`` of its own."""
+        ...
+
+    def approximation_mean(self, point, index, weight) -> dict[str, Any]:
+        """``E_xi grad f~(w; B, xi)`` alone."""
+        ...
+
+    def approximation_mean_by_row(self, points, index, weight) -> dict[str, Any]:
+        """The same, row ``n`` with a point of its own."""
+        ...
+
+    def full_approximation_mean(self, point) -> dict[str, Any]:
+        """The same over all rows: a pass over the data."""
+        ...
