@@ -36,7 +36,8 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
         all_rows: whether the rows are all ``N`` of them, rather than ``R`` draws with replacement.
 
     Returns:
-        ``(3, 2 dim)``: ``V_n``, ``V_eps`` and ``V_int`` for a single row, per coordinate of ``(mu, log sigma)``.
+        ``(3, parameters)``: ``V_n``, ``V_eps`` and ``V_int`` for a single row, per coordinate of the blocks in
+        their order.
         With all rows ``V_int = SS_int / (N (S-1))``, else ``SS_int / ((R-1)(S-1))``; the main effects are mean
         squares less the interaction's share.
     """
@@ -47,7 +48,7 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
     def single(row, eps):
         noise = Noise(row[None], xp.ones_like(eps[:1, 0]), one, eps, xp.zeros_like(row))
         gradient, _, _ = estimator.estimate(state, params, noise)
-        return xp.concat([gradient["mu"], gradient["log_sigma"]])
+        return xp.concat([gradient[block] for block in estimator.problem.blocks])
 
     block = backend.vmap(backend.vmap(single, (None, 0)), (0, None))
     centre = xp.mean(block(index[0], eps), axis=(0, 1))  # any fixed vector; this one avoids cancellation
@@ -102,7 +103,7 @@ def designs(problem, *, replicates: int, columns: int, rows: int | None, eps: st
     weight = np.broadcast_to(np.arange(chunks * size) < count, (replicates, chunks * size))
     draw = GAUSSIAN[eps](samples).draw
     keys = jax.random.split(for_eps, replicates * columns)
-    noise = np.asarray(jax.vmap(lambda key: draw(key, problem.dim, problem.dtype))(keys))
+    noise = np.asarray(jax.jit(jax.vmap(lambda key: draw(key, problem.dim, problem.dtype)))(keys))
     return (
         index,
         weight.reshape(index.shape).astype(problem.dtype),
@@ -111,7 +112,7 @@ def designs(problem, *, replicates: int, columns: int, rows: int | None, eps: st
 
 
 def decomposer(estimator, *, all_rows: bool):
-    """``(state, params, *designs) -> (replicates, 3, 2 dim)`` NumPy, compiled once where the backend can."""
+    """``(state, params, *designs) -> (replicates, 3, parameters)`` NumPy, compiled once where the backend can."""
     backend = estimator.problem.backend
 
     def replicate(state, params, design):
@@ -133,7 +134,7 @@ def table(problem, found: Mapping[str, np.ndarray], batch_size: int, *, replacem
 
     Args:
         problem: gives the blocks: ``mu``, ``log_sigma``, and both for each latent site where there are several.
-        found: ``{estimator: (replicates, 3, 2 dim)}`` single-row components, on the same designs.
+        found: ``{estimator: (replicates, 3, parameters)}`` single-row components, on the same designs.
         batch_size: ``B``.
         replacement: whether a batch is drawn with replacement, as in the papers. Without it (reshuffled batches,
             ``numpyro.plate``) subsampling and interaction are less by ``(N - B) / (N - 1)``.
@@ -162,14 +163,15 @@ def table(problem, found: Mapping[str, np.ndarray], batch_size: int, *, replacem
 
 
 def blocks(problem) -> dict[str, Any]:
-    """Coordinates of the gradient ``(mu, log sigma)``, ``2 dim`` of them, by block."""
-    dim = problem.dim
-    found = {"all": slice(0, 2 * dim), "mu": slice(0, dim), "log_sigma": slice(dim, 2 * dim)}
-    if len(problem.sites) > 1:
-        for site, where in problem.sites.items():
-            found[f"mu:{site}"] = where
-            found[f"log_sigma:{site}"] = slice(dim + where.start, dim + where.stop)
-    return found
+    """Coordinates of the gradient by block: all, each block of the parameters, each latent site's part of it."""
+    found, offset, sites = {"all": slice(0, sum(problem.blocks.values()))}, 0, {}
+    for block, size in problem.blocks.items():
+        found[block] = slice(offset, offset + size)
+        if len(problem.sites) > 1:
+            for site, where in problem.sites.items():
+                sites[f"{block}:{site}"] = slice(offset + where.start, offset + where.stop)
+        offset += size
+    return found | sites
 
 
 def mean_interval(sample) -> tuple[float, float, float]:
@@ -214,16 +216,19 @@ def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=No
         progress: called with the number of epochs just done.
 
     Returns:
-        A table as of ``table``, with columns ``epoch``, ``iteration`` and ``end``. Estimators are looked at
-        between epochs: tables are then complete, and snapshots of the SVRG kind as old as they get.
+        A table as of ``table``, with columns ``epoch``, ``iteration``, ``end``, ``eps`` and ``samples``. Estimators
+        are looked at between epochs: tables are then complete, and snapshots of the SVRG kind as old as they get.
     """
     import pandas as pd
 
-    problem, solver = engine.problem, engine.solver
-    design = designs(
-        problem, replicates=spec.replicates, columns=spec.columns, rows=spec.rows,
-        eps=solver.eps, samples=solver.samples, key=key,
-    )  # fmt: skip
+    problem = engine.problem
+    noises = [(noise.eps, noise.samples) for noise in (spec.noises or {"": engine.solver}).values()]
+    drawn = {
+        (eps, samples): designs(
+            problem, replicates=spec.replicates, columns=spec.columns, rows=spec.rows, eps=eps, samples=samples, key=key
+        )
+        for eps, samples in noises
+    }
     decompose = {name: decomposer(one, all_rows=spec.rows is None) for name, one in estimators.items()}
     state, done, tables = engine.init(), 0, []
     for moment in moments:
@@ -231,13 +236,14 @@ def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=No
         if progress:
             progress(moment - done)
         done = moment
-        params, states = engine.backend.tree_map(lambda leaf: leaf[0, 0], (state.params, state.estimator))
-        found = {name: decompose[name](states[name], params, *design) for name in estimators}
-        here = table(problem, found, batch_size)
-        here.insert(0, "epoch", moment)
-        here.insert(1, "iteration", moment * engine.steps)
-        here.insert(2, "end", moment == moments[-1])
-        tables.append(here)
+        params, states = engine.backend.tree_map(lambda leaf: leaf[0, 0], (state[0].params, state[0].estimator))
+        for (eps, samples), design in drawn.items():
+            found = {name: decompose[name](states[name], params, *design) for name in estimators}
+            here = table(problem, found, batch_size)
+            where = {"epoch": moment, "iteration": moment * engine.steps, "end": moment == moments[-1]}
+            for position, (name, value) in enumerate({**where, "eps": eps, "samples": samples}.items()):
+                here.insert(position, name, value)
+            tables.append(here)
     return pd.concat(tables, ignore_index=True)
 
 

@@ -229,7 +229,7 @@ def decompose(
     runs, parts = engines.follow(problem, methods, spec.leader, solver, seed=seed, name=problem.name)
     if params is None:
         result = _run(runs, progress, f"fit {problem.name}")
-        here, state = _fit(problem, result), jax.tree.map(lambda leaf: leaf[0, 0], result.state)
+        here, state = _fit(problem, result), jax.tree.map(lambda leaf: leaf[0, 0], result.state[0])
         where, memory, found = "at its fit", state.estimator, state.params
     else:
         here = _Given(_from_auto_normal(problem, params))
@@ -315,21 +315,22 @@ def _from_auto_normal(problem, params):
 
 def _filled(runs, params):
     """States of the estimators whose memory was filled at ``params``: an epoch of steps that move nothing."""
-    still = descend(runs.estimator, runs.sampler, optax.set_to_zero())
+    still = descend(runs.at(1.0).estimator, runs.sampler, optax.set_to_zero())
 
     @jax.jit
     def epoch(params):
-        return still.epoch(still.init(params), runs.sampler.epoch(runs.keys[0])).estimator
+        return still.epoch(still.init(params), runs.sampler.plan(runs.keys[0])).estimator
 
     return epoch(params)
 
 
 def _times(runs, parts, params, rounds: int = 7):
     """Time of an epoch by estimator, full passes included, relative to ``naive`` or the first; medians of rounds."""
-    noise = jax.block_until_ready(runs.sampler.epoch(runs.keys[0]))
+    make = runs.sampler.plan if runs.sampler.wide else runs.sampler.epoch
+    noise = jax.block_until_ready(make(runs.keys[0]))
     programs = {}
     for name, one in parts.items():
-        solver = descend(one, runs.sampler, runs.descent(1e-12).optimizer)
+        solver = descend(one, runs.sampler, runs.at(1e-12).optimizer)
         epoch, state = jax.jit(solver.epoch), jax.jit(solver.init)(params)
         jax.block_until_ready(epoch(state, noise))
         programs[name] = (epoch, state)

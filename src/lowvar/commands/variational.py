@@ -9,7 +9,7 @@ from lowvar.runs import variational as engines
 
 def engine(spec, prepared):
     """The engine of a run's spec on prepared data."""
-    made = problem(spec.problem.model, prepared, spec.solver.dtype, spec.backend, spec.name)
+    made = problem(spec.problem, prepared, spec.solver.dtype, spec.backend, spec.name)
     return engines.build(made, spec.method, spec.solver, seed=spec.seed, name=spec.name)
 
 
@@ -22,7 +22,7 @@ def decomposition(job, prepared, progress_bar):
     """The variance of every method along the leader's run."""
     from lowvar.analysis import decomposition as analysis
 
-    made = problem(job.problem.model, prepared, job.solver.dtype, "jax", job.name)
+    made = problem(job.problem, prepared, job.solver.dtype, "jax", job.name)
     runs, parts = engines.follow(made, job.methods, job.decomposition.leader, job.solver, seed=job.seed, name=job.name)
     moments = analysis.moments(job.decomposition.epochs, job.decomposition.points_along)
     with progress_bar(job.decomposition.epochs, f"{job.name} decomposition", "epoch") as tick:
@@ -39,8 +39,8 @@ def tables(place) -> dict:
     from lowvar.analysis import convergence as analysis
 
     traces, rows, optima = place.gather_tables("trace.parquet"), {}, []
-    for name, spec in place.experiment.problems.items():
-        made = problem(spec.model, place.load_data(name), "float64", "jax", name)
+    for name in place.experiment.problems:
+        made = problem(place.experiment.model(name), place.load_data(name), "float64", "jax", name)
         rows[name] = made.N
         if made.exact_elbo is not None:
             optima.append({"problem": name, "elbo": analysis.optimum(made), "how": "L-BFGS on the exact ELBO"})
@@ -50,13 +50,13 @@ def tables(place) -> dict:
     optimum = pd.DataFrame(optima)
     values = dict(zip(optimum["problem"], optimum["elbo"], strict=True))
     table = analysis.convergence(traces, values, rows)
-    return {
+    found = {
         "optimum": optimum,
         "convergence": table,
         "best": analysis.best(table),
         "ends": analysis.ends(traces, table, values),
-        "decomposition": place.decomposition(),
     }
+    return found | ({"decomposition": place.decomposition()} if place.experiment.decompositions() else {})
 
 
 def with_seconds(place, timings):
@@ -82,18 +82,19 @@ def metrics(place, tables) -> dict:
     for row in tables["best"].itertuples():
         key = f"{row.method}-{row.backend}"
         metrics.setdefault(row.problem, {}).setdefault("gap_at_best_step", {})[key] = round(row.gap_mean, 8)
-    d = tables["decomposition"]
+    if (d := tables.get("decomposition")) is None:
+        return metrics
     for row in d[d["end"] & (d["block"] == "all") & (d["source"] == "total")].itertuples():
         metrics[row.problem].setdefault("gradient_variance", {})[row.method] = float(f"{row.variance:.8g}")
     return metrics
 
 
-def problem(model, prepared, dtype, backend, name):
-    """A model of the catalogue on prepared data."""
+def problem(spec, prepared, dtype, backend, name):
+    """A model of the catalogue, by its ``ModelSpec``, on prepared data."""
     from lowvar.problems import catalogue
 
     arrays = {
-        key: value.astype(dtype) if np.issubdtype(value.dtype, np.floating) else value
+        key: value.astype(dtype, copy=False) if np.issubdtype(value.dtype, np.floating) else value
         for key, value in prepared.arrays.items()
     }
-    return catalogue.build(model, arrays, backend, name)
+    return catalogue.build(spec.model, arrays, backend, name, **spec.options)

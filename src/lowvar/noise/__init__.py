@@ -7,7 +7,7 @@ the same noise to every estimator and to both backends.
 from lowvar.noise.batches import BATCHES, Batches, iid, reshuffled
 from lowvar.noise.gaussian import GAUSSIAN, Gaussian, antithetic, independent, orthogonal, rqmc
 from lowvar.noise.keys import named_key
-from lowvar.noise.sampler import Noise, Sampler, sampler
+from lowvar.noise.sampler import Noise, Plan, Sampler, sampler
 
 __all__ = [
     "BATCHES",
@@ -15,6 +15,7 @@ __all__ = [
     "Batches",
     "Gaussian",
     "Noise",
+    "Plan",
     "Sampler",
     "antithetic",
     "iid",

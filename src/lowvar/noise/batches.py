@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lowvar.errors import UserError
 
@@ -20,6 +21,7 @@ class Batches:
         steps: batches in an epoch, ``ceil(N / B)``.
         covers: whether an epoch visits every row exactly once.
         draw: ``key -> index (steps, B)``.
+        same: whether all epochs have the same batches, in another order.
         rows: how many of each batch's ``B`` entries are real, ``(steps,)``. The entries after them repeat
             the batch's first row, so that a write to them changes nothing, and have weight zero.
     """
@@ -29,6 +31,7 @@ class Batches:
     size: int
     covers: bool
     draw: Callable[[jax.Array], jax.Array]
+    same: bool = False
 
     @property
     def steps(self) -> int:
@@ -72,7 +75,30 @@ def reshuffled(N: int, size: int) -> Batches:
     return Batches("reshuffled", N, size, True, draw)
 
 
-BATCHES = {"iid": iid, "reshuffled": reshuffled}
+def fixed(N: int, size: int) -> Batches:
+    """The rows cut once into batches, at random but always alike; each epoch has them in a fresh order.
+
+    Where ``size`` does not divide ``N`` one batch is short, and comes last.
+
+    >>> batches = fixed(7, 3)
+    >>> first, second = (batches.draw(jax.random.key(k)).tolist() for k in (0, 1))
+    >>> first[-1] == second[-1], sorted(first) == sorted(second), batches.rows.tolist()
+    (True, True, [3, 3, 1])
+    """
+    _check(N, size)
+    steps, whole = -(-N // size), N // size
+    order = np.random.default_rng(0).permutation(N).astype(np.int32)
+    short = order[(steps - 1) * size]
+    cut = np.concatenate([order, np.full(steps * size - N, short, np.int32)]).reshape(steps, size)
+
+    def draw(key):
+        first = jax.random.permutation(key, jnp.arange(whole, dtype=jnp.int32))
+        return jnp.asarray(cut)[jnp.concatenate([first, jnp.arange(whole, steps, dtype=jnp.int32)])]
+
+    return Batches("fixed", N, size, True, draw, same=True)
+
+
+BATCHES = {"iid": iid, "reshuffled": reshuffled, "fixed": fixed}
 
 
 def _check(N: int, size: int) -> None:

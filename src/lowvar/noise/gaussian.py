@@ -15,7 +15,9 @@ from lowvar.noise.sobol import scrambled
 class Gaussian:
     """A way of drawing ``samples`` points of ``N(0, I)``, each with that marginal law.
 
-    All schemes have the same joint law for the points ``-eps`` as for ``eps``.
+    All schemes have the same joint law for the points ``-eps`` as for ``eps``. Random bits are drawn for single
+    precision and widened: 24 bits serve an estimate as well as 53, take half the time, and both precisions see the
+    same noise.
 
     Attributes:
         name: as in specs.
@@ -35,7 +37,7 @@ def independent(samples: int = 1) -> Gaussian:
     (2, 3)
     """
     _check(samples)
-    return Gaussian("iid", samples, lambda key, dim, dtype: jax.random.normal(key, (samples, dim), dtype))
+    return Gaussian("iid", samples, lambda key, dim, dtype: _standard(key, (samples, dim), dtype))
 
 
 def antithetic(samples: int = 2) -> Gaussian:
@@ -48,7 +50,7 @@ def antithetic(samples: int = 2) -> Gaussian:
         raise UserError(f"antithetic samples {samples}: it must be an even number, 2 or more")
 
     def draw(key, dim, dtype):
-        half = jax.random.normal(key, (samples // 2, dim), dtype)
+        half = _standard(key, (samples // 2, dim), dtype)
         return jnp.concatenate([half, -half])
 
     return Gaussian("antithetic", samples, draw)
@@ -74,7 +76,7 @@ def orthogonal(samples: int = 1) -> Gaussian:
 
     def draw(key, dim, dtype):
         blocks, size = -(-samples // dim), min(samples, dim)
-        columns = jax.random.normal(key, (blocks, dim, size), dtype)
+        columns = _standard(key, (blocks, dim, size), dtype)
         q, r = jnp.linalg.qr(columns)
         sign = jnp.where(jnp.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1).astype(dtype)
         length = jnp.sqrt(jnp.sum(columns * columns, axis=-2))
@@ -102,6 +104,11 @@ def rqmc(samples: int = 1) -> Gaussian:
 
 
 GAUSSIAN = {"iid": independent, "antithetic": antithetic, "orthogonal": orthogonal, "rqmc": rqmc}
+
+
+def _standard(key: jax.Array, shape, dtype) -> jax.Array:
+    """Independent standard normal numbers, of single-precision bits."""
+    return jax.random.normal(key, shape, jnp.float32).astype(dtype)
 
 
 def _normal(x: jax.Array, dtype) -> jax.Array:

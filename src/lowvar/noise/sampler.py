@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from lowvar.noise.batches import Batches
 from lowvar.noise.gaussian import Gaussian
 
+_HELD = 2**21  # numbers of base noise that an epoch may hold at once
+
 
 class Noise(NamedTuple):
     """The randomness of one estimate (or of many, with leading axes).
@@ -28,6 +30,16 @@ class Noise(NamedTuple):
     position: Any
 
 
+class Plan(NamedTuple):
+    """The randomness of an epoch before its base noise is drawn: as ``Noise``, with a key for each batch's points."""
+
+    index: Any
+    weight: Any
+    rows: Any
+    key: Any
+    position: Any
+
+
 @dataclass(frozen=True)
 class Sampler:
     """Draws ``Noise``, an epoch at a time, from a key."""
@@ -37,20 +49,35 @@ class Sampler:
     dim: int
     dtype: Any
 
-    def epoch(self, key: jax.Array) -> Noise:
-        """The noise of one epoch: every array has a leading axis of ``batches.steps``."""
-        steps, size = self.batches.steps, self.batches.size
+    @property
+    def wide(self) -> bool:
+        """Whether the base noise of an epoch is too much to be held: then it is better drawn batch by batch."""
+        return self.batches.steps * self.gaussian.samples * self.dim > _HELD
+
+    def plan(self, key: jax.Array) -> Plan:
+        """An epoch whose base noise is still to be drawn: every array has a leading axis of ``batches.steps``."""
+        size = self.batches.size
         for_rows, for_eps = jax.random.split(key)
         rows = self.batches.rows
         weight = jnp.where(jnp.arange(size)[None, :] < rows[:, None], 1 / rows[:, None], 0)
-        eps = jax.vmap(lambda key: self.gaussian.draw(key, self.dim, self.dtype))(jax.random.split(for_eps, steps))
-        return Noise(
+        return Plan(
             index=self.batches.draw(for_rows),
             weight=weight.astype(self.dtype),
             rows=rows.astype(self.dtype),
-            eps=eps,
-            position=jnp.arange(steps),
+            key=jax.random.split(for_eps, self.batches.steps),
+            position=jnp.arange(self.batches.steps),
         )
+
+    def drawn(self, batch: "Plan | Noise") -> Noise:
+        """The noise of one batch of a plan; noise is given back as it is."""
+        if isinstance(batch, Noise):
+            return batch
+        eps = self.gaussian.draw(batch.key, self.dim, self.dtype)
+        return Noise(batch.index, batch.weight, batch.rows, eps, batch.position)
+
+    def epoch(self, key: jax.Array) -> Noise:
+        """The noise of one epoch: every array has a leading axis of ``batches.steps``."""
+        return jax.vmap(self.drawn)(self.plan(key))
 
 
 def sampler(batches: Batches, gaussian: Gaussian, dim: int, dtype: Any = None) -> Sampler:

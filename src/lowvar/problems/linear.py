@@ -340,9 +340,7 @@ class LinearProblem(VariationalProblem):
         return self.expected_log_likelihood(params) + self.expected_log_prior(params) + self.guide.entropy(params)
 
 
-def linear(
-    name: str, N: int, dtype, design, link, log_prior, expected_log_prior, sites=None
-) -> LinearProblem:
+def linear(name: str, N: int, dtype, design, link, log_prior, expected_log_prior, sites=None) -> LinearProblem:
     """The problem of a design, a link and a prior.
 
     Args:

@@ -9,6 +9,7 @@ inference, ``{"w"}`` for a layer with dropout. What belongs to ``f~`` may lack b
 ``noise`` has ``index (B,)``, ``weight (B,)``, which sums to one, and ``eps (S, dim)``, which the rows share.
 """
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from lowvar.backends import Backend
@@ -23,6 +24,8 @@ class Objective(Protocol):
         N: number of data rows.
         dim: dimension of ``eps``.
         dtype: floating type of the data.
+        blocks: the parameters' blocks and their lengths, in the order in which gradients are laid out.
+        sites: which entries of each block belong to which latent variable, ``{name: slice}``; may be empty.
     """
 
     name: str
@@ -30,6 +33,16 @@ class Objective(Protocol):
     N: int
     dim: int
     dtype: Any
+
+    @property
+    def blocks(self) -> Mapping[str, int]:
+        """See above."""
+        ...
+
+    @property
+    def sites(self) -> Mapping[str, slice]:
+        """See above."""
+        ...
 
     def initial(self, kind: str, key) -> dict[str, Any]:
         """Starting parameters as NumPy arrays."""

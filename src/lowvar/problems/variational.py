@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend
-from lowvar.problems.guide import MeanField, initial_params
+from lowvar.problems.guide import BLOCKS, MeanField, initial_params
 
 _CHUNK = 1024  # data rows that a full pass holds at a time
 
@@ -49,6 +49,11 @@ class VariationalProblem:
     def guide(self) -> MeanField:
         """The variational family."""
         return MeanField(self.dim, self.backend)
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """The guide's parameter blocks and their lengths, in the order in which gradients are laid out."""
+        return dict.fromkeys(BLOCKS, self.dim)
 
     def energy(self, z, index, weight):
         """``sum_i weight_i k_index_i(z)``, nats: an unbiased estimate of ``-log p(x, z)`` from a batch."""

@@ -12,6 +12,7 @@ from lowvar.errors import UserError
 from lowvar.files import sweep
 from lowvar.runs import artifact
 
+_SAVING = 20  # seconds of work for each second of saving
 _CHUNK_SECONDS = 2.0  # between chances to write a checkpoint; does not change the results
 
 
@@ -120,13 +121,14 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
         engine.wait(state)
     if progress and done:
         progress(done)
-    saved = time.monotonic()
+    saved, pause = time.monotonic(), every
 
     def save():
-        nonlocal saved
-        if checkpoint is not None and time.monotonic() - saved > every:
+        nonlocal saved, pause
+        if checkpoint is not None and (start := time.monotonic()) - saved > pause:
             _save(engine, checkpoint, mark, state, done, measured, clock)
             saved = time.monotonic()
+            pause = max(every, _SAVING * (saved - start))  # a large state is saved less often
 
     chunk = 1
     for stop in stops[len(measured) :]:

@@ -4,61 +4,79 @@ JAX runs any number of epochs in one compiled program, whose length is an argume
 over mapped steps. Both draw the same noise.
 """
 
+import contextlib
 import inspect
+import os
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowvar import estimators
+from lowvar import estimators, solvers
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
-from lowvar.noise import BATCHES, GAUSSIAN, Noise, named_key, sampler
-from lowvar.problems.guide import initial_params
+from lowvar.noise import BATCHES, GAUSSIAN, Noise, Plan, named_key, sampler
 from lowvar.runs import trees
 from lowvar.runs.loop import geometric
 from lowvar.solvers import descend, optimizer
 
 _UNROLL = 6  # steps that PyTorch runs as one program
 _NOISE_AXES = Noise(index=0, weight=None, rows=None, eps=0, position=None)
-_RUNS, _REPETITIONS, _NOISE = (0, 0), (None, 0), (None, _NOISE_AXES)
+_PLAN_AXES = Plan(index=0, weight=None, rows=None, key=0, position=None)
+_RUNS, _REPETITIONS = (0, 0), (None, 0)
+_SHARE = 0.8  # of the memory that tables may take
 
 
 class VariationalEngine:
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
+    The state is a list of parts: the repetitions all together, or, where an epoch's noise is too wide to be held,
+    one by one. Each part maps over step sizes and its repetitions.
+
     Args:
-        problem: a variational problem.
-        make_estimator: ``(problem, batches) -> Estimator``.
+        problem: an objective.
+        make_solver: ``(problem, sampler) -> (step_size -> solver)``.
         solver: a ``SolverSpec``.
         keys: one JAX key for each repetition's noise.
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}`` NumPy arrays.
+
+    Raises:
+        UserError: the tables of the runs would not fit in memory.
     """
 
-    def __init__(self, problem, make_estimator, solver, keys, starts):
+    def __init__(self, problem, make_solver, solver, keys, starts):
         self.problem, self.solver, self.keys, self.starts = problem, solver, keys, starts
         self.backend = problem.backend
         batches = BATCHES[solver.batches](problem.N, solver.batch_size)
         gaussian = GAUSSIAN[solver.eps](solver.samples)
         self.sampler = sampler(batches, gaussian, problem.dim, problem.dtype)
-        self.estimator = make_estimator(problem, batches)
+        self.at = make_solver(problem, self.sampler)
         self.steps = batches.steps
-        self.stops = geometric(solver.epochs)
+        self.stops = geometric(solver.epochs, solver.per_decade)
         self.runs = len(solver.step_sizes) * solver.repetitions
+        self._check_memory()
+        repetitions = range(solver.repetitions)
+        self.parts = [slice(r, r + 1) for r in repetitions] if self.sampler.wide else [slice(0, solver.repetitions)]
         advance = {"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name]
-        self.advance = advance()
+        self._advance = advance()
         self._elbos = self._make_elbos()
 
-    def descent(self, step_size):
-        """The solver with one step size."""
-        return descend(self.estimator, self.sampler, optimizer(self.solver.optimizer, step_size, self.backend))
+    def _check_memory(self):
+        needed, there = self.at(1.0).table_bytes * self.runs, memory()
+        if needed > _SHARE * there:
+            raise UserError(
+                f"{self.problem.name}: the tables of {self.runs} runs need {needed / 2**30:.3g} GiB, and the machine has "
+                f"{there / 2**30:.3g}; take fewer step sizes or repetitions, a larger batch, dtype float32, or a "
+                "method with a smaller table: joint_svrg, or joint_glm where the model has linear predictors"
+            )
 
     def _mapped(self, function, *axes):
         """``function(step_size, ...)`` over step sizes (outer) and repetitions (inner).
 
-        Each further argument has ``_RUNS`` (an axis for both), ``_REPETITIONS`` (shared by the step sizes) or
-        ``_NOISE`` (also shared, and batch weights and positions shared by the repetitions as well).
+        Each further argument has ``_RUNS`` (an axis for both), ``_REPETITIONS`` (shared by the step sizes) or the
+        axes of noise (also shared, and batch weights and positions shared by the repetitions as well).
         """
         vmap = self.backend.vmap
         inner = vmap(function, (None, *(inner for _, inner in axes)))
@@ -71,24 +89,28 @@ class VariationalEngine:
 
     def init(self):
         """The state of all runs before the first epoch."""
-        starts = {k: self.backend.asarray(np.asarray(v, self.problem.dtype)) for k, v in self.starts.items()}
+        mapped = self._mapped(lambda step_size, start: self.at(step_size).init(start), _REPETITIONS)
+        mapped = jax.jit(mapped) if self.backend.name == "jax" else mapped
+        starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
+        return [
+            mapped(self.step_sizes, {k: self.backend.asarray(v[part]) for k, v in starts.items()})
+            for part in self.parts
+        ]
 
-        def init(step_size, start):
-            return self.descent(step_size).init(start)
-
-        mapped = self._mapped(init, _REPETITIONS)
-        return (jax.jit(mapped) if self.backend.name == "jax" else mapped)(self.step_sizes, starts)
+    def advance(self, state, first: int, count: int):
+        """The state ``count`` epochs after ``first``."""
+        return [self._advance(one, self.keys[part], first, count) for one, part in zip(state, self.parts, strict=True)]
 
     def _draw(self, keys, epoch):
-        """The noise of an epoch for all repetitions."""
-        draw = jax.vmap(lambda key: self.sampler.epoch(jax.random.fold_in(key, epoch)), out_axes=_NOISE_AXES)
-        return draw(keys)
+        """The noise of an epoch, or its plan, for some repetitions."""
+        make, axes = (self.sampler.plan, _PLAN_AXES) if self.sampler.wide else (self.sampler.epoch, _NOISE_AXES)
+        return jax.vmap(lambda key: make(jax.random.fold_in(key, epoch)), out_axes=axes)(keys)
 
     def _advance_jax(self):
         def epoch(step_size, state, noise):
-            return self.descent(step_size).epoch(state, noise)
+            return self.at(step_size).epoch(state, noise)
 
-        mapped = self._mapped(epoch, _RUNS, _NOISE)
+        mapped = self._mapped(epoch, _RUNS, (None, _PLAN_AXES if self.sampler.wide else _NOISE_AXES))
 
         @partial(jax.jit, donate_argnums=0)
         def advance(state, step_sizes, keys, first, count):
@@ -97,38 +119,44 @@ class VariationalEngine:
 
             return jax.lax.fori_loop(first, first + count, body, state)
 
-        return lambda state, first, count: advance(state, self.step_sizes, self.keys, first, count)
+        return lambda state, keys, first, count: advance(state, self.step_sizes, keys, first, count)
 
     def _advance_torch(self):
-        draw = jax.jit(self._draw)
+        draw = jax.jit(lambda keys, epoch: self._draw(keys, epoch))
+        eps = jax.jit(
+            jax.vmap(jax.vmap(lambda key: self.sampler.gaussian.draw(key, self.problem.dim, self.problem.dtype)))
+        )
 
         def begin(step_size, state):
-            return self.descent(step_size).begin_epoch(state)
+            return self.at(step_size).begin_epoch(state)
 
         def some(step_size, state, noise):
-            solver = self.descent(step_size)
+            solver = self.at(step_size)
             return self.backend.scan_or_loop(lambda state, noise: solver.step(state, noise)[0], state, noise)
 
         def end(step_size, state, index):
-            return self.descent(step_size).end_epoch(state, index)
+            return self.at(step_size).end_epoch(state, index)
 
         begin = self.backend.compile(self._mapped(begin, _RUNS))
-        some = self.backend.compile(self._mapped(some, _RUNS, _NOISE))
+        some = self.backend.compile(self._mapped(some, _RUNS, (None, _NOISE_AXES)))
         end = self.backend.compile(self._mapped(end, _RUNS, _REPETITIONS))
 
-        def advance(state, first, count):
+        def some_noise(noise, here):
+            """The noise of a few steps, drawn now where it was only planned."""
+            points = noise.eps[:, here] if isinstance(noise, Noise) else eps(noise.key[:, here])
+            parts = noise.index[:, here], noise.weight[here], noise.rows[here], points, noise.position[here]
+            return Noise(*(self.backend.asarray(np.asarray(part)) for part in parts))
+
+        def advance(state, keys, first, count):
             if count == 0:  # traces the programs, and moves nothing: an epoch whose result is dropped
-                advance(state, first, 1)
+                advance(state, keys, first, 1)
                 return state
             for i in range(first, first + count):
-                noise = Noise(*(self.backend.asarray(np.asarray(part)) for part in draw(self.keys, i)))
+                noise = draw(keys, i)
                 state = begin(self.step_sizes, state)
                 for t in range(0, self.steps, _UNROLL):
-                    here = slice(t, t + _UNROLL)
-                    part = Noise(noise.index[:, here], noise.weight[here], noise.rows[here], noise.eps[:, here],
-                                 noise.position[here])  # fmt: skip
-                    state = some(self.step_sizes, state, part)
-                state = end(self.step_sizes, state, noise.index)
+                    state = some(self.step_sizes, state, some_noise(noise, slice(t, t + _UNROLL)))
+                state = end(self.step_sizes, state, self.backend.asarray(np.asarray(noise.index)))
             return state
 
         return advance
@@ -163,8 +191,11 @@ class VariationalEngine:
                 pairs = [elbo({name: leaf[r] for name, leaf in flat.items()}) for r in range(runs)]
                 return tuple(backend.xp.stack(column) for column in zip(*pairs, strict=True))
 
-        shape = (len(self.solver.step_sizes), self.solver.repetitions)
-        return lambda state: tuple(part.reshape(shape) for part in backend.to_numpy(tuple(compute(state.params))))
+        def of_part(part):
+            shape = next(iter(part.params.values())).shape[:2]
+            return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(part.params))))
+
+        return lambda state: tuple(np.concatenate(both, axis=1) for both in zip(*map(of_part, state), strict=True))
 
     def wait(self, state) -> None:
         """Returns when ``state`` has been computed."""
@@ -188,7 +219,7 @@ class VariationalEngine:
         epochs = np.asarray(stops)[epoch]
         batches = self.sampler.batches
         rows_per_epoch = self.problem.N if batches.covers else self.steps * self.solver.batch_size
-        oracles = self.estimator.oracles_of_run(epochs, rows_per_epoch, self.solver.samples)
+        oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, self.solver.samples)
         return pd.DataFrame(
             {
                 "step_size": np.asarray(self.solver.step_sizes)[step],
@@ -209,7 +240,8 @@ class VariationalEngine:
 
     def params(self, state, measured) -> dict[str, np.ndarray]:
         """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
-        return {name: np.asarray(leaf) for name, leaf in self.backend.to_numpy(state.params).items()}
+        parts = [self.backend.to_numpy(part.params) for part in state]
+        return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
     def flatten(self, state) -> list[np.ndarray]:
         """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
@@ -225,9 +257,9 @@ def noise_keys(seed: int, name: str, repetitions: int):
     return jnp.stack([named_key(seed, name, "noise", r) for r in range(repetitions)])
 
 
-def start_params(kind: str, seed: int, name: str, repetitions: int, dim: int):
+def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
     """Initial parameters of a problem's repetitions, ``{"mu": (repetitions, dim), "log_sigma": ...}``."""
-    starts = [initial_params(kind, dim, named_key(seed, name, "start", r)) for r in range(repetitions)]
+    starts = [problem.initial(kind, named_key(seed, name, "start", r)) for r in range(repetitions)]
     return {block: np.stack([start[block] for start in starts]) for block in starts[0]}
 
 
@@ -235,17 +267,35 @@ def build(problem, method, solver, *, seed: int, name: str) -> VariationalEngine
     """The engine of a method on a problem.
 
     Args:
-        problem: a variational problem.
+        problem: an objective.
         method: a ``MethodSpec``.
         solver: a ``SolverSpec``.
         seed: the experiment's.
         name: the problem's name, under which noise and starts are drawn.
     """
     keys = noise_keys(seed, name, solver.repetitions)
-    starts = start_params(solver.initial, seed, name, solver.repetitions, problem.dim)
-    return VariationalEngine(
-        problem, lambda problem, batches: make_estimator(method, problem, batches), solver, keys, starts
-    )
+    starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+    return VariationalEngine(problem, partial(make_solver, method, solver), solver, keys, starts)
+
+
+def make_solver(method, spec, problem, sampler):
+    """``step_size -> solver`` of a ``MethodSpec``: an estimator under an optimizer, or a solver of its own.
+
+    Raises:
+        UserError: no such method, or it does not take its options.
+    """
+    if method.estimator in solvers.OWN:
+        make = solvers.own(method.estimator)
+        _check_options("solver", method, make, problem, sampler, 1.0)
+        return lambda step_size: make(problem, sampler, step_size, **method.options)
+    estimator = make_estimator(method, problem, sampler.batches)
+    return descents(estimator, spec, sampler)
+
+
+def descents(estimator, spec, sampler):
+    """``step_size -> solver`` of an estimator under the optimizer of a ``SolverSpec``."""
+    backend = estimator.problem.backend
+    return lambda step_size: descend(estimator, sampler, optimizer(spec.optimizer, step_size, backend))
 
 
 def make_estimator(method, problem, batches):
@@ -256,10 +306,7 @@ def make_estimator(method, problem, batches):
     """
     factory = estimators.gradient_estimator(method.estimator)
     backend = problem.backend.name
-    try:
-        inspect.signature(factory).bind(problem, batches, **method.options)
-    except TypeError as error:
-        raise UserError(f"options of estimator {method.estimator!r}: {error}") from error
+    _check_options("estimator", method, factory, problem, batches)
     made = factory(problem, batches, **method.options)
     if backend not in made.properties.backends:
         known = ", ".join(made.properties.backends)
@@ -267,11 +314,18 @@ def make_estimator(method, problem, batches):
     return made
 
 
+def _check_options(kind, method, factory, *args):
+    try:
+        inspect.signature(factory).bind(*args, **method.options)
+    except TypeError as error:
+        raise UserError(f"options of {kind} {method.estimator!r}: {error}") from error
+
+
 def follow(problem, methods, leader: str, solver, *, seed: int, name: str):
     """The engine of one run that several methods follow, and their estimators by name.
 
     Args:
-        problem: a variational problem.
+        problem: an objective.
         methods: ``{name: MethodSpec}``.
         leader: the method whose gradients are used.
         solver: a ``SolverSpec`` with one step size and one repetition.
@@ -280,9 +334,18 @@ def follow(problem, methods, leader: str, solver, *, seed: int, name: str):
     """
     parts = {}
 
-    def make(problem, batches):
-        parts.update({key: make_estimator(method, problem, batches) for key, method in methods.items()})
-        return following(leader, parts)
+    def make(problem, sampler):
+        parts.update({key: make_estimator(method, problem, sampler.batches) for key, method in methods.items()})
+        return descents(following(leader, parts), solver, sampler)
 
-    starts = start_params(solver.initial, seed, name, 1, problem.dim)
+    starts = start_params(problem, solver.initial, seed, name, 1)
     return VariationalEngine(problem, make, solver, noise_keys(seed, name, 1), starts), parts
+
+
+def memory() -> int:
+    """Bytes of memory that the machine, or the group of processes, has."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    with contextlib.suppress(OSError, ValueError):
+        return min(there, int(limit.read_text()))
+    return there

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lowvar.errors import UserError
-from lowvar.estimators.gradient.base import Estimator
-from lowvar.noise import Noise, Sampler
+from lowvar.estimators.gradient.base import Estimator, Oracles
+from lowvar.noise import Noise, Plan, Sampler
 
 
 class DescentState(NamedTuple):
@@ -49,12 +51,22 @@ class Descent:
         params = self.estimator.problem.backend.tree_map(lambda p, u: p + u, state.params, updates)
         return DescentState(params, estimator, optimizer), oracles
 
-    def epoch(self, state: DescentState, noise: Noise) -> DescentState:
-        """The updates of an epoch with noise ``sampler.epoch(key)``, in a scan or a loop."""
+    def epoch(self, state: DescentState, noise: Noise | Plan) -> DescentState:
+        """The updates of an epoch with noise ``sampler.epoch(key)`` or a plan of it, in a scan or a loop."""
         backend = self.estimator.problem.backend
         state = self.begin_epoch(state)
-        state = backend.scan_or_loop(lambda state, noise: self.step(state, noise)[0], state, noise)
+        state = backend.scan_or_loop(lambda state, batch: self.step(state, self.sampler.drawn(batch))[0], state, noise)
         return self.end_epoch(state, noise.index)
+
+    def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
+        """Oracle calls of a run's first ``epochs`` epochs, see ``Estimator``."""
+        return self.estimator.oracles_of_run(epochs, rows, points)
+
+    @property
+    def table_bytes(self) -> int:
+        """What the estimator's table holds."""
+        problem, declared = self.estimator.problem, self.estimator.properties
+        return declared.table_rows * declared.table_blocks * problem.dim * np.dtype(problem.dtype).itemsize
 
 
 def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:

@@ -21,6 +21,8 @@ class Properties:
         hvps: Hessian-vector products per data row (each gives the gradient at its point too).
         full_passes: gradients over all data rows, per epoch.
         full_passes_at_start: the same, once, when a run starts.
+        full_gradients_per_call: gradients over all data rows, for each noise point, in every call.
+        full_hvps_per_call: Hessian-vector products over all data rows, in every call.
         table_rows: stored vectors.
         table_blocks: blocks of the parameters in each of them: 2 for ``mu`` and ``log sigma``.
         needs_epochs: its memory is right only when an epoch visits every row once.
@@ -32,6 +34,8 @@ class Properties:
     hvps: int = 0
     full_passes: int = 0
     full_passes_at_start: int = 0
+    full_gradients_per_call: int = 0
+    full_hvps_per_call: int = 0
     table_rows: int = 0
     table_blocks: int = 2
     needs_epochs: bool = False
@@ -70,22 +74,30 @@ class Estimator:
 
     def oracles(self, noise) -> Oracles:
         """Oracle calls of one estimate with ``noise``, as the properties declare them."""
-        declared, points = self.properties, noise.eps.shape[-2]
+        declared, points, N = self.properties, noise.eps.shape[-2], self.problem.N
         per_row = declared.gradients * points + declared.gradients_without_noise
-        return Oracles(noise.rows * per_row, noise.rows * declared.hvps)
+        gradients = noise.rows * per_row + N * points * declared.full_gradients_per_call
+        return Oracles(gradients, noise.rows * declared.hvps + N * declared.full_hvps_per_call)
 
-    def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
+    def oracles_of_run(self, epochs, rows: int, points: int, steps: int | None = None) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs.
 
         Args:
             epochs: a number of epochs, or an array of them.
             rows: data rows that an epoch visits.
             points: noise points a batch.
+            steps: batches in an epoch; asked of estimators that pass over all rows in every call.
         """
-        declared = self.properties
+        declared, N = self.properties, self.problem.N
         per_row = declared.gradients * points + declared.gradients_without_noise
         passes = epochs * declared.full_passes + declared.full_passes_at_start
-        return Oracles(epochs * rows * per_row + self.problem.N * passes, epochs * rows * declared.hvps)
+        gradients, hvps = epochs * rows * per_row + N * passes, epochs * rows * declared.hvps
+        if declared.full_gradients_per_call or declared.full_hvps_per_call:
+            if steps is None:
+                raise ValueError(f"{self.name} passes over all rows in every call: say how many steps an epoch has")
+            gradients = gradients + epochs * steps * N * points * declared.full_gradients_per_call
+            hvps = hvps + epochs * steps * N * declared.full_hvps_per_call
+        return Oracles(gradients, hvps)
 
 
 def stateless(name: str, problem, properties: Properties, gradient: Callable[[Any, Any], Any]) -> Estimator:

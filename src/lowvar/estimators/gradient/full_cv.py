@@ -1,0 +1,22 @@
+"""A Taylor control variate against Monte Carlo noise, over all data rows."""
+
+from lowvar.estimators.gradient.base import Estimator, Properties, minus, stateless
+
+
+def full_cv(problem, batches=None) -> Estimator:
+    """``grad f(w; eps) + E_xi grad f~(w; xi) - grad f~(w; eps)`` over all data rows, whatever rows the batch has.
+
+    ``cv`` without subsampling. Its variance is what ``f~`` leaves of the Monte Carlo noise; it takes two passes
+    over the data in every call, one of them with a Hessian-vector product.
+
+    References:
+        Miller, Foti, D'Amour and Adams, "Reducing reparameterization gradient variance", 2017;
+        "full-batch cv" in Wang, Geffner and Domke.
+    """
+
+    def gradient(params, noise):
+        _, deviation = problem.full_approximation(problem.point(params), noise.eps)
+        return minus(problem.full_objective_gradient(params, noise.eps), deviation)
+
+    properties = Properties(unbiased=True, gradients=0, full_gradients_per_call=1, full_hvps_per_call=1)
+    return stateless("full_cv", problem, properties, gradient)
