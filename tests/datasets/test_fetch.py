@@ -224,7 +224,9 @@ def test_a_file_without_an_address_comes_from_a_mirror_alone(make, raw, tmp_path
 
 
 @pytest.mark.mirror
-@pytest.mark.parametrize("name", ["sonar", "australian", "hudson_bay", "van_der_pol"])
+@pytest.mark.parametrize(
+    "name", ["sonar", "australian", "hudson_bay", "van_der_pol", "mnist", "fashion_mnist", "movielens", "tennis"]
+)
 def test_true_files_from_the_mirror(true_mirror, tmp_path, name):
     paths = fetch(name, tmp_path)
     assert [path.stat().st_size for path in paths] == [file.bytes for file in get(name).files]

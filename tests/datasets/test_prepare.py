@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from lowvar.datasets import DATASETS, SCALINGS, Dataset, Table, fetch, load, prepare
+from lowvar.datasets.prepare import minmax, standard
 from lowvar.errors import UserError
 from lowvar.files import sha256
 
@@ -12,7 +13,7 @@ from lowvar.files import sha256
 def entry(x):
     """A dataset of the catalogue that holds ``x``."""
     x = np.asarray(x, dtype=float)
-    table = Table(x, np.arange(len(x)) % 2, tuple(f"c{j}" for j in range(x.shape[1])))
+    table = Table({"x": x, "y": np.arange(len(x)) % 2}, tuple(f"c{j}" for j in range(x.shape[1])))
     return Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).")
 
 
@@ -74,7 +75,7 @@ def test_a_reader_that_lets_nan_through_is_caught(out):
         prepare(entry([[1.0], [np.nan]]), out=out)
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("scaling", DATASETS["breast_cancer"].scalings)
 def test_same_input_same_bytes(tmp_path, scaling):
     first = prepare("breast_cancer", scaling, out=tmp_path / "a.npz").read_bytes()
     assert prepare("breast_cancer", scaling, out=tmp_path / "sub/b.npz").read_bytes() == first
@@ -111,7 +112,7 @@ def test_what_the_file_holds(tmp_path, monkeypatch):
 @pytest.mark.parametrize("scaling", ["standard", "none"])
 def test_measurements_are_kept_as_they_are(out, scaling):
     y = np.array([[0.5, -1e9], [2.0, 3.0], [4.0, 0.1]])
-    table = Table(np.array([[1.0], [2.0], [4.0]]), y, ("time",))
+    table = Table({"x": np.array([[1.0], [2.0], [4.0]]), "y": y}, ("time",))
     made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", ("a", "b"))
     prepared = load(prepare(made, scaling, out=out))
     np.testing.assert_array_equal(prepared.arrays["y"], y)
@@ -148,6 +149,113 @@ def test_malformed_raw_file_with_the_right_hash(make, body, tmp_path, out):
     assert not out.exists()
 
 
+PIXELS = np.random.default_rng(1).integers(0, 256, (40, 300), dtype=np.uint8)
+PIXELS[:, 7], PIXELS[0, 0], PIXELS[1, 0] = 9, 0, 255
+
+
+def pictures(image=(3, 10, 10)):
+    """A dataset of bytes, wider than the block of columns that is scaled at a time."""
+    table = Table({"x": PIXELS, "y": np.arange(40) % 10}, tuple(f"p{j}" for j in range(300)))
+    scalings = ("unit", "standard", "none", "minmax", "lenet")
+    return Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", (), scalings, image)
+
+
+def test_bytes_become_float32(out):
+    for scaling in ("unit", "standard", "none", "minmax"):
+        prepared = load(prepare(pictures(), scaling, out=out))
+        x, meta = prepared.arrays["x"], prepared.meta
+        assert (x.dtype, meta["dtypes"]) == (np.float32, {"x": "float32", "y": "int64"})
+        exact = (PIXELS - np.array(meta["offset"])) / np.array(meta["scale"])
+        if scaling == "minmax":
+            exact[:, 7] = 0
+        np.testing.assert_allclose(x, exact, rtol=1e-7, atol=1e-7)
+        if scaling == "unit":
+            np.testing.assert_array_equal(x, (PIXELS / 255).astype(np.float32))
+            assert (x.min(), x.max(), set(meta["scale"])) == (0, 1, {255.0})
+        if scaling == "standard":
+            np.testing.assert_array_equal(x[:, 7], 0)
+            np.testing.assert_allclose(x.std(axis=0)[np.arange(300) != 7], 1, rtol=1e-5)
+
+
+def test_scaling_by_blocks_is_scaling_at_once(out):
+    x = np.random.default_rng(2).standard_normal((50, 300))
+    for scaling, function in (("minmax", minmax), ("standard", standard)):
+        np.testing.assert_array_equal(load(prepare(entry(x), scaling, out=out)).arrays["x"], function(x)[0])
+
+
+def test_other_arrays_than_x_and_y(out):
+    arrays = {
+        "winner": np.array([0, 2], dtype=np.int32),
+        "loser": np.array([1, 0], dtype=">i4"),
+        "players": np.array(3),
+    }
+    table = Table(arrays, notes={"players": ["Ann", "Bea", "Cid"]})
+    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", scalings=("none",))
+    prepared = load(prepare(made, "none", out=out))
+    assert list(prepared.arrays) == ["winner", "loser", "players"]
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(prepared.arrays[key], array)
+    assert prepared.arrays["players"].shape == ()
+    assert prepared.meta["dtypes"] == {"winner": "int32", "loser": "int32", "players": "int64"}
+    assert (prepared.meta["rows"], prepared.meta["players"]) == (2, ["Ann", "Bea", "Cid"])
+    assert (prepared.meta["features"], prepared.meta["offset"], prepared.meta["scale"]) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "scaling", "takes"),
+    [
+        ("tennis", "minmax", "none"),
+        ("movielens", "standard", "none"),
+        ("sonar", "unit", "minmax, standard, none"),
+        ("breast_cancer", "lenet", "minmax, standard, none"),
+        ("mnist", "minmax", "unit, standard, none, lenet"),
+    ],
+)
+def test_scalings_that_a_dataset_does_not_take(tmp_path, name, scaling, takes):
+    with pytest.raises(UserError) as caught:  # before any file is looked for
+        prepare(name, scaling, raw=tmp_path, out=tmp_path / "a.npz")
+    assert str(caught.value) == (
+        f"dataset {name} cannot be prepared with scaling {scaling}; what it can be prepared with: {takes}"
+    )
+
+
+def test_lenet_gets_images_and_gives_features(out, monkeypatch):
+    import sys
+    import types
+
+    got = {}
+
+    def features(images, labels, seed=0):
+        got.update(images=images, labels=labels)
+        return np.arange(40.0 * 84).reshape(40, 84)
+
+    module = types.ModuleType("lowvar.datasets.lenet")
+    module.features = features  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "lowvar.datasets.lenet", module)
+    prepared = load(prepare(pictures(), "lenet", out=out))
+    assert (got["images"].shape, got["images"].dtype) == ((40, 3, 10, 10), np.float32)
+    np.testing.assert_allclose(got["images"].reshape(40, 300), PIXELS / 255, rtol=1e-7)
+    np.testing.assert_array_equal(got["labels"], np.arange(40) % 10)
+    np.testing.assert_array_equal(prepared.arrays["x"], np.arange(40.0 * 84).reshape(40, 84))
+    assert (prepared.meta["features"][0], prepared.meta["features"][-1]) == ("lenet_1", "lenet_84")
+    assert not {"offset", "scale"} & set(prepared.meta)
+    assert prepared.meta["scaling"] == "lenet"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("image", [(1, 28, 28), (3, 32, 32)])
+def test_lenet_end_to_end(tmp_path, image):
+    pytest.importorskip("torch")
+    pytest.importorskip("lowvar.datasets.lenet")
+    x = np.random.default_rng(3).integers(0, 256, (200, int(np.prod(image))), dtype=np.uint8)
+    table = Table({"x": x, "y": np.arange(200) % 10}, tuple(f"p{j}" for j in range(x.shape[1])))
+    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", (), ("lenet",), image)
+    paths = [prepare(made, "lenet", out=tmp_path / f"{i}.npz") for i in range(2)]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    prepared = load(paths[0])
+    assert (prepared.arrays["x"].shape, prepared.arrays["x"].dtype) == ((200, 84), np.float64)
+
+
 def test_unknown_names(out):
     with pytest.raises(UserError, match="unknown scaling 'min-max': did you mean 'minmax'"):
         prepare("breast_cancer", "min-max", out=out)
@@ -176,7 +284,9 @@ def test_true_files(true_mirror, tmp_path, name, shape, counts):
     np.testing.assert_array_equal(x.min(axis=0), -1)
     np.testing.assert_array_equal(x.max(axis=0), 1)
     raw = DATASETS[name].read(tmp_path / "raw")
-    np.testing.assert_allclose(x * prepared.meta["scale"] + prepared.meta["offset"], raw.x, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(
+        x * prepared.meta["scale"] + prepared.meta["offset"], raw.arrays["x"], rtol=1e-12, atol=1e-9
+    )
     standard = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz")).arrays["x"]
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-12)
@@ -197,3 +307,60 @@ def test_true_series(true_mirror, tmp_path, name, outputs, first, last):
     assert prepared.meta["outputs"] == outputs
     np.testing.assert_array_equal(rows[[0, -1]], [first, last])
     np.testing.assert_array_equal(np.diff(rows[:, 0]), 1)
+
+
+@pytest.mark.mirror
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+def test_true_images(true_mirror, tmp_path, name):
+    fetch(name, tmp_path / "raw")
+    prepared = load(prepare(name, "unit", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
+    x, y = prepared.arrays["x"], prepared.arrays["y"]
+    assert (x.shape, x.dtype, y.shape, y.dtype) == ((60000, 784), np.float32, (60000,), np.int64)
+    counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949] if name == "mnist" else [6000] * 10
+    assert np.bincount(y).tolist() == counts
+    assert (x.min(), x.max()) == (0, 1)
+    mean = {"mnist": 0.1306604762738429, "fashion_mnist": 0.2860405969887955}[name]  # as everyone quotes them
+    assert x.mean(dtype=np.float64) == pytest.approx(mean, rel=1e-6)
+    assert prepared.meta["features"][:2] == ["pixel_0_0", "pixel_0_1"]
+    if name == "mnist":
+        standard = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz")).arrays["x"]
+        moving = x.min(axis=0) < x.max(axis=0)
+        np.testing.assert_array_equal(standard[:, ~moving], 0)
+        np.testing.assert_allclose(standard.mean(axis=0, dtype=np.float64), 0, atol=1e-6)
+        np.testing.assert_allclose(standard.std(axis=0, dtype=np.float64)[moving], 1, rtol=1e-5)
+
+
+@pytest.mark.mirror
+def test_true_tennis(true_mirror, tmp_path):
+    fetch("tennis", tmp_path / "raw")
+    prepared = load(prepare("tennis", "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
+    winner, loser, players = (prepared.arrays[key] for key in ("winner", "loser", "players"))
+    assert (winner.shape, winner.dtype, loser.shape, loser.dtype) == ((169405,), np.int32, (169405,), np.int32)
+    assert int(players) == 5524 == len(set(winner.tolist()) | set(loser.tolist()))
+    names = prepared.meta["players"]
+    assert len(names) == 5524
+    assert [names[i] for i in winner[winner == loser]] == ["U Unknown"]  # one match of 1974, as it stands in the file
+    wins = np.bincount(winner)
+    assert names[int(wins.argmax())] == "Jimmy Connors"
+
+
+@pytest.mark.mirror
+def test_true_ratings(true_mirror, tmp_path):
+    fetch("movielens", tmp_path / "raw")
+    prepared = load(prepare("movielens", "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
+    user, x, y = (prepared.arrays[key] for key in ("user", "x", "y"))
+    assert list(prepared.arrays) == ["user", "x", "y", "users"]
+    assert (user.dtype, x.shape, x.dtype, y.dtype) == (np.int32, (100000, 18), np.float64, np.int64)
+    assert (int(prepared.arrays["users"]), len(set(user.tolist())), int(user.max())) == (943, 943, 942)
+    assert np.bincount(y).tolist() == [6110, 11370, 27145, 34174, 21201]
+    assert set(np.unique(x)) == {0.0, 1.0}
+    assert (user[0], y[0]) == (195, 2)
+    genres = [name for name, flag in zip(prepared.meta["features"], x[0], strict=True) if flag]
+    assert genres == ["Comedy"]  # Kolya
+    assert "unknown" not in prepared.meta["features"]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_the_catalogue_names_scalings_that_there_are(name):
+    assert set(DATASETS[name].scalings) <= set(SCALINGS)
+    assert ("unit" in DATASETS[name].scalings) == (DATASETS[name].image is not None)

@@ -14,9 +14,15 @@ def read(folder, text, **other):
     return readers.table(folder, "a.csv", **options)
 
 
+def parts(table):
+    assert list(table.arrays) == ["x", "y"]
+    assert table.notes == {}
+    return *table.arrays.values(), table.names
+
+
 @pytest.mark.parametrize("text", [GOOD, GOOD.rstrip("\n"), GOOD.replace("\n", "\r\n")])
 def test_reads_numbers_and_labels(tmp_path, text):
-    x, y, names = read(tmp_path, text)
+    x, y, names = parts(read(tmp_path, text))
     np.testing.assert_array_equal(x, [[0.5, 2], [-1, 300], [0, 0]])
     np.testing.assert_array_equal(y, [1, 0, 0])
     assert (x.dtype, y.dtype, names) == (np.float64, np.int64, ("u", "v"))
@@ -86,7 +92,7 @@ def read_series(folder, text, **other):
 
 @pytest.mark.parametrize("text", [SERIES, SERIES.rstrip("\n"), SERIES.replace("\n", "\r\n")])
 def test_reads_series(tmp_path, text):
-    x, y, names = read_series(tmp_path, text)
+    x, y, names = parts(read_series(tmp_path, text))
     np.testing.assert_array_equal(x, [[0], [1]])
     np.testing.assert_array_equal(y, [[1.5, 2], [-100, 0]])
     assert (x.dtype, y.dtype, names) == (np.float64, np.float64, ("time",))
@@ -114,7 +120,7 @@ def test_malformed_series_is_one_clear_error(tmp_path, old, new, message):
 
 
 def test_breast_cancer_is_scikit_learns(tmp_path):
-    x, y, names = readers.breast_cancer(tmp_path)
+    x, y, names = parts(readers.breast_cancer(tmp_path))
     assert x.shape == (569, 30)
     assert np.bincount(y).tolist() == [212, 357]
     assert (x.dtype, y.dtype, len(set(names))) == (np.float64, np.int64, 30)

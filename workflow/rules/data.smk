@@ -31,8 +31,8 @@ rule prepare:
         "logs/data/{dataset}-{scaling}.tsv"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: attempt * 2000,
-        runtime=lambda w, attempt: attempt * 10,
+        mem_mb=lambda w, attempt: attempt * (4000 if w.scaling == "lenet" else 2000),
+        runtime=lambda w, attempt: attempt * (120 if w.scaling == "lenet" else 10),  # it trains a network
     params:
         raw=lambda w: f"{DATA}/raw",
     shell:

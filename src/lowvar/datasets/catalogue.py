@@ -6,7 +6,9 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from lowvar.datasets import readers
+from lowvar.datasets import images, readers
+from lowvar.datasets import tennis as atp
+from lowvar.datasets.movielens import movielens
 from lowvar.datasets.readers import Table
 from lowvar.errors import unknown_name
 
@@ -40,10 +42,12 @@ class Dataset:
         name: the key in `DATASETS`.
         title: one line for a list: what a row is, what the label means.
         files: the raw files; none where an installed package brings the data.
-        read: raw folder -> `Table` of x (N, d) float64, y and d feature names.
+        read: raw folder -> `Table` of arrays, and the names of the features.
         licence: licence of the whole.
         citation: citation of the whole.
         outputs: names of the k columns of y (N, k) float64; empty where y (N,) int64 holds classes.
+        scalings: the ways to scale its features that make sense, of `lowvar.datasets.SCALINGS`.
+        image: channels, height and width, where a row of x holds the bytes of an image.
     """
 
     name: str
@@ -53,6 +57,8 @@ class Dataset:
     licence: str
     citation: str
     outputs: tuple[str, ...] = ()
+    scalings: tuple[str, ...] = ("minmax", "standard", "none")
+    image: tuple[int, int, int] | None = None
 
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
@@ -82,6 +88,108 @@ def _series(
         comments=comments,
     )
     return Dataset(name, title, (file,), read, file.licence, file.citation, outputs)
+
+
+_OF_IMAGES = ("unit", "standard", "none", "lenet")
+
+
+def _idx_images(
+    name: str,
+    title: str,
+    *,
+    folder: str,
+    url: str,
+    images_: tuple[str, int],
+    labels: tuple[str, int],
+    licence: str,
+    citation: str,
+) -> Dataset:
+    """The training images of a dataset in MNIST's form; ``images_`` and ``labels`` are sha256 and bytes of a file."""
+    files = tuple(
+        RawFile(f"{folder}/{file}", f"{url}/{file}", sha256, size, licence, citation)
+        for file, (sha256, size) in (("train-images-idx3-ubyte.gz", images_), ("train-labels-idx1-ubyte.gz", labels))
+    )
+    image = (1, 28, 28)
+    read = partial(images.idx, images=files[0].name, labels=files[1].name, image=image, rows=60000)
+    return Dataset(name, title, files, read, licence, citation, scalings=_OF_IMAGES, image=image)
+
+
+def _movielens() -> Dataset:
+    licence = "MovieLens 100K terms of use: research, no commercial use, no redistribution"
+    citation = (
+        "Harper, F. M. and Konstan, J. A. (2015). The MovieLens Datasets: History and Context. ACM Transactions on "
+        "Interactive Intelligent Systems 5(4), 19. https://doi.org/10.1145/2827872"
+    )
+    files = tuple(
+        RawFile(f"ml-100k/{file}", f"https://files.grouplens.org/datasets/movielens/ml-100k/{file}", sha256, size,
+                licence, citation)
+        for file, sha256, size in (
+            ("u.data", "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490", 1979173),
+            ("u.item", "553841ebc7de3a0fd0d6b62a204ea30c1e651aacfb2814c7a6584ac52f2c5701", 236344),
+            ("u.genre", "9757e0d3e6b298159a80dd48eaf938114690e911e39af97a76949ef1663610bb", 202),
+        )
+    )  # fmt: skip
+    names = (
+        "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
+        "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
+    )  # fmt: skip
+    read = partial(
+        movielens,
+        data=files[0].name,
+        items=files[1].name,
+        genres=files[2].name,
+        names=names,
+        users=943,
+        movies=1682,
+        ratings=100000,
+    )
+    return Dataset(
+        "movielens",
+        "MovieLens 100K: 100000 ratings by 943 users of 1682 movies with 18 genres; 1 to 5 stars are classes 0 to 4",
+        files,
+        read,
+        licence,
+        citation,
+        scalings=("none",),
+    )
+
+
+def _tennis() -> Dataset:
+    licence = "CC BY-NC-SA 4.0"
+    citation = (
+        "Tennis databases, files, and algorithms by Jeff Sackmann / Tennis Abstract. https://www.tennisabstract.com"
+    )
+    url = f"https://raw.githubusercontent.com/JeffSackmann/tennis_atp/{atp.COMMIT}"
+    files = tuple(
+        RawFile(season.name, f"{url}/{Path(season.name).name}", season.sha256, season.bytes, licence, citation)
+        for season in atp.SEASONS
+    )
+    read = partial(atp.tennis, seasons=atp.SEASONS, left=atp.LEFT, players=atp.PLAYERS)
+    title = "ATP singles on the main tour, 1968 to March 2023: 169405 matches of 5524 players; winner and loser"
+    return Dataset("tennis", title, files, read, licence, citation, scalings=("none",))
+
+
+def _cifar10() -> Dataset:
+    licence = "none stated"
+    citation = (
+        "Krizhevsky, A. (2009). Learning Multiple Layers of Features from Tiny Images. "
+        "https://www.cs.toronto.edu/~kriz/cifar.html"
+    )
+    # The publisher gives the md5 c32a1d4ab5d03f1284b67883e8d87530 alone; length and sha256 are those that TensorFlow
+    # Datasets and others pin for the same address.
+    file = RawFile(
+        "cifar10/cifar-10-binary.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        170052171,
+        licence,
+        citation,
+    )
+    image = (3, 32, 32)
+    batches = tuple(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6))
+    read = partial(images.cifar, name=file.name, batches=batches, image=image, rows=10000)
+    title = "CIFAR-10: 50000 colour photographs of 32 x 32 pixels; 10 kinds of things"
+    return Dataset("cifar10", title, (file,), read, licence, citation, scalings=_OF_IMAGES, image=image)
 
 
 _ENTRIES = (
@@ -169,6 +277,35 @@ _ENTRIES = (
         outputs=("u1",),
         rows=11,
     ),
+    _idx_images(
+        "mnist",
+        "MNIST: 60000 handwritten digits of 28 x 28 pixels; the digit",
+        folder="mnist",
+        url="https://ossci-datasets.s3.amazonaws.com/mnist",
+        images_=("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9912422),
+        labels=("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28881),
+        licence="CC BY-SA 3.0 as stated by Keras and TensorFlow",
+        citation=(
+            "LeCun, Y., Bottou, L., Bengio, Y. and Haffner, P. (1998). Gradient-based learning applied to document "
+            "recognition. Proceedings of the IEEE 86(11), 2278-2324. https://doi.org/10.1109/5.726791"
+        ),
+    ),
+    _idx_images(
+        "fashion_mnist",
+        "Fashion-MNIST: 60000 articles of clothing of 28 x 28 pixels; 10 kinds",
+        folder="fashion-mnist",
+        url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        images_=("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26421880),
+        labels=("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29515),
+        licence="MIT",
+        citation=(
+            "Xiao, H., Rasul, K. and Vollgraf, R. (2017). Fashion-MNIST: a Novel Image Dataset for Benchmarking "
+            "Machine Learning Algorithms. https://arxiv.org/abs/1708.07747"
+        ),
+    ),
+    _cifar10(),
+    _movielens(),
+    _tennis(),
 )
 
 DATASETS = MappingProxyType({entry.name: entry for entry in _ENTRIES})

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,14 +12,20 @@ from lowvar.errors import UserError
 
 
 class Table(NamedTuple):
-    """What a reader returns: ``x`` (N, d) float64, ``y`` and the d feature names.
+    """What a reader returns: the arrays of a model, and what their columns are called.
 
-    ``y`` is (N,) int64 where it says which class a row belongs to, and (N, k) float64 where it is k measurements.
+    Attributes:
+        arrays: keyword of the model -> array, in the order in which they are written. ``x`` (N, d), where there is one,
+            holds the features, which a scaling applies to; the others stay as they are. The first array has a row for
+            each of the N data points. Of the usual table they are ``x`` (N, d) float64 and ``y``, which is (N,) int64
+            where it says which class a row belongs to, and (N, k) float64 where it is k measurements.
+        names: of the d features; none where there is no ``x``.
+        notes: what else is worth knowing, as JSON takes it.
     """
 
-    x: np.ndarray
-    y: np.ndarray
-    names: tuple[str, ...]
+    arrays: Mapping[str, np.ndarray]
+    names: tuple[str, ...] = ()
+    notes: Mapping[str, Any] = MappingProxyType({})
 
 
 def table(
@@ -47,16 +54,16 @@ def table(
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "a.csv").write_text("0.5,2,yes\\n-1,3e2,no\\n")
-    >>> table(folder, "a.csv", separator=",", columns=["u", "v"], labels={"no": 0, "yes": 1}, rows=2).y
+    >>> table(folder, "a.csv", separator=",", columns=["u", "v"], labels={"no": 0, "yes": 1}, rows=2).arrays["y"]
     array([1, 0])
     """
     path = Path(raw) / name
-    lines = _lines(path)
-    if len(lines) != rows:
-        raise UserError(f"{path}: found {len(lines)} rows; it should have {rows}")
+    body = lines(path)
+    if len(body) != rows:
+        raise UserError(f"{path}: found {len(body)} rows; it should have {rows}")
     x = np.empty((rows, len(columns)))
     y = np.empty(rows, dtype=np.int64)
-    for i, line in enumerate(lines):
+    for i, line in enumerate(body):
         fields = line.split(separator)
         if len(fields) != len(columns) + 1:
             raise UserError(
@@ -71,7 +78,7 @@ def table(
                 f"it should be one of {', '.join(map(repr, labels))}"
             )
         y[i] = labels[fields[-1]]
-    return Table(x, y, tuple(columns))
+    return Table({"x": x, "y": y}, tuple(columns))
 
 
 def series(
@@ -104,19 +111,20 @@ def series(
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "a.csv").write_text("time,u\\n0,1.5\\n1,-2\\n")
-    >>> series(folder, "a.csv", header="time,u", separator=",", inputs=["time"], outputs=["u"], rows=2).y
+    >>> made = series(folder, "a.csv", header="time,u", separator=",", inputs=["time"], outputs=["u"], rows=2)
+    >>> made.arrays["y"]
     array([[ 1.5],
            [-2. ]])
     """
     path = Path(raw) / name
-    lines = _lines(path)
-    for i, line in enumerate(lines[:comments]):
+    found = lines(path)
+    for i, line in enumerate(found[:comments]):
         if not line.startswith("#"):
             raise UserError(f"{path}, line {i + 1}: found {line!r}; it should be a comment, which starts with '#'")
-    found = lines[comments] if len(lines) > comments else ""
-    if found != header:
-        raise UserError(f"{path}, line {comments + 1}: found {found!r}; it should be the header {header!r}")
-    body = lines[comments + 1 :]
+    first = found[comments] if len(found) > comments else ""
+    if first != header:
+        raise UserError(f"{path}, line {comments + 1}: found {first!r}; it should be the header {header!r}")
+    body = found[comments + 1 :]
     if len(body) != rows:
         raise UserError(f"{path}: found {len(body)} rows below the header; it should have {rows}")
     names = (*inputs, *outputs)
@@ -129,39 +137,44 @@ def series(
                 f"with {separator!r} between two"
             )
         values[i] = [_number(field, path, number, j + 1, names[j]) for j, field in enumerate(fields)]
-    return Table(values[:, : len(inputs)].copy(), values[:, len(inputs) :].copy(), tuple(inputs))
+    x, y = np.split(values, [len(inputs)], axis=1)
+    return Table({"x": x.copy(), "y": y.copy()}, tuple(inputs))
 
 
 def breast_cancer(raw: str | Path) -> Table:
     """Scikit-learn's copy of the Wisconsin diagnostic data; ``raw`` is not looked at.
 
-    >>> x, y, names = breast_cancer("data/raw")
-    >>> x.shape, int(y.sum()), names[0]
+    >>> cells = breast_cancer("data/raw")
+    >>> cells.arrays["x"].shape, int(cells.arrays["y"].sum()), cells.names[0]
     ((569, 30), 357, 'mean radius')
     """
     from sklearn.datasets import load_breast_cancer
 
     data: Any = load_breast_cancer()
     x, y = np.asarray(data.data, dtype=np.float64), np.asarray(data.target, dtype=np.int64)
-    return Table(x, y, tuple(map(str, data.feature_names)))
+    return Table({"x": x, "y": y}, tuple(map(str, data.feature_names)))
 
 
-def _lines(path: Path) -> list[str]:
-    """The file's lines without their ends; the last may or may not have one."""
+def lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    """The file's lines without their ends; the last may or may not have one.
+
+    Raises:
+        UserError: the file cannot be read, or is not UTF-8 where it should be.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; it should be a readable text file") from error
     try:
-        text = content.decode("utf-8")
+        text = content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
         raise UserError(
             f"{path}, line {line}, character {column}: found byte 0x{content[error.start]:02x}; it should be UTF-8 text"
         ) from error
-    lines = text.replace("\r\n", "\n").split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+    found = text.replace("\r\n", "\n").split("\n")
+    return found[:-1] if found[-1] == "" else found
 
 
 def _number(field: str, path: Path, line: int, column: int, name: str) -> float:
