@@ -1,5 +1,6 @@
 """Expected log-likelihoods under Gaussian predictors: what the ELBO of a generalised linear model is made of."""
 
+import math
 from functools import cache
 
 import numpy as np
@@ -40,9 +41,9 @@ def expected_log_sigmoid(backend: Backend, mean, sd):
     wide = xp.maximum(sd, xp.full_like(sd, _WIDE))
     z = (u[:, None] - mean[None, :]) / wide[None, :]
     ratio = mean / wide
-    density = xp.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
-    below_zero = 0.5 * mean * (1 - backend.erf(ratio / np.sqrt(2))) - wide * density  # E min(u, 0)
-    of_bump = (bump @ xp.exp(-0.5 * z**2)) / (wide * np.sqrt(2 * np.pi))
+    density = xp.exp(-0.5 * ratio**2) / math.sqrt(2 * math.pi)
+    below_zero = 0.5 * mean * (1 - backend.erf(ratio / math.sqrt(2))) - wide * density  # E min(u, 0)
+    of_bump = (bump @ xp.exp(-0.5 * z**2)) / (wide * math.sqrt(2 * math.pi))
     return xp.where(sd < _WIDE, by_trapezoid, below_zero - of_bump)
 
 
@@ -128,7 +129,7 @@ def _gaussian_plus_gumbel():
 
     Returns:
         ``F`` of the standardised sum, flat ``(angles points,)``, for ``s = tan(angle)`` Gumbel deviations and angles
-        in equal steps from 0 (Gumbel) to pi / 2 (Gaussian); the quantiles of ``_TAIL`` and ``1 - _TAIL``, ``(angles,)``.
+        in equal steps from 0 (Gumbel) to pi / 2 (Gaussian); quantiles of ``_TAIL`` and ``1 - _TAIL``, ``(angles,)``.
     """
     points = np.linspace(_LOW, _HIGH, _POINTS)
     z = np.arange(-8.4, 8.5, 0.2)
@@ -144,6 +145,6 @@ def _gaussian_plus_gumbel():
         else:
             F[i] = ndtr((x - g) / s) @ (gumbel / gumbel.sum())
     F[-1] = ndtr(points)
-    lower = points[[np.searchsorted(row, _TAIL) - 1 for row in F]]
-    upper = points[[min(np.searchsorted(row, 1 - _TAIL), _POINTS - 1) for row in F]]
+    lower = points[np.array([np.searchsorted(row, _TAIL) - 1 for row in F])]
+    upper = points[np.array([min(np.searchsorted(row, 1 - _TAIL), _POINTS - 1) for row in F])]
     return F.ravel(), lower, upper

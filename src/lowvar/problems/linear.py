@@ -59,7 +59,7 @@ class Dense:
         """``X_n z_n`` for ``z (B, dim)``, ``(B, C)``."""
         x = rows(self.backend, self.x, index)
         z = self.backend.xp.reshape(z, (z.shape[0], -1, self.classes))
-        return self.backend.xp.sum(x[:, :, None] * z, axis=1)
+        return (x[:, None, :] @ z)[:, 0, :]  # a product, which compilers leave alone; a sum may be made many times
 
     def _matrix(self, z):
         return self.backend.xp.reshape(z, (-1, self.classes))
@@ -124,7 +124,7 @@ class Grouped:
     def forward(self, z, index):
         """The predictors, ``(B, C)``."""
         x, group = self._of(index)
-        return self.backend.xp.sum(x[:, :, None] * self.backend.take(self._matrices(z), group), axis=1)
+        return (x[:, None, :] @ self.backend.take(self._matrices(z), group))[:, 0, :]
 
     def back(self, r, index):
         """``sum_n X_n' r_n``, ``(dim,)``."""
@@ -134,7 +134,7 @@ class Grouped:
     def forward_squares(self, v, index):
         """The predictors' variances, ``(B, C)``."""
         x, group = self._of(index)
-        return self.backend.xp.sum((x * x)[:, :, None] * self.backend.take(self._matrices(v), group), axis=1)
+        return ((x * x)[:, None, :] @ self.backend.take(self._matrices(v), group))[:, 0, :]
 
     def back_squares(self, r, index):
         """``sum_n (X_n o X_n)' r_n``, ``(dim,)``."""
@@ -145,7 +145,7 @@ class Grouped:
         """The predictors, row ``n`` from its own ``z_n``."""
         x, group = self._of(index)
         own = self.backend.vmap(lambda z, group: self.backend.take(self._matrices(z), group[None])[0])(z, group)
-        return self.backend.xp.sum(x[:, :, None] * own, axis=1)
+        return (x[:, None, :] @ own)[:, 0, :]
 
     def _of(self, index):
         return rows(self.backend, self.x, index), rows(self.backend, self.group, index)

@@ -28,11 +28,30 @@ class Objective(Protocol):
         sites: which entries of each block belong to which latent variable, ``{name: slice}``; may be empty.
     """
 
-    name: str
-    backend: Backend
-    N: int
-    dim: int
-    dtype: Any
+    @property
+    def name(self) -> str:
+        """See above."""
+        ...
+
+    @property
+    def backend(self) -> Backend:
+        """See above."""
+        ...
+
+    @property
+    def N(self) -> int:
+        """See above."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """See above."""
+        ...
+
+    @property
+    def dtype(self) -> Any:
+        """See above."""
+        ...
 
     @property
     def blocks(self) -> Mapping[str, int]:

@@ -1,0 +1,60 @@
+"""Multinomial logistic regression with a standard Gaussian prior: a NumPyro model, and its fused twin.
+
+``Z (d, C) ~ N(0, 1)``, ``y_n ~ Categorical(softmax(x_n Z))``, no intercept; all ``C`` classes have coefficients.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from lowvar.backends import get
+from lowvar.errors import UserError
+from lowvar.problems.linear import Categorical, Dense, LinearProblem, linear, standard_normal
+
+
+def model(x, classes, y=None, batch_size=None):
+    """The NumPyro model.
+
+    Args:
+        x: features, ``(N, d)``.
+        classes: how many classes there are.
+        y: labels in ``0 .. classes - 1``, ``(N,)``.
+        batch_size: rows of a mini-batch; all of them if not given.
+    """
+    import numpyro
+    import numpyro.distributions as dist
+
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([x.shape[1], classes]).to_event(2))
+    with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
+        labels = None if y is None else y[index]
+        label: Any = dist.Categorical(logits=x[index] @ z)
+        numpyro.sample("y", label, obs=labels)
+
+
+def problem(arrays, backend: str = "jax", name: str = "softmax_regression") -> LinearProblem:
+    """The model on data ``{"x": (N, d) floating, "y": (N,) in 0 .. C - 1}``, in either backend.
+
+    ``"classes"``, a number, may be among the data; it is the largest label and one if not given.
+    """
+    ops = get(backend)
+    y = labels(arrays["y"], len(arrays["x"]), arrays.get("classes"), name)
+    classes = int(arrays.get("classes", y.max() + 1))
+    x = ops.asarray(arrays["x"])
+    design, link = Dense(ops, x, classes), Categorical(ops, ops.asarray(y), classes)
+    return linear(name, len(x), arrays["x"].dtype, design, link, *standard_normal(ops, design.dim))
+
+
+def labels(y, rows: int, classes, name: str) -> np.ndarray:
+    """Class labels as int32, checked.
+
+    Raises:
+        UserError: not one whole number for each of ``rows`` rows, or one out of range.
+    """
+    y = np.asarray(y)
+    if y.shape != (rows,):
+        raise UserError(f"{name}: x has {rows} rows and y has shape {y.shape}; they must agree")
+    if np.any(y != np.floor(y)) or y.min() < 0:
+        raise UserError(f"{name}: y must hold classes 0, 1, 2, ...; it has {y[(y != np.floor(y)) | (y < 0)][0]}")
+    if classes is not None and y.max() >= int(classes):
+        raise UserError(f"{name}: y has class {int(y.max())}, but there are {int(classes)} classes, counted from 0")
+    return y.astype(np.int32)
