@@ -29,6 +29,8 @@ class _Jax:
 
     @staticmethod
     def set_rows(tree, index, rows):
+        if jnp.ndim(index) == 0:  # a slice, not a scatter: written in place inside a scan
+            return jax.tree.map(lambda old, new: jax.lax.dynamic_update_index_in_dim(old, new, index, 0), tree, rows)
         return jax.tree.map(lambda old, new: old.at[index].set(new, mode="promise_in_bounds"), tree, rows)
 
     @staticmethod

@@ -26,14 +26,15 @@ _UNROLL = 6  # steps that PyTorch runs as one program
 _NOISE_AXES = Noise(index=0, weight=None, rows=None, eps=0, position=None)
 _PLAN_AXES = Plan(index=0, weight=None, rows=None, key=0, position=None)
 _RUNS, _REPETITIONS = (0, 0), (None, 0)
+_READ = 2**22  # bytes of a table from which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory that tables may take
 
 
 class VariationalEngine:
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
-    The state is a list of parts: the repetitions all together, or, where an epoch's noise is too wide to be held,
-    one by one. Each part maps over step sizes and its repetitions.
+    The state is a list of parts, each of some step sizes and repetitions, over which it maps: all of them; or, where
+    an epoch's noise is too wide to be held, one repetition each; or single runs, where a wide table is read as well.
 
     Args:
         problem: an objective.
@@ -57,11 +58,18 @@ class VariationalEngine:
         self.stops = geometric(solver.epochs, solver.per_decade)
         self.runs = len(solver.step_sizes) * solver.repetitions
         self._check_memory()
-        repetitions = range(solver.repetitions)
-        self.parts = [slice(r, r + 1) for r in repetitions] if self.sampler.wide else [slice(0, solver.repetitions)]
+        self.parts = self._parts()
         advance = {"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name]
         self._advance = advance()
         self._elbos = self._make_elbos()
+
+    def _parts(self):
+        """Slices of step sizes and of repetitions."""
+        sizes, repetitions = len(self.solver.step_sizes), self.solver.repetitions
+        if not self.sampler.wide:
+            return [(slice(0, sizes), slice(0, repetitions))]
+        singles = [slice(i, i + 1) for i in range(sizes)] if self.at(1.0).table_bytes > _READ else [slice(0, sizes)]
+        return [(some, slice(r, r + 1)) for r in range(repetitions) for some in singles]
 
     def _check_memory(self):
         needed, there = self.at(1.0).table_bytes * self.runs, memory()
@@ -93,13 +101,16 @@ class VariationalEngine:
         mapped = jax.jit(mapped) if self.backend.name == "jax" else mapped
         starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
         return [
-            mapped(self.step_sizes, {k: self.backend.asarray(v[part]) for k, v in starts.items()})
-            for part in self.parts
+            mapped(self.step_sizes[sizes], {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
+            for sizes, repetitions in self.parts
         ]
 
     def advance(self, state, first: int, count: int):
         """The state ``count`` epochs after ``first``."""
-        return [self._advance(one, self.keys[part], first, count) for one, part in zip(state, self.parts, strict=True)]
+        return [
+            self._advance(one, self.step_sizes[sizes], self.keys[repetitions], first, count)
+            for one, (sizes, repetitions) in zip(state, self.parts, strict=True)
+        ]
 
     def _draw(self, keys, epoch):
         """The noise of an epoch, or its plan, for some repetitions."""
@@ -119,7 +130,7 @@ class VariationalEngine:
 
             return jax.lax.fori_loop(first, first + count, body, state)
 
-        return lambda state, keys, first, count: advance(state, self.step_sizes, keys, first, count)
+        return advance
 
     def _advance_torch(self):
         draw = jax.jit(lambda keys, epoch: self._draw(keys, epoch))
@@ -147,16 +158,16 @@ class VariationalEngine:
             parts = noise.index[:, here], noise.weight[here], noise.rows[here], points, noise.position[here]
             return Noise(*(self.backend.asarray(np.asarray(part)) for part in parts))
 
-        def advance(state, keys, first, count):
+        def advance(state, step_sizes, keys, first, count):
             if count == 0:  # traces the programs, and moves nothing: an epoch whose result is dropped
-                advance(state, keys, first, 1)
+                advance(state, step_sizes, keys, first, 1)
                 return state
             for i in range(first, first + count):
                 noise = draw(keys, i)
-                state = begin(self.step_sizes, state)
+                state = begin(step_sizes, state)
                 for t in range(0, self.steps, _UNROLL):
-                    state = some(self.step_sizes, state, some_noise(noise, slice(t, t + _UNROLL)))
-                state = end(self.step_sizes, state, self.backend.asarray(np.asarray(noise.index)))
+                    state = some(step_sizes, state, some_noise(noise, slice(t, t + _UNROLL)))
+                state = end(step_sizes, state, self.backend.asarray(np.asarray(noise.index)))
             return state
 
         return advance
@@ -195,7 +206,14 @@ class VariationalEngine:
             shape = next(iter(part.params.values())).shape[:2]
             return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(part.params))))
 
-        return lambda state: tuple(np.concatenate(both, axis=1) for both in zip(*map(of_part, state), strict=True))
+        return lambda state: tuple(map(self._together, zip(*map(of_part, state), strict=True)))
+
+    def _together(self, parts):
+        """Arrays of the parts, each ``(step sizes, repetitions, ...)``, as one."""
+        whole = np.empty((len(self.solver.step_sizes), self.solver.repetitions, *parts[0].shape[2:]), parts[0].dtype)
+        for where, part in zip(self.parts, parts, strict=True):
+            whole[where] = part
+        return whole
 
     def wait(self, state) -> None:
         """Returns when ``state`` has been computed."""
@@ -241,7 +259,7 @@ class VariationalEngine:
     def params(self, state, measured) -> dict[str, np.ndarray]:
         """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
         parts = [self.backend.to_numpy(part.params) for part in state]
-        return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+        return {name: self._together([part[name] for part in parts]) for name in parts[0]}
 
     def flatten(self, state) -> list[np.ndarray]:
         """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""

@@ -13,6 +13,4 @@ def full_naive(problem, batches=None) -> Estimator:
     def gradient(params, noise):
         return problem.full_objective_gradient(params, noise.eps)
 
-    return stateless(
-        "full_naive", problem, Properties(unbiased=True, gradients=0, full_gradients_per_call=1), gradient
-    )
+    return stateless("full_naive", problem, Properties(unbiased=True, gradients=0, full_gradients_per_call=1), gradient)

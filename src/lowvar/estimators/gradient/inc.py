@@ -95,7 +95,9 @@ def of_snapshots(problem, batches):
     order = np.arange(steps * size).reshape(steps, size)
     there = order < batches.N
     rows = there.sum(axis=1, keepdims=True)
-    chunks, whole = cut(steps, max(1, _ROWS // size), {"weight": there / rows, "share": rows[:, 0] / batches.N}, problem)
+    chunks, whole = cut(
+        steps, max(1, _ROWS // size), {"weight": there / rows, "share": rows[:, 0] / batches.N}, problem
+    )
 
     def full(state, eps):
         parts = state["table"]["previous"], state["index"]
