@@ -1,5 +1,7 @@
 """A model small enough for exact answers, in both backends, and the pieces that contract tests need."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,9 @@ import pytest
 from lowvar import backends
 from lowvar.estimators import GRADIENT, gradient_estimator
 from lowvar.noise import Noise, independent, named_key, reshuffled, sampler
+from lowvar.problems.linear import linear, standard_normal
 from lowvar.problems.logistic_regression import problem as logistic_regression
+from lowvar.problems.variational import VariationalProblem
 from lowvar.solvers import descend, optimizer
 
 N, DIM, BATCH = 7, 2, 3  # the last batch of an epoch is short
@@ -70,3 +74,117 @@ def exact_gradient(p, w):
 
 def flat(gradient):
     return np.concatenate([np.asarray(gradient["mu"]), np.asarray(gradient["log_sigma"])])
+
+
+def grid(dim=DIM, points=40):
+    """Gauss-Hermite points ``eps (points^dim, dim)`` of ``N(0, I)`` and their weights: means to some ten digits."""
+    t, weight = np.polynomial.hermite_e.hermegauss(points)
+    eps = np.stack(np.meshgrid(*[t] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
+    weights = np.prod(np.stack(np.meshgrid(*[weight / weight.sum()] * dim, indexing="ij")), axis=0).ravel()
+    return jnp.asarray(eps), jnp.asarray(weights)
+
+
+def tuples(rows=N, size=BATCH):
+    """All ``rows^size`` batches that iid sampling can draw, each as likely as another."""
+    return jnp.asarray(list(itertools.product(range(rows), repeat=size)), jnp.int32)
+
+
+def estimates(estimator, pair=False, size=BATCH):
+    """``(state, w, index (batches, size), eps (points, dim)) -> (batches, points, parameters)`` estimates.
+
+    ``pair``: each point comes with its antithetic one.
+    """
+
+    def one(state, w, index, eps):
+        eps = jnp.stack([eps, -eps]) if pair else eps[None]
+        noise = Noise(index, jnp.full(size, 1 / size), jnp.asarray(float(size)), eps, jnp.asarray(0))
+        gradient = estimator.estimate(state, w, noise)[0]
+        return jnp.concatenate([gradient["mu"], gradient["log_sigma"]])
+
+    return jax.vmap(jax.vmap(one, (None, None, None, 0)), (None, None, 0, None))
+
+
+def enumerated_mean(estimator, pair=False):
+    """``(state, w) -> mean`` of the estimate over all iid batches and all of the base noise."""
+    eps, weights = grid()
+    every = estimates(estimator, pair)
+
+    @jax.jit
+    def mean(state, w):
+        some = jax.lax.map(lambda index: weights @ every(state, w, index[None], eps)[0], tuples())
+        return some.mean(axis=0)
+
+    return mean
+
+
+def costly():
+    """A problem whose likelihood is most of the arithmetic: 64 terms of 16 products for each row."""
+    x = _costly_design()
+    return VariationalProblem(
+        "costly", backends.get("jax"), 96, 16,
+        lambda z, index: jnp.sum(jnp.tanh(x[index] @ z), axis=-1),
+        lambda z: -0.5 * jnp.sum(z * z),
+    )  # fmt: skip
+
+
+def costly_linear():
+    """The same with its linear predictors declared."""
+    ops = backends.get("jax")
+    return linear("costly", 96, np.float64, _Tensor(), _Tanh(), *standard_normal(ops, 16))
+
+
+def _costly_design():
+    return jnp.asarray(np.random.default_rng(0).normal(size=(96, 64, 16)))
+
+
+class _Tensor:
+    """A design of 64 predictors for each row."""
+
+    def __init__(self):
+        self.backend, self.dim, self.x = backends.get("jax"), 16, _costly_design()
+        self.squares = self.x**2
+
+    def forward(self, z, index):
+        return self._of(self.x, index) @ z
+
+    def back(self, r, index):
+        return jnp.tensordot(r, self._of(self.x, index), 2)
+
+    def forward_squares(self, v, index):
+        return self._of(self.squares, index) @ v
+
+    def back_squares(self, r, index):
+        return jnp.tensordot(r, self._of(self.squares, index), 2)
+
+    def forward_by_row(self, z, index):
+        return jnp.einsum("bcd,bd->bc", self._of(self.x, index), z)
+
+    def _of(self, array, index):
+        return array if index is None else array[index]
+
+
+class _Tanh:
+    """``log p = sum_c tanh(a_c)``; derivatives by autodiff."""
+
+    def log(self, a, index):
+        return jnp.sum(jnp.tanh(a), axis=1)
+
+    def residual(self, a, index):
+        return -jax.grad(lambda a: jnp.sum(jnp.tanh(a)))(a)
+
+    def curvature(self, a, t, index):
+        return jax.jvp(lambda a: self.residual(a, index), (a,), (t,))[1]
+
+    def curvature_diagonal(self, a, index):
+        return self.curvature(a, jnp.ones_like(a), index)
+
+
+def quadratic(rows=N, dim=DIM, seed=0):
+    """Linear regression with unit noise, where the second-order expansion is exact."""
+    rng = np.random.default_rng(seed)
+    x, y = jnp.asarray(rng.normal(size=(rows, dim))), jnp.asarray(rng.normal(size=rows))
+    log_prior, expected = standard_normal(backends.get("jax"), dim)
+    return VariationalProblem(
+        "quadratic", backends.get("jax"), rows, dim,
+        lambda z, index: -0.5 * (y[index] - x[index] @ z) ** 2, log_prior, expected_log_prior=expected,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ References:
 """
 
 import math
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,27 @@ def problem(arrays, backend: str = "jax", name: str = "movielens") -> LinearProb
         "mu": slice(of_users, of_users + cells),
         "s": slice(of_users + cells, of_users + 2 * cells),
     }
-    return linear(name, len(x), x.dtype, design, link, *_prior(ops, users, cells), sites=sites)
+    found = linear(name, len(x), x.dtype, design, link, *_prior(ops, users, cells), sites=sites)
+    return Ratings(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings(LinearProblem):
+    """A ``LinearProblem`` with the gradient of the users' prior by hand.
+
+    The entries of ``z`` are put together as rows of cells, not as one vector: a compiler then makes one pass over
+    them, without a division for every entry. Derivatives of it are faster too.
+    """
+
+    def prior_gradient(self, z):
+        """The gradient of ``-log p(z)``, ``(dim,)``."""
+        xp, users = self.backend.xp, self.design.groups
+        rows = xp.reshape(z, (users + 2, -1))
+        Z, mu, s = rows[:users], rows[users], rows[users + 1]
+        apart, precision = Z - mu[None, :], xp.exp(-2 * s)
+        of_mu = mu - precision * xp.sum(apart, axis=0)
+        of_s = s + users - precision * xp.sum(apart * apart, axis=0)
+        return xp.reshape(xp.concat([apart * precision[None, :], of_mu[None, :], of_s[None, :]]), (-1,))
 
 
 def _prior(ops, users, cells):

@@ -110,7 +110,7 @@ def stateless(name: str, problem, properties: Properties, gradient: Callable[[An
     return made
 
 
-def plus(gradient, control, scale=1):
+def plus(gradient, control, scale: Any = 1):
     """``gradient`` with ``scale`` times ``control`` added to the blocks that ``control`` has."""
     return {**gradient, **{block: gradient[block] + scale * value for block, value in control.items()}}
 

@@ -32,11 +32,7 @@ def inc(problem, batches) -> Estimator:
         return plus(problem.objective_gradient(params, noise), control), state, made.oracles(noise)
 
     properties = Properties(
-        unbiased=True,
-        gradients=2,
-        full_gradients_per_call=1,
-        table_rows=memory.rows,
-        needs_epochs=batches.covers,
+        unbiased=True, gradients=2, full_gradients_per_call=1, table_rows=memory.rows, needs_epochs=batches.covers
     )
     made = Estimator("inc", problem, properties, memory.init, estimate, end_epoch=memory.end_epoch)
     return made
@@ -123,10 +119,8 @@ def of_rows(problem, batches):
     def full(state, eps):
         def add(total, chunk):
             params = state["table"] if whole else backend.take(state["table"], chunk["at"])
-            return plus(
-                total,
-                problem.objective_gradient_by_row(params, Noise(chunk["at"], chunk["weight"], None, eps, None)),
-            )
+            noise = Noise(chunk["at"], chunk["weight"], None, eps, None)
+            return plus(total, problem.objective_gradient_by_row(params, noise))
 
         return backend.scan_or_loop(add, zeros(backend, state["table"]), chunks)
 
