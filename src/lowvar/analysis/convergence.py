@@ -1,4 +1,8 @@
-"""How fast methods approach the optimum: tables out of traces."""
+"""How fast methods approach the optimum: tables out of traces.
+
+Where the optimum is not known there are no gaps: the largest ELBO that any run saw would give its own method a gap
+of zero. Methods are then compared by the ELBO itself.
+"""
 
 from collections.abc import Mapping
 
@@ -7,6 +11,7 @@ import numpy as np
 from lowvar.analysis.decomposition import mean_interval
 
 _LEAST_GAP = 1e-9  # nats; below it a gap is rounding
+_RUN = ["problem", "method", "backend"]
 
 
 def optimum(problem) -> float:
@@ -41,11 +46,12 @@ def optimum(problem) -> float:
 
 
 def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
-    """Gap to the optimum by problem, method, backend, step size and epoch, over repetitions.
+    """ELBO, and gap to the optimum, by problem, method, backend, step size and epoch, over repetitions.
 
     Args:
-        traces: the traces of all runs in one table, with columns ``problem, method, backend`` added.
-        optima: the largest ELBO of each problem, nats.
+        traces: the traces of all runs in one table, with columns ``problem, method, backend`` added. Methods may
+            have step sizes, epochs and repetitions of their own.
+        optima: the largest ELBO of the problems for which it is known, nats; gaps of the others are NaN.
         rows: data rows ``N`` of each problem.
 
     Returns:
@@ -58,9 +64,11 @@ def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
     out = []
     for (problem, method, backend, step_size, epoch), group in traces.groupby(keys, sort=False):
         ok = group["status"] == "ok"
-        gaps = np.maximum(optima[problem] - group["elbo"].to_numpy(), _LEAST_GAP)
-        gap = tuple(10**v for v in mean_interval(np.log10(gaps))) if ok.all() else (np.inf, np.nan, np.nan)
-        elbo = mean_interval(group["elbo"]) if ok.all() else (-np.inf, np.nan, np.nan)
+        elbo = _interval(group["elbo"]) if ok.all() else (-np.inf, np.nan, np.nan)
+        gap = (np.nan, np.nan, np.nan)
+        if problem in optima:
+            gaps = np.maximum(optima[problem] - group["elbo"].to_numpy(), _LEAST_GAP)
+            gap = tuple(10**v for v in mean_interval(np.log10(gaps))) if ok.all() else (np.inf, np.nan, np.nan)
         oracles = int(group["gradients"].iloc[0] + group["hvps"].iloc[0])
         out.append(
             {"problem": problem, "method": method, "backend": backend, "step_size": step_size, "epoch": epoch,
@@ -70,30 +78,40 @@ def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
              **dict(zip(("elbo_mean", "elbo_low", "elbo_high"), elbo, strict=True)),
              "repetitions": len(group), "diverged": int((~ok).sum())}
         )  # fmt: skip
-    table = pd.DataFrame(out)
-    return _mark_best(table)
+    return _mark(pd.DataFrame(out))
 
 
 def best(table):
     """The rows of ``convergence`` at the end of each method's best step size, where any did not diverge."""
-    last = table["epoch"] == table.groupby(["problem", "method", "backend"])["epoch"].transform("max")
-    return table[last & table["best"]].drop(columns="best").reset_index(drop=True)
+    last = table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
+    return table[last & table["best"]].drop(columns=["best", "envelope"]).reset_index(drop=True)
 
 
 def ends(traces, table, optima: Mapping[str, float]):
-    """The gap of every repetition at the end of each method's best step size.
+    """ELBO and gap of every repetition at the end of every step size.
 
-    Repetitions with the same number share noise and start across methods, so their gaps can be compared in pairs.
+    Repetitions with the same number share noise and start across methods, so they can be compared in pairs.
 
     Args:
         traces: as for ``convergence``.
         table: what ``convergence`` gave.
-        optima: the largest ELBO of each problem, nats.
+        optima: as for ``convergence``.
     """
-    keys = ["problem", "method", "backend", "step_size", "epoch"]
-    found = best(table)[keys].merge(traces, on=keys, how="left", validate="one_to_many")
-    found["gap"] = np.maximum(found["problem"].map(optima).astype(float) - found["elbo"].astype(float), _LEAST_GAP)
-    return found[[*keys, "repetition", "elbo", "gap", "status"]]
+    last = table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
+    found = _of_repetitions(traces, table[last], ["best"], optima)
+    return found[[*_RUN, "step_size", "epoch", "best", "repetition", "elbo", "gap", "status"]]
+
+
+def paths(traces, table, optima: Mapping[str, float]):
+    """ELBO and gap of every repetition along the envelope: at each epoch, at the step size that was best there.
+
+    Args:
+        traces: as for ``convergence``.
+        table: what ``convergence`` gave.
+        optima: as for ``convergence``.
+    """
+    found = _of_repetitions(traces, table[table["envelope"]], [], optima)
+    return found[[*_RUN, "epoch", "iteration", "step_size", "repetition", "elbo", "gap"]]
 
 
 def with_seconds(table, timings):
@@ -103,11 +121,36 @@ def with_seconds(table, timings):
     return joined.rename(columns={"seconds_per_run": "seconds"})
 
 
-def _mark_best(table):
-    final = table["epoch"] == table.groupby(["problem", "method", "backend"])["epoch"].transform("max")
-    ends = table[final & np.isfinite(table["gap_mean"])]
-    chosen = ends.loc[ends.groupby(["problem", "method", "backend"])["gap_mean"].idxmin()]
-    keys = ["problem", "method", "backend", "step_size"]
+def largest_seen(traces, problem: str) -> float:
+    """The largest ELBO of a problem that any run saw, nats: the reference where the optimum is not known."""
+    values = traces.loc[(traces["problem"] == problem) & (traces["status"] == "ok"), "elbo"]
+    return float(values.max()) if len(values) else np.nan
+
+
+def _interval(values):
+    """``mean_interval`` of numbers whose squares may not be finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, low, high = mean_interval(values)
+    return (mean, low, high) if np.isfinite(mean) else (-np.inf, np.nan, np.nan)
+
+
+def _of_repetitions(traces, chosen, also, optima):
+    """The rows of the traces behind chosen rows of ``convergence``."""
+    keys = [*_RUN, "step_size", "epoch"]
+    found = chosen[[*keys, *also]].merge(traces, on=keys, how="left", validate="one_to_many")
+    gaps = found["problem"].map(dict(optima)).astype(float) - found["elbo"].astype(float)
+    return found.assign(gap=np.maximum(gaps, _LEAST_GAP))
+
+
+def _mark(table):
+    """``convergence`` with ``best`` and ``envelope``: by the gap where the optimum is known, else by the ELBO."""
+    distance = table["gap_mean"].where(table["gap_mean"].notna(), -table["elbo_mean"])
+    there = np.isfinite(distance)
+    final = table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
+    chosen = table.loc[distance[final & there].groupby([table[name] for name in _RUN]).idxmin()]
+    keys = [*_RUN, "step_size"]
     marked = table.merge(chosen[keys].assign(best=True), on=keys, how="left")
     marked["best"] = marked["best"].eq(True)
+    nearest = distance[there].groupby([table[name] for name in (*_RUN, "epoch")]).idxmin()
+    marked["envelope"] = table.index.isin(nearest)
     return marked

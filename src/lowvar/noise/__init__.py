@@ -4,7 +4,7 @@ Noise is drawn with JAX's counter-based generator whatever the backend that uses
 the same noise to every estimator and to both backends.
 """
 
-from lowvar.noise.batches import BATCHES, Batches, iid, reshuffled
+from lowvar.noise.batches import BATCHES, Batches, fixed, iid, reshuffled
 from lowvar.noise.gaussian import GAUSSIAN, Gaussian, antithetic, independent, orthogonal, rqmc
 from lowvar.noise.keys import named_key
 from lowvar.noise.sampler import Noise, Plan, Sampler, sampler
@@ -18,6 +18,7 @@ __all__ = [
     "Plan",
     "Sampler",
     "antithetic",
+    "fixed",
     "iid",
     "independent",
     "named_key",

@@ -60,7 +60,7 @@ class Descent:
 
     def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs, see ``Estimator``."""
-        return self.estimator.oracles_of_run(epochs, rows, points)
+        return self.estimator.oracles_of_run(epochs, rows, points, self.sampler.batches.steps)
 
     @property
     def table_bytes(self) -> int:

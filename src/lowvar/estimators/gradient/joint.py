@@ -39,11 +39,12 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
         raise UserError(f"joint: naive_epochs = {naive_epochs}; it must be 1 or more: a naive epoch fills the table")
     stored = TABLES[table](problem.backend, batches)
 
-    def terms(rows, params, noise):
+    def terms(rows, params, noise, once_ready):
         old, deviation = problem.approximation_by_row(rows, noise)
         point = problem.point(params)
         fresh = problem.approximation_mean(point, noise.index, noise.weight)
-        return Terms(problem.objective_gradient(params, noise), plus(old, deviation), old, fresh, point)
+        gradient = minus(problem.objective_gradient(params, noise), once_ready(plus(old, deviation)))
+        return Terms(gradient, old, fresh, point)
 
     def change(rows, params, index, weight):
         fresh = problem.approximation_mean(problem.point(params), index, weight)

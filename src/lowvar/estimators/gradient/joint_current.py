@@ -40,13 +40,14 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
         """The likelihood's gradient at the means."""
         return problem.gradient(mu, index, weight) - problem.prior_gradient(mu)
 
-    def terms(rows, params, noise):
+    def terms(rows, params, noise, once_ready):
         index, weight, mu = noise.index, noise.weight, params["mu"]
         step = xp.exp(params["log_sigma"]) * xp.mean(noise.eps, axis=0)
         old, deviation = problem.likelihood_at_rows(rows["mu"], step, index, weight)
         gradient = prior_controlled(problem, params, noise.eps, problem.objective_gradient(params, noise))
         fresh = {"mu": likelihood(mu, index, weight)}
-        return Terms(gradient, {"mu": old + deviation}, {"mu": old}, fresh, {"mu": mu})
+        gradient = minus(gradient, {"mu": once_ready(old + deviation)})
+        return Terms(gradient, {"mu": old}, fresh, {"mu": mu})
 
     def change(rows, params, index, weight):
         mu = params["mu"]

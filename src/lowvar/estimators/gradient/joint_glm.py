@@ -13,8 +13,8 @@ def joint_glm(problem, batches) -> Estimator:
 
     ``C`` numbers for each data row replace a parameter vector for each batch, so that a table fits wherever the
     data do, and reading it costs next to nothing. The predictors at ``mu`` and along ``sigma eps`` also give the
-    naive gradient's, so a call costs two products with the batch's rows in each direction, naive one. An extension
-    of ours.
+    naive gradient's, and one product with the batch's rows in each direction serves all that is needed. An
+    extension of ours.
 
     Args:
         problem: a ``LinearProblem``.
@@ -41,42 +41,48 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
     blocks = ("mu", "log_sigma") if scale else ("mu",)
     stored = cached(problem.backend, batches)
 
-    def expectation(a, index, weight):
-        """What the mean of ``grad f~`` is made of, for rows with predictors ``a``."""
-        found = {"mu": N * design.back(weight[:, None] * link.residual(a, index), index)}
-        if scale:
-            diagonal = weight[:, None] * link.curvature_diagonal(a, index)
-            found["log_sigma"] = N * design.back_squares(diagonal, index)
-        return found
+    # stacked: one product with the batch's rows serves several vectors
+    forward, back, back_squares = (
+        problem.backend.vmap(function, (0, None))
+        for function in (design.forward, design.back, design.back_squares)
+    )
+
+    def diagonals(predictors, index, weight):
+        """``N diag(X' l'' X)`` averaged over the batch, for each of the ``predictors (B, C)``."""
+        parts = [weight[:, None] * link.curvature_diagonal(a, index) for a in predictors]
+        return list(N * back_squares(xp.stack(parts), index))
 
     def mean(G, params):
         # E[sigma eps o X'(l' + l'' X (sigma eps))] = sigma^2 o diag(X' l'' X)
         return G if not scale else {**G, "log_sigma": xp.exp(2 * params["log_sigma"]) * G["log_sigma"]}
 
-    def terms(rows, params, noise):
-        index, weight, sigma = noise.index, noise.weight, xp.exp(params["log_sigma"])
-        a = design.forward(params["mu"], index)
-
-        def of_point(eps):
-            """The gradient less its approximation, and the approximation's parts, at one point."""
-            t = design.forward(sigma * eps, index)
-            exact = link.residual(a + t, index)
-            near = link.residual(rows, index) + link.curvature(rows, t, index)
-            by_z = N * design.back(weight[:, None] * exact, index)
-            near_z = N * design.back(weight[:, None] * near, index)
-            return {"mu": by_z, "log_sigma": by_z * sigma * eps}, {"mu": near_z, "log_sigma": near_z * sigma * eps}
-
-        likelihood, approximation = problem.mean_over_points(of_point, noise.eps)
+    def terms(rows, params, noise, once_ready):
+        index, weight, S = noise.index, noise.weight[:, None], noise.eps.shape[0]
+        steps = xp.exp(params["log_sigma"])[None, :] * noise.eps
+        a, *along = forward(xp.concat([params["mu"][None, :], steps]), index)
+        residuals = [link.residual(a + t, index) for t in along]
+        residuals += [link.curvature(rows, t, index) for t in along]
+        residuals += [link.residual(rows, index), link.residual(a, index)]
+        products = N * back(xp.stack([weight * r for r in residuals]), index)
+        exact, curved, old, fresh = products[:S], products[S : 2 * S], products[-2], products[-1]
+        near = once_ready(curved + old[None, :])
+        controlled = {"mu": exact - near, "log_sigma": (exact - near if scale else exact) * steps}
         prior, entropy = problem.prior_part(params, noise.eps), problem.guide.entropy_gradient(params)
-        gradient = {block: likelihood[block] + prior[block] - entropy[block] for block in prior}
+        gradient = {b: xp.mean(controlled[b], axis=0) + prior[b] - entropy[b] for b in controlled}
         gradient = prior_controlled(problem, params, noise.eps, gradient, blocks)
-        old, fresh = expectation(rows, index, weight), expectation(a, index, weight)
-        return Terms(gradient, {block: approximation[block] for block in blocks}, old, fresh, a)
+        old, fresh = {"mu": old}, {"mu": fresh}
+        if scale:
+            old["log_sigma"], fresh["log_sigma"] = diagonals((rows, a), index, noise.weight)
+        return Terms(gradient, old, fresh, a)
 
     def change(rows, params, index, weight):
         a = design.forward(params["mu"], index)
-        fresh, old = expectation(a, index, weight), expectation(rows, index, weight)
-        return {block: fresh[block] - old[block] for block in fresh}
+        moved = link.residual(a, index) - link.residual(rows, index)
+        found = {"mu": N * design.back(weight[:, None] * moved, index)}
+        if scale:
+            fresh, old = diagonals((a, rows), index, weight)
+            found["log_sigma"] = fresh - old
+        return found
 
     def start(params):
         return design.forward(params["mu"], None), {block: xp.zeros_like(params["mu"]) for block in blocks}
@@ -90,7 +96,8 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
 
     properties = Properties(
         unbiased=True,
-        gradients_without_noise=1,
+        gradients_without_noise=2 if scale else 1,
+        hvps=1,
         full_passes_at_start=0 if batches.covers else 1,
         needs_epochs=batches.covers,
     )

@@ -17,15 +17,14 @@ class Terms(NamedTuple):
     """What an estimator computes of one batch.
 
     Attributes:
-        gradient: ``grad f(w; B, eps)``, perhaps with controls that need no memory.
-        approximation: ``grad f~(w^n; n, eps)`` averaged over the batch.
+        gradient: ``grad f(w; B, eps)``, perhaps with controls that need no memory, less ``grad f~(w^n; n, eps)``
+            once the table is ready; averaged over the batch.
         old: ``E grad f~(w^n; n, xi)`` averaged over the batch, in the form of ``G``.
         fresh: the same at ``w``.
         memory: what the table is to remember of ``w``.
     """
 
     gradient: Any
-    approximation: Any
     old: Any
     fresh: Any
     memory: Any
@@ -38,14 +37,14 @@ def saga(
     table: Table,
     properties: Properties,
     *,
-    terms: Callable[[Any, Any, Any], Terms],
+    terms: Callable[[Any, Any, Any, Any], Terms],
     change: Callable[[Any, Any, Any, Any], Any],
     start: Callable[[Any], tuple[Any, Any]],
     full_mean: Callable[[Any], Any],
     mean: Callable[[Any, Any], Any] = lambda G, params: G,
     naive_epochs: int = 1,
 ) -> Estimator:
-    """``gradient + mean(G) - approximation``.
+    """``grad f(w; B, eps) + mean(G) - grad f~(w^n; n, eps)``.
 
     Args:
         name: of the estimator.
@@ -53,11 +52,12 @@ def saga(
         batches: how rows are drawn.
         table: what keeps ``w^n``, or as much of it as is needed.
         properties: as declared.
-        terms: ``(rows, params, noise) -> Terms``.
+        terms: ``(rows, params, noise, once_ready) -> Terms``; ``once_ready`` makes arrays zero before the table is
+            ready.
         change: ``(rows, params, index, weight) -> fresh - old`` averaged by other weights; for iid batches.
         start: ``params -> (what the table is filled with, zeros in the form of G)``.
         full_mean: ``params -> G`` with all rows at ``params``: a pass over the data.
-        mean: ``(G, params) ->`` the mean of ``approximation`` over rows and noise.
+        mean: ``(G, params) ->`` the mean of ``grad f~(w^n; n, eps)`` over rows and noise.
         naive_epochs: epochs before the control is used, 1 or more; for batches that cover an epoch.
     """
     backend, xp, N = problem.backend, problem.backend.xp, problem.N
@@ -77,12 +77,14 @@ def saga(
         return state
 
     def estimate(state, params, noise):
-        rows = table.read(state["table"], noise.index)
-        found = terms(rows, params, noise)
-        control = minus(mean(state["G"], params), found.approximation)
         ready = state["epochs"] >= naive_epochs
-        control = {block: xp.where(ready, value, xp.zeros_like(value)) for block, value in control.items()}
-        gradient = plus(found.gradient, control)
+
+        def once_ready(tree):
+            return backend.tree_map(lambda leaf: xp.where(ready, leaf, xp.zeros_like(leaf)), tree)
+
+        rows = table.read(state["table"], noise.index)
+        found = terms(rows, params, noise, once_ready)
+        gradient = plus(found.gradient, once_ready(mean(state["G"], params)))
         if batches.covers:
             share = noise.rows / N
             state = {

@@ -82,7 +82,7 @@ def cached(backend, batches: Batches) -> Table:
     xp, steps, size = backend.xp, batches.steps, batches.size
 
     def init(values):
-        table = xp.reshape(_repeated(backend, 0 * values[0], steps * size), (steps, size, -1))
+        table = xp.reshape(_repeated(backend, xp.zeros_like(values[0]), steps * size), (steps, size, -1))
         return {"previous": table, "current": table, "slot": backend.asarray(np.zeros(batches.N, np.int32))}
 
     def read(state, index):
