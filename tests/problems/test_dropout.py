@@ -314,7 +314,7 @@ def test_no_noise_without_sigma():
 def test_starts_and_attributes():
     problem = dropout.problem(data(dim=100), name="toy")
     assert (problem.name, problem.N, problem.dim, problem.classes, problem.sigma) == ("toy", N, 100, K, 0.5)
-    assert problem.blocks == ("w",)
+    assert list(problem.blocks) == ["w"]
     assert problem.exact_elbo is None
     assert not problem.zero_mean(tree(problem, weights()))["w"].any()
     assert problem.sites == {}

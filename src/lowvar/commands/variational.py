@@ -4,7 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.runs import artifact
 from lowvar.runs import variational as engines
+
+_SOON = 2**22  # data rows times dimensions up to which L-BFGS finds the optimum in seconds
 
 
 def engine(spec, prepared):
@@ -37,26 +40,61 @@ def tables(place) -> dict:
     import pandas as pd
 
     from lowvar.analysis import convergence as analysis
+    from lowvar.analysis import variational_tables as beside
 
-    traces, rows, optima = place.gather_tables("trace.parquet"), {}, []
-    for name in place.experiment.problems:
-        made = problem(place.experiment.model(name), place.load_data(name), "float64", "jax", name)
-        rows[name] = made.N
-        if made.exact_elbo is not None:
-            optima.append({"problem": name, "elbo": analysis.optimum(made), "how": "L-BFGS on the exact ELBO"})
+    traces, shapes, optima = place.gather_tables("trace.parquet"), {}, []
+    models = {name: place.experiment.model(name) for name in place.experiment.problems}
+    for name in models:
+        shapes[name], known = _shape_and_optimum(place, name)
+        if known is None:
+            optima.append((name, analysis.largest_seen(traces, name), "largest seen in these runs"))
         else:
-            seen = traces.loc[traces["problem"] == name, "elbo"].max()
-            optima.append({"problem": name, "elbo": seen, "how": "largest seen in these runs"})
-    optimum = pd.DataFrame(optima)
-    values = dict(zip(optimum["problem"], optimum["elbo"], strict=True))
-    table = analysis.convergence(traces, values, rows)
+            optima.append((name, known, "L-BFGS on the exact ELBO"))
+    optimum = pd.DataFrame(optima, columns=["problem", "elbo", "how"])
+    exact = optimum[optimum["how"].str.startswith("L-BFGS")]
+    values = dict(zip(exact["problem"], exact["elbo"], strict=True))
+    table = analysis.convergence(traces, values, {name: rows for name, (rows, _) in shapes.items()})
+    batches = {job: place.experiment.run(*job).solver.batch_size for job in place.experiment.runs()}
     found = {
         "optimum": optimum,
         "convergence": table,
         "best": analysis.best(table),
         "ends": analysis.ends(traces, table, values),
+        "paths": analysis.paths(traces, table, values),
+        "table2": beside.sizes(models, shapes),
+        "table3": beside.costs(traces, _timings(place, beside.with_published_times(models)), models, shapes, batches),
     }
-    return found | ({"decomposition": place.decomposition()} if place.experiment.decompositions() else {})
+    if place.experiment.decompositions():
+        decomposition = place.decomposition()
+        found |= {
+            "decomposition": decomposition,
+            "table1": beside.variances(decomposition, models),
+            "schemes": beside.schemes(decomposition),
+        }
+    return found
+
+
+def _shape_and_optimum(place, name):
+    """``(N, dim)`` of a problem, and its largest ELBO where that is soon found, else None."""
+    from lowvar.analysis import convergence as analysis
+
+    prepared, model = place.load_data(name), place.experiment.model(name)
+    made = problem(model, prepared, place.experiment.dtype(name), "jax", name)
+    if made.exact_elbo is None or made.N * made.dim > _SOON:
+        return (made.N, made.dim), None
+    try:
+        return (made.N, made.dim), analysis.optimum(problem(model, prepared, "float64", "jax", name))
+    except RuntimeError:
+        return (made.N, made.dim), None
+
+
+def _timings(place, problems):
+    """The timings of runs on these problems that are here; None if there are none."""
+    import pandas as pd
+
+    paths = [place.run_folder(*job) / "timing.parquet" for job in place.experiment.runs() if job[0] in problems]
+    found = [artifact.read_table(path) for path in paths if path.is_file()]
+    return pd.concat(found, ignore_index=True) if found else None
 
 
 def with_seconds(place, timings):
@@ -73,17 +111,23 @@ def evidence(place) -> dict:
 
 def picture(place, kind: str) -> tuple[str, dict]:
     """The name of a figure in the registry, and its options."""
-    return ("convergence", {"x": "seconds"}) if kind == "seconds" else (kind, {})
+    axes = {"seconds": "seconds", "iterations": "iteration"}
+    return ("convergence", {"x": axes[kind]}) if kind in axes else (kind, {})
 
 
 def metrics(place, tables) -> dict:
     """Numbers to watch from one run to the next."""
-    metrics: dict[str, Any] = {}
+    from lowvar.analysis.noises import first_noise
+
+    metrics: dict[str, Any] = {name: {} for name in place.experiment.problems}
     for row in tables["best"].itertuples():
-        key = f"{row.method}-{row.backend}"
-        metrics.setdefault(row.problem, {}).setdefault("gap_at_best_step", {})[key] = round(row.gap_mean, 8)
+        key, here = f"{row.method}-{row.backend}", metrics[row.problem]
+        here.setdefault("elbo_at_best_step", {})[key] = float(f"{row.elbo_mean:.8g}")
+        if np.isfinite(row.gap_mean):
+            here.setdefault("gap_at_best_step", {})[key] = round(row.gap_mean, 8)
     if (d := tables.get("decomposition")) is None:
         return metrics
+    d = first_noise(d)
     for row in d[d["end"] & (d["block"] == "all") & (d["source"] == "total")].itertuples():
         metrics[row.problem].setdefault("gradient_variance", {})[row.method] = float(f"{row.variance:.8g}")
     return metrics

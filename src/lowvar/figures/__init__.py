@@ -41,6 +41,7 @@ from lowvar.figures.predictive import predictive
 from lowvar.figures.profiles import profiles
 from lowvar.figures.save import save
 from lowvar.figures.scaling import scaling
+from lowvar.figures.schemes import schemes
 from lowvar.figures.search_tables import (
     along_search,
     at_target,
@@ -51,16 +52,19 @@ from lowvar.figures.search_tables import (
 )
 from lowvar.figures.shares import shares
 from lowvar.figures.split import split
+from lowvar.figures.split_along import split_along
 from lowvar.figures.stein_kernels import stein_kernels
 from lowvar.figures.steps import steps
-from lowvar.figures.tables import Table, along_run, at_best_step, at_end, at_last_iteration
+from lowvar.figures.tables import Table, along_run, at_end, at_last_iteration, by_scheme, on_envelope, split_of_naive
 from lowvar.figures.user import bars_for_user
 
 FIGURES: dict[str, Callable[..., Any]] = {
     "shares": shares,
     "along": along,
+    "split_along": split_along,
     "convergence": convergence,
     "steps": steps,
+    "schemes": schemes,
     "bars_for_user": bars_for_user,
     "curves": curves,
     "profiles": profiles,
@@ -81,8 +85,10 @@ FIGURES: dict[str, Callable[..., Any]] = {
 DATA: dict[str, Callable[..., Any]] = {
     "shares": at_end,
     "along": along_run,
-    "convergence": at_best_step,
+    "split_along": split_of_naive,
+    "convergence": on_envelope,
     "steps": at_last_iteration,
+    "schemes": by_scheme,
     "bars_for_user": at_end,
     "curves": along_search,
     "profiles": of_profiles,
@@ -148,9 +154,11 @@ __all__ = [
     "profiles",
     "save",
     "scaling",
+    "schemes",
     "search_seconds",
     "shares",
     "split",
+    "split_along",
     "stein_kernels",
     "steps",
 ]

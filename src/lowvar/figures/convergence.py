@@ -15,18 +15,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BACKENDS = ("jax", "torch")  # the first that a table has is drawn as a line, the others as open markers
+_BASELINE = "naive"
+_SHOWN = 0.1  # of the baseline's run: from there on it lies inside a panel of ELBOs
+_DECADES = 4  # of gaps above the largest final one
 
 
 @styled
 def convergence(table: Table, x: str = "passes") -> Figure:
-    """Draws the gap to the optimum against work, each method at its best step size.
+    """Draws how each method converges, at each moment at the step size that was best there in retrospect.
 
-    Lines are geometric means over repetitions, bands their 95 % intervals. The second backend is drawn as
-    open markers on a thin dashed line, so that one sees whether it coincides with the first.
+    Where the optimum is known, lines are geometric means of the gap over repetitions on a logarithmic axis. Where it
+    is not, they are means of the ELBO itself, on a linear axis that begins where naive was after a tenth of its run.
+    Bands are 95 % intervals. The second backend is drawn as open markers on a thin dashed line, so that one sees
+    whether it coincides with the first.
 
     Args:
-        table: columns ``problem, method, backend, step_size, gap_mean, gap_low, gap_high, repetitions,
-            diverged, best`` and the one that ``x`` names.
+        table: columns ``problem, method, backend, step_size, epoch, gap_mean, gap_low, gap_high, elbo_mean, elbo_low,
+            elbo_high, repetitions, diverged, envelope`` and the one that ``x`` names.
         x: ``"passes"``, ``"iteration"``, ``"oracles"``, ``"seconds"`` or ``"epoch"``.
 
     Returns:
@@ -35,15 +40,15 @@ def convergence(table: Table, x: str = "passes") -> Figure:
     Raises:
         UserError: a column is missing, or ``x`` is no axis.
     """
-    rows = tables.at_best_step(table, x)
+    rows = tables.on_envelope(table, x)
     names = tables.problems(rows)
     looks = estimators(rows["method"])
     backends = order_of(rows)
     fig, axes = panels.grid(len(names))
+    panels.label(axes, tables.AXES[x], "gap: ELBO* − ELBO (nats)")
     for name, ax in zip(names, axes, strict=True):
         ax.set_title(name)
         _panel(ax, rows[rows["problem"] == name], x, looks, backends)
-    panels.label(axes, tables.AXES[x], "gap: ELBO* − ELBO (nats)")
     lines.legend(fig, lines.keys(looks, backends))
     return fig
 
@@ -55,26 +60,54 @@ def order_of(rows: Table) -> list[str]:
 
 
 def _panel(ax: Axes, rows: Table, x: str, looks: dict, backends: list[str]) -> None:
-    there = np.isfinite(rows["gap_mean"]) & (rows["gap_mean"] > 0) & np.isfinite(rows[x])
-    drawn = rows[there & ~panels.lost(rows)]
+    y = panels.quantity(rows)
+    there = np.isfinite(rows[f"{y}_mean"]) & np.isfinite(rows[x]) & ((rows["gap_mean"] > 0) | (y == "elbo"))
+    runs = [rows[name] for name in ("method", "backend")]
+    last = rows[x] == rows[x].groupby(runs).transform("max")
+    gone = rows["method"].isin(set(rows["method"]) - set(rows.loc[there & last, "method"]))
+    drawn = rows[there & ~(gone & (there.groupby(runs).transform("sum") < 2))]
     if not len(drawn):
-        panels.say(ax, panels.why_empty(rows))
+        panels.say(ax, panels.why_empty(rows[last]))
         return
-    ax.set_yscale("log")
+    ax.set_yscale("log" if y == "gap" else "linear")
     ax.grid()
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
             line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)]
             if not len(line):
                 continue
-            place, middle = line[x].to_numpy(), line["gap_mean"].to_numpy()
-            low = np.maximum(line["gap_low"].to_numpy(float), 1e-3 * middle)
-            high = line["gap_high"].to_numpy(float)
+            place, middle, low, high = (line[name].to_numpy(float) for name in (x, *_columns(y)))
+            if y == "gap":
+                low = np.maximum(low, 1e-3 * middle)
             lines.band(ax, place, low, high, look, f"{method}, {backend}: 95 %", 1 / (1 + rank))
             sparse = max(1, len(line) // 10)
             ax.plot(place, middle, label=f"{method}, {backend}", markevery=sparse, **lines.kind(look, rank))
-    panels.frame(ax, *(drawn[f"gap_{end}"].to_numpy(float) for end in ("low", "mean", "high")))
     panels.run_axis(ax, drawn[x].to_numpy())
-    gone = [look.label for method, look in looks.items() if method in set(rows["method"]) - set(drawn["method"])]
-    if gone:
-        panels.note(ax, f"diverged: {', '.join(gone)}")
+    notes = [look.label for method, look in looks.items() if (rows.loc[gone, "method"] == method).any()]
+    notes = [f"diverged: {', '.join(notes)}"] if notes else []
+    if y == "gap":
+        finals = drawn.loc[last & there, "gap_mean"]
+        most = 10**_DECADES * finals.max() if len(finals) else np.inf
+        seen = drawn[drawn["gap_mean"] <= most]
+        panels.frame(ax, *(seen[name].to_numpy(float) for name in ("gap_low", "gap_mean", "gap_high")))
+    else:
+        floor, top = _limits(drawn, x)
+        panels.elbo_axis(ax, floor, top)
+        highest = drawn.groupby("method")["elbo_mean"].max()
+        below = [look.label for method, look in looks.items() if method in highest and highest[method] < floor]
+        notes += [f"below: {', '.join(below)}"] if below else []
+    if notes:
+        panels.note(ax, "; ".join(notes))
+
+
+def _columns(y: str) -> tuple[str, str, str]:
+    return f"{y}_mean", f"{y}_low", f"{y}_high"
+
+
+def _limits(drawn: Table, x: str) -> tuple[float, float]:
+    """From where the baseline was after a part of its run to the best that there is."""
+    top = drawn["elbo_mean"].max()
+    method = _BASELINE if (drawn["method"] == _BASELINE).any() else drawn.loc[drawn["elbo_mean"].idxmax(), "method"]
+    line = drawn[drawn["method"] == method].sort_values(x)
+    late = line[line[x] >= _SHOWN * line[x].max()]
+    return min(late["elbo_mean"].iloc[0], top - 1e-6 * abs(top)), top

@@ -93,6 +93,22 @@ def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> No
     ax.set_ylim(ends[0] / room, ends[1] * room)
 
 
+def quantity(rows: Table) -> str:
+    """What a panel of a convergence table shows: ``"gap"`` where the optimum is known, else ``"elbo"``."""
+    return "elbo" if rows["gap_mean"].isna().all() and np.isfinite(rows["elbo_mean"]).any() else "gap"
+
+
+def elbo_axis(ax: Axes, floor: float, top: float) -> None:
+    """A linear axis for ELBOs from ``floor`` to a little above ``top``, in thousands or millions where they are large."""
+    room = max(top - floor, 1e-6 * abs(top), 1e-9)
+    ax.set_ylim(top - room, top + 0.07 * room)
+    size = max(abs(top), abs(floor))
+    power = 0 if size < 1e4 else 3 * int(math.log10(size) // 3)
+    unit = {0: "nats", 3: "1000 nats", 6: "million nats"}.get(power, f"$10^{{{power}}}$ nats")
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value / 10**power:.7g}")
+    ax.set_ylabel(f"ELBO ({unit})")
+
+
 def lost(rows: Table) -> Table:
     """Which rows belong to a line that ends without a mean, because repetitions diverged."""
     lines = [rows[name] for name in ("problem", "method", "backend", "step_size")]
@@ -102,15 +118,13 @@ def lost(rows: Table) -> Table:
 
 
 def why_empty(rows: Table) -> str:
-    """The reason why rows of a convergence table leave nothing to draw on a logarithmic axis."""
+    """The reason why rows of a convergence table leave nothing to draw."""
     if not len(rows):
         return "no runs"
     if lost(rows).all():
         whole = (rows["diverged"] >= rows["repetitions"])[rows["diverged"] > 0].all()
         return "all runs diverged" if whole else "some runs diverged\nat every step size"
-    if not np.isfinite(rows["gap_mean"]).any():
-        return "the optimum is not known,\nso there is no gap to draw"
-    return "no positive gap to draw"
+    return "nothing finite to draw"
 
 
 def number(value: float) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_Y = {"gap": "final ELBO* − ELBO (nats)", "elbo": "final ELBO (nats)"}
+_Y = ("gap", "elbo", "auto")
+_BASELINE = "naive"
 _STRIP = 0.055  # height of one row of crosses, as a part of the panel
 
 
@@ -30,7 +31,8 @@ def steps(convergence: Table, y: str = "auto") -> Figure:
     Args:
         convergence: columns ``problem, method, backend, step_size, iteration, gap_mean, gap_low, gap_high,
             elbo_mean, elbo_low, elbo_high, repetitions, diverged``.
-        y: ``"gap"`` (logarithmic), ``"elbo"``, or ``"auto"``: the gap if the table knows any.
+        y: ``"gap"`` (logarithmic), ``"elbo"`` (linear, the best ends alone), or ``"auto"``: the gap on problems
+            whose optimum is known.
 
     Returns:
         A figure with one panel for each problem.
@@ -40,19 +42,18 @@ def steps(convergence: Table, y: str = "auto") -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    if y not in (*_Y, "auto"):
-        raise unknown_name("quantity", y, (*_Y, "auto"))
+    if y not in _Y:
+        raise unknown_name("quantity", y, _Y)
     rows = _given_up(tables.at_last_iteration(convergence), convergence)
-    if y == "auto":
-        y = "gap" if rows["gap_mean"].notna().any() or rows["elbo_mean"].isna().all() else "elbo"
     names = tables.problems(rows)
     looks = estimators(rows["method"])
     backends = order_of(rows)
     fig, axes = panels.grid(len(names))
+    panels.label(axes, "step size", "final gap: ELBO* − ELBO (nats)")
     for name, ax in zip(names, axes, strict=True):
+        here = rows[rows["problem"] == name]
         ax.set_title(name)
-        _panel(ax, rows[rows["problem"] == name], y, looks, backends)
-    panels.label(axes, "step size", _Y[y])
+        _panel(ax, here, panels.quantity(here) if y == "auto" else y, looks, backends)
     entries = lines.keys(looks, backends)
     if (rows["diverged"] >= rows["repetitions"]).any():
         entries.append(
@@ -68,8 +69,11 @@ def _given_up(rows: Table, convergence: Table) -> Table:
     """``rows`` with those that end worse than they started counted as diverged."""
     keys = ["problem", "method", "backend", "step_size"]
     first = convergence.loc[convergence.groupby(keys, dropna=False)["iteration"].idxmin()]
-    start = rows[keys].merge(first, on=keys, how="left")["gap_mean"]
-    worse = np.isfinite(rows["gap_mean"]) & (rows["gap_mean"] > start) & (rows["iteration"] > 0)
+    start = rows[keys].merge(first, on=keys, how="left")
+    worse = (np.isfinite(rows["gap_mean"]) & (rows["gap_mean"] > start["gap_mean"])) | (
+        rows["gap_mean"].isna() & (rows["elbo_mean"] < start["elbo_mean"])
+    )
+    worse &= rows["iteration"] > 0
     rows = rows.copy()
     rows.loc[worse, "diverged"] = rows.loc[worse, "repetitions"]
     rows.loc[worse, ["gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low", "elbo_high"]] = np.nan
@@ -109,13 +113,15 @@ def _line(ax: Axes, line: Table, y: str, look, rank: int, label: str) -> None:
 
 
 def _limit(ax: Axes, drawn: Table) -> None:
-    """Keeps the best ends apart: a run that is worse than every method's best by far lies off the panel."""
-    best = drawn.groupby(["method", "backend"])["elbo_mean"].max()
-    room = 4 * max(best.max() - best.min(), 0.01 * abs(best.max()))
-    floor = best.min() - room
+    """Keeps the best ends apart: what ends far below the baseline's best lies off the panel."""
+    best = drawn.groupby("method")["elbo_mean"].max()
+    top = best.max()
+    base = best[_BASELINE] if _BASELINE in best else best.median()
+    floor = top - max(4 * (top - base), 1e-3 * abs(top))
+    low = drawn["elbo_low"].where(np.isfinite(drawn["elbo_low"]), drawn["elbo_mean"])
+    panels.elbo_axis(ax, max(floor, min(low.min(), top - 1e-6 * abs(top))), top)
     if drawn["elbo_mean"].min() < floor:
-        ax.set_ylim(floor, best.max() + 0.2 * room)
-        panels.note(ax, f"below {floor:.4g}: not shown")
+        panels.note(ax, f"below {floor:.5g} nats: not shown")
 
 
 def _crosses(ax: Axes, rows: Table, looks: dict) -> None:

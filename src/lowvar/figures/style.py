@@ -42,15 +42,23 @@ class Source:
     ink: str
 
 
-# Okabe and Ito's colours, told apart by every common kind of colour vision.
+_DASH, _DOTS, _DASH_DOT = (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2))
+# Okabe and Ito's colours and some of Tol's, told apart by every common kind of colour vision.
 ESTIMATORS = {
     "naive": Estimator("naive", "#000000", "o", 2.9),
     "stl": Estimator("sticking the landing", "#CC79A7", "v", 1.6),
     "cv": Estimator("cv", "#E69F00", "s"),
+    "inc": Estimator("inc", "#009E73", "v", 1.6),
+    "ensemble": Estimator("ensemble", "#117733", "o", 1.5, _DASH),
+    "smiso": Estimator("SMISO", "#7F7F7F", "s", 1.6, _DASH),
     "joint": Estimator("joint (SAGA)", "#0072B2", "D", 2.5),
     "joint_svrg": Estimator("joint (SVRG)", "#56B4E9", "^", 1.5),
+    "joint_current": Estimator("joint, current sigma", "#7B6FD0", "v", 1.4, _DASH),
+    "joint_glm": Estimator("joint GLM", "#D55E00", "o", 1.6, _DASH),
+    "joint_glm_sigma": Estimator("joint GLM, sigma too", "#882255", "s", 1.8),
+    "full_naive": Estimator("naive, full batch", "#000000", "s", 1.4, _DOTS),
+    "full_cv": Estimator("cv, full batch", "#E69F00", "D", 1.4, _DOTS),
 }
-_DASH, _DOTS, _DASH_DOT = (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2))
 # The INGO family is blue; ours beside it are warm; peers are black, grey and green, and dashed.
 SEARCHERS = {
     "fast_ingo": Estimator("Fast-INGO", "#0072B2", "D", 2.6),

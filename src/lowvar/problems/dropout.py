@@ -10,7 +10,7 @@ eq. 56 of the paper; a constant column of ``x`` is a bias under dropout.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +49,6 @@ class DropoutProblem:
         dtype: floating type of ``x``.
         exact_elbo: None, as the objective has no closed form.
         sites: no latent sites.
-        blocks: the parameter blocks.
 
     References:
         Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024,
@@ -67,7 +66,11 @@ class DropoutProblem:
     dtype: Any = np.float64
     exact_elbo: None = None
     sites: Mapping[str, slice] = field(default_factory=dict)
-    blocks: ClassVar[tuple[str, ...]] = ("w",)
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """The one parameter block, and its length ``K D``."""
+        return {"w": self.classes * self.dim}
 
     def initial(self, kind: str, key) -> dict[str, np.ndarray]:
         """Starting parameters as NumPy arrays, ``{"w": (K D,)}``.

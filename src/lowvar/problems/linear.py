@@ -337,7 +337,8 @@ class LinearProblem(VariationalProblem):
 
     def quadrature_elbo(self, params):
         """The ELBO, nats, in as many digits as ``link.expected_log`` has."""
-        return self.expected_log_likelihood(params) + self.expected_log_prior(params) + self.guide.entropy(params)
+        prior: Any = self.expected_log_prior
+        return self.expected_log_likelihood(params) + prior(params) + self.guide.entropy(params)
 
 
 def linear(name: str, N: int, dtype, design, link, log_prior, expected_log_prior, sites=None) -> LinearProblem:

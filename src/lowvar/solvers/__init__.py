@@ -27,8 +27,8 @@ def own(name: str) -> Callable:
 
 
 __all__ = [
-    "OWN",
     "OPTIMIZERS",
+    "OWN",
     "SEARCH",
     "Descent",
     "Search",

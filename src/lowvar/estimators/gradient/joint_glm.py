@@ -43,8 +43,7 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
 
     # stacked: one product with the batch's rows serves several vectors
     forward, back, back_squares = (
-        problem.backend.vmap(function, (0, None))
-        for function in (design.forward, design.back, design.back_squares)
+        problem.backend.vmap(function, (0, None)) for function in (design.forward, design.back, design.back_squares)
     )
 
     def diagonals(predictors, index, weight):

@@ -100,12 +100,17 @@ class DecompositionSpec(Strict):
 class VariationalExperiment(Strict):
     """One experiment at one scale: every method on every problem, and the variance of their gradients."""
 
-    TABLES: ClassVar = ("optimum", "convergence", "best", "ends", "decomposition")
+    TABLES: ClassVar = (
+        "optimum", "convergence", "best", "ends", "paths", "table2", "table3", "decomposition", "table1", "schemes",
+    )  # fmt: skip
     FIGURES: ClassVar = {
         "shares": "decomposition",
         "along": "decomposition",
+        "split_along": "decomposition",
         "convergence": "convergence",
+        "iterations": "convergence",
         "steps": "convergence",
+        "schemes": "schemes",
         "seconds": "seconds",
     }
 
@@ -122,12 +127,17 @@ class VariationalExperiment(Strict):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that its runs are gathered into."""
-        return tuple(name for name in self.TABLES if name != "decomposition" or self.decompositions())
+        left_out = set() if self.decompositions() else {"decomposition", "table1"}
+        return tuple(name for name in self.TABLES if name not in left_out | (set() if self._noises() else {"schemes"}))
 
     @property
     def figures(self) -> dict[str, str]:
         """Its figures, and the table that each is drawn from."""
-        return {kind: of for kind, of in self.FIGURES.items() if of != "decomposition" or self.decompositions()}
+        return {kind: of for kind, of in self.FIGURES.items() if of in (*self.tables, "seconds")}
+
+    def _noises(self) -> bool:
+        """Whether any variance is taken apart under several ways of drawing noise."""
+        return any(self.decomposition_on(problem).noises for problem in self.decompositions())
 
     @property
     def headline(self) -> str:
@@ -189,7 +199,8 @@ class VariationalExperiment(Strict):
         Raises:
             UserError: as ``solver_on``.
         """
-        values = merged(self.decomposition.model_dump(), self.problems[problem].decomposition or {})
+        general = self.decomposition.model_dump() if self.decomposition else {}
+        values = merged(general, self.problems[problem].decomposition or {})
         return validated(DecompositionSpec, values, where=f"problems.{problem}.decomposition")
 
     def decomposed_methods(self, problem: str) -> list[str]:
