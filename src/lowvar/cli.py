@@ -68,7 +68,7 @@ def _parser():
 
     sub = command("prepare", _prepare, "turn raw files into arrays")
     sub.add_argument("dataset")
-    sub.add_argument("--scaling", default="minmax", help="of the features: minmax, standard or none; of images unit, standard, none or lenet; tennis and movielens take none")
+    sub.add_argument("--scaling", default="minmax", help="minmax, standard or none; for images unit or lenet")
     sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
     sub.add_argument("--out", help="npz file (default: data/prepared/DATASET-SCALING.npz)")
 

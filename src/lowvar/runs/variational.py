@@ -75,8 +75,8 @@ class VariationalEngine:
         needed, there = self.at(1.0).table_bytes * self.runs, memory()
         if needed > _SHARE * there:
             raise UserError(
-                f"{self.problem.name}: the tables of {self.runs} runs need {needed / 2**30:.3g} GiB, and the machine has "
-                f"{there / 2**30:.3g}; take fewer step sizes or repetitions, a larger batch, dtype float32, or a "
+                f"{self.problem.name}: the tables of {self.runs} runs need {needed / 2**30:.3g} GiB, and the machine "
+                f"has {there / 2**30:.3g}; take fewer step sizes or repetitions, a larger batch, dtype float32, or a "
                 "method with a smaller table: joint_svrg, or joint_glm where the model has linear predictors"
             )
 
