@@ -109,7 +109,20 @@ def convergence(problems=("sonar", "australian"), methods=METHODS, backends=("ja
     keys = ["problem", "method", "backend"]
     best = last.loc[last.groupby(keys)["gap_mean"].idxmin().dropna(), [*keys, "step_size"]].assign(best=True)
     table = table.merge(best, how="left", on=[*keys, "step_size"])
-    return table.assign(best=table["best"].notna())
+    return with_envelope(table.assign(best=table["best"].notna()))
+
+
+def with_envelope(table):
+    """The same with the column ``envelope`` anew: the smallest gap at each epoch, or the largest ELBO."""
+    distance = table["gap_mean"].where(table["gap_mean"].notna(), -table["elbo_mean"])
+    there = distance[np.isfinite(distance)]
+    nearest = there.groupby([table[name] for name in ("problem", "method", "backend", "epoch")]).idxmin()
+    return table.assign(envelope=table.index.isin(nearest))
+
+
+def without_optimum(**options):
+    """The same where the optimum is not known."""
+    return with_envelope(convergence(**options).assign(gap_mean=np.nan, gap_low=np.nan, gap_high=np.nan))
 
 
 def some_diverged(methods, **options):
@@ -118,7 +131,36 @@ def some_diverged(methods, **options):
     late = (table["epoch"] > 0) & table["method"].isin(methods)
     table.loc[late, [name for name in table if name.startswith(("gap_", "elbo_"))]] = np.nan
     table.loc[late, "diverged"] = table["repetitions"]
-    return table.assign(best=table["best"] & ~table["method"].isin(methods))
+    return with_envelope(table.assign(best=table["best"] & ~table["method"].isin(methods)))
+
+
+def schemes(problems=("sonar", "australian"), methods=METHODS):
+    """Variances under three schemes, with 8 and 64 points."""
+    factor = {"iid": 1.0, "antithetic": 0.6, "rqmc": 0.25}
+    rows = []
+    for problem in problems:
+        for samples in (1, 8, 64):
+            for eps in ("iid",) if samples == 1 else tuple(factor):
+                for rank, method in enumerate(methods):
+                    ratio = factor[eps] ** (1 / (1 + rank))
+                    for source in ("total", *SOURCES):
+                        rows.append(
+                            {
+                                "problem": problem,
+                                "eps": eps,
+                                "samples": samples,
+                                "method": method,
+                                "block": "all",
+                                "source": source,
+                                "variance": 1e4 * ratio / samples,
+                                "low": 0.9e4 * ratio / samples,
+                                "high": 1.1e4 * ratio / samples,
+                                "to_iid": ratio,
+                                "to_iid_low": 0.8 * ratio,
+                                "to_iid_high": 1.25 * ratio,
+                            }
+                        )
+    return pd.DataFrame(rows)
 
 
 def all_diverged(**options):

@@ -20,12 +20,16 @@ EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
 def tables(name, problems, methods):
     if name in synthetic_search.FIGURES:
         return synthetic_search.small(name)
+    if name == "schemes":
+        return synthetic.schemes(problems, methods)
     if name in ("convergence", "steps"):
         return synthetic.convergence(problems, methods, backends=("jax", "torch"))
     return synthetic.decomposition(problems, methods, moments=(0, 1, 8, 64))
 
 
-@pytest.mark.parametrize("name", ["shares", "along", "convergence", "steps", "curves", "effort"])
+@pytest.mark.parametrize(
+    "name", ["shares", "along", "split_along", "convergence", "steps", "schemes", "curves", "effort"]
+)
 def test_same_input_gives_the_same_bytes_and_the_csv_is_what_was_drawn(name, tmp_path):
     table = tables(name, ("sonar",), ("naive", "joint", "mine"))
     first = figures.picture(name, table, tmp_path / "a" / "picture")
@@ -72,10 +76,16 @@ def test_unwritable_folder_is_the_users_error(tmp_path):
         figures.picture("shares", tables("shares", ("sonar",), ("naive",)), tmp_path / "file" / "x")
 
 
-@pytest.mark.parametrize("name", ["shares", "along", "convergence", "steps"])
+@pytest.mark.parametrize("name", ["shares", "along", "split_along", "convergence", "steps", "schemes"])
 @pytest.mark.parametrize(("problems", "methods"), [(SIX[:1], EIGHT[:2]), (SIX[:3], EIGHT)])
 def test_nothing_is_cut_off_or_covered(name, problems, methods):
     _whole(figures.FIGURES[name](tables(name, problems, methods)), 0.25)
+
+
+@pytest.mark.parametrize("name", ["convergence", "steps"])
+def test_panels_of_elbos_are_whole(name):
+    table = synthetic.without_optimum(problems=SIX, methods=EIGHT, backends=("jax",), optimum=-1.234567e7)
+    _whole(figures.FIGURES[name](table), 0.25)
 
 
 def test_figures_of_searches_are_whole_with_ten_methods():

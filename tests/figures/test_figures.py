@@ -2,6 +2,7 @@
 
 import matplotlib.colors
 import numpy as np
+import pandas as pd
 import pytest
 import synthetic
 import synthetic_integrals
@@ -122,17 +123,17 @@ def test_along_one_moment_still_shows_floors_and_intervals():
 
 
 @pytest.mark.parametrize(("x", "column"), [("passes", "passes"), ("iteration", "iteration"), ("seconds", "seconds")])
-def test_convergence_draws_the_best_step_with_bands(x, column):
+def test_convergence_draws_the_envelope_with_bands(x, column):
     table = synthetic.convergence(backends=("jax", "torch"))
     fig = figures.convergence(table, x=x)
     data = figures.DATA["convergence"](table, x)
-    assert data["best"].all()
+    assert data["envelope"].all()
     for name, ax in zip(("sonar", "australian"), fig.axes, strict=True):
         assert ax.get_yscale() == "log"
         assert len(bands(ax)) == 10
         for method in synthetic.METHODS:
             rows = part(data, problem=name, method=method, backend="jax")
-            assert rows["step_size"].nunique() == 1
+            assert rows["step_size"].nunique() > 1  # which step is best changes along the run
             full, open_ = line(ax, f"{method}, jax"), line(ax, f"{method}, torch")
             np.testing.assert_array_equal(full.get_xdata(), rows[column])
             np.testing.assert_array_equal(full.get_ydata(), rows["gap_mean"])
@@ -167,13 +168,94 @@ def test_steps_ends_intervals_and_crosses():
 
 
 def test_steps_shows_the_elbo_where_no_optimum_is_known():
-    table = synthetic.convergence(("mine",)).assign(gap_mean=np.nan, gap_low=np.nan, gap_high=np.nan)
+    table = synthetic.without_optimum(problems=("mine",))
     (ax,) = figures.steps(table).axes
-    assert ax.get_ylabel() == "final ELBO (nats)"
-    assert ax.get_yscale() == "linear"
-    assert ax.get_ylim()[0] > table["elbo_mean"].min()
-    assert any("not shown" in text for text in texts(ax))
-    assert "the optimum is not known" in texts(figures.convergence(table).axes[0])[0]
+    assert ax.get_ylabel() == "ELBO (nats)"
+    assert ax.get_ylim()[1] > table.loc[table["epoch"] == 128, "elbo_mean"].max()
+    last = table[(table["epoch"] == 128) & table["elbo_mean"].notna()]
+    rows = part(last, method="joint").sort_values("step_size")
+    np.testing.assert_array_equal(line(ax, "joint, jax").get_ydata(), rows["elbo_mean"])
+
+
+def test_convergence_shows_the_elbo_where_no_optimum_is_known():
+    """Equal distances to the best are equally long whatever they are above it, and the start is off the panel."""
+    table = synthetic.without_optimum(problems=("mine",), optimum=-2e4)
+    table.loc[table["epoch"] == 0, "elbo_mean"] = -1e102
+    table = synthetic.with_envelope(table)
+    (ax,) = figures.convergence(table).axes
+    assert ax.get_ylabel() == "ELBO (1000 nats)"
+    low, high = ax.get_ylim()
+    assert -1e9 < low < high
+    top = table["elbo_mean"].max()
+    assert top < high < top + 100
+    for method in synthetic.METHODS:
+        rows = part(figures.DATA["convergence"](table), method=method)
+        np.testing.assert_array_equal(line(ax, f"{method}, jax").get_ydata(), rows["elbo_mean"])
+    said = [float(text.get_text()) for text in ax.get_yticklabels()]
+    np.testing.assert_allclose(1000 * np.array(said), ax.get_yticks())
+    assert len(said) >= 3
+    heights = ax.transAxes.inverted().transform(ax.transData.transform([(0, tick) for tick in ax.get_yticks()]))[:, 1]
+    assert np.abs(np.diff(heights)).min() > 0.1
+
+
+def test_convergence_names_what_lies_below_the_panel():
+    table = synthetic.without_optimum(problems=("mine",))
+    far = table["method"] == "cv"
+    table.loc[far, ["elbo_mean", "elbo_low", "elbo_high"]] -= 1e9
+    assert "below: cv" in texts(figures.convergence(table).axes[0])
+
+
+def test_a_line_that_ends_nowhere_is_drawn_as_far_as_it_goes():
+    table = synthetic.convergence(problems=("sonar",))
+    late = (table["epoch"] > 8) & (table["method"] == "cv")
+    table.loc[late, [name for name in table if name.startswith(("gap_", "elbo_"))]] = np.nan
+    table.loc[late, "diverged"] = 1
+    ax = figures.convergence(synthetic.with_envelope(table)).axes[0]
+    assert "diverged: cv" in texts(ax)
+    assert len(line(ax, "cv, jax").get_xdata()) == 5
+
+
+def test_split_along_draws_naive_by_source_and_joint():
+    table = synthetic.decomposition()
+    fig = figures.split_along(table)
+    data = figures.DATA["split_along"](table)
+    assert set(data["method"]) == {"naive", "joint"}
+    for name, ax in zip(("sonar", "australian"), fig.axes, strict=True):
+        here = part(data, problem=name)
+        for method, source in (("naive", "total"), ("joint", "total"), *(("naive", one) for one in synthetic.SOURCES)):
+            rows = part(here, method=method, source=source)
+            np.testing.assert_array_equal(line(ax, f"{method}, {source}").get_ydata(), rows["variance"])
+    assert set(figures.DATA["split_along"](synthetic.decomposition(methods=("naive", "cv", "stl")))["method"]) == {
+        "naive",
+        "cv",
+    }
+    with pytest.raises(UserError, match="no method 'naive'"):
+        figures.split_along(synthetic.decomposition(methods=("cv", "joint")))
+
+
+def test_several_ways_of_drawing_noise_do_not_mix():
+    one = synthetic.decomposition()
+    both = pd.concat([one.assign(eps="iid", samples=1), one.assign(eps="rqmc", samples=8, variance=1.0)])
+    for name in ("shares", "along", "split_along"):
+        found = figures.DATA[name](both).drop(columns=["eps", "samples"])
+        pd.testing.assert_frame_equal(found, figures.DATA[name](one))
+
+
+def test_schemes_draws_ratios_with_intervals():
+    table = synthetic.schemes()
+    fig = figures.schemes(table)
+    assert [ax.get_title(loc="left") for ax in fig.axes] == [
+        f"{name}, {count} points" for name in ("sonar", "australian") for count in (8, 64)
+    ]
+    for ax, count in zip(fig.axes[:2], (8, 64), strict=True):
+        for eps in ("antithetic", "rqmc"):
+            (row,) = part(table, problem="sonar", samples=count, eps=eps, method="joint", source="total").itertuples()
+            dot = line(ax, f"joint: {eps}")
+            assert dot.get_xdata()[0] == row.to_iid
+            assert list(line(ax, f"joint: {eps}, 95 %").get_xdata()) == [row.to_iid_low, row.to_iid_high]
+            assert dot.get_color() == style.SCHEMES[eps].colour
+    with pytest.raises(UserError, match="only independent noise"):
+        figures.schemes(table[table["eps"] == "iid"])
 
 
 @pytest.mark.parametrize("draw", [figures.convergence, figures.steps])
@@ -211,9 +293,10 @@ def test_missing_column_and_empty_table_are_the_users_error(name):
         table, column = synthetic_search.small(name), synthetic_search.FIGURES[name]
     elif name in synthetic_integrals.FIGURES:
         table, column = synthetic_integrals.small(name), synthetic_integrals.FIGURES[name]
+    elif name in ("convergence", "steps"):
+        table, column = synthetic.convergence(), "gap_mean"
     else:
-        table = synthetic.convergence() if name in ("convergence", "steps") else synthetic.decomposition()
-        column = "gap_mean" if name in ("convergence", "steps") else "variance"
+        table, column = synthetic.schemes() if name == "schemes" else synthetic.decomposition(), "variance"
     with pytest.raises(UserError, match=f"no column '{column}'"):
         figures.FIGURES[name](table.drop(columns=column))
     with pytest.raises(UserError, match="no rows"):

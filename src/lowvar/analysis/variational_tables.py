@@ -128,7 +128,8 @@ def schemes(decomposition):
 
 def with_published_times(problems: Mapping) -> list[str]:
     """Problems for which times were published."""
-    return [name for name, model in problems.items() if published.of(published.MILLISECONDS, model.model, model.dataset)]
+    said = published.MILLISECONDS
+    return [name for name, model in problems.items() if published.of(said, model.model, model.dataset)]
 
 
 def _evaluations(method, rows, batch):

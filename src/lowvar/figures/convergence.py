@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BACKENDS = ("jax", "torch")  # the first that a table has is drawn as a line, the others as open markers
-_BASELINE = "naive"
-_SHOWN = 0.1  # of the baseline's run: from there on it lies inside a panel of ELBOs
 _DECADES = 4  # of gaps above the largest final one
 
 
@@ -25,7 +23,7 @@ def convergence(table: Table, x: str = "passes") -> Figure:
     """Draws how each method converges, at each moment at the step size that was best there in retrospect.
 
     Where the optimum is known, lines are geometric means of the gap over repetitions on a logarithmic axis. Where it
-    is not, they are means of the ELBO itself, on a linear axis that begins where naive was after a tenth of its run.
+    is not, they are means of the ELBO itself; that axis is logarithmic in the distance to a little above the best.
     Bands are 95 % intervals. The second backend is drawn as open markers on a thin dashed line, so that one sees
     whether it coincides with the first.
 
@@ -69,7 +67,8 @@ def _panel(ax: Axes, rows: Table, x: str, looks: dict, backends: list[str]) -> N
     if not len(drawn):
         panels.say(ax, panels.why_empty(rows[last]))
         return
-    ax.set_yscale("log" if y == "gap" else "linear")
+    if y == "gap":
+        ax.set_yscale("log")
     ax.grid()
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
@@ -91,8 +90,7 @@ def _panel(ax: Axes, rows: Table, x: str, looks: dict, backends: list[str]) -> N
         seen = drawn[drawn["gap_mean"] <= most]
         panels.frame(ax, *(seen[name].to_numpy(float) for name in ("gap_low", "gap_mean", "gap_high")))
     else:
-        floor, top = _limits(drawn, x)
-        panels.elbo_axis(ax, floor, top)
+        floor = panels.elbo_axis(ax, drawn)
         highest = drawn.groupby("method")["elbo_mean"].max()
         below = [look.label for method, look in looks.items() if method in highest and highest[method] < floor]
         notes += [f"below: {', '.join(below)}"] if below else []
@@ -102,12 +100,3 @@ def _panel(ax: Axes, rows: Table, x: str, looks: dict, backends: list[str]) -> N
 
 def _columns(y: str) -> tuple[str, str, str]:
     return f"{y}_mean", f"{y}_low", f"{y}_high"
-
-
-def _limits(drawn: Table, x: str) -> tuple[float, float]:
-    """From where the baseline was after a part of its run to the best that there is."""
-    top = drawn["elbo_mean"].max()
-    method = _BASELINE if (drawn["method"] == _BASELINE).any() else drawn.loc[drawn["elbo_mean"].idxmax(), "method"]
-    line = drawn[drawn["method"] == method].sort_values(x)
-    late = line[line[x] >= _SHOWN * line[x].max()]
-    return min(late["elbo_mean"].iloc[0], top - 1e-6 * abs(top)), top

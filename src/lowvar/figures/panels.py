@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_REACH = 1e3  # of an axis of ELBOs: the largest distance shown over the smallest
+
 
 def figure(height: float) -> Figure:
     """An empty figure of the common width, outside pyplot; ``height`` in inches, without the legend."""
@@ -98,15 +100,56 @@ def quantity(rows: Table) -> str:
     return "elbo" if rows["gap_mean"].isna().all() and np.isfinite(rows["elbo_mean"]).any() else "gap"
 
 
-def elbo_axis(ax: Axes, floor: float, top: float) -> None:
-    """A linear axis for ELBOs from ``floor`` to a little above ``top``, in thousands or millions where they are large."""
-    room = max(top - floor, 1e-6 * abs(top), 1e-9)
-    ax.set_ylim(top - room, top + 0.07 * room)
-    size = max(abs(top), abs(floor))
+def elbo_axis(ax: Axes, drawn: Table) -> float:
+    """Scales an axis of ELBOs: logarithmic in the distance to a little above the best, with ELBOs at its ticks.
+
+    How little: a tenth of naive's distance to the best, by their best means (of the worst method's, where naive is the
+    best or is not there), or the half width of the best one's interval, so that no line leaves the panel because it is
+    the best itself. A thousand times that is shown.
+
+    Args:
+        ax: the panel.
+        drawn: finite rows of a convergence table.
+
+    Returns:
+        The lowest ELBO that is shown.
+    """
+    best = drawn.groupby("method")["elbo_mean"].max()
+    top, values = float(best.max()), drawn["elbo_mean"].to_numpy(float)
+    apart = top - best.get("naive", top)
+    apart = apart if apart > 0 else (top - best.min()) or (top - values.min()) / 10 or 1e-3 * abs(top) or 1.0
+    room = np.nan_to_num(float(drawn.loc[drawn["elbo_mean"].idxmax(), "elbo_high"]) - top)
+    least = max(0.1 * apart, min(1.1 * room, apart))
+    ceiling = top + least
+    lowest = max(values.min(), ceiling - _REACH * least)
+
+    def forward(elbo):
+        return -np.log10(np.maximum(ceiling - np.asarray(elbo, float), 1e-6 * least))
+
+    ax.set_yscale("function", functions=(forward, lambda height: ceiling - 10.0 ** -np.asarray(height, float)))
+    farthest = (ceiling - lowest) * 1.15
+    ax.set_ylim(ceiling - farthest, ceiling - 0.4 * least)
+    size = max(abs(top), abs(lowest))
     power = 0 if size < 1e4 else 3 * int(math.log10(size) // 3)
+    ticks = _elbo_ticks(ceiling, least, farthest)
+    ax.set_yticks(ticks, [f"{tick / 10**power:.10g}" for tick in ticks])
+    ax.minorticks_off()
     unit = {0: "nats", 3: "1000 nats", 6: "million nats"}.get(power, f"$10^{{{power}}}$ nats")
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value / 10**power:.7g}")
     ax.set_ylabel(f"ELBO ({unit})")
+    return ceiling - farthest
+
+
+def _elbo_ticks(ceiling: float, least: float, most: float) -> list[float]:
+    """Round ELBOs at about geometric distances below ``ceiling``, five or so."""
+    decades = math.log10(most / least)
+    ticks: list[float] = []
+    for part in np.linspace(0.02, 0.97, 5):
+        distance = least * 10 ** (part * decades)
+        unit = 10.0 ** math.floor(math.log10(distance / 2))
+        tick = round((ceiling - distance) / unit) * unit
+        if 0.4 * least < ceiling - tick < most and (not ticks or ceiling - tick > 1.4 * (ceiling - ticks[-1])):
+            ticks.append(tick)
+    return ticks
 
 
 def lost(rows: Table) -> Table:

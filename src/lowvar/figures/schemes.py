@@ -48,6 +48,7 @@ def schemes(table: Table) -> Figure:
             _panel(ax, rows[(rows["problem"] == name) & (rows["samples"] == count)], list(looks), known)
             labels = [textwrap.shorten(look.label, 22, placeholder="...") for look in looks.values()]
             ax.set_yticks(range(len(looks)), labels if rank == 0 else [""] * len(looks))
+    _ticks(axes[0, 0])
     for ax in axes[-1]:
         ax.set_xlabel("variance / that of iid points")
     keys: list = [Line2D([], [], color=SCHEMES[eps].colour, marker=SCHEMES[eps].marker, lw=1.8, mec=INK, mew=0.5,
@@ -80,3 +81,16 @@ def _panel(ax: Axes, rows: Table, methods: list[str], known: list[str]) -> None:
                 ax.plot(ends, [y + shift] * 2, color=look.colour, lw=1.8, zorder=2, label=f"{label}, 95 %")
             style = {"color": look.colour, "marker": look.marker, "ms": 6, "mec": INK, "mew": 0.5, "ls": ""}
             ax.plot([max(value, _FLOOR)], [y + shift], zorder=3, label=label, **style)
+
+
+def _ticks(ax: Axes) -> None:
+    """Round numbers on the common axis, five or fewer."""
+    low, high = (np.log10(end) for end in ax.get_xlim())
+    powers = np.arange(np.floor(low), np.ceil(high) + 1)
+    ticks: list[float] = []
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [step * 10.0**power for power in powers for step in steps if low <= power + np.log10(step) <= high]
+        if len(ticks) <= 6:
+            break
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()

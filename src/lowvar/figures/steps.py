@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _Y = ("gap", "elbo", "auto")
-_BASELINE = "naive"
 _STRIP = 0.055  # height of one row of crosses, as a part of the panel
 
 
@@ -31,7 +30,7 @@ def steps(convergence: Table, y: str = "auto") -> Figure:
     Args:
         convergence: columns ``problem, method, backend, step_size, iteration, gap_mean, gap_low, gap_high,
             elbo_mean, elbo_low, elbo_high, repetitions, diverged``.
-        y: ``"gap"`` (logarithmic), ``"elbo"`` (linear, the best ends alone), or ``"auto"``: the gap on problems
+        y: ``"gap"`` (logarithmic), ``"elbo"`` (as in `convergence`), or ``"auto"``: the gap on problems
             whose optimum is known.
 
     Returns:
@@ -86,7 +85,8 @@ def _panel(ax: Axes, rows: Table, y: str, looks: dict, backends: list[str]) -> N
         panels.say(ax, panels.why_empty(rows))
         return
     ax.set_xscale("log")
-    ax.set_yscale("log" if y == "gap" else "linear")
+    if y == "gap":
+        ax.set_yscale("log")
     ax.grid()
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
@@ -94,7 +94,9 @@ def _panel(ax: Axes, rows: Table, y: str, looks: dict, backends: list[str]) -> N
             if len(line):
                 _line(ax, line, y, look, rank, f"{method}, {backend}")
     if y == "elbo":
-        _limit(ax, drawn)
+        floor = panels.elbo_axis(ax, drawn)
+        if drawn["elbo_mean"].min() < floor:
+            panels.note(ax, f"below {floor:.4g} nats: not shown")
     else:
         panels.frame(ax, *(drawn[f"gap_{end}"].to_numpy(float) for end in ("low", "mean", "high")))
     _crosses(ax, rows, looks)
@@ -110,18 +112,6 @@ def _line(ax: Axes, line: Table, y: str, look, rank: int, label: str) -> None:
     some = (line["diverged"] > 0).to_numpy()
     if some.any():
         ax.plot(place[some], middle[some], ls="", marker="o", mfc="none", ms=13, color=look.colour, mew=1.0)
-
-
-def _limit(ax: Axes, drawn: Table) -> None:
-    """Keeps the best ends apart: what ends far below the baseline's best lies off the panel."""
-    best = drawn.groupby("method")["elbo_mean"].max()
-    top = best.max()
-    base = best[_BASELINE] if _BASELINE in best else best.median()
-    floor = top - max(4 * (top - base), 1e-3 * abs(top))
-    low = drawn["elbo_low"].where(np.isfinite(drawn["elbo_low"]), drawn["elbo_mean"])
-    panels.elbo_axis(ax, max(floor, min(low.min(), top - 1e-6 * abs(top))), top)
-    if drawn["elbo_mean"].min() < floor:
-        panels.note(ax, f"below {floor:.5g} nats: not shown")
 
 
 def _crosses(ax: Axes, rows: Table, looks: dict) -> None:

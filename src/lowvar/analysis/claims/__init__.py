@@ -61,9 +61,9 @@ def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
 
     Args:
         claims: what ``load`` gave.
-        tables: the experiment's tables by name, those that the claims need: ``decomposition`` and ``ends`` for
-            variational problems; ``hits``, ``ends`` and ``decomposition`` for searches; ``errors``, ``sums``,
-            ``estimates`` and ``truth`` for integrals.
+        tables: the experiment's tables by name, those that the claims need: ``decomposition, schemes, ends,
+            paths, convergence, table2, table3`` for variational problems; ``hits``, ``ends`` and ``decomposition``
+            for searches; ``errors``, ``sums``, ``estimates`` and ``truth`` for integrals.
 
     Raises:
         UserError: a claim speaks of something that the tables do not have.

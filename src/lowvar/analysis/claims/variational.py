@@ -1,13 +1,39 @@
-"""Claims about variational problems: variances of the decomposition, and gaps at the end of runs."""
+"""Claims about variational problems: variances of gradients, ELBOs at the end of runs and along them, sizes, times.
+
+* ``value``: a variance of the decomposition. Holds where its interval lies within ``tolerance`` of ``published``.
+* ``below``: one variance against others. Holds where the intervals do not overlap.
+* ``floor``: a variance divided by one that it cannot fall below, at the worst of all moments of the run. Holds where
+  the ratio's interval lies above ``1 - margin`` at every moment, fails where one lies below 1. With ``within`` it is
+  the ratio at the end that is to lie below that.
+* ``gap``: final gaps to the known optimum at the best step, as ratios over pairs of repetitions.
+* ``ahead``: ELBOs after the same iterations, each at the step size that is best there, as differences over pairs.
+* ``alike``: the difference of two methods' ELBOs there, in parts of the difference between the first and a third.
+* ``race``: the iterations, or seconds, after which a method's ELBO is where the other's ends (or at ``level``), divided
+  by what the other needs.
+* ``steps``: the largest step size at which a method ends as high as the other does at its best one, divided by that.
+* ``bears``: the largest step size at which no repetition diverged or ended below its start, divided by the other's.
+* ``size``: rows or dimensions of a problem.
+* ``gradients``: gradient evaluations of an iteration, in batches.
+* ``time``: seconds of an iteration divided by another method's.
+* ``scheme``: a variance under a scheme of noise, divided by that with as many independent points.
+
+Repetitions of the same number share noise and start, so differences are taken within pairs, of the repetitions that
+both methods have; with fewer than two there is no interval, and the verdict is ``undecided``.
+"""
 
 from typing import Annotated, Literal
 
 import numpy as np
+import pydantic
 from pydantic import Field
 
 from lowvar.analysis.claims.base import Strict, all_below, look_up, within
-from lowvar.analysis.decomposition import mean_interval
+from lowvar.analysis.decomposition import mean_interval, ratio_interval
+from lowvar.analysis.noises import first_noise
 from lowvar.errors import UserError
+
+Positive = Annotated[float, Field(gt=0)]
+Rivals = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Quantity(Strict):
@@ -25,7 +51,7 @@ class ValueTest(Strict):
     kind: Literal["value"]
     quantity: Quantity
     published: float
-    tolerance: Annotated[float, Field(gt=0)] = 0.1
+    tolerance: Positive = 0.1
 
 
 class BelowTest(Strict):
@@ -46,18 +72,137 @@ class GapTest(Strict):
     backend: str = "jax"
 
 
-VariationalTest = ValueTest | BelowTest | GapTest
+class FloorTest(Strict):
+    """A quantity is never below another; or, with ``within``, not far above it at the end."""
+
+    kind: Literal["floor"]
+    quantity: Quantity
+    floor: Quantity
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    within: Positive | None = None
+
+
+class _Compared(Strict):
+    problem: str
+    method: str
+    backend: str = "jax"
+
+
+class AheadTest(_Compared):
+    """A method has a higher ELBO than the others after the same iterations."""
+
+    kind: Literal["ahead"]
+    others: Rivals
+    iteration: Annotated[int, Field(gt=0)] | None = Field(None, description="the last measured one up to this")
+
+
+class AlikeTest(_Compared):
+    """Two methods' ELBOs differ little, in parts of the distance between the first and ``reference``."""
+
+    kind: Literal["alike"]
+    other: str
+    reference: str
+    tolerance: Positive = 0.2
+    iteration: Annotated[int, Field(gt=0)] | None = None
+
+
+class RaceTest(_Compared):
+    """A method comes where the others end in fewer iterations (or seconds) than they take."""
+
+    kind: Literal["race"]
+    others: Rivals
+    unit: Literal["iterations", "seconds"] = "iterations"
+    level: float | None = Field(None, description="ELBO that all are to reach; where each of the others ends if None")
+    below: Positive = 1.0
+    published: Positive | None = None
+
+
+class StepsTest(_Compared):
+    """A method does as well as the others' best with larger steps than theirs."""
+
+    kind: Literal["steps"]
+    others: Rivals
+
+
+class BearsTest(_Compared):
+    """A method bears larger steps than another without diverging."""
+
+    kind: Literal["bears"]
+    other: str
+
+
+class SizeTest(Strict):
+    """A problem has as many rows, or dimensions, as published."""
+
+    kind: Literal["size"]
+    problem: str
+    of: Literal["rows", "dim"]
+    published: int
+
+
+class GradientsTest(_Compared):
+    """An iteration costs as many gradient evaluations as published, in batches."""
+
+    kind: Literal["gradients"]
+    published: Positive
+    tolerance: Positive = 0.1
+
+
+class TimeTest(_Compared):
+    """An iteration takes so many times another method's time: about ``published``, or ``at_most``."""
+
+    kind: Literal["time"]
+    other: str = "naive"
+    published: Positive | None = None
+    tolerance: Positive = 0.25
+    at_most: Positive | None = None
+    at_least: Positive | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _one_of_them(self):
+        if (self.published is None) == (self.at_most is None and self.at_least is None):
+            raise ValueError("either published must be given, or at_most or at_least")
+        return self
+
+
+class SchemeTest(Strict):
+    """The variance at the end under a scheme of noise is ``below`` so many times that of independent points."""
+
+    kind: Literal["scheme"]
+    quantity: Quantity
+    eps: str
+    samples: int
+    below: Positive | None = None
+    above: Positive | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _one_of_them(self):
+        if (self.below is None) == (self.above is None):
+            raise ValueError("exactly one of below and above must be given")
+        return self
+
+
+VariationalTest = (
+    ValueTest | BelowTest | GapTest | FloorTest | AheadTest | AlikeTest | RaceTest | StepsTest | BearsTest | SizeTest
+    | GradientsTest | TimeTest | SchemeTest
+)  # fmt: skip
+
+
+def _rows(quantity, decomposition):
+    """The rows of a quantity along the run, under the first way of drawing noise."""
+    d = first_noise(decomposition)
+    rows = d[
+        (d["problem"] == quantity.problem) & (d["method"] == quantity.method)
+        & (d["source"] == quantity.source) & (d["block"] == quantity.block)
+    ]  # fmt: skip
+    if rows["end"].sum() != 1:
+        raise UserError(f"a claim speaks of {quantity.model_dump()}, which the decomposition does not have")
+    return rows
 
 
 def _find(quantity, decomposition):
-    d = decomposition
-    rows = d[
-        d["end"] & (d["problem"] == quantity.problem) & (d["method"] == quantity.method)
-        & (d["source"] == quantity.source) & (d["block"] == quantity.block)
-    ]  # fmt: skip
-    if len(rows) != 1:
-        raise UserError(f"a claim speaks of {quantity.model_dump()}, which the decomposition does not have")
-    row = rows.iloc[0]
+    rows = _rows(quantity, decomposition)
+    row = rows[rows["end"]].iloc[0]
     return float(row["variance"]), float(row["low"]), float(row["high"])
 
 
@@ -81,20 +226,297 @@ def _below(test, tables):
     return {"published": np.nan, "ours": value / other, "low": bounds[0], "high": bounds[1], "verdict": verdict}
 
 
+def _floor(test, tables):
+    decomposition = look_up(tables, "decomposition")
+    mine, floor = (_rows(quantity, decomposition) for quantity in (test.quantity, test.floor))
+    both = mine.merge(floor, on="epoch", suffixes=("", "_floor"))
+    both = both[(both["low_floor"] > 0) & np.isfinite(both["variance"])]
+    ratio = (both["variance"] / both["variance_floor"]).to_numpy(float)
+    halves = [(both[f"high{end}"] - both[f"low{end}"]) / 2 / both[f"variance{end}"] for end in ("", "_floor")]
+    apart = np.hypot(*(half.to_numpy(float) for half in halves))
+    low, high = ratio * np.exp(-apart), ratio * np.exp(apart)
+    if not len(ratio) or (test.within is not None and not both["end"].iloc[-1]):
+        return _row(np.nan, np.nan, np.nan, "undecided", test.within, "the floor's interval reaches down to 0")
+    if test.within is not None:
+        verdict = all_below([(low[-1], high[-1])], test.within)
+        return _row(ratio[-1], low[-1], high[-1], verdict, test.within)
+    worst = int(np.argmin(ratio))
+    verdict = "holds" if (low > 1 - test.margin).all() else "fails" if (high < 1).any() else "undecided"
+    note = f"at epoch {both['epoch'].iloc[worst]}, the worst"
+    return _row(ratio[worst], low[worst], high[worst], verdict, None, note)
+
+
 def _gap(test, tables):
     ends = look_up(tables, "ends")
-
-    def logs(method):
-        rows = ends[(ends["problem"] == test.problem) & (ends["method"] == method) & (ends["backend"] == test.backend)]
-        return np.log(rows.sort_values("repetition")["gap"].to_numpy(float))
-
-    mine, rivals = logs(test.method), [logs(other) for other in test.others]
+    mine = _ends(ends, test, test.method)
     if not len(mine):  # a method without an end diverged at every step size
-        return {"published": np.nan, "ours": np.inf, "low": np.nan, "high": np.nan, "verdict": "fails"}
-    ratios = [tuple(np.exp(v) for v in mean_interval(mine - rival)) for rival in rivals if len(rival)]
+        return _row(np.inf, np.nan, np.nan, "fails")
+    rivals = {other: _ends(ends, test, other) for other in test.others}
+    if mine["gap"].isna().all():
+        raise UserError(f"a claim speaks of gaps on {test.problem}, whose optimum is not known; use the kind ahead")
+    ratios = [tuple(np.exp(v) for v in _paired(np.log(mine["gap"]), np.log(rival["gap"])))
+              for rival in rivals.values() if len(rival)]  # fmt: skip
     nearest = max(ratios, key=lambda ratio: ratio[0], default=(0.0, np.nan, np.nan))
-    verdict = all_below(((low, high) for _, low, high in ratios), 1.0)
-    return {"published": np.nan, **dict(zip(("ours", "low", "high"), nearest, strict=True)), "verdict": verdict}
+    ours, low, high = nearest
+    return _row(ours, low, high, all_below(((low, high) for _, low, high in ratios), 1.0))
 
 
-JUDGES = {"value": _value, "below": _below, "gap": _gap}
+def _ahead(test, tables):
+    mine = _path(tables, test, test.method)
+    if not len(mine):
+        return _row(-np.inf, np.nan, np.nan, "fails", None, f"{test.method} diverged at every step size")
+    found, notes = [], []
+    for other in test.others:
+        rival = _path(tables, test, other)
+        at = _last_common(mine, rival, test.iteration)
+        if at is None:
+            notes.append(f"{other} diverged at every step size")
+            continue
+        difference = _paired(_at(mine, at), _at(rival, at))
+        found.append((*difference, other, at, len(_at(mine, at).index.intersection(_at(rival, at).index))))
+    if not found:
+        return _row(np.inf, np.nan, np.nan, "holds", None, "; ".join(notes))
+    ours, low, high, other, at, pairs = min(found, key=lambda one: one[0])
+    verdict = all_below(((-high, -low) for _, low, high, *_ in found), 0.0)
+    notes.append(f"nats ahead of {other} after {at} iterations; {pairs} pair{'s' * (pairs != 1)}")
+    return _row(ours, low, high, verdict, None, "; ".join(notes))
+
+
+def _alike(test, tables):
+    paths = [_path(tables, test, method) for method in (test.method, test.other, test.reference)]
+    at = None if any(not len(path) for path in paths) else _last_common(*paths, test.iteration)
+    if at is None:
+        return _row(np.nan, np.nan, np.nan, "undecided", None, "one of them diverged at every step size")
+    mine, other, reference = (_at(path, at) for path in paths)
+    shared = mine.index.intersection(other.index).intersection(reference.index)
+    if not len(shared):
+        return _row(np.nan, np.nan, np.nan, "undecided", None, "no common repetitions")
+    ours, low, high = ratio_interval(other[shared] - mine[shared], reference[shared] - mine[shared])
+    verdict = "holds" if -test.tolerance < low and high < test.tolerance else "undecided"
+    if high < -test.tolerance or low > test.tolerance:
+        verdict = "fails"
+    note = f"{test.other} less {test.method}, in parts of {test.reference} less {test.method}; {at} iterations, "
+    return _row(ours, low, high, verdict, None, f"{note}{len(shared)} pair{'s' * (len(shared) != 1)}")
+
+
+def _race(test, tables):
+    mine, found, notes = _path(tables, test, test.method), [], []
+    for other in test.others:
+        rival = _path(tables, test, other)
+        shared = sorted(set(mine["repetition"]) & set(rival["repetition"]))
+        bounds = [_raced(*(path[path["repetition"] == r] for path in (mine, rival)), test.level) for r in shared]
+        notes.append(f"{len(shared)} pair{'s' * (len(shared) != 1)} with {other}")
+        if not bounds:
+            found.append((np.nan, np.nan, np.nan))
+            continue
+        low, high = np.array(bounds).T
+        if test.unit == "seconds":
+            slower = _seconds(tables, test, test.method) / _seconds(tables, test, other)
+            low, high = low * slower, high * slower
+        if np.array_equal(low, high):
+            found.append(tuple(float(np.exp(v)) for v in mean_interval(np.log(low))))
+            continue
+        missed = [(test.method, int(np.isinf(high).sum())), (other, int((low == 0).sum()))]
+        notes += [f"{who} is not there in {count} of {len(shared)}" for who, count in missed if count]
+        found.append((float(np.median(np.where(np.isinf(high), np.inf, low))), float(low.min()), float(high.max())))
+    ours, low, high = max(found, key=lambda one: np.inf if np.isnan(one[0]) else one[0])
+    verdict = all_below(((low, high) for _, low, high in found), test.below)
+    return _row(ours, low, high, verdict, test.published, "; ".join(notes))
+
+
+def _raced(own, his, level):
+    """Bounds of how many times the other's iterations one needs; equal where both are there."""
+    level = float(his["elbo"].iloc[-1]) if level is None else level
+    mine, other = _reached(own, level), _reached(his, level)
+    if np.isfinite(mine) and np.isfinite(other):
+        return mine / other, mine / other
+    least = own["iteration"].iloc[-1] / other * (1 + 1e-9) if np.isfinite(other) else 0.0  # it may be there later
+    most = mine / his["iteration"].iloc[-1] * (1 - 1e-9) if np.isfinite(mine) else np.inf
+    return least, most
+
+
+def _steps(test, tables):
+    ends, found = look_up(tables, "ends"), []
+    mine = _ran(ends, test, test.method)
+    for other in test.others:
+        _ran(ends, test, other)
+        rival = _ends(ends, test, other)
+        if not len(rival):
+            continue
+        largest = [0.0, 0.0, 0.0]  # by the mean, its lower end, its upper end
+        for size, here in mine[mine["status"] == "ok"].groupby("step_size"):
+            whole = len(here) == (mine["step_size"] == size).sum()
+            differences = _paired(here.set_index("repetition")["elbo"], rival["elbo"])
+            for at, good in enumerate((differences[0] >= 0, differences[1] >= 0, not differences[2] < 0)):
+                if whole and good:
+                    largest[at] = max(largest[at], size / rival["step_size"].iloc[0])
+        found.append((*largest, other))
+    if not found:
+        return _row(np.inf, np.nan, np.nan, "holds", None, "the others diverged at every step size")
+    ours, certain, perhaps, other = min(found)
+    least, most = min(one[1] for one in found), min(one[2] for one in found)
+    verdict = "holds" if least > 1 else "fails" if most <= 1 else "undecided"
+    return _row(ours, certain, perhaps, verdict, None, f"relative to the best step of {other}")
+
+
+def _bears(test, tables):
+    ends, starts = look_up(tables, "ends"), look_up(tables, "convergence")
+
+    def largest(method):
+        rows = _ran(ends, test, method)
+        first = _of(starts, test, method)
+        first = first[first["epoch"] == 0].set_index("step_size")["elbo_mean"]
+        borne = [size for size, here in rows.groupby("step_size")
+                 if (here["status"] == "ok").all() and (here["elbo"] > first[size]).all()]  # fmt: skip
+        return max(borne, default=0.0)
+
+    mine, other = largest(test.method), largest(test.other)
+    ratio = mine / other if other else np.inf if mine else np.nan
+    verdict = "undecided" if np.isnan(ratio) else "holds" if ratio > 1 else "fails"
+    return _row(ratio, np.nan, np.nan, verdict, None, f"{mine:g} against {other:g}")
+
+
+def _size(test, tables):
+    sizes = look_up(tables, "table2")
+    rows = sizes[sizes["problem"] == test.problem]
+    if len(rows) != 1:
+        raise UserError(f"a claim speaks of the size of {test.problem}, which the table 'table2' does not have")
+    ours = float(rows[test.of].iloc[0])
+    return _row(ours, np.nan, np.nan, "holds" if ours == test.published else "fails", test.published)
+
+
+def _evaluations(test, tables):
+    ours = float(_cost(tables, test, test.method)["evaluations"])
+    verdict = within(ours, ours, test.published, test.tolerance)
+    return _row(ours, np.nan, np.nan, verdict, test.published)
+
+
+def _time(test, tables):
+    mine, other = (_cost(tables, test, method) for method in (test.method, test.other))
+    ratio = float(mine["seconds"] / other["seconds"])
+    apart = np.hypot(*(np.log(one["seconds_high"] / one["seconds_low"]) / 2 for one in (mine, other)))
+    low, high = ratio * np.exp(-apart), ratio * np.exp(apart)
+    note = f"of one of {int(mine['runs'])} runs computed together, and of {int(other['runs'])}"
+    if not np.isfinite(ratio):
+        return _row(np.nan, np.nan, np.nan, "undecided", test.published, "times were not measured here")
+    if test.published is not None:
+        return _row(ratio, low, high, within(low, high, test.published, test.tolerance), test.published, note)
+    least, most = test.at_least or 0.0, test.at_most or np.inf
+    verdict = "holds" if least <= low and high <= most else "fails" if high < least or low > most else "undecided"
+    return _row(ratio, low, high, verdict, None, note)
+
+
+def _scheme(test, tables):
+    schemes, quantity = look_up(tables, "schemes"), test.quantity
+    rows = schemes[
+        (schemes["problem"] == quantity.problem) & (schemes["method"] == quantity.method)
+        & (schemes["source"] == quantity.source) & (schemes["block"] == quantity.block)
+        & (schemes["eps"] == test.eps) & (schemes["samples"] == test.samples)
+    ]  # fmt: skip
+    if len(rows) != 1:
+        said = {**quantity.model_dump(), "eps": test.eps, "samples": test.samples}
+        raise UserError(f"a claim speaks of {said}, which the table 'schemes' does not have")
+    ours, low, high = (float(rows[f"to_iid{end}"].iloc[0]) for end in ("", "_low", "_high"))
+    bound = test.below if test.below is not None else test.above
+    verdict = all_below([(low, high)], bound) if test.below is not None else all_below([(-high, -low)], -bound)
+    return _row(ours, low, high, verdict)
+
+
+def _row(ours, low, high, verdict, published=None, note=""):
+    published = np.nan if published is None else published
+    return {"published": published, "ours": ours, "low": low, "high": high, "verdict": verdict, "note": note}
+
+
+def _of(table, test, method):
+    """The rows of a method on a claim's problem and backend."""
+    here = (table["problem"] == test.problem) & (table["backend"] == test.backend)
+    return table[here & (table["method"] == method)]
+
+
+def _ran(table, test, method):
+    """As ``_of``.
+
+    Raises:
+        UserError: the method did not run on the problem.
+    """
+    rows = _of(table, test, method)
+    if not len(rows):
+        raise UserError(f"a claim speaks of {method} on {test.problem}, which did not run there in {test.backend}")
+    return rows
+
+
+def _ends(ends, test, method):
+    """The repetitions of a method at the end of its best step, by their number."""
+    rows = _of(ends, test, method)
+    return rows[rows["best"]].set_index("repetition").sort_index()
+
+
+def _path(tables, test, method):
+    """A method's repetitions along the envelope.
+
+    Raises:
+        UserError: the method did not run on the problem.
+    """
+    _ran(look_up(tables, "ends"), test, method)
+    return _of(look_up(tables, "paths"), test, method).sort_values(["repetition", "iteration"])
+
+
+def _last_common(*paths_and_bound):
+    """The last iteration up to a bound at which all were measured; None if there is none past the start."""
+    *paths, bound = paths_and_bound
+    shared = set.intersection(*(set(path["iteration"]) for path in paths))
+    return max((one for one in shared if one > 0 and (bound is None or one <= bound)), default=None)
+
+
+def _at(path, iteration):
+    rows = path[path["iteration"] == iteration]
+    return rows.set_index("repetition")["elbo"]
+
+
+def _paired(mine, other):
+    """The mean of differences over common repetitions, and its interval."""
+    shared = mine.index.intersection(other.index)
+    with np.errstate(over="ignore", invalid="ignore"):  # ELBOs of runs that are lost can be as low as numbers go
+        return mean_interval((mine[shared] - other[shared]).to_numpy(float)) if len(shared) else (np.nan,) * 3
+
+
+def _reached(path, level):
+    """Iterations until an ELBO is at a level, between measurements by straight lines; infinite if it never is."""
+    elbo, iteration = path["elbo"].to_numpy(float), path["iteration"].to_numpy(float)
+    there = np.flatnonzero(elbo >= level)
+    if not len(there):
+        return np.inf
+    at = int(there[0])
+    if at == 0 or not np.isfinite(elbo[at - 1]):
+        return max(iteration[at], 1.0)
+    part = (level - elbo[at - 1]) / (elbo[at] - elbo[at - 1])
+    return max(iteration[at - 1] + part * (iteration[at] - iteration[at - 1]), 1.0)
+
+
+def _cost(tables, test, method):
+    """A method's row of the table of costs."""
+    rows = _of(look_up(tables, "table3"), test, method)
+    if len(rows) != 1:
+        raise UserError(f"a claim speaks of the cost of {method} on {test.problem}, which did not run there")
+    return rows.iloc[0]
+
+
+def _seconds(tables, test, method):
+    return float(_cost(tables, test, method)["seconds"])
+
+
+JUDGES = {
+    "value": _value,
+    "below": _below,
+    "floor": _floor,
+    "gap": _gap,
+    "ahead": _ahead,
+    "alike": _alike,
+    "race": _race,
+    "steps": _steps,
+    "bears": _bears,
+    "size": _size,
+    "gradients": _evaluations,
+    "time": _time,
+    "scheme": _scheme,
+}
