@@ -551,7 +551,7 @@ def test_columns_for_a_model_of_ones_own(place):
 
     from lowvar.analysis.decomposition import table
 
-    found = table(SimpleNamespace(dim=1, sites={}), {"naive": np.ones((4, 3, 2))}, 5)
+    found = table(SimpleNamespace(dim=1, sites={}, blocks={"mu": 1, "log_sigma": 1}), {"naive": np.ones((4, 3, 2))}, 5)
     assert list(found) == list(of_file(sections(), "results/decomposition/model.parquet", place))
 
 

@@ -63,7 +63,7 @@ def built(copy):
 
 
 def test_the_quickstart_plans_every_job(copy):
-    jobs = {"prepare": 1, "run": 10, "decompose": 1, "quickstart_tables": 1, "quickstart_seconds": 1, "figure": 5,
+    jobs = {"prepare": 1, "run": 10, "decompose": 1, "quickstart_tables": 1, "quickstart_seconds": 1, "figure": 7,
             "claims": 1, "all": 1}  # fmt: skip
     assert plan(copy, "--config", "experiments=quickstart") == jobs
 
@@ -133,7 +133,7 @@ def test_what_is_built_is_not_built_again(built):
 
 @pytest.mark.slow
 def test_an_edit_reruns_what_depends_on_it_and_nothing_else(built):
-    after = {"first_tables": 1, "first_seconds": 1, "figure": 5, "claims": 1, "first": 1}
+    after = {"first_tables": 1, "first_seconds": 1, "figure": 7, "claims": 1, "first": 1}
     write(built, "first", methods={"naive": None, "joint": {"options": {"table": "full"}}})
     assert plan(built, "first", "second_runs") == {"run": 1, "decompose": 1, **after}
     write(built, "first", methods={"naive": None, "joint": None}, seed=1)

@@ -92,5 +92,9 @@ def _ticks(ax: Axes) -> None:
         ticks = [step * 10.0**power for power in powers for step in steps if low <= power + np.log10(step) <= high]
         if len(ticks) <= 6:
             break
+    if len(ticks) < 3:  # less than a decade
+        from matplotlib.ticker import MaxNLocator
+
+        ticks = [tick for tick in MaxNLocator(5).tick_values(10**low, 10**high) if low <= np.log10(tick) <= high]
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()

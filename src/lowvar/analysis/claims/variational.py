@@ -4,7 +4,8 @@
 * ``below``: one variance against others. Holds where the intervals do not overlap.
 * ``floor``: a variance divided by one that it cannot fall below, at the worst of all moments of the run. Holds where
   the ratio's interval lies above ``1 - margin`` at every moment, fails where one lies below 1. With ``within`` it is
-  the ratio at the end that is to lie below that.
+  the ratio at the end that is to lie below that. Where the floor is a part of the variance itself, the interval is of
+  shares, over the same designs.
 * ``gap``: final gaps to the known optimum at the best step, as ratios over pairs of repetitions.
 * ``ahead``: ELBOs after the same iterations, each at the step size that is best there, as differences over pairs.
 * ``alike``: the difference of two methods' ELBOs there, in parts of the difference between the first and a third.
@@ -229,12 +230,16 @@ def _below(test, tables):
 def _floor(test, tables):
     decomposition = look_up(tables, "decomposition")
     mine, floor = (_rows(quantity, decomposition) for quantity in (test.quantity, test.floor))
-    both = mine.merge(floor, on="epoch", suffixes=("", "_floor"))
-    both = both[(both["low_floor"] > 0) & np.isfinite(both["variance"])]
-    ratio = (both["variance"] / both["variance_floor"]).to_numpy(float)
-    halves = [(both[f"high{end}"] - both[f"low{end}"]) / 2 / both[f"variance{end}"] for end in ("", "_floor")]
-    apart = np.hypot(*(half.to_numpy(float) for half in halves))
-    low, high = ratio * np.exp(-apart), ratio * np.exp(apart)
+    if test.quantity.model_copy(update={"source": test.floor.source}) == test.floor and test.quantity.source == "total":
+        both = floor[floor["share_low"] > 0]  # a part of itself: shares have intervals over the same designs
+        ratio, low, high = (1 / both[name].to_numpy(float) for name in ("share", "share_high", "share_low"))
+    else:
+        both = mine.merge(floor.drop(columns="end"), on="epoch", suffixes=("", "_floor"))
+        both = both[(both["low_floor"] > 0) & np.isfinite(both["variance"])]
+        ratio = (both["variance"] / both["variance_floor"]).to_numpy(float)
+        halves = [(both[f"high{end}"] - both[f"low{end}"]) / 2 / both[f"variance{end}"] for end in ("", "_floor")]
+        apart = np.hypot(*(half.to_numpy(float) for half in halves))
+        low, high = ratio * np.exp(-apart), ratio * np.exp(apart)
     if not len(ratio) or (test.within is not None and not both["end"].iloc[-1]):
         return _row(np.nan, np.nan, np.nan, "undecided", test.within, "the floor's interval reaches down to 0")
     if test.within is not None:
@@ -263,29 +268,34 @@ def _gap(test, tables):
 
 def _ahead(test, tables):
     mine = _path(tables, test, test.method)
-    if not len(mine):
+    if _lost(tables, test, test.method):
         return _row(-np.inf, np.nan, np.nan, "fails", None, f"{test.method} diverged at every step size")
     found, notes = [], []
     for other in test.others:
         rival = _path(tables, test, other)
+        if _lost(tables, test, other):
+            notes.append(f"{other} diverged at every step size")
+            continue
         at = _last_common(mine, rival, test.iteration)
         if at is None:
-            notes.append(f"{other} diverged at every step size")
+            notes.append(f"{other} was never measured after the same iterations")
+            found.append((np.nan, np.nan, np.nan, other, 0, 0))
             continue
         difference = _paired(_at(mine, at), _at(rival, at))
         found.append((*difference, other, at, len(_at(mine, at).index.intersection(_at(rival, at).index))))
     if not found:
         return _row(np.inf, np.nan, np.nan, "holds", None, "; ".join(notes))
-    ours, low, high, other, at, pairs = min(found, key=lambda one: one[0])
+    ours, low, high, other, at, pairs = min(found, key=lambda one: -np.inf if np.isnan(one[0]) else one[0])
     verdict = all_below(((-high, -low) for _, low, high, *_ in found), 0.0)
     notes.append(f"nats ahead of {other} after {at} iterations; {pairs} pair{'s' * (pairs != 1)}")
     return _row(ours, low, high, verdict, None, "; ".join(notes))
 
 
 def _alike(test, tables):
-    paths = [_path(tables, test, method) for method in (test.method, test.other, test.reference)]
-    at = None if any(not len(path) for path in paths) else _last_common(*paths, test.iteration)
-    if at is None:
+    methods = (test.method, test.other, test.reference)
+    paths = [_path(tables, test, method) for method in methods]
+    at = _last_common(*paths, test.iteration)
+    if at is None or any(_lost(tables, test, method) for method in methods):
         return _row(np.nan, np.nan, np.nan, "undecided", None, "one of them diverged at every step size")
     mine, other, reference = (_at(path, at) for path in paths)
     shared = mine.index.intersection(other.index).intersection(reference.index)
@@ -303,6 +313,10 @@ def _race(test, tables):
     mine, found, notes = _path(tables, test, test.method), [], []
     for other in test.others:
         rival = _path(tables, test, other)
+        if test.level is None and _lost(tables, test, other):
+            notes.append(f"{other} diverged at every step size")
+            found.append((0.0, 0.0, 0.0))
+            continue
         shared = sorted(set(mine["repetition"]) & set(rival["repetition"]))
         bounds = [_raced(*(path[path["repetition"] == r] for path in (mine, rival)), test.level) for r in shared]
         notes.append(f"{len(shared)} pair{'s' * (len(shared) != 1)} with {other}")
@@ -449,6 +463,11 @@ def _ends(ends, test, method):
     """The repetitions of a method at the end of its best step, by their number."""
     rows = _of(ends, test, method)
     return rows[rows["best"]].set_index("repetition").sort_index()
+
+
+def _lost(tables, test, method):
+    """Whether a method diverged at every step size."""
+    return not _of(look_up(tables, "ends"), test, method)["best"].any()
 
 
 def _path(tables, test, method):

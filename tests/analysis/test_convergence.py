@@ -1,0 +1,160 @@
+"""Tables out of traces: envelopes, optima that are not known, methods with settings of their own, costs, schemes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lowvar.analysis import convergence as A
+from lowvar.analysis import variational_tables as B
+from lowvar.runs.spec.variational import ModelSpec
+
+EPOCHS = (0, 1, 3)
+
+
+def trace(method, elbos, problem="p", status=None, epochs=EPOCHS):
+    """``elbos[step size] -> (epochs, repetitions)``."""
+    rows = []
+    for step_size, values in elbos.items():
+        for epoch, here in zip(epochs, values, strict=True):
+            for repetition, elbo in enumerate(here):
+                rows.append(
+                    {"problem": problem, "method": method, "backend": "jax", "step_size": step_size,
+                     "repetition": repetition, "epoch": epoch, "iteration": 4 * epoch, "gradients": 20 * epoch,
+                     "hvps": 20 * epoch, "elbo": elbo, "elbo_se": 0.0,
+                     "status": "ok" if np.isfinite(elbo) else "diverged"}
+                )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+FAST = {0.1: [[-9, -9], [-3, -4], [-5, -5]], 0.01: [[-9, -9], [-8, -8], [-1, -2]]}
+
+
+def test_the_envelope_is_the_best_step_at_each_epoch():
+    traces = trace("naive", FAST)
+    table = A.convergence(traces, {}, {"p": 20})
+    found = table[table["envelope"]].set_index("epoch")
+    assert found["step_size"].to_dict() == {0: 0.1, 1: 0.1, 3: 0.01}
+    assert found["elbo_mean"].to_dict() == {0: -9.0, 1: -3.5, 3: -1.5}
+    assert table.loc[table["best"], "step_size"].unique().tolist() == [0.01]
+    paths = A.paths(traces, table, {})
+    assert paths["elbo"].tolist() == [-9, -9, -3, -4, -1, -2]
+    assert paths["step_size"].tolist() == [0.1, 0.1, 0.1, 0.1, 0.01, 0.01]
+    assert A.best(table)["step_size"].tolist() == [0.01]
+
+
+def test_without_a_known_optimum_there_are_no_gaps():
+    """The run that saw the most would be its own reference, with a gap of rounding's size."""
+    both = pd.concat([trace("naive", FAST), trace("naive", FAST, "q")], ignore_index=True)
+    table = A.convergence(both, {"q": 0.0}, {"p": 20, "q": 20})
+    gaps = table.groupby("problem")["gap_mean"]
+    assert gaps.count().to_dict() == {"p": 0, "q": 6}
+    assert A.largest_seen(both, "p") == -1.0
+    ends = A.ends(both, table, {"q": 0.0})
+    assert ends.loc[ends["problem"] == "p", "gap"].isna().all()
+    assert (ends.loc[ends["problem"] == "q", "gap"] == -ends.loc[ends["problem"] == "q", "elbo"]).all()
+    marks = table.set_index("problem")[["best", "envelope"]]
+    assert (marks.loc["p"].to_numpy() == marks.loc["q"].to_numpy()).all()
+
+
+def test_methods_have_steps_epochs_and_repetitions_of_their_own():
+    few = trace("smiso", {1e-4: [[-9], [-7]], 1e-5: [[-9], [-8]], 1e-6: [[-9], [-9]]}, epochs=(0, 2))
+    table = A.convergence(pd.concat([trace("naive", FAST), few], ignore_index=True), {}, {"p": 20})
+    assert table.groupby("method")["repetitions"].max().to_dict() == {"naive": 2, "smiso": 1}
+    best = A.best(table).set_index("method")
+    assert best["step_size"].to_dict() == {"naive": 0.01, "smiso": 1e-4}
+    assert best["epoch"].to_dict() == {"naive": 3, "smiso": 2}
+    assert np.isnan(best.loc["smiso", "elbo_low"])
+
+
+def test_a_step_at_which_some_repetitions_diverged_is_nowhere_the_best():
+    """A start that is not finite is no reason to leave a line out, either."""
+    inf = np.inf
+    lost = {0.1: [[-inf, -9], [-3, np.nan], [0, -inf]], 0.01: [[-inf, -9], [-8, -8], [-5, -6]]}
+    table = A.convergence(trace("naive", lost), {"p": 0.0}, {"p": 20})
+    assert table.set_index(["step_size", "epoch"])["diverged"].to_dict() == {
+        (0.1, 0): 1, (0.1, 1): 1, (0.1, 3): 1, (0.01, 0): 1, (0.01, 1): 0, (0.01, 3): 0,
+    }  # fmt: skip
+    assert table.loc[table["envelope"], ["step_size", "epoch"]].to_numpy().tolist() == [[0.01, 1], [0.01, 3]]
+    assert table.loc[table["best"], "step_size"].unique().tolist() == [0.01]
+    ends = A.ends(trace("naive", lost), table, {"p": 0.0})
+    assert ends.groupby("step_size")["best"].all().to_dict() == {0.01: True, 0.1: False}
+    assert ends.loc[ends["step_size"] == 0.1, "status"].tolist() == ["ok", "diverged"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_huge_values():
+    elbos = {0.1: [[-1e200, -3e200], [-1e30, -1e31], [-5, -6]]}
+    table = A.convergence(trace("naive", elbos), {"p": 0.0}, {"p": 20})
+    assert table["elbo_mean"].tolist()[1:] == [-5.5e30, -5.5]
+    assert table["gap_mean"].tolist()[2] == pytest.approx(np.sqrt(30))
+    assert np.isfinite(table["elbo_mean"]).all()
+
+
+MODELS = {
+    "digits": ModelSpec(model="softmax_regression", dataset="mnist", scaling="unit"),
+    "own": ModelSpec(model="logistic_regression", dataset="breast_cancer"),
+}
+SHAPES = {"digits": (60000, 7840), "own": (569, 30)}
+
+
+def test_sizes_stand_beside_those_of_the_paper():
+    found = B.sizes(MODELS, SHAPES).set_index("problem")
+    assert found.loc["digits", ["rows", "published_rows", "dim", "published_dim"]].tolist() == [60000] * 2 + [7840] * 2
+    assert found.loc["own", ["rows", "dim"]].tolist() == [569, 30]
+    assert np.isnan(found.loc["own", "published_dim"])
+
+
+def test_variances_stand_beside_those_of_the_paper():
+    rows = [
+        {"problem": problem, "method": "naive", "block": "all", "source": source, "end": True, "variance": 2 * v,
+         "low": v, "high": 3 * v, "eps": eps, "samples": 1}
+        for problem in MODELS for eps in ("iid", "rqmc")
+        for source, v in (("subsampling", 3.21e8), ("monte_carlo", 4e7), ("interaction", 6e7), ("total", 4.21e8))
+    ]  # fmt: skip
+    found = B.variances(pd.DataFrame(rows), MODELS).set_index(["problem", "source"])
+    assert len(found) == 8
+    assert found.loc[("digits", "total"), "ratio"] == pytest.approx(2)
+    assert found.loc[("digits", "subsampling"), "published"] == 3.21e8
+    assert np.isnan(found.loc[("digits", "interaction"), "published"])
+    assert found.loc["own", "published"].isna().all()
+    none = B.variances(pd.DataFrame(rows).assign(method="cv"), MODELS)
+    assert len(none) == 0
+    assert none.dtypes.astype(str).tolist() == found.reset_index().dtypes.astype(str).tolist()
+
+
+def test_costs():
+    traces = pd.concat([trace("naive", FAST, "digits"), trace("cv", FAST, "digits"), trace("joint", FAST, "own")])
+    traces.loc[traces["method"] == "naive", "hvps"] = 0
+    batches = {("digits", "naive", "jax"): 5, ("digits", "cv", "jax"): 5, ("own", "joint", "jax"): 5}
+    epochs = np.arange(4)
+    timings = pd.concat(
+        pd.DataFrame({"problem": "digits", "method": method, "backend": "jax", "epoch": epochs,
+                      "seconds_per_run": slow * epochs * 4.0}) for method, slow in (("naive", 1.0), ("cv", 1.5))
+    )  # fmt: skip
+    traces = pd.concat([traces, traces[traces["epoch"] == 3].assign(epoch=2, iteration=8)], ignore_index=True)
+    found = B.costs(traces, timings, MODELS, SHAPES, batches).set_index("method")
+    assert found["evaluations"].to_dict() == {"naive": 1.0, "cv": 2.0, "joint": 2.0}
+    assert found["published_evaluations"].to_dict() == {"naive": 1.0, "cv": 2.0, "joint": 3.0}
+    assert found["runs"].tolist() == [4, 4, 4]
+    assert found.loc["cv", ["seconds", "to_naive"]].tolist() == [1.5, 1.5]
+    np.testing.assert_allclose(found.loc["cv", ["seconds_low", "seconds_high"]].astype(float), 1.5)
+    assert found.loc["cv", "published_to_naive"] == pytest.approx(12.8 / 10.4)
+    assert found.loc["joint", ["seconds", "published_seconds", "to_naive"]].isna().all()
+    assert B.costs(traces, None, MODELS, SHAPES, batches)["seconds"].isna().all()
+    assert B.with_published_times(MODELS) == ["digits"]
+
+
+def test_schemes_are_relative_to_as_many_independent_points():
+    rows = [
+        {"problem": "p", "method": "joint", "block": "all", "source": "total", "end": end, "eps": eps,
+         "samples": samples, "variance": v, "low": v * 0.9, "high": v * 1.1}
+        for end in (False, True)
+        for eps, samples, v in (("iid", 1, 80.0), ("iid", 8, 10.0), ("rqmc", 8, 2.0), ("rqmc", 16, 1.0), ("antithetic", 8, -1.0))
+    ]  # fmt: skip
+    found = B.schemes(pd.DataFrame(rows)).set_index(["eps", "samples"])
+    assert len(found) == 5
+    assert found.loc[("iid", 8), ["to_iid", "to_iid_low", "to_iid_high"]].tolist() == [1.0, 1.0, 1.0]
+    here = found.loc[("rqmc", 8)]
+    assert here["to_iid"] == pytest.approx(0.2)
+    assert here["to_iid_high"] / here["to_iid"] == pytest.approx(np.exp(0.1 * np.sqrt(2)))
+    assert found.loc[[("rqmc", 16), ("antithetic", 8)], "to_iid"].isna().all()
