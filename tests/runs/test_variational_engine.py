@@ -52,17 +52,18 @@ def same(found, expected, rtol=1e-12):
 
 @pytest.mark.parametrize(("method", "backend"), [("joint", "jax"), ("joint_glm", "jax"), ("joint", "torch")])
 def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
-    whole = build(method, backend)
+    size = {"batch_size": 12} if backend == "torch" else {}
+    whole = build(method, backend, **size)
     assert whole.parts == [(slice(0, 2), slice(0, 2))]
     expected = loop.run(whole)
     split(monkeypatch, singles=True)
-    parts = build(method, backend)
+    parts = build(method, backend, **size)
     # a part for each run where a table is read, for each repetition where none is
     assert len(parts.parts) == (4 if method == "joint" else 2)
     found = loop.run(parts)
     same(found, expected)
     if backend == "torch":
-        same(found, loop.run(build(method)), rtol=1e-9)
+        same(found, loop.run(build(method, **size)), rtol=1e-9)
 
 
 def test_parts_cover_every_run_once(monkeypatch):
@@ -90,10 +91,10 @@ def test_a_narrow_table_is_read_by_all_step_sizes_at_once(monkeypatch):
 def test_noise_drawn_batch_by_batch_is_that_of_the_epoch(batches, eps):
     draw = sampler(BATCHES[batches](N, 6), GAUSSIAN[eps](2), DIM, np.float64)
     key = named_key(0, eps, batches)
-    whole, plan = draw.epoch(key), draw.plan(key)
+    whole, plan, drawn_now = jax.jit(draw.epoch)(key), jax.jit(draw.plan)(key), jax.jit(draw.drawn)
     assert isinstance(plan, Plan)
     for t in (0, draw.batches.steps - 1):
-        drawn = draw.drawn(jax.tree.map(lambda leaf, t=t: leaf[t], plan))
+        drawn = drawn_now(jax.tree.map(lambda leaf, t=t: leaf[t], plan))
         for name, value in drawn._asdict().items():
             np.testing.assert_array_equal(value, getattr(whole, name)[t], err_msg=name)
     assert draw.drawn(whole) is whole
@@ -175,7 +176,7 @@ class Cut(Exception):
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backend):
     split(monkeypatch, singles=True)
-    path, runs = tmp_path / "checkpoint.npz", build("joint", backend)
+    path, runs = tmp_path / "checkpoint.npz", build("joint", backend, batch_size=12)
     assert len(runs.parts) == 4
     expected = loop.run(runs)
     passed = []
@@ -189,7 +190,9 @@ def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backe
         loop.run(runs, checkpoint=path, mark=MARK, every=0.0, progress=cut)
     assert 0 < sum(passed) < SETTINGS["epochs"]
     resumed = []
-    again = build("joint", backend) if backend == "jax" else runs  # traced once: `test_resume` has other processes
+    again = (
+        build("joint", backend, batch_size=12) if backend == "jax" else runs
+    )  # traced once: `test_resume` has other processes
     found = loop.run(again, checkpoint=path, mark=MARK, progress=resumed.append)
     assert resumed[0] > 0  # it did not begin again
     assert sum(resumed) == SETTINGS["epochs"]
@@ -211,7 +214,7 @@ def test_flatten_and_unflatten_are_inverse(monkeypatch):
 
 
 def test_smiso_runs_in_the_engine(monkeypatch):
-    settings = {"batches": "fixed", "step_sizes": (5e-2, 1e-2), "epochs": 12}
+    settings = {"batches": "fixed", "step_sizes": (5e-2, 1e-2), "epochs": 12, "batch_size": 12}
     expected = loop.run(build("smiso", **settings))
     trace = expected.trace
     assert (trace["gradients"] == trace["epoch"] * N).all()

@@ -1,0 +1,487 @@
+"""Time and memory of the joint control variate and its rivals on its paper's tasks, beside the published table.
+
+Everything that is compared runs in this one process, in alternation, on one core (a GPU, where JAX has one);
+`benchmarks/README.md` says what is counted and why.
+Usage: `python benchmarks/joint.py [--quick] [--only SECTION] [--task TASK] [--dtype float32]`.
+"""
+
+import os
+
+# one thread; before the libraries are imported
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from vi_step import STEP_SIZE, Case, environment, summary, write
+
+EXPERIMENT, RESULTS, DATA = "workflow/experiments/joint.yaml", Path("results/paper/joint/runs"), Path("data/prepared")
+TASKS = ("mnist", "ppca", "tennis", "movielens")
+METHODS = (
+    "naive", "cv", "joint", "joint_svrg", "joint_current", "joint_glm", "joint_glm_sigma", "smiso",
+    "full_naive", "full_cv", "inc",
+)  # fmt: skip
+GRID = ("naive", "cv", "joint", "joint_svrg", "joint_glm", "joint_glm_sigma")
+# Table 3: milliseconds of an iteration on an Nvidia 2080 Ti
+PUBLISHED = {
+    "mnist": {"naive": 10.4, "cv": 12.8, "inc": 328, "joint": 17.6, "full_naive": 201, "full_cv": 360},
+    "ppca": {"naive": 12.8, "cv": 18.5, "inc": 897, "joint": 31.2, "full_naive": 740, "full_cv": 1606},
+    "tennis": {"naive": 10.2, "cv": 14.6, "inc": 588, "joint": 29.6, "full_naive": 203, "full_cv": 246},
+    "movielens": {"naive": 16.3, "cv": 19.6, "joint_svrg": 24.4, "full_naive": 267, "full_cv": 702},
+}
+AIMS = {  # time of a step over that of naive, at most
+    "mnist": {"joint_svrg": 1.5, "joint_glm": 1.5},
+    "ppca": {"joint_svrg": 2.8},
+    "tennis": {"joint_svrg": 1.2, "joint_glm": 1.2},
+    "movielens": {"joint_svrg": 1.6, "joint_glm": 1.6},
+}
+PEER, PEER_HANDED_IN = "NumPyro svi.update", "NumPyro svi.update, batches given"
+PEER_AIMS = {"mnist": 3.0}  # NumPyro's time over that of naive, at least; 1 for the others
+MEMORY_AIM, SWEEP_AIM = 100, 300  # MB above naive; seconds on two cores
+# steps of a call: of methods that pass over all rows in every step, and of those that read a vector for every row
+FEW = {"inc": 2, "full_naive": 5, "full_cv": 5}
+BY_ROW = {"mnist": 200, "ppca": 30, "tennis": 300, "movielens": 10}
+
+
+# --- the tasks -----------------------------------------------------------------------------------------------
+
+
+def experiment():
+    from lowvar.runs.spec import load_experiment
+
+    return load_experiment(EXPERIMENT, "paper")
+
+
+def arrays_of(task: str, spec, dtype) -> tuple[dict, str]:
+    """The task's data and where they are from: prepared, or made of the same shape."""
+    from lowvar.datasets.load import load
+
+    path = DATA / f"{spec.dataset}-{spec.scaling}.npz"
+    if path.is_file():
+        arrays, origin = load(path).arrays, str(path)
+    else:
+        arrays, origin = made(task), f"made (no {path})"
+    return {k: v.astype(dtype, copy=False) if v.dtype.kind == "f" else v for k, v in arrays.items()}, origin
+
+
+def made(task: str) -> dict[str, np.ndarray]:
+    """Data of the task's shape and sparsity, from nowhere."""
+    rng = np.random.default_rng(0)
+    if task in ("mnist", "ppca"):
+        x = rng.uniform(size=(60000, 784)) * (rng.uniform(size=(60000, 784)) < 0.19)
+        x = x - x.mean(0) if task == "ppca" else x
+        return {"x": x.astype(np.float32), "y": rng.integers(0, 10, 60000)}
+    if task == "tennis":
+        players = 5524
+        popular = rng.zipf(1.3, (4 * 169405, 2)) % players
+        pairs = popular[popular[:, 0] != popular[:, 1]][:169405].astype(np.int32)
+        return {"winner": pairs[:, 0], "loser": pairs[:, 1], "players": np.array(players)}
+    user = rng.integers(0, 943, 100000).astype(np.int32)
+    x = (rng.uniform(size=(100000, 18)) < 0.12).astype(float)
+    return {"user": user, "x": x, "y": rng.integers(0, 5, 100000), "users": np.array(943)}
+
+
+def problem_of(task: str, dtype: str | None):
+    """The problem, its data, its settings, and the floating type, which JAX is set to."""
+    import jax
+
+    from lowvar.problems.catalogue import build
+
+    found = experiment()
+    dtype = dtype or found.dtype(task)
+    jax.config.update("jax_enable_x64", dtype == "float64")
+    spec = found.model(task)
+    arrays, origin = arrays_of(task, spec, np.dtype(dtype))
+    solver = found.solver_on(task).model_copy(update={"dtype": dtype})
+    return build(spec.model, arrays, "jax", task, **spec.options), arrays, solver, f"{dtype}, {origin}"
+
+
+def solver_of(name: str, problem, settings):
+    """``(batches' sampler, step_size -> solver)`` of a method."""
+    from lowvar.noise import BATCHES, independent, sampler
+    from lowvar.runs.spec import MethodSpec
+    from lowvar.runs.variational import make_solver
+
+    smiso = name == "smiso"
+    batches = BATCHES["fixed" if smiso else "reshuffled"](problem.N, settings.batch_size)
+    noise = sampler(batches, independent(), problem.dim, problem.dtype)
+    method = MethodSpec(estimator=name, options={"table": "batches"} if smiso else {})
+    return noise, make_solver(method, settings, problem, noise)
+
+
+def start(problem) -> dict[str, np.ndarray]:
+    return {k: v.astype(problem.dtype) for k, v in problem.initial("origin", None).items()}
+
+
+# --- one run -------------------------------------------------------------------------------------------------
+
+
+def ours(name: str, problem, settings, count: int | None) -> Case:
+    """A run's epoch, or its first ``count`` steps, as the engine compiles it: wide noise is drawn batch by batch."""
+    import jax
+
+    noise, at = solver_of(name, problem, settings)
+    solver = at(STEP_SIZE)
+
+    @partial(jax.jit, donate_argnums=0)
+    def advance(state, key):
+        batches = noise.plan(key) if noise.wide or count else noise.epoch(key)
+        if count is None:
+            return solver.epoch(state, batches)
+        some = jax.tree.map(lambda leaf: leaf[:count], batches)
+        return jax.lax.scan(lambda state, one: (solver.step(state, noise.drawn(one))[0], None), state, some)[0]
+
+    def call(state):
+        state, key = state
+        key, now = jax.random.split(key)
+        return jax.block_until_ready(advance(state, now)), key
+
+    state = jax.jit(solver.init)(start(problem)), jax.random.key(1)
+    return Case(name, call, state, count or noise.batches.steps)
+
+
+def applies(name: str, task: str, problem, settings) -> str | None:
+    """Why a method is not timed on a task; None if it is."""
+    from lowvar.problems.linear import LinearProblem
+
+    if name.startswith("joint_glm") and not isinstance(problem, LinearProblem):
+        return "no linear predictors"
+    if name == "inc" and task == "movielens":
+        return "seconds a step; not published either"
+    _, at = solver_of(name, problem, settings)
+    needed, there = at(STEP_SIZE).table_bytes, available()
+    return f"a table of {needed / 1e9:.1f} GB" if needed > there / 6 else None
+
+
+def available() -> int:
+    """Bytes of free memory."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def clock():
+    """CPU seconds, which others delay less; on a GPU those of a clock."""
+    import jax
+
+    return time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+
+
+def alternate(cases: list[Case], rounds: int) -> None:
+    """Times ``rounds`` calls of every case, A B C  B C A ..., after one that compiles."""
+    now = clock()
+
+    def timed(case):
+        begin = now()
+        case.state = case.call(case.state)
+        return now() - begin
+
+    for case in cases:
+        case.first = timed(case)
+    for r in range(rounds):
+        at = r % len(cases)
+        for case in cases[at:] + cases[:at]:
+            case.seconds.append(timed(case))
+
+
+# --- NumPyro -------------------------------------------------------------------------------------------------
+
+
+def models(task: str, arrays, batch: int):
+    """NumPyro's model with the plate's batches, the same with batches given, and both their data."""
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+
+    from lowvar.problems import bradley_terry, movielens, ppca, softmax_regression
+
+    names = {"mnist": ("x", "y"), "ppca": ("x",), "tennis": ("winner", "loser"), "movielens": ("user", "x", "y")}
+    data = {key: jnp.asarray(arrays[key]) for key in names[task]}
+    N = len(next(iter(data.values())))
+    # what stays a number: shapes depend on it
+    players, users = (int(arrays[key]) if key in arrays else 0 for key in ("players", "users"))
+
+    def plate(**rows):
+        if task == "mnist":
+            return softmax_regression.model(rows["x"], 10, rows["y"], batch)
+        if task == "ppca":
+            return ppca.model(rows["x"], 16, batch)
+        if task == "tennis":
+            return bradley_terry.model(rows["winner"], rows["loser"], players, False, batch)
+        return movielens.model(rows["user"], rows["x"], users, 5, rows["y"], batch)
+
+    def latent(name, law, shape):
+        return numpyro.sample(name, law.expand(shape).to_event(len(shape)))
+
+    def given(**rows):
+        normal = dist.Normal(0, 1)
+        if task == "mnist":
+            law = dist.Categorical(logits=rows["x"] @ latent("z", normal, [784, 10]))
+        elif task == "ppca":
+            law = dist.LowRankMultivariateNormal(jnp.zeros(784), latent("W", normal, [784, 16]), jnp.ones(784))
+        elif task == "tennis":
+            theta = latent("theta", normal, [players])
+            law = dist.Bernoulli(logits=theta[rows["winner"]] - theta[rows["loser"]])
+        else:
+            mu, s = latent("mu", normal, [18, 5]), latent("s", normal, [18, 5])
+            Z = latent("Z", dist.Normal(mu, jnp.exp(s)), [users, 18, 5])
+            law = dist.Categorical(logits=jnp.sum(rows["x"][:, :, None] * Z[rows["user"]], axis=1))
+        seen = {"mnist": "y", "ppca": "x", "movielens": "y"}.get(task)
+        with numpyro.handlers.scale(scale=N / batch), numpyro.plate("data", batch):
+            numpyro.sample("observed", law, obs=rows[seen] if seen else jnp.ones(batch, jnp.int32))
+
+    return plate, given, data, N
+
+
+def numpyro_cases(task: str, arrays, batch: int, count: int) -> list[Case]:
+    """``svi.update`` in a ``lax.scan``: batches drawn by the plate, and reshuffled ones handed in."""
+    import jax
+    from numpyro.infer import SVI, Trace_ELBO, init_to_uniform
+    from numpyro.infer.autoguide import AutoNormal
+    from numpyro.optim import Adam
+
+    from lowvar.noise import reshuffled
+
+    plate, given, data, N = models(task, arrays, batch)
+    batches = reshuffled(N, batch)
+    init, index = init_to_uniform(radius=0.0), np.arange(batch)
+    guides = [AutoNormal(model, init_loc_fn=init, init_scale=0.1) for model in (plate, given)]
+    drawn, handed = (
+        SVI(model, guide, Adam(STEP_SIZE), Trace_ELBO()) for model, guide in zip((plate, given), guides, strict=True)
+    )
+
+    @partial(jax.jit, donate_argnums=0)
+    def some(state, data):
+        return jax.lax.scan(lambda state, _: (drawn.update(state, **data)[0], None), state, None, length=count)[0]
+
+    @partial(jax.jit, donate_argnums=0)
+    def epoch(state, key, data):
+        def update(state, index):
+            return handed.update(state, **jax.tree.map(lambda leaf: leaf[index], data))[0], None
+
+        return jax.lax.scan(update, state, batches.draw(key))[0]
+
+    def call(state):
+        state, key = state
+        key, now = jax.random.split(key)
+        return jax.block_until_ready(epoch(state, now, data)), key
+
+    first = handed.init(jax.random.key(1), **jax.tree.map(lambda leaf: leaf[index], data))
+    return [
+        Case(PEER, lambda s: jax.block_until_ready(some(s, data)), drawn.init(jax.random.key(1), **data), count),
+        Case(PEER_HANDED_IN, call, (first, jax.random.key(2)), batches.steps),
+    ]
+
+
+# --- sections ------------------------------------------------------------------------------------------------
+
+
+def steps(task: str, dtype: str | None, quick: bool) -> dict:
+    """Time of a step of every method, and of NumPyro's, in units of ``naive``."""
+    problem, arrays, settings, title = problem_of(task, dtype)
+    title = f"{task}: {problem.N} rows, {problem.dim} latent dimensions, batch {settings.batch_size}; {title}"
+    cases, left_out = [], {}
+    for name in METHODS:
+        reason = applies(name, task, problem, settings)
+        if reason:
+            left_out[name] = reason
+            continue
+        count = BY_ROW[task] if name in ("joint", "joint_current") else FEW.get(name)
+        cases.append(ours(name, problem, settings, count))
+    cases += numpyro_cases(task, arrays, settings.batch_size, 50 if quick else 200)
+    alternate(cases, 3 if quick else 9)
+    rows = summary(cases, "naive", (PEER, PEER_HANDED_IN))
+    published = PUBLISHED[task]
+    print(f"\n{title}")
+    print(f"{'':36s}{'us/step':>11s}  {'time / naive [min, max]':26s}{'Table 3: ms':>12s}{'ratio':>8s}  aim")
+    for row in rows:
+        name, ms = row["case"], published.get(row["case"])
+        row |= {"published_ms": ms, "published_ratio": ms and ms / published["naive"]}
+        said = f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
+        table = f"{ms:12g}{ms / published['naive']:8.2f}" if ms else " " * 20
+        print(f"{name:36s}{row['microseconds_per_step']:11.1f}  {said:26s}{table}  {judged(row, task)}")
+    for name, reason in left_out.items():
+        print(f"{name:36s}not timed: {reason}")
+    return {"title": title, "runs": rows, "left_out": left_out}
+
+
+def judged(row: dict, task: str) -> str:
+    """Adds to ``row`` its aim and whether it is met; as words."""
+    name = row["case"]
+    if row["kind"] == "peer":
+        aim = PEER_AIMS.get(task, 1.0) if name == PEER else 1.0
+        row |= {"aim": aim, "met": row["ratio"] >= aim}
+        return f">= {aim:g}: {'met' if row['met'] else 'MISSED'}"
+    if name not in AIMS[task]:
+        return ""
+    row |= {"aim": AIMS[task][name], "met": row["ratio"] <= AIMS[task][name]}
+    return f"<= {row['aim']:g}: {'met' if row['met'] else 'MISSED'}"
+
+
+def grid(task: str, dtype: str | None, quick: bool) -> dict:
+    """An epoch of five step sizes at once, as the experiment runs them."""
+    import jax
+
+    from lowvar.runs.variational import VariationalEngine
+
+    problem, _, settings, title = problem_of(task, dtype)
+    settings = settings.model_copy(update={"repetitions": 1, "epochs": 1000})
+    runs, cases = len(settings.step_sizes), []
+    for name in GRID:
+        if applies(name, task, problem, settings) or (name == "joint" and task in ("ppca", "movielens")):
+            continue  # minutes a call; its time for one run says as much
+        make = lambda problem, noise, name=name: solver_of(name, problem, settings)[1]  # noqa: E731
+        origin = {block: value[None] for block, value in start(problem).items()}
+        engine = VariationalEngine(problem, make, settings, jax.random.key(1)[None], origin)
+
+        def call(state, engine=engine):
+            state, done = state
+            state = engine.advance(state, done, 1)
+            engine.wait(state)
+            return state, done + 1
+
+        cases.append(Case(name, call, (engine.init(), 0), engine.steps))
+    alternate(cases, 1 if quick else 3)
+    rows = summary(cases, "naive")
+    print(f"\n{task}: {runs} step sizes at once; {title}")
+    print(f"{'':36s}{'us/run/step':>12s}  time / naive [min, max]")
+    for row in rows:
+        said = f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
+        print(f"{row['case']:36s}{row['microseconds_per_step'] / runs:12.1f}  {said}")
+    return {"title": title, "mapped_runs": runs, "runs": rows}
+
+
+def memory(dtype: str | None, quick: bool) -> dict:
+    """Peak memory of runs on mnist, each in a process of its own."""
+    rows, below = [], None
+    print("\nmnist: peak memory of a run (one step size, two epochs), in a process of its own")
+    print(f"{'':20s}{'whole process':>14s}{'after loading':>15s}{'above naive':>13s}{'table':>9s}   MB")
+    for name in ("naive", "joint", "joint_current", "joint_svrg", "joint_glm"):
+        command = [sys.executable, __file__, "--peak", name, *(("--dtype", dtype) if dtype else ())]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        row = json.loads(done.stdout.splitlines()[-1])
+        below = below or row
+        row["above_naive"] = row["running"] - below["running"]
+        rows.append(row)
+        word = ""
+        if name == "joint":
+            row |= {"aim": MEMORY_AIM, "met": row["above_naive"] <= MEMORY_AIM}
+            word = f"   aim <= {MEMORY_AIM}: {'met' if row['met'] else 'MISSED'}"
+        print(
+            f"{name:20s}{row['process']:14.0f}{row['running']:15.0f}{row['above_naive']:13.0f}{row['table']:9.0f}{word}"
+        )
+    each = rows[0]["vector"]
+    print(f"a table of N = 60000 rows would hold {60000 * each / 1e3:.2f} GB ({60000 * each * 1e6 / 2**30:.2f} GiB)")
+    return {"runs": rows, "table_of_rows_gb": 60000 * each / 1e3}
+
+
+def peak(name: str, dtype: str | None) -> None:
+    """The child of ``memory``: prints its own peaks as JSON, in MB (10^6 bytes)."""
+    import jax
+
+    from lowvar.runs.variational import VariationalEngine
+
+    problem, arrays, settings, _ = problem_of("mnist", dtype)
+    arrays.clear()
+    settings = settings.model_copy(update={"repetitions": 1, "epochs": 2, "step_sizes": (STEP_SIZE,)})
+    make = lambda problem, noise: solver_of(name, problem, settings)[1]  # noqa: E731
+    origin = {block: value[None] for block, value in start(problem).items()}
+    forget_peak()
+    engine = VariationalEngine(problem, make, settings, jax.random.key(1)[None], origin)
+    state = engine.init()
+    for epoch in range(2):
+        state = engine.advance(state, epoch, 1)
+    engine.wait(state)
+    itemsize, solver = np.dtype(settings.dtype).itemsize, engine.at(STEP_SIZE)
+    found = {"method": name, "process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6}
+    found |= {"running": highest() / 1e6, "table": solver.table_bytes / 1e6, "vector": 2 * problem.dim * itemsize / 1e6}
+    print(json.dumps(found))
+
+
+def forget_peak() -> None:
+    """Lets the peak of memory start anew, where the system can: loading the data takes more than running."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        print("the peak of memory cannot be reset here: it includes loading", file=sys.stderr)
+
+
+def highest() -> int:
+    """Bytes of resident memory at the peak."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) * 1024
+
+
+def sweeps(dtype: str | None, quick: bool) -> dict:
+    """Seconds of the sonar and australian sweeps, from the finished runs of the experiment."""
+    import pandas as pd
+
+    found, rows, missing = experiment(), [], []
+    for task in ("sonar", "australian"):
+        for method in found.methods_on(task):
+            path = RESULTS / task / f"{method}-jax" / "timing.parquet"
+            if not path.is_file():
+                missing.append(f"{task} {method}")
+                continue
+            last = pd.read_parquet(path).iloc[-1]
+            rows.append({"task": task, "method": method, "seconds": float(last["seconds"]),
+                         "compile_seconds": float(last["compile_seconds"])})  # fmt: skip
+    print("\nsonar and australian: 9 step sizes x 10 repetitions x 10000 iterations, seconds of finished runs")
+    for row in rows:
+        print(f"{row['task']:12s}{row['method']:20s}{row['seconds']:9.1f}  + {row['compile_seconds']:.1f} to compile")
+    total = sum(row["seconds"] + row["compile_seconds"] for row in rows)
+    cores = [0.0, 0.0]
+    for row in sorted(rows, key=lambda row: -row["seconds"]):
+        cores[cores.index(min(cores))] += row["seconds"] + row["compile_seconds"]
+    result = {"runs": rows, "missing": missing, "total": total, "two_cores": max(cores), "aim": SWEEP_AIM}
+    if missing:
+        print(f"unfinished: {', '.join(missing)}")
+    result["met"] = not missing and max(cores) <= SWEEP_AIM
+    word = "unknown" if missing else "met" if result["met"] else "MISSED"
+    print(f"together {total:.0f} s, on two cores {max(cores):.0f} s; aim <= {SWEEP_AIM} s: {word}")
+    return result
+
+
+SECTIONS = ("steps", "grid", "memory", "sweeps")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
+    parser.add_argument("--task", action="append", choices=TASKS, help="this task (may be repeated)")
+    parser.add_argument("--dtype", choices=("float64", "float32"), help="default: what the experiment takes")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/joint.json"), help="JSON file")
+    parser.add_argument("--peak", choices=METHODS, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    import jax
+
+    if args.peak:
+        peak(args.peak, args.dtype)
+        return 0
+    if hasattr(os, "sched_setaffinity") and jax.default_backend() == "cpu":
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    result = {"environment": environment(args.dtype or "the experiment's") | {"device": str(jax.devices()[0])}}
+    found, sections = result["environment"], result.setdefault("sections", {})
+    print(", ".join(f"{name} {number}" for name, number in found["packages"].items() if number))
+    print(f"one core, JAX on {found['device']}, XLA_FLAGS={found['XLA_FLAGS']!r}, load {found['load_at_start']:.1f}")
+    for name in args.only or SECTIONS:
+        if name in ("steps", "grid"):
+            for task in args.task or TASKS:
+                sections.setdefault(name, {})[task] = globals()[name](task, args.dtype, args.quick)
+                write(args.out, result)
+        else:
+            sections[name] = globals()[name](args.dtype, args.quick)
+        write(args.out, result)
+    print(f"\nwrote {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
