@@ -44,7 +44,7 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
         point = problem.point(params)
         fresh = problem.approximation_mean(point, noise.index, noise.weight)
         gradient = minus(problem.objective_gradient(params, noise), once_ready(plus(old, deviation)))
-        return Terms(gradient, old, fresh, point)
+        return Terms(gradient, minus(fresh, old), point, fresh)
 
     def change(rows, params, index, weight):
         fresh = problem.approximation_mean(problem.point(params), index, weight)

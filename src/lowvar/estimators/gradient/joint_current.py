@@ -45,9 +45,9 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
         step = xp.exp(params["log_sigma"]) * xp.mean(noise.eps, axis=0)
         old, deviation = problem.likelihood_at_rows(rows["mu"], step, index, weight)
         gradient = prior_controlled(problem, params, noise.eps, problem.objective_gradient(params, noise))
-        fresh = {"mu": likelihood(mu, index, weight)}
+        fresh = likelihood(mu, index, weight)
         gradient = minus(gradient, {"mu": once_ready(old + deviation)})
-        return Terms(gradient, {"mu": old}, fresh, {"mu": mu})
+        return Terms(gradient, {"mu": fresh - old}, {"mu": mu}, {"mu": fresh})
 
     def change(rows, params, index, weight):
         mu = params["mu"]

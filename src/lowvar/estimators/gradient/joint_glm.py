@@ -42,46 +42,48 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
     stored = cached(problem.backend, batches)
 
     # stacked: one product with the batch's rows serves several vectors
-    forward, back, back_squares = (
-        problem.backend.vmap(function, (0, None)) for function in (design.forward, design.back, design.back_squares)
-    )
+    forward = problem.backend.vmap(design.forward, (0, None))
+    back = problem.backend.vmap(design.back, (0, None))
 
-    def diagonals(predictors, index, weight):
-        """``N diag(X' l'' X)`` averaged over the batch, for each of the ``predictors (B, C)``."""
-        parts = [weight[:, None] * link.curvature_diagonal(a, index) for a in predictors]
-        return list(N * back_squares(xp.stack(parts), index))
+    def moved(a, rows, index, weight, once_ready=lambda array: array):
+        """How the diagonal ``N X' l'' X``, averaged over the batch, changes with the predictors."""
+        change = link.curvature_diagonal(a, index) - once_ready(link.curvature_diagonal(rows, index))
+        return N * design.back_squares(weight[:, None] * change, index)
 
     def mean(G, params):
         # E[sigma eps o X'(l' + l'' X (sigma eps))] = sigma^2 o diag(X' l'' X)
         return G if not scale else {**G, "log_sigma": xp.exp(2 * params["log_sigma"]) * G["log_sigma"]}
 
     def terms(rows, params, noise, once_ready):
-        index, weight, S = noise.index, noise.weight[:, None], noise.eps.shape[0]
+        index, weight = noise.index, noise.weight[None, :, None]
         steps = xp.exp(params["log_sigma"])[None, :] * noise.eps
         a, *along = forward(xp.concat([params["mu"][None, :], steps]), index)
-        residuals = [link.residual(a + t, index) for t in along]
-        residuals += [link.curvature(rows, t, index) for t in along]
-        residuals += [link.residual(rows, index), link.residual(a, index)]
-        products = N * back(xp.stack([weight * r for r in residuals]), index)
-        exact, curved, old, fresh = products[:S], products[S : 2 * S], products[-2], products[-1]
-        near = once_ready(curved + old[None, :])
-        controlled = {"mu": exact - near, "log_sigma": (exact - near if scale else exact) * steps}
+        exact = xp.stack([link.residual(a + t, index) for t in along])
+        old, there = link.residual(rows, index), [link.curvature(rows, t, index) for t in along]
+        near = once_ready(old[None, :, :] + xp.stack(there))
+        change = (link.residual(a, index) - once_ready(old))[None, :, :]  # the first epoch sums G up from nothing
+        if scale:
+            *by_z, change = N * back(weight * xp.concat([exact - near, change]), index)
+            by_mu = by_sigma = xp.stack(by_z)
+        else:
+            near = xp.mean(near, axis=0)[None, :, :]
+            *by_z, near, change = N * back(weight * xp.concat([exact, near, change]), index)
+            by_sigma = xp.stack(by_z)
+            by_mu = by_sigma - near[None, :]
+        controlled = {"mu": by_mu, "log_sigma": by_sigma * steps}
         prior, entropy = problem.prior_part(params, noise.eps), problem.guide.entropy_gradient(params)
         gradient = {b: xp.mean(controlled[b], axis=0) + prior[b] - entropy[b] for b in controlled}
         gradient = prior_controlled(problem, params, noise.eps, gradient, blocks)
-        old, fresh = {"mu": old}, {"mu": fresh}
+        change = {"mu": change}
         if scale:
-            old["log_sigma"], fresh["log_sigma"] = diagonals((rows, a), index, noise.weight)
-        return Terms(gradient, old, fresh, a)
+            change["log_sigma"] = moved(a, rows, index, noise.weight, once_ready)
+        return Terms(gradient, change, a)
 
     def change(rows, params, index, weight):
         a = design.forward(params["mu"], index)
-        moved = link.residual(a, index) - link.residual(rows, index)
-        found = {"mu": N * design.back(weight[:, None] * moved, index)}
-        if scale:
-            fresh, old = diagonals((a, rows), index, weight)
-            found["log_sigma"] = fresh - old
-        return found
+        residual = link.residual(a, index) - link.residual(rows, index)
+        found = {"mu": N * design.back(weight[:, None] * residual, index)}
+        return found | ({"log_sigma": moved(a, rows, index, weight)} if scale else {})
 
     def start(params):
         return design.forward(params["mu"], None), {block: xp.zeros_like(params["mu"]) for block in blocks}
@@ -95,12 +97,12 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
 
     properties = Properties(
         unbiased=True,
-        gradients_without_noise=2 if scale else 1,
+        gradients_without_noise=1 if scale else 0,
         hvps=1,
         full_passes_at_start=0 if batches.covers else 1,
         needs_epochs=batches.covers,
     )
     return saga(
         name, problem, batches, stored, properties,
-        terms=terms, change=change, start=start, full_mean=full_mean, mean=mean,
+        terms=terms, change=change, start=start, full_mean=full_mean, mean=mean, renewed=False,
     )  # fmt: skip

@@ -1,15 +1,15 @@
 """Running means over data rows of the SAGA kind: what the joint control variates have in common.
 
 ``G`` is the mean over all rows of ``E grad f~(w^n; n, xi)``, with ``w^n`` the parameters at which row ``n`` was
-last visited. Where an epoch visits every row, ``G`` is recomputed at its end from the terms that the epoch has
-produced anyway, which stops rounding from accumulating; the first epochs are naive and fill the table. With iid
-batches the table starts full, at the initial parameters.
+last visited. Where an epoch visits every row, ``G`` is summed anew by its end from terms that the epoch has produced
+anyway, which stops rounding from accumulating; the first epochs are naive and fill the table. With iid batches the
+table starts full, at the initial parameters.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus
+from lowvar.estimators.gradient.base import Estimator, Properties, plus
 from lowvar.estimators.gradient.tables import Table
 
 
@@ -19,15 +19,16 @@ class Terms(NamedTuple):
     Attributes:
         gradient: ``grad f(w; B, eps)``, perhaps with controls that need no memory, less ``grad f~(w^n; n, eps)``
             once the table is ready; averaged over the batch.
-        old: ``E grad f~(w^n; n, xi)`` averaged over the batch, in the form of ``G``.
-        fresh: the same at ``w``.
+        change: ``E grad f~(w; n, xi) - E grad f~(w^n; n, xi)`` averaged over the batch, in the form of ``G``.
         memory: what the table is to remember of ``w``.
+        fresh: the first of the two by itself, from which ``G`` is summed anew; None where that would cost more than
+            the rounding that it takes away is worth.
     """
 
     gradient: Any
-    old: Any
-    fresh: Any
+    change: Any
     memory: Any
+    fresh: Any = None
 
 
 def saga(
@@ -43,6 +44,7 @@ def saga(
     full_mean: Callable[[Any], Any],
     mean: Callable[[Any, Any], Any] = lambda G, params: G,
     naive_epochs: int = 1,
+    renewed: bool = True,
 ) -> Estimator:
     """``grad f(w; B, eps) + mean(G) - grad f~(w^n; n, eps)``.
 
@@ -56,6 +58,7 @@ def saga(
             ready.
         change: ``(rows, params, index, weight) -> fresh - old`` averaged by other weights; for iid batches.
         start: ``params -> (what the table is filled with, zeros in the form of G)``.
+        renewed: whether terms have ``fresh``.
         full_mean: ``params -> G`` with all rows at ``params``: a pass over the data.
         mean: ``(G, params) ->`` the mean of ``grad f~(w^n; n, eps)`` over rows and noise.
         naive_epochs: epochs before the control is used, 1 or more; for batches that cover an epoch.
@@ -66,14 +69,16 @@ def saga(
         first, zero = start(params)
         epochs = xp.sum(xp.zeros_like(params[next(iter(params))]))  # a scalar: epochs that the table has seen
         if batches.covers:
-            return {"table": table.init(first), "G": zero, "G_next": zero, "epochs": epochs}
+            sums = {"G": zero, "G_next": zero} if renewed else {"G": zero}
+            return {"table": table.init(first), **sums, "epochs": epochs}
         return {"table": table.init(first), "G": full_mean(params), "epochs": epochs + naive_epochs}
 
     def end_epoch(state, index):
         state = {**state, "table": table.end_epoch(state["table"], index)}
         if batches.covers:
-            zero = backend.tree_map(xp.zeros_like, state["G"])
-            state |= {"G": state["G_next"], "G_next": zero, "epochs": state["epochs"] + 1}
+            state["epochs"] = state["epochs"] + 1
+            if renewed:
+                state |= {"G": state["G_next"], "G_next": backend.tree_map(xp.zeros_like, state["G"])}
         return state
 
     def estimate(state, params, noise):
@@ -87,11 +92,9 @@ def saga(
         gradient = plus(found.gradient, once_ready(mean(state["G"], params)))
         if batches.covers:
             share = noise.rows / N
-            state = {
-                **state,
-                "G": plus(state["G"], minus(found.fresh, found.old), share),
-                "G_next": plus(state["G_next"], found.fresh, share),
-            }
+            state = {**state, "G": plus(state["G"], found.change, share)}
+            if renewed:
+                state["G_next"] = plus(state["G_next"], found.fresh, share)
         else:
             weight, distinct = first_visits(backend, noise.index, noise.weight)
             state = {**state, "G": plus(state["G"], change(rows, params, noise.index, weight), distinct / N)}
