@@ -4,9 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# the data that a compiled function closes over become its arguments, not copies inside every program
-jax.config.update("jax_use_simplified_jaxpr_constants", True)
-
 
 class _Jax:
     name = "jax"

@@ -63,7 +63,7 @@ def problem(arrays, backend: str = "jax", name: str = "bradley_terry", scale: bo
     sites = {"theta": slice(first, first + players)}
     if scale:
         sites = {"player_sd": slice(0, 1), **sites}
-    return linear(name, len(winner), dtype, design, link, *prior, sites=sites)
+    return linear(name, len(winner), dtype, design, link, *prior, sites=sites, quadratic_prior=not scale)
 
 
 problem_with_scale = partial(problem, scale=True)

@@ -48,7 +48,8 @@ def initial_params(kind: str, dim: int, key, scale: float = 0.1) -> dict[str, An
 
     Args:
         kind: ``"standard"`` draws every parameter from N(0, 1), as the joint control variate's paper does;
-            ``"origin"`` sets ``mu = 0`` and ``sigma = scale``, the usual start of a library.
+            ``"origin"`` sets ``mu = 0`` and ``sigma = scale``, the usual start of a library; ``"unit"`` draws ``mu``
+            from N(0, 0.01^2) and sets ``sigma = exp(0.001)``, as that paper's code does.
         dim: dimension of the latent space.
         key: a JAX key (unused by ``"origin"``).
         scale: see ``kind``.
@@ -57,5 +58,7 @@ def initial_params(kind: str, dim: int, key, scale: float = 0.1) -> dict[str, An
         return {"mu": np.zeros(dim), "log_sigma": np.full(dim, np.log(scale))}
     import jax
 
+    if kind == "unit":
+        return {"mu": 0.01 * np.asarray(jax.random.normal(key, (dim,))), "log_sigma": np.full(dim, 0.001)}
     mu, log_sigma = np.asarray(jax.random.normal(key, (2, dim)))
     return {"mu": mu, "log_sigma": log_sigma}

@@ -86,15 +86,17 @@ class Pairs:
         return self.backend.add_rows(self.backend.add_rows(zero, first, r[:, 0]), second, -r[:, 0])
 
     def forward_squares(self, v, index):
-        """The sums of both entries, ``(B, 1)``."""
+        """The sums of both entries, ``(B, 1)``; zero where they are one entry, whose difference is nothing."""
         take, (first, second) = self.backend.take, self._ends(index)
-        return (take(v, first) + take(v, second))[:, None]
+        both = take(v, first) + take(v, second)
+        return self.backend.xp.where(first != second, both, self.backend.xp.zeros_like(both))[:, None]
 
     def back_squares(self, r, index):
-        """Each row's ``r`` added to both of its entries."""
+        """Each row's ``r`` added to both of its entries, if they are two."""
         first, second = self._ends(index)
         zero = self.backend.xp.zeros((self.dim,), dtype=r.dtype)
-        return self.backend.add_rows(self.backend.add_rows(zero, first, r[:, 0]), second, r[:, 0])
+        r = self.backend.xp.where(first != second, r[:, 0], self.backend.xp.zeros_like(r[:, 0]))
+        return self.backend.add_rows(self.backend.add_rows(zero, first, r), second, r)
 
     def forward_by_row(self, z, index):
         """The differences, row ``n`` from its own ``z_n``."""
@@ -303,11 +305,7 @@ class LinearProblem(VariationalProblem):
 
     def likelihood_at_rows(self, z, step, index, weight):
         """As in ``VariationalProblem``; the rows' gradients are never held apart."""
-        return self.likelihood_at_predictors(self.design.forward_by_row(z, index), step, index, weight)
-
-    def likelihood_at_predictors(self, a, step, index, weight):
-        """The same, where the rows' predictors ``a (B, C)`` are known."""
-        t = self.design.forward(step, index)
+        a, t = self.design.forward_by_row(z, index), self.design.forward(step, index)
         gradient = self.design.back(weight[:, None] * self.link.residual(a, index), index)
         return self.N * gradient, self.N * self.design.back(weight[:, None] * self.link.curvature(a, t, index), index)
 
@@ -341,7 +339,9 @@ class LinearProblem(VariationalProblem):
         return self.expected_log_likelihood(params) + prior(params) + self.guide.entropy(params)
 
 
-def linear(name: str, N: int, dtype, design, link, log_prior, expected_log_prior, sites=None) -> LinearProblem:
+def linear(
+    name: str, N: int, dtype, design, link, log_prior, expected_log_prior, sites=None, quadratic_prior=False
+) -> LinearProblem:
     """The problem of a design, a link and a prior.
 
     Args:
@@ -353,6 +353,7 @@ def linear(name: str, N: int, dtype, design, link, log_prior, expected_log_prior
         log_prior: ``z (dim,) -> ()``, nats.
         expected_log_prior: its mean under the mean-field guide, ``params -> ()``.
         sites: which entries of ``z`` are which latent site; one site ``z`` if not given.
+        quadratic_prior: see ``VariationalProblem``.
     """
     backend, dim = design.backend, design.dim
 
@@ -361,7 +362,7 @@ def linear(name: str, N: int, dtype, design, link, log_prior, expected_log_prior
 
     return LinearProblem(
         name, backend, N, dim, log_likelihood, log_prior, sites=sites or {"z": slice(0, dim)}, dtype=dtype,
-        design=design, link=link, expected_log_prior=expected_log_prior,
+        design=design, link=link, expected_log_prior=expected_log_prior, quadratic_prior=quadratic_prior,
     )  # fmt: skip
 
 

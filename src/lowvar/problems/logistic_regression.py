@@ -36,4 +36,4 @@ def problem(arrays, backend: str = "jax", name: str = "logistic_regression") -> 
     x = ops.asarray(arrays["x"])
     link = Bernoulli(ops, ops.asarray(sign, like=x))
     prior = standard_normal(ops, x.shape[1])
-    return linear(name, len(x), arrays["x"].dtype, Dense(ops, x), link, *prior)
+    return linear(name, len(x), arrays["x"].dtype, Dense(ops, x), link, *prior, quadratic_prior=True)

@@ -41,7 +41,9 @@ def problem(arrays, backend: str = "jax", name: str = "softmax_regression") -> L
     classes = int(arrays.get("classes", y.max() + 1))
     x = ops.asarray(arrays["x"])
     design, link = Dense(ops, x, classes), Categorical(ops, ops.asarray(y), classes)
-    return linear(name, len(x), arrays["x"].dtype, design, link, *standard_normal(ops, design.dim))
+    return linear(
+        name, len(x), arrays["x"].dtype, design, link, *standard_normal(ops, design.dim), quadratic_prior=True
+    )
 
 
 def labels(y, rows: int, classes, name: str) -> np.ndarray:

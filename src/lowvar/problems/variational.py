@@ -30,6 +30,9 @@ class VariationalProblem:
         log_prior: ``z (dim,) -> ()``, nats; with the Jacobians of the constrained sites.
         exact_elbo: ``params -> ()``, nats, where a quadrature knows it.
         expected_log_prior: ``params -> ()``, the mean of ``log_prior`` under the guide, where it has a closed form.
+        quadratic_prior: whether ``log_prior`` is quadratic and ``expected_log_prior`` there: its mean gradient then is
+            as small as its gradient. With a latent scale that mean can be the tail of a lognormal, which no sample
+            sees.
         sites: which entries of ``z`` are which latent site, ``{name: slice}``.
         dtype: floating type of the model's data.
     """
@@ -42,6 +45,7 @@ class VariationalProblem:
     log_prior: Callable[[Any], Any]
     exact_elbo: Callable[[Any], Any] | None = None
     expected_log_prior: Callable[[Any], Any] | None = None
+    quadratic_prior: bool = False
     sites: Mapping[str, slice] = field(default_factory=dict)
     dtype: Any = np.float64
 

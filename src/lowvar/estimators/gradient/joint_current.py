@@ -11,8 +11,8 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
 
     ``E_eps[hess k_n(mu^n) (sigma eps)] = 0`` whatever ``sigma`` is, so nothing but ``mu^n`` has to be remembered,
     and what an old ``sigma^n`` would add to the variance is gone. The prior does not depend on the row and needs no
-    memory: its part of the gradient is exact where its mean is known in closed form, and otherwise controlled as
-    ``cv`` does it, at the current parameters. An extension of ours.
+    memory: its part of the gradient is exact where it is quadratic, and otherwise controlled as ``cv`` does it, at
+    the current parameters. An extension of ours.
 
     Args:
         problem: a variational problem.
@@ -73,17 +73,17 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
 
 
 def prior_controlled(problem, params, eps, gradient, blocks=("mu",)):
-    """``gradient`` with the noise of the prior's part taken out: all of it where its mean is known.
+    """``gradient`` with the noise of the prior's part taken out: all of it where the prior is quadratic.
 
     Args:
         problem: a variational problem.
         params: the guide's.
         eps: the points of the gradient, ``(S, dim)``.
         gradient: of the objective.
-        blocks: the blocks to control; the other ones stay as they are.
+        blocks: the blocks to control, the other ones stay as they are; without a quadratic prior ``mu`` alone.
     """
     xp, sigma = problem.backend.xp, problem.backend.xp.exp(params["log_sigma"])
-    if problem.expected_log_prior is None:
+    if not problem.quadratic_prior:
         step = sigma * xp.mean(eps, axis=0)
         _, deviation = problem.backend.jvp(problem.prior_gradient, (params["mu"],), (step,))
         return minus(gradient, {"mu": deviation})

@@ -59,6 +59,8 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
         steps = xp.exp(params["log_sigma"])[None, :] * noise.eps
         a, *along = forward(xp.concat([params["mu"][None, :], steps]), index)
         exact = xp.stack([link.residual(a + t, index) for t in along])
+        if not scale:  # the control for mu is linear in eps: one curvature for all points
+            along = [sum(along) / len(along)]
         old, there = link.residual(rows, index), [link.curvature(rows, t, index) for t in along]
         near = once_ready(old[None, :, :] + xp.stack(there))
         change = (link.residual(a, index) - once_ready(old))[None, :, :]  # the first epoch sums G up from nothing
@@ -66,7 +68,6 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
             *by_z, change = N * back(weight * xp.concat([exact - near, change]), index)
             by_mu = by_sigma = xp.stack(by_z)
         else:
-            near = xp.mean(near, axis=0)[None, :, :]
             *by_z, near, change = N * back(weight * xp.concat([exact, near, change]), index)
             by_sigma = xp.stack(by_z)
             by_mu = by_sigma - near[None, :]

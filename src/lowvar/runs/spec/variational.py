@@ -56,7 +56,9 @@ class SolverSpec(Strict):
     batches: Literal["reshuffled", "iid", "fixed"] = "reshuffled"
     eps: Literal["iid", "antithetic", "orthogonal", "rqmc"] = "iid"
     samples: Count = Field(1, description="noise points per batch")
-    initial: Literal["standard", "origin"] = Field("standard", description="N(0, 1) parameters, or mu = 0")
+    initial: Literal["standard", "origin", "unit"] = Field(
+        "standard", description="N(0, 1) parameters, mu = 0 and a small sigma, or mu near 0 and sigma near 1"
+    )
     epochs: Count
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
     dtype: Literal["float64", "float32"] = "float64"
