@@ -72,13 +72,21 @@ class VariationalEngine:
         return [(some, slice(r, r + 1)) for r in range(repetitions) for some in singles]
 
     def _check_memory(self):
-        needed, there = self.at(1.0).table_bytes * self.runs, memory()
+        needed, there = self._state_bytes() * self.runs, memory()
         if needed > _SHARE * there:
             raise UserError(
                 f"{self.problem.name}: the tables of {self.runs} runs need {needed / 2**30:.3g} GiB, and the machine "
                 f"has {there / 2**30:.3g}; take fewer step sizes or repetitions, a larger batch, dtype float32, or a "
                 "method with a smaller table: joint_svrg, or joint_glm where the model has linear predictors"
             )
+
+    def _state_bytes(self):
+        """What the state of one run holds, tables above all."""
+        if self.backend.name != "jax":
+            return self.at(1.0).table_bytes
+        start = {k: jax.ShapeDtypeStruct(v.shape[1:], self.problem.dtype) for k, v in self.starts.items()}
+        leaves = jax.tree.leaves(jax.eval_shape(self.at(1.0).init, start))
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def _mapped(self, function, *axes):
         """``function(step_size, ...)`` over step sizes (outer) and repetitions (inner).

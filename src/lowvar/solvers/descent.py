@@ -64,9 +64,10 @@ class Descent:
 
     @property
     def table_bytes(self) -> int:
-        """What the estimator's table holds."""
+        """What the estimator's table of parameter vectors holds."""
         problem, declared = self.estimator.problem, self.estimator.properties
-        return declared.table_rows * declared.table_blocks * problem.dim * np.dtype(problem.dtype).itemsize
+        length = sum(list(problem.blocks.values())[: declared.table_blocks])
+        return declared.table_rows * length * np.dtype(problem.dtype).itemsize
 
 
 def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:

@@ -13,9 +13,11 @@
   by what the other needs.
 * ``steps``: the largest step size at which a method ends as high as the other does at its best one, divided by that.
 * ``bears``: the largest step size at which no repetition diverged or ended below its start, divided by the other's.
+  Undecided, as ``race`` is, with fewer than two repetitions.
 * ``size``: rows or dimensions of a problem.
 * ``gradients``: gradient evaluations of an iteration, in batches.
-* ``time``: seconds of an iteration divided by another method's.
+* ``time``: seconds of an iteration divided by another method's. The interval has a factor of 1.5 on either side for
+  jobs that ran at different times.
 * ``scheme``: a variance under a scheme of noise, divided by that with as many independent points.
 
 Repetitions of the same number share noise and start, so differences are taken within pairs, of the repetitions that
@@ -35,6 +37,10 @@ from lowvar.errors import UserError
 
 Positive = Annotated[float, Field(gt=0)]
 Rivals = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+_PAIRS = 2  # repetitions without which nothing is decided
+_OTHERS = 1.5  # how much slower a job may be for what else the machine does; benchmarks time methods side by side
 
 
 class Quantity(Strict):
@@ -323,6 +329,10 @@ def _race(test, tables):
         if not bounds:
             found.append((np.nan, np.nan, np.nan))
             continue
+        if len(bounds) < _PAIRS:
+            notes.append(f"fewer than {_PAIRS}: undecided")
+            found.append((float(np.median(bounds)), 0.0, np.inf))
+            continue
         low, high = np.array(bounds).T
         if test.unit == "seconds":
             slower = _seconds(tables, test, test.method) / _seconds(tables, test, other)
@@ -370,7 +380,10 @@ def _steps(test, tables):
     ours, certain, perhaps, other = min(found)
     least, most = min(one[1] for one in found), min(one[2] for one in found)
     verdict = "holds" if least > 1 else "fails" if most <= 1 else "undecided"
-    return _row(ours, certain, perhaps, verdict, None, f"relative to the best step of {other}")
+    note = f"relative to the best step of {other}"
+    if ours == mine["step_size"].max() / _ends(ends, test, other)["step_size"].iloc[0] and verdict == "fails":
+        verdict, note = "undecided", f"{note}; the grid ends there"
+    return _row(ours, certain, perhaps, verdict, None, note)
 
 
 def _bears(test, tables):
@@ -382,12 +395,14 @@ def _bears(test, tables):
         first = first[first["epoch"] == 0].set_index("step_size")["elbo_mean"]
         borne = [size for size, here in rows.groupby("step_size")
                  if (here["status"] == "ok").all() and (here["elbo"] > first[size]).all()]  # fmt: skip
-        return max(borne, default=0.0)
+        return max(borne, default=0.0), rows["repetition"].nunique()
 
-    mine, other = largest(test.method), largest(test.other)
+    (mine, runs), (other, others) = largest(test.method), largest(test.other)
     ratio = mine / other if other else np.inf if mine else np.nan
-    verdict = "undecided" if np.isnan(ratio) else "holds" if ratio > 1 else "fails"
-    return _row(ratio, np.nan, np.nan, verdict, None, f"{mine:g} against {other:g}")
+    few = min(runs, others) < _PAIRS
+    verdict = "undecided" if np.isnan(ratio) or few else "holds" if ratio > 1 else "fails"
+    repeated = f"{min(runs, others)} repetition{'s' * (min(runs, others) != 1)}"
+    return _row(ratio, np.nan, np.nan, verdict, None, f"{mine:g} against {other:g}, {repeated}")
 
 
 def _size(test, tables):
@@ -409,8 +424,9 @@ def _time(test, tables):
     mine, other = (_cost(tables, test, method) for method in (test.method, test.other))
     ratio = float(mine["seconds"] / other["seconds"])
     apart = np.hypot(*(np.log(one["seconds_high"] / one["seconds_low"]) / 2 for one in (mine, other)))
-    low, high = ratio * np.exp(-apart), ratio * np.exp(apart)
-    note = f"of one of {int(mine['runs'])} runs computed together, and of {int(other['runs'])}"
+    low, high = ratio * np.exp(-apart) / _OTHERS, ratio * np.exp(apart) * _OTHERS
+    runs = f"one of {int(mine['runs'])} runs computed together, and of {int(other['runs'])}"
+    note = f"jobs at different times, perhaps beside others; {runs}"
     if not np.isfinite(ratio):
         return _row(np.nan, np.nan, np.nan, "undecided", test.published, "times were not measured here")
     if test.published is not None:

@@ -33,7 +33,7 @@ class Properties:
     gradients_without_noise: int = 0
     hvps: int = 0
     full_passes: int = 0
-    full_passes_at_start: int = 0
+    full_passes_at_start: float = 0
     full_gradients_per_call: int = 0
     full_hvps_per_call: int = 0
     table_rows: int = 0

@@ -2,7 +2,7 @@
 
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator, Properties
-from lowvar.estimators.gradient.joint_current import full_likelihood, prior_controlled
+from lowvar.estimators.gradient.joint_current import prior_controlled
 from lowvar.estimators.gradient.saga import Terms, saga
 from lowvar.estimators.gradient.tables import cached
 from lowvar.problems.linear import LinearProblem
@@ -90,17 +90,15 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
         return design.forward(params["mu"], None), {block: xp.zeros_like(params["mu"]) for block in blocks}
 
     def full_mean(params):
-        found = full_likelihood(problem, params)
-        if scale:
-            diagonal = link.curvature_diagonal(design.forward(params["mu"], None), None)
-            found["log_sigma"] = design.back_squares(diagonal, None)
-        return found
+        a = design.forward(params["mu"], None)
+        found = {"mu": design.back(link.residual(a, None), None)}
+        return found | ({"log_sigma": design.back_squares(link.curvature_diagonal(a, None), None)} if scale else {})
 
     properties = Properties(
         unbiased=True,
-        gradients_without_noise=1 if scale else 0,
+        gradients_without_noise=0 if batches.covers else 1,
         hvps=1,
-        full_passes_at_start=0 if batches.covers else 1,
+        full_passes_at_start=0 if batches.covers else 1.5 if scale else 1,
         needs_epochs=batches.covers,
     )
     return saga(

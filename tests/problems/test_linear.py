@@ -1,0 +1,82 @@
+"""Linear predictors of every kind: products against their matrices, and the mean of every control over eps, exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowvar.backends import get
+from lowvar.estimators import gradient_estimator
+from lowvar.noise import Noise, reshuffled
+from lowvar.problems.linear import Bernoulli, Categorical, Dense, Grouped, Pairs, linear, standard_normal
+from lowvar.solvers import descend, optimizer
+
+N, OPS, RNG = 6, get("jax"), np.random.default_rng(3)
+X = jnp.asarray(RNG.normal(size=(N, 2)))
+FIRST, SECOND = jnp.asarray([0, 1, 2, 1, 0, 3]), jnp.asarray([1, 2, 0, 1, 3, 3])  # rows 3 and 5: one entry twice
+DESIGNS = {
+    "dense": (Dense(OPS, X, 3), Categorical(OPS, jnp.asarray([0, 2, 1, 1, 0, 2]), 3)),
+    "pairs": (Pairs(OPS, FIRST, SECOND, 4), Bernoulli(OPS, jnp.asarray([1.0, -1, 1, 1, -1, 1]))),
+    "grouped": (
+        Grouped(OPS, X, jnp.asarray([0, 1, 1, 0, 1, 0]), 2, 2, 1, 10),
+        Categorical(OPS, jnp.asarray([0, 1, 1, 1, 0, 0]), 2),
+    ),
+}
+
+
+@pytest.fixture(params=sorted(DESIGNS))
+def made(request):
+    design, link = DESIGNS[request.param]
+    return linear(request.param, N, np.dtype(float), design, link, *standard_normal(OPS, design.dim),
+                  quadratic_prior=True)  # fmt: skip
+
+
+def matrices(problem):
+    """``X_n``, ``(N, C, dim)``."""
+    return jax.vmap(lambda e: problem.design.forward(e, None), out_axes=-1)(jnp.eye(problem.dim))
+
+
+def test_products(made):
+    x, index = matrices(made), jnp.asarray([4, 1, 3])
+    z, rows = jnp.asarray(RNG.normal(size=made.dim)), jnp.asarray(RNG.normal(size=(3, made.dim)))
+    r = jnp.asarray(RNG.normal(size=(3, x.shape[1])))
+    found = {
+        "forward": (made.design.forward(z, index), x[index] @ z),
+        "back": (made.design.back(r, index), jnp.einsum("bcd,bc->d", x[index], r)),
+        "forward_squares": (made.design.forward_squares(z, index), x[index] ** 2 @ z),
+        "back_squares": (made.design.back_squares(r, index), jnp.einsum("bcd,bc->d", x[index] ** 2, r)),
+        "forward_by_row": (made.design.forward_by_row(rows, index), jnp.einsum("bcd,bd->bc", x[index], rows)),
+    }
+    for name, (ours, exact) in found.items():
+        np.testing.assert_allclose(ours, exact, atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["joint", "joint_svrg", "joint_current", "joint_glm", "joint_glm_sigma"])
+def test_control_has_mean_zero(made, name):
+    """What an estimator adds to the naive gradient is quadratic in eps: points ``+- sqrt(dim) e_j`` average it exactly."""
+    batches = reshuffled(N, 2)
+    estimator = gradient_estimator(name)(made, batches)
+    naive = gradient_estimator("naive")(made, batches)
+    draw = np.random.default_rng(4)
+    params = {"mu": jnp.asarray(draw.normal(size=made.dim)), "log_sigma": jnp.asarray(-0.5 * draw.random(made.dim))}
+    solver = descend(estimator, _sampler(batches, made), optimizer("sgd", 0.01, OPS))
+    state = solver.init(params)
+    for epoch in range(3):
+        state = solver.epoch(state, _sampler(batches, made).epoch(jax.random.key(epoch)))
+    corners = np.sqrt(made.dim) * jnp.concatenate([jnp.eye(made.dim), -jnp.eye(made.dim)])
+
+    def control(row, eps):
+        noise = Noise(row[None], jnp.ones(1), jnp.asarray(1.0), eps[None], jnp.asarray(0))
+        ours, plain = (one.estimate(at, params, noise)[0] for one, at in ((estimator, state.estimator), (naive, ())))
+        return {block: ours[block] - plain[block] for block in ours}
+
+    of_all = jax.vmap(jax.vmap(control, (None, 0)), (0, None))(jnp.arange(N), corners)
+    for block, values in of_all.items():
+        scale = float(jnp.abs(values).max())
+        np.testing.assert_allclose(values.mean((0, 1)), 0, atol=1e-12 * max(scale, 1.0), err_msg=block)
+
+
+def _sampler(batches, problem):
+    from lowvar.noise import independent, sampler
+
+    return sampler(batches, independent(), problem.dim, problem.dtype)
