@@ -90,7 +90,7 @@ def test_the_experiments_of_a_paper_are_targets(copy):
 
 def test_an_experiment_that_params_do_not_pick_is_a_target(copy):
     jobs = plan(copy, "joint", "--config", "scale=paper")
-    assert (jobs["fetch_sonar"], jobs["fetch_australian"], jobs["run"], jobs["claims"]) == (1, 1, 10, 1)
+    assert (jobs["fetch_sonar"], jobs["fetch_australian"], jobs["run"], jobs["claims"]) == (1, 1, 20, 1)
 
 
 @pytest.mark.parametrize("profile", ["gpu", "slurm"])

@@ -127,7 +127,7 @@ def test_declared_full_passes_and_table(name):
                 (estimator.begin_epoch, (state, w), declared.full_passes),
                 (estimator.init, (w,), declared.full_passes_at_start),
             ):
-                assert flops(function, *args) == pytest.approx(passes * full, rel=0.05, abs=0.02 * full)
+                assert flops(function, *args) == pytest.approx(passes * full, rel=0.06, abs=0.02 * full)
             vectors = sum(leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim and leaf.shape[-1] == p.dim)
             stored = declared.table_rows * declared.table_blocks * p.dim
             assert stored <= vectors <= stored + 4 * p.dim  # running means come on top
