@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from lowvar.datasets.catalogue import DATASETS
+from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
 from lowvar.runs.spec import SCALES, load_experiment, validated
 from snakemake.exceptions import WorkflowError

@@ -18,21 +18,27 @@ def summary(table, time, title: str) -> str:
     base = "naive" if "naive" in methods else methods[0]
     total = {m: rows.loc[(m, "total")] for m in methods}
     worth = {m: time[m] * total[m]["variance"] / (time[base] * total[base]["variance"]) for m in methods}
+    name = max(12, *(len(m) + 1 for m in methods))
     lines = [
         f"gradient variance of {title}; 95 % intervals",
         "",
-        f"{'estimator':<12}{'variance':<28}{'subsampling':>12}{'Monte Carlo':>13}{'interaction':>13}"
+        f"{'estimator':<{name}}{'variance':<30}{'subsampling':>12}{'Monte Carlo':>13}{'interaction':>13}"
         f"{'time per step':>15}{'variance x time':>17}",
     ]
     for m in methods:
         shares = [rows.loc[(m, source), "share"] for source in ("subsampling", "monte_carlo", "interaction")]
         cells = "".join(f"{_percent(share):>{width}}" for share, width in zip(shares, (12, 13, 13), strict=True))
-        lines.append(f"{m:<12}{_interval(total[m]):<28}{cells}{time[m] / time[base]:>15.2f}{worth[m]:>17.2g}")
+        lines.append(f"{m:<{name}}{_interval(total[m]):<30}{cells}{time[m] / time[base]:>15.2f}{worth[m]:>17.2g}")
+    lines += ["", f"variance x time is relative to `{base}`: less is better"]
     return "\n".join([*lines, "", _verdict(rows, methods, base, total, time, worth)])
 
 
 def _percent(share):
-    return "n/a" if not np.isfinite(share) else f"{100 * share:.0f} %"
+    return (
+        "n/a"
+        if not np.isfinite(share)
+        else f"{abs(round(100 * share)) if abs(share) < 0.005 else round(100 * share)} %"
+    )
 
 
 def _interval(row):
@@ -40,7 +46,7 @@ def _interval(row):
         return f"{row['variance']:.1e}"
     power = int(np.floor(np.log10(row["variance"])))
     low, high = row["low"] / 10**power, row["high"] / 10**power
-    return f"{row['variance'] / 10**power:.2f}e{power} [{low:.2f}, {high:.2f}]"
+    return f"{row['variance'] / 10**power:.2f} [{low:.2f}, {high:.2f}] e{power}"
 
 
 def _verdict(rows, methods, base, total, time, worth):

@@ -115,6 +115,10 @@ def fit(
     References:
         Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024.
     """
+    if not isinstance(estimator, str):
+        raise UserError(f"estimator: give its name, such as 'joint', not {type(estimator).__name__}")
+    if estimator not in GRADIENT:
+        raise unknown_name("estimator", estimator, GRADIENT)
     problem = from_numpyro(model, data)
     solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples)
     runs = engines.build(
@@ -208,9 +212,15 @@ def decompose(
     References:
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
+    if not isinstance(estimators, str | list | tuple):
+        raise UserError(
+            f"estimators: give a list of names, not {type(estimators).__name__}; options cannot be given here"
+        )
     problem = from_numpyro(model, data, name=name)
     estimators = (estimators,) if isinstance(estimators, str) else tuple(estimators)
     params = params.params if isinstance(params, Fit) else params
+    if not isinstance(params, Mapping | None):
+        raise UserError(f"params: give a Fit, or a dict under AutoNormal's names, not {type(params).__name__}")
     if not estimators:
         raise UserError("estimators: name at least one")
     for name in estimators:
@@ -257,12 +267,15 @@ class _Given:
 def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples):
     size = min(100, problem.N) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
-    if not (isinstance(size, int) and 1 <= size <= problem.N):
+    if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
         raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
     if not isinstance(optimizer, str):
         raise UserError(f"optimizer: give its name, 'adam' or 'sgd', and step_size, not {type(optimizer).__name__}")
-    if num_steps < 1:
-        raise UserError(f"num_steps {num_steps}: it must be at least 1")
+    for name, value in (("num_steps", num_steps), ("num_particles", num_particles)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise UserError(f"{name} {value!r}: it must be a whole number, 1 or more")
+    if not isinstance(step_size, int | float) or not 0 < step_size < float("inf"):
+        raise UserError(f"step_size {step_size!r}: it must be a positive number")
     return validated(
         SolverSpec,
         {"optimizer": optimizer, "step_sizes": (step_size,), "batch_size": size, "samples": num_particles,

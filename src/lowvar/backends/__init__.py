@@ -30,7 +30,7 @@ class Backend(Protocol):
         """The function's value and its directional derivative."""
         ...
 
-    def vmap(self, function, in_axes=0) -> Any:
+    def vmap(self, function, in_axes: Any = 0) -> Any:
         """The function mapped over the leading axes of its arguments; an axis of None is shared."""
         ...
 

@@ -17,6 +17,8 @@ from lowvar.problems.linear import Bernoulli, LinearProblem, Pairs, linear, stan
 
 _LOG_2PI = math.log(2 * math.pi)
 
+DATA = ("winner", "loser", "players")  # arrays that the model is made of
+
 
 def model(winner, loser, players, scale=False, batch_size=None):
     """The NumPyro model.

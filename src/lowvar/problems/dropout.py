@@ -22,6 +22,8 @@ _LOGITS = 2**18  # logits that it holds at a time, where there are many noise po
 _REGRESSION = 8  # noise points from which on the objective is estimated with a control variate
 _STARTS = ("standard", "origin")
 
+DATA = ("x", "y")  # arrays that the model is made of
+
 
 @dataclass(frozen=True, eq=False)
 class DropoutProblem:

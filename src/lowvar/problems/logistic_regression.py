@@ -9,6 +9,8 @@ from lowvar.backends import get
 from lowvar.errors import UserError
 from lowvar.problems.linear import Bernoulli, Dense, LinearProblem, linear, standard_normal
 
+DATA = ("x", "y")  # arrays that the model is made of
+
 
 def model(x, y=None, batch_size=None):
     """The NumPyro model.

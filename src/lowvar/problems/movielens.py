@@ -20,6 +20,8 @@ from lowvar.problems.softmax_regression import labels
 
 _LOG_2PI = math.log(2 * math.pi)
 
+DATA = ("user", "x", "y", "users")  # arrays that the model is made of
+
 
 def model(user, x, users, classes, y=None, batch_size=None):
     """The NumPyro model.

@@ -24,6 +24,8 @@ _LOG_2PI = math.log(2 * math.pi)
 _ROWS = 4096  # data rows that are summed in float64 at a time
 _SAMPLES = 50  # latent matrices whose energies are computed together
 
+DATA = ("x",)  # arrays that the model is made of
+
 
 def model(x, components=16, batch_size=None):
     """The NumPyro model.

@@ -11,6 +11,8 @@ from lowvar.backends import get
 from lowvar.errors import UserError
 from lowvar.problems.linear import Categorical, Dense, LinearProblem, linear, standard_normal
 
+DATA = ("x", "y")  # arrays that the model is made of
+
 
 def model(x, classes, y=None, batch_size=None):
     """The NumPyro model.

@@ -73,11 +73,12 @@ class VariationalEngine:
 
     def _check_memory(self):
         needed, there = self._state_bytes() * self.runs, memory()
+        of, fewer = (f"{self.runs} runs", "fewer step sizes or repetitions, ") if self.runs > 1 else ("a run", "")
         if needed > _SHARE * there:
             raise UserError(
-                f"{self.problem.name}: the tables of {self.runs} runs need {needed / 2**30:.3g} GiB, and the machine "
-                f"has {there / 2**30:.3g}; take fewer step sizes or repetitions, a larger batch, dtype float32, or a "
-                "method with a smaller table: joint_svrg, or joint_glm where the model has linear predictors"
+                f"{self.problem.name}: the tables of {of} need {needed / 2**30:.1f} GiB, and the "
+                f"machine has {there / 2**30:.1f}; take {fewer}a larger batch, dtype float32, or a method with a "
+                "smaller table: joint_svrg, or joint_glm where the model has linear predictors"
             )
 
     def _state_bytes(self):
@@ -313,6 +314,7 @@ def make_solver(method, spec, problem, sampler):
     if method.estimator in solvers.OWN:
         make = solvers.own(method.estimator)
         _check_options("solver", method, make, problem, sampler, 1.0)
+        _made("solver", method, make, problem, sampler, 1.0)  # options are looked at before anything starts
         return lambda step_size: make(problem, sampler, step_size, **method.options)
     estimator = make_estimator(method, problem, sampler.batches)
     return descents(estimator, spec, sampler)
@@ -333,18 +335,29 @@ def make_estimator(method, problem, batches):
     factory = estimators.gradient_estimator(method.estimator)
     backend = problem.backend.name
     _check_options("estimator", method, factory, problem, batches)
-    made = factory(problem, batches, **method.options)
+    made = _made("estimator", method, factory, problem, batches)
     if backend not in made.properties.backends:
         known = ", ".join(made.properties.backends)
         raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
     return made
 
 
+def _made(kind, method, factory, *args):
+    try:
+        return factory(*args, **method.options)
+    except TypeError as error:
+        if not method.options:
+            raise
+        given = ", ".join(f"{key} = {value!r}" for key, value in method.options.items())
+        raise UserError(f"options of {kind} {method.estimator!r}: {given}: {error}") from error
+
+
 def _check_options(kind, method, factory, *args):
     try:
         inspect.signature(factory).bind(*args, **method.options)
     except TypeError as error:
-        raise UserError(f"options of {kind} {method.estimator!r}: {error}") from error
+        known = ", ".join(list(inspect.signature(factory).parameters)[len(args) :]) or "none"
+        raise UserError(f"options of {kind} {method.estimator!r}: {error} (known: {known})") from error
 
 
 def follow(problem, methods, leader: str, solver, *, seed: int, name: str):

@@ -16,11 +16,11 @@ def inc(problem, batches) -> Estimator:
     """``grad f(w; B, eps) + E_m grad f(w^m; m, eps) - grad f(w^n; n, eps)`` averaged over the batch.
 
     ``w^n`` are the parameters at which datum ``n`` was last visited; with batches that cover an epoch, in the last
-    epoch (rows that this one has visited already keep them until it ends, which leaves the mean right). The middle term depends on ``eps`` and cannot
-    be a running mean: every call is a pass over all rows, each at its own ``w^m``. With such
-    batches a vector for each batch of the last epoch serves all its rows, and the first epoch is naive; with iid
-    batches there is a vector for each row. It removes subsampling noise only: its variance is never below that
-    of Monte Carlo noise, ``V_eps``.
+    epoch: rows that this one has visited already keep them until it ends, which leaves the mean right. The middle
+    term depends on ``eps`` and cannot be a running mean: every call is a pass over all rows, each at its own ``w^m``.
+    With such batches a vector for each batch of the last epoch serves all its rows, and the first epoch is naive; with
+    iid batches there is a vector for each row. It removes subsampling noise only: its variance is never below that of
+    Monte Carlo noise, ``V_eps``.
 
     References:
         Defazio, Bach and Lacoste-Julien, "SAGA: a fast incremental gradient method", 2014; "inc" (eq. 13) in

@@ -34,8 +34,9 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
     """``joint_glm``; with ``scale`` the part of ``log sigma`` is controlled too."""
     if not isinstance(problem, LinearProblem):
         raise UserError(
-            f"estimator {name!r} needs a model with linear predictors, which {problem.name!r} does not declare; "
-            "'joint_current' makes the same estimates from any model"
+            f"estimator {name!r} needs a model of the catalogue with linear predictors (logistic_regression, "
+            f"softmax_regression, bradley_terry, movielens), not {problem.name!r}; 'joint_current' makes the estimates "
+            "of joint_glm from any model"
         )
     xp, design, link, N = problem.backend.xp, problem.design, problem.link, problem.N
     blocks = ("mu", "log_sigma") if scale else ("mu",)
