@@ -132,7 +132,7 @@ def test_plot(example, data, fitted, tmp_path):
     [
         ({"estimator": "jiont"}, "unknown estimator 'jiont': did you mean 'joint'?"),
         ({"optimizer": "adm"}, "unknown optimizer 'adm': did you mean 'adam'?"),
-        ({"step_size": 0.0}, "step_sizes.0 = 0.0: input should be greater than 0"),
+        ({"step_size": 0.0}, "step_size 0.0: it must be a positive number"),
         (
             {"step_size": 1e4, "optimizer": "sgd", "num_steps": 50},
             "the fit diverged; use a smaller step_size",
@@ -141,7 +141,7 @@ def test_plot(example, data, fitted, tmp_path):
             {"batch_size": 601},
             "batch size 601: it must be a whole number between 1 and the number of rows, 600",
         ),
-        ({"num_steps": 0}, "num_steps 0: it must be at least 1"),
+        ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
         ({"optimizer": object()}, "optimizer: give its name, 'adam' or 'sgd'"),
         ({"tabel": "rows"}, "estimator 'joint'.*tabel"),
     ],
