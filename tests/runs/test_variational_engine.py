@@ -14,7 +14,6 @@ from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.runs import loop
 from lowvar.runs import variational as engine
 from lowvar.runs.spec import MethodSpec, SolverSpec, load_experiment
-from lowvar.solvers.descent import Descent
 
 SAMPLER = importlib.import_module("lowvar.noise.sampler")  # the package has a function of the same name
 N, DIM, SIZES, REPETITIONS = 20, 3, (1e-2, 1e-3), 2
@@ -117,11 +116,12 @@ def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
     def never(*args):
         raise AssertionError("a run has started")
 
+    state = build("joint")._state_bytes()
+    assert state > 2 * 4 * 2 * DIM * 8  # two epochs of four vectors, two blocks
     monkeypatch.setattr(engine.VariationalEngine, "init", never)
     monkeypatch.setattr(engine.VariationalEngine, "_advance_jax", never)
     monkeypatch.setattr(engine, "_SHARE", 0.8)
-    table = 2 * 4 * 2 * DIM * 8  # two epochs of four vectors, two blocks
-    there = int(4 * table / 0.8)
+    there = int(4 * state / 0.8)
     monkeypatch.setattr(engine, "memory", lambda: there - 8)
     message = (
         r"logistic_regression: the tables of 4 runs need \S+ GiB, and the machine has \S+; take fewer step sizes or "
@@ -141,8 +141,8 @@ def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
 
 def test_the_refusal_names_both_sizes(monkeypatch):
     monkeypatch.setattr(engine, "memory", lambda: 2**30)
-    monkeypatch.setattr(Descent, "table_bytes", 3 * 2**29)
-    with pytest.raises(UserError, match=r"the tables of 4 runs need 6 GiB, and the machine has 1;"):
+    monkeypatch.setattr(engine.VariationalEngine, "_state_bytes", lambda self: 3 * 2**29)
+    with pytest.raises(UserError, match=r"the tables of 4 runs need 6\.0 GiB, and the machine has 1\.0;"):
         build("joint")
 
 
