@@ -58,7 +58,7 @@ def test_unknown_name_names_the_nearest():
         estimators.gradient_estimator("jiont")
 
 
-LINEAR = ("joint_glm", "joint_glm_sigma")  # what needs a model with linear predictors
+LINEAR = ("joint_glm", "joint_glm_sigma")  # what needs a model of the catalogue with linear predictors
 
 
 def operations(compiled):
@@ -73,7 +73,7 @@ def flops(function, *args):
 def made_for(name, batches):
     """The estimator on each of the costly problems that it can work on."""
     if name in LINEAR:
-        with pytest.raises(UserError, match="needs a model with linear predictors"):
+        with pytest.raises(UserError, match="needs a model of the catalogue with linear predictors"):
             gradient_estimator(name)(costly(), batches)
     else:
         yield costly, gradient_estimator(name)(costly(), batches)

@@ -128,7 +128,7 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
         if checkpoint is not None and (start := time.monotonic()) - saved > pause:
             _save(engine, checkpoint, mark, state, done, measured, clock)
             saved = time.monotonic()
-            pause = max(every, _SAVING * (saved - start))  # a large state is saved less often
+            pause = every and max(every, _SAVING * (saved - start))  # a large state is saved less often
 
     chunk = 1
     for stop in stops[len(measured) :]:
