@@ -1,9 +1,9 @@
 """The joint control variate against subsampling and Monte Carlo noise together, in its SAGA form."""
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus
 from lowvar.estimators.gradient.saga import Terms, saga
-from lowvar.estimators.gradient.tables import TABLES
+from lowvar.estimators.gradient.tables import table_of_vectors
 
 
 def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> Estimator:
@@ -30,14 +30,9 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
         Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024,
         eq. 11 and Algorithm 1.
     """
-    table = table or ("snapshots" if batches.covers else "rows")
-    if table not in TABLES:
-        raise unknown_name("table", table, TABLES)
-    if table == "snapshots" and not batches.covers:
-        raise UserError(f"joint: table 'snapshots' needs reshuffled batches, not {batches.name!r}; use table='rows'")
     if naive_epochs < 1:
         raise UserError(f"joint: naive_epochs = {naive_epochs}; it must be 1 or more: a naive epoch fills the table")
-    stored = TABLES[table](problem.backend, batches)
+    stored = table_of_vectors("joint", table, problem.backend, batches)
 
     def terms(rows, params, noise, once_ready):
         old, deviation = problem.approximation_by_row(rows, noise)

@@ -1,9 +1,8 @@
 """The joint control variate with the current sigma and an exact prior: a table of means only."""
 
-from lowvar.errors import UserError, unknown_name
 from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus, variational
 from lowvar.estimators.gradient.saga import Terms, saga
-from lowvar.estimators.gradient.tables import TABLES
+from lowvar.estimators.gradient.tables import table_of_vectors
 
 
 def joint_current(problem, batches, table: str | None = None) -> Estimator:
@@ -27,14 +26,7 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
         eq. 11 and Algorithm 1.
     """
     problem = variational(problem, "joint_current")
-    table = table or ("snapshots" if batches.covers else "rows")
-    if table not in TABLES:
-        raise unknown_name("table", table, TABLES)
-    if table == "snapshots" and not batches.covers:
-        raise UserError(
-            f"joint_current: table 'snapshots' needs reshuffled batches, not {batches.name!r}; use table='rows'"
-        )
-    stored, xp = TABLES[table](problem.backend, batches), problem.backend.xp
+    stored, xp = table_of_vectors("joint_current", table, problem.backend, batches), problem.backend.xp
 
     def likelihood(mu, index, weight):
         """The likelihood's gradient at the means."""

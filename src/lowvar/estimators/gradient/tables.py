@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.errors import UserError, unknown_name
 from lowvar.noise import Batches
 
 
@@ -102,3 +103,19 @@ def cached(backend, batches: Batches) -> Table:
 
 
 TABLES = {"snapshots": snapshots, "rows": by_row}
+
+
+def table_of_vectors(estimator: str, table: str | None, backend, batches: Batches) -> Table:
+    """The table called ``table`` for an estimator, or the smallest that its batches allow.
+
+    Raises:
+        UserError: an unknown table, or one that the batches do not allow.
+    """
+    table = table or ("snapshots" if batches.covers else "rows")
+    if table not in TABLES:
+        raise unknown_name("table", table, TABLES)
+    if table == "snapshots" and not batches.covers:
+        raise UserError(
+            f"{estimator}: table 'snapshots' needs reshuffled batches, not {batches.name!r}; use table='rows'"
+        )
+    return TABLES[table](backend, batches)
