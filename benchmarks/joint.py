@@ -22,20 +22,16 @@ from pathlib import Path
 import numpy as np
 from vi_step import STEP_SIZE, Case, environment, summary, write
 
-EXPERIMENT, RESULTS, DATA = "workflow/experiments/joint.yaml", Path("results/paper/joint/runs"), Path("data/prepared")
-TASKS = ("mnist", "ppca", "tennis", "movielens")
+import lowvar  # noqa: F401  sets up JAX, so it must be imported first
+
+TASKS = ("mnist", "ppca", "tennis", "movielens")  # each has an experiment of its own
+EXPERIMENTS, SWEEPS = Path("workflow/experiments"), "joint"  # the experiment of the sweeps
+RESULTS, DATA = Path("results/paper"), Path("data/prepared")
 METHODS = (
     "naive", "cv", "joint", "joint_svrg", "joint_current", "joint_glm", "joint_glm_sigma", "smiso",
     "full_naive", "full_cv", "inc",
 )  # fmt: skip
 GRID = ("naive", "cv", "joint", "joint_svrg", "joint_glm", "joint_glm_sigma")
-# Table 3: milliseconds of an iteration on an Nvidia 2080 Ti
-PUBLISHED = {
-    "mnist": {"naive": 10.4, "cv": 12.8, "inc": 328, "joint": 17.6, "full_naive": 201, "full_cv": 360},
-    "ppca": {"naive": 12.8, "cv": 18.5, "inc": 897, "joint": 31.2, "full_naive": 740, "full_cv": 1606},
-    "tennis": {"naive": 10.2, "cv": 14.6, "inc": 588, "joint": 29.6, "full_naive": 203, "full_cv": 246},
-    "movielens": {"naive": 16.3, "cv": 19.6, "joint_svrg": 24.4, "full_naive": 267, "full_cv": 702},
-}
 AIMS = {  # time of a step over that of naive, at most
     "mnist": {"joint_svrg": 1.5, "joint_glm": 1.5},
     "ppca": {"joint_svrg": 2.8},
@@ -53,10 +49,19 @@ BY_ROW = {"mnist": 200, "ppca": 30, "tennis": 300, "movielens": 10}
 # --- the tasks -----------------------------------------------------------------------------------------------
 
 
-def experiment():
+def experiment(name: str):
+    """An experiment of `workflow/experiments` at the paper's scale."""
     from lowvar.runs.spec import load_experiment
 
-    return load_experiment(EXPERIMENT, "paper")
+    return load_experiment(EXPERIMENTS / f"{name}.yaml", "paper")
+
+
+def published_ms(task: str) -> dict[str, float]:
+    """Table 3: milliseconds of an iteration on the paper's GPU, by method."""
+    from lowvar.analysis import published
+
+    spec = experiment(f"joint_{task}").model(task)
+    return published.of(published.MILLISECONDS, spec.model, spec.dataset)
 
 
 def arrays_of(task: str, spec, dtype) -> tuple[dict, str]:
@@ -94,7 +99,7 @@ def problem_of(task: str, dtype: str | None):
 
     from lowvar.problems.catalogue import build
 
-    found = experiment()
+    found = experiment(f"joint_{task}")
     dtype = dtype or found.dtype(task)
     jax.config.update("jax_enable_x64", dtype == "float64")
     spec = found.model(task)
@@ -297,7 +302,7 @@ def steps(task: str, dtype: str | None, quick: bool) -> dict:
     cases += numpyro_cases(task, arrays, settings.batch_size, 50 if quick else 200)
     alternate(cases, 3 if quick else 9)
     rows = summary(cases, "naive", (PEER, PEER_HANDED_IN))
-    published = PUBLISHED[task]
+    published = published_ms(task)
     print(f"\n{title}")
     print(f"{'':36s}{'us/step':>11s}  {'time / naive [min, max]':26s}{'Table 3: ms':>12s}{'ratio':>8s}  aim")
     for row in rows:
@@ -422,10 +427,10 @@ def sweeps(dtype: str | None, quick: bool) -> dict:
     """Seconds of the sonar and australian sweeps, from the finished runs of the experiment."""
     import pandas as pd
 
-    found, rows, missing = experiment(), [], []
+    found, rows, missing = experiment(SWEEPS), [], []
     for task in ("sonar", "australian"):
         for method in found.methods_on(task):
-            path = RESULTS / task / f"{method}-jax" / "timing.parquet"
+            path = RESULTS / SWEEPS / "runs" / task / f"{method}-jax" / "timing.parquet"
             if not path.is_file():
                 missing.append(f"{task} {method}")
                 continue

@@ -1,6 +1,7 @@
 """``lowvar.fit`` and ``lowvar.decompose`` on a user's own model."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 
@@ -74,6 +75,15 @@ def test_elbo_trace_rises(fitted):
     assert (elbo["elbo_se"] > 0).all()
 
 
+def test_a_fit_prints_as_one_line(fitted):
+    last = fitted.elbo.iloc[-1]
+    shown = re.fullmatch(r"Fit\(model, dim 5: ELBO (-?[\d.]+) \+- ([\d.]+) nats after 3000 steps\)", repr(fitted))
+    assert shown, repr(fitted)
+    assert float(shown[1]) == pytest.approx(last["elbo"], abs=last["elbo_se"] / 5)
+    assert float(shown[2]) == pytest.approx(last["elbo_se"], rel=0.06)
+    assert str(fitted) == repr(fitted)
+
+
 def test_same_seed_same_fit(example, data):
     fits = [
         lowvar.fit(example.model, data, num_steps=24, estimator="naive", seed=s, progress=False).params["w_auto_loc"]
@@ -103,6 +113,21 @@ def test_decompose(example, data, fitted, given):
     text = str(found)
     assert text.splitlines()[0].startswith("gradient variance of model at")
     assert "`joint` pays" in text
+
+
+def test_decompose_takes_labels_and_options(example, data):
+    """A table that is not yet in use, as an option says, leaves the naive gradient; labels name the rows."""
+    found = lowvar.decompose(
+        example.model, data, batch_size=50, num_steps=24, replicates=4, columns=2, progress=False,
+        estimators={"plain": "naive", "late": {"estimator": "joint", "naive_epochs": 5}, "in use": {"estimator": "joint"}},
+    )  # fmt: skip
+    total = found.table[(found.table["block"] == "all") & (found.table["source"] == "total")]
+    variance = total.set_index("method")["variance"]
+    assert list(variance.index) == list(found.time) == ["plain", "late", "in use"]
+    assert variance["late"] == pytest.approx(variance["plain"], rel=1e-9)
+    assert variance["in use"] != pytest.approx(variance["plain"], rel=1e-2)
+    assert found.time["plain"] == 1.0
+    assert "\nin use" in str(found)
 
 
 def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
@@ -144,6 +169,19 @@ def test_plot(example, data, fitted, tmp_path):
         ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
         ({"optimizer": object()}, "optimizer: give its name, 'adam' or 'sgd'"),
         ({"tabel": "rows"}, "estimator 'joint'.*tabel"),
+        (
+            {"estimator": "smiso"},
+            "'smiso': it is a solver with an update of its own, which fit and decompose do not run; take an estimator, "
+            "such as 'joint', or run smiso as a method of an experiment",
+        ),
+        ({"seed": 1.5}, "seed 1.5: it must be a whole number, 0 or more"),
+        ({"seed": "1"}, "seed '1': it must be a whole number, 0 or more"),
+        ({"seed": -1}, "seed -1: it must be a whole number, 0 or more"),
+        ({"seed": None}, "seed None: it must be a whole number"),
+        ({"step_size": True}, "step_size True: it must be a positive number"),
+        ({"step_size": "0.1"}, "step_size '0.1': it must be a positive number"),
+        ({"step_size": np.float32(-1)}, "step_size .*-1.0.*: it must be a positive number"),
+        ({"step_size": float("nan")}, "step_size nan: it must be a positive number"),
     ],
 )
 def test_bad_input_of_fit(example, data, options, message):
@@ -151,7 +189,48 @@ def test_bad_input_of_fit(example, data, options, message):
         lowvar.fit(example.model, data, progress=False, **options)
 
 
+def test_numbers_of_numpy(example, data):
+    """They are taken as Python's are."""
+    common = {"estimator": "naive", "progress": False}
+    python, numpy = (
+        lowvar.fit(example.model, data, step_size=step, seed=whole(3), num_steps=whole(24), batch_size=whole(50),
+                   num_particles=whole(2), **common)
+        for step, whole in ((float(np.float32(0.02)), int), (np.float32(0.02), np.int64))
+    )  # fmt: skip
+    np.testing.assert_array_equal(python.params["w_auto_loc"], numpy.params["w_auto_loc"])
+    found = lowvar.decompose(example.model, data, python, estimators="naive", step_size=np.float32(0.02),
+                             seed=np.int32(1), replicates=4, columns=2, progress=False)  # fmt: skip
+    assert (found.table["variance"] >= 0).any()
+
+
+@pytest.mark.parametrize(
+    ("estimators", "message"),
+    [
+        (("naive", "smiso"), "'smiso': it is a solver with an update of its own"),
+        ({"mine": "jiont"}, "unknown estimator 'jiont': did you mean 'joint'?"),
+        ({"mine": {"naive_epochs": 3}}, "'mine': {'naive_epochs': 3}: a label needs a name such as 'joint', or"),
+        ({"mine": 3}, "'mine': 3: a label needs a name"),
+        ({3: "joint"}, "3: 'joint': a label needs a name"),
+        ({"mine": {"estimator": "joint", "tabel": "rows"}}, "options of estimator 'joint'.*tabel.*known: table, naive"),
+        ([{"estimator": "joint"}], "a list has names only, not {'estimator': 'joint'}; options go into a mapping"),
+        ({}, "estimators: name at least one"),
+        ([], "estimators: name at least one"),
+        (3, "give a list of names, or a mapping of labels to names, not int"),
+    ],
+    ids=str,
+)
+def test_bad_estimators_of_decompose(example, data, estimators, message):
+    with pytest.raises(UserError, match=message):
+        lowvar.decompose(example.model, data, estimators=estimators, progress=False)
+
+
 def test_bad_input_of_decompose(example, data, fitted):
+    for options, message in (({"seed": "x"}, "seed 'x': it must be a whole number"),
+                             ({"step_size": True}, "step_size True: it must be a positive number")):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            lowvar.decompose(example.model, data, progress=False, **options)
+    with pytest.raises(UserError, match="num_samples 0: it must be a whole number, 1 or more"):
+        fitted.sample(0)
     with pytest.raises(UserError, match="unknown estimator 'nave'"):
         lowvar.decompose(example.model, data, estimators=("nave",), progress=False)
     with pytest.raises(UserError, match="params: unknown parameter 'bias_auto_loc'"):

@@ -1,5 +1,7 @@
 """The command line: a user's mistake is one message and exit code 2, and leaves nothing behind."""
 
+import argparse
+import importlib
 import subprocess
 import sys
 
@@ -84,6 +86,9 @@ def nan_density(x, y=None):
     [
         (["rnu"], "unknown COMMAND 'rnu': did you mean 'run'?"),
         (["fetch", "sonnar"], "unknown dataset 'sonnar': did you mean 'sonar'?"),
+        (["fetch", "sonar", "tennis", "mnst"], "unknown dataset 'mnst': did you mean 'mnist'?"),
+        (["prepare", "breast_cancer", "--scaling", "lenet"], "breast_cancer cannot be prepared with scaling lenet"),
+        (["prepare", "mnist", "--scaling", "lenet"], "is missing: run `lowvar fetch mnist`"),
         (["prepare", "breast_cancer", "--scaling", "minmx"], "did you mean 'minmax'?"),
         (["run", "smal.yaml", "--problem", "bc", "--method", "naive"], "did you mean 'small'?"),
         (["run", "small.yaml", "--scale", "qick", "--problem", "bc", "--method", "naive"], "did you mean 'quick'?"),
@@ -99,6 +104,11 @@ def nan_density(x, y=None):
         (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
         (["decompose", "model.py:branches", "--data", "d.npz"], "the model branches in Python on a value that JAX traces"),
+        (["decompose", "small.yaml", "--problem", "bc", "--estimators", "cv"], "--estimators: only for a model of your own; what small.yaml decomposes, and how, stands in it"),
+        (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed: only for a model of your own"),
+        (["decompose", "model.py:good", "--data", "d.npz", "--scale", "quick"], "--scale: only for an experiment; model.py:good is a model of your own: leave it out"),
+        (["decompose", "model.py:good", "--data", "d.npz", "--problem", "bc"], "--problem: only for an experiment"),
+        (["decompose", "model.py:good", "--data", "d.npz", "--estimators", "cv,smiso"], "'smiso': it is a solver with an update of its own"),
         (["decompose", "small.yaml"], "say which problem with --problem (known: bc)"),
         (["decompose", "nosuch.py:model", "--data", "d.npz"], "nosuch.py: no such file; write MODEL.py:FUNCTION"),
         (["decompose", "model.py:good"], "--data: give an npz file whose names are the model's keyword arguments"),
@@ -107,7 +117,7 @@ def nan_density(x, y=None):
         (["decompose", "model.py:nan_density", "--data", "d.npz"], "nan_density: Normal distribution got invalid loc parameter"),
         (["decompose", "model.py:good", "--data", "d.npz", "--batch-size", "21"], "between 1 and the number of rows, 20"),
         (["decompose", "model.py:good", "--data", "d.npz", "--estimators", "nave"], "unknown estimator 'nave': did you mean 'naive'?"),
-        (["decompose", "model.py:good", "--data", "d.npz", "--step-size", "-1"], "input should be greater than 0"),
+        (["decompose", "model.py:good", "--data", "d.npz", "--step-size", "-1"], "step_size -1.0: it must be a positive number"),
         (["decompose", "model.py:good", "--data", "nan.npz"], "nan.npz"),
         (["decompose", "model.py:good", "--data", "text.npz"], "text.npz"),
         (["decompose", "model.py:good", "--data", "other.npz"], "does not take these data (features, y)"),
@@ -269,6 +279,46 @@ def test_lists(folder):
                        ("estimators", {"naive", "joint"}), ("figures", {"shares", "effort", "seconds"})):  # fmt: skip
         assert some <= set(named[what].split(", ")), what
     assert lowvar(folder, "list", "searches").stdout.splitlines() == named["searches"].split(", ")
+    estimators = lowvar(folder, "list", "estimators").stdout.splitlines()
+    assert [line.split()[0] for line in estimators] == named["estimators"].split(", ")
+    assert all(len(line.split()) > 4 for line in estimators), estimators
+    assert "grad f(w; B, eps): what stochastic variational inference does by default." in estimators[0]
+    assert "`" not in "".join(estimators)
+    datasets = lowvar(folder, "list", "datasets").stdout.splitlines()
+    assert [line.split()[0] for line in datasets] == named["datasets"].split(", ")
+    said = {line.split()[0]: line for line in datasets}
+    assert "unit, standard, none, lenet" in said["mnist"]
+    assert "minmax, standard, none  " in said["sonar"]
+    assert "lenet" not in said["sonar"]
+    assert "169405 matches" in said["tennis"]
+
+
+def test_names_are_checked_before_anything_is_fetched(tmp_path, monkeypatch):
+    from lowvar import cli
+    from lowvar.errors import UserError
+
+    fetch, fetched = importlib.import_module("lowvar.datasets.fetch"), []
+    monkeypatch.setattr(fetch, "fetch", lambda dataset, raw: fetched.append(dataset.name) or [])
+    with pytest.raises(UserError, match="unknown dataset 'mnst'"):
+        cli._fetch(argparse.Namespace(datasets=["tennis", "mnst"], raw=tmp_path))
+    assert fetched == []
+    cli._fetch(argparse.Namespace(datasets=["tennis", "mnist"], raw=tmp_path))
+    assert fetched == ["tennis", "mnist"]
+
+
+@pytest.mark.parametrize("scaling", ["lenet", "unit"])
+def test_training_is_announced(tmp_path, monkeypatch, capsys, scaling):
+    """Before it begins, and only where there is any."""
+    from lowvar import cli
+
+    fetch, prepare = (importlib.import_module(f"lowvar.datasets.{name}") for name in ("fetch", "prepare"))
+    before = []
+    monkeypatch.setattr(fetch, "verify", lambda dataset, raw: {})
+    monkeypatch.setattr(prepare, "prepare", lambda name, **_: before.append(capsys.readouterr().err) or "written")
+    cli._prepare(argparse.Namespace(dataset="mnist", scaling=scaling, raw=tmp_path, out=None))
+    note = "lowvar: lenet trains a small network on mnist: about two minutes on a CPU\n"
+    assert before == [note if scaling == "lenet" else ""]
+    assert capsys.readouterr().out == "written\n"
 
 
 def test_a_search_walked_by_hand(folder):

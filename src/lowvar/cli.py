@@ -13,6 +13,9 @@ _LISTS = (
     "datasets", "models", "functions", "integrals", "estimators", "searches", "integrators", "optimizers",
     "backends", "figures",
 )  # fmt: skip
+# `decompose`: what is for a model of one's own, where it is not given
+_OWN = {"estimators": "naive,cv,joint", "batch_size": None, "steps": 5000, "step_size": 0.01, "seed": 0,
+        "dtype": "float64"}  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,7 +81,16 @@ def _parser():
     sub.add_argument("--method", required=True)
     sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
     _job_options(sub)
+    sub.add_argument("--study", metavar="STUDY.parquet", help="of a tuned method (default: where the workflow puts it)")
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
+
+    sub = command("tune", _tune, "search the settings that a method of an experiment tunes")
+    _experiment_options(sub)
+    sub.add_argument("--problem", required=True)
+    sub.add_argument("--method", required=True)
+    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
+    _job_options(sub)
+    sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS", help="within a trial")
 
     sub = command("sample", _sample, "draw the points that an experiment's integrals are estimated from")
     _experiment_options(sub)
@@ -87,16 +99,16 @@ def _parser():
 
     sub = command("decompose", _decompose, "say where the variance of a gradient comes from")
     sub.add_argument("target", metavar="TARGET", help="EXPERIMENT.yaml, or MODEL.py:FUNCTION with --data")
-    sub.add_argument("--scale", default="quick", help="of the experiment: smoke, quick or paper")
+    sub.add_argument("--scale", help="of the experiment: smoke, quick or paper (default: quick)")
     sub.add_argument("--problem", help="of the experiment")
     _job_options(sub)
     own = sub.add_argument_group("for a model of your own")
-    own.add_argument("--estimators", default="naive,cv,joint", help="comma-separated (default: %(default)s)")
+    own.add_argument("--estimators", help="comma-separated (default: {estimators})".format(**_OWN))
     own.add_argument("--batch-size", type=int, help="data rows of a batch (default: 100, or all if fewer)")
-    own.add_argument("--steps", type=int, default=5000, help="length of the fit (default: %(default)s)")
-    own.add_argument("--step-size", type=float, default=0.01, help="Adam's (default: %(default)s)")
-    own.add_argument("--seed", type=int, default=0)
-    own.add_argument("--dtype", default="float64", choices=["float64", "float32"])
+    own.add_argument("--steps", type=int, help="length of the fit (default: {steps})".format(**_OWN))
+    own.add_argument("--step-size", type=float, help="Adam's (default: {step_size})".format(**_OWN))
+    own.add_argument("--seed", type=int, help="(default: {seed})".format(**_OWN))
+    own.add_argument("--dtype", choices=["float64", "float32"], help="(default: {dtype})".format(**_OWN))
 
     sub = command("integrate", _integrate, "expectations of your own samples, with control variates")
     sub.add_argument("samples", metavar="SAMPLES.npz", help="with the arrays samples, scores and values")
@@ -152,16 +164,22 @@ def _job_options(sub):
 
 
 def _fetch(args):
+    from lowvar.datasets.catalogue import get
     from lowvar.datasets.fetch import fetch
 
-    for name in args.datasets:
-        for path in fetch(name, raw=args.raw):
+    for dataset in [get(name) for name in args.datasets]:  # a wrong name is said before anything is downloaded
+        for path in fetch(dataset, raw=args.raw):
             print(path)
 
 
 def _prepare(args):
+    from lowvar.datasets.catalogue import get
+    from lowvar.datasets.fetch import verify
     from lowvar.datasets.prepare import prepare
 
+    if args.scaling == "lenet" and "lenet" in (dataset := get(args.dataset)).scalings:
+        verify(dataset, args.raw)  # so that a missing file is said before
+        print(f"lowvar: lenet trains a small network on {args.dataset}: about two minutes on a CPU", file=sys.stderr)
     print(prepare(args.dataset, scaling=args.scaling, raw=args.raw, out=args.out))
 
 
@@ -172,8 +190,19 @@ def _run(args):
     backend = args.backend or place.experiment.backends[0]
     place.experiment.run(args.problem, args.method, backend)  # so that a wrong name is said at once
     _configure(args, backend=backend, dtype=place.experiment.dtype(args.problem))
-    print(commands.run(place, args.problem, args.method, backend, args.data, args.out,
+    print(commands.run(place, args.problem, args.method, backend, args.data, args.out, args.study,
                        checkpoint_every=args.checkpoint_every))  # fmt: skip
+
+
+def _tune(args):
+    from lowvar import commands
+
+    place = commands.Place.load(args.experiment, args.scale)
+    backend = args.backend or place.experiment.backends[0]
+    commands.tuning.spec(place, args.problem, args.method, backend)  # so that a wrong name is said at once
+    _configure(args, backend=backend, dtype=place.experiment.dtype(args.problem))
+    print(commands.tune(place, args.problem, args.method, backend, args.data, args.out,
+                        checkpoint_every=args.checkpoint_every))  # fmt: skip
 
 
 def _sample(args):
@@ -192,7 +221,8 @@ def _decompose(args):
         raise UserError(f"{args.target}: which function? write {args.target}:FUNCTION")
     from lowvar import commands
 
-    place = commands.Place.load(args.target, args.scale)
+    _only_for("a model of your own", args, _OWN, f"what {args.target} decomposes, and how, stands in it")
+    place = commands.Place.load(args.target, args.scale or "quick")
     if args.problem is None:
         known = place.experiment.decompositions()
         raise UserError(f"say which problem with --problem (known: {', '.join(known)})" if known
@@ -202,9 +232,19 @@ def _decompose(args):
     print(commands.decompose(place, args.problem, args.data, args.out))
 
 
+def _only_for(whom, args, options, instead):
+    """Refuses options that do nothing for this target."""
+    given = [f"--{name.replace('_', '-')}" for name in options if getattr(args, name) is not None]
+    if given:
+        raise UserError(f"{', '.join(given)}: only for {whom}; {instead}")
+
+
 def _decompose_model(args):
+    instead = f"{args.target} is a model of your own: leave it out"
+    _only_for("an experiment", args, ("scale", "problem"), instead)
     if args.data is None:
         raise UserError("--data: give an npz file whose names are the model's keyword arguments")
+    vars(args).update({name: value for name, value in _OWN.items() if getattr(args, name) is None})
     _configure(args, backend="jax", dtype=args.dtype)
     from lowvar import user
 
@@ -252,7 +292,27 @@ def _keep(args):
 def _list(args):
     lists = {what: _listed(what) for what in _LISTS if args.what in (None, what)}
     for what, names in lists.items():
-        print("\n".join(names) if args.what else f"{what}: {', '.join(names)}")
+        print("\n".join(_described(what, names)) if args.what else f"{what}: {', '.join(names)}")
+
+
+def _described(what, names):
+    """A line for each name, with what there is to say of it."""
+    if what == "datasets":
+        from lowvar.datasets.catalogue import DATASETS
+
+        scalings = {name: ", ".join(DATASETS[name].scalings) for name in names}
+        width = max(map(len, scalings.values()))
+        said = {name: f"{scalings[name]:{width}}  {DATASETS[name].title}" for name in names}
+    elif what == "estimators":
+        import inspect
+
+        from lowvar.estimators import gradient_estimator
+
+        said = {name: (inspect.getdoc(gradient_estimator(name)) or "").split("\n")[0] for name in names}
+    else:
+        return names
+    width = max(map(len, names))
+    return [f"{name:{width}}  {said[name].replace('``', '').replace('`', '')}" for name in names]
 
 
 def _listed(what):

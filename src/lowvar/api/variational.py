@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,14 +19,14 @@ from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
 from lowvar.runs import variational as engines
 from lowvar.runs.spec import DecompositionSpec, MethodSpec, SolverSpec, validated
-from lowvar.solvers import descend
+from lowvar.solvers import OWN, descend
 
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fit:
-    """What ``fit`` returns.
+    """What ``fit`` returns; printing it gives one line.
 
     Attributes:
         params: under ``AutoNormal``'s own names, ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's
@@ -38,8 +38,15 @@ class Fit:
 
     params: dict[str, np.ndarray]
     elbo: Any
-    problem: NumPyroProblem = field(repr=False)
-    mean_field: dict[str, np.ndarray] = field(repr=False)
+    problem: NumPyroProblem
+    mean_field: dict[str, np.ndarray]
+
+    def __repr__(self) -> str:
+        last = self.elbo.iloc[-1]
+        elbo, error = float(last["elbo"]), float(last["elbo_se"])
+        digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 8)) if error > 0 else 4
+        reached = f"ELBO {elbo:.{digits}f} +- {error:.{digits}f} nats after {int(last['iteration'])} steps"
+        return f"Fit({self.problem.name}, dim {self.problem.dim}: {reached})"
 
     @cached_property
     def guide(self):
@@ -57,6 +64,7 @@ class Fit:
 
         Sites inside the data plate are not among them; ``Predictive`` has those.
         """
+        num_samples, seed = _whole("num_samples", num_samples, 1), _whole("seed", seed, 0)
         eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, self.problem.dim), self.problem.dtype)
         z = self.mean_field["mu"][None, :] + np.exp(self.mean_field["log_sigma"])[None, :] * eps
         return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.problem.constrain))(z).items()}
@@ -95,7 +103,7 @@ def fit(
     Args:
         model: a NumPyro model with one data plate, indexed by it.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
-        estimator: of the gradient; ``lowvar list estimators`` names them.
+        estimator: of the gradient; ``lowvar list estimators`` says what there is.
         optimizer: ``"adam"`` or ``"sgd"``.
         step_size: the optimizer's.
         num_steps: updates, rounded up to whole passes over the data.
@@ -117,13 +125,12 @@ def fit(
     """
     if not isinstance(estimator, str):
         raise UserError(f"estimator: give its name, such as 'joint', not {type(estimator).__name__}")
-    if estimator not in GRADIENT:
-        raise unknown_name("estimator", estimator, GRADIENT)
+    _check_estimator(estimator)
+    seed = _whole("seed", seed, 0)
     problem = from_numpyro(model, data)
     solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples)
-    runs = engines.build(
-        problem, MethodSpec(estimator=estimator, options=options), solver, seed=seed, name=problem.name
-    )
+    method = validated(MethodSpec, {"estimator": estimator, "options": options}, where="fit")
+    runs = engines.build(problem, method, solver, seed=seed, name=problem.name)
     result = _run(runs, progress, f"fit {problem.name}")
     return _fit(problem, result)
 
@@ -169,7 +176,7 @@ def decompose(
     data: Mapping[str, Any],
     params: "Mapping[str, Any] | Fit | None" = None,
     *,
-    estimators: Sequence[str] = ("naive", "cv", "joint"),
+    estimators: Sequence[str] | Mapping[str, str | Mapping[str, Any]] = ("naive", "cv", "joint"),
     batch_size: int | None = None,
     num_particles: int = 1,
     optimizer: str = "adam",
@@ -190,7 +197,10 @@ def decompose(
         params: where to look: a ``Fit`` or its ``params``, or an ``AutoNormal`` SVI result's. Without them a fit
             with the last of ``estimators`` is made first. Estimators with a memory then have the one that they would
             have at the end of that fit; with ``params``, one filled at those parameters.
-        estimators: which to compare.
+        estimators: which to compare, a list of names; or a mapping of labels of your own to names, or to
+            ``{"estimator": name, ...}`` with the estimator's options, such as
+            ``{"naive": "naive", "joint, late": {"estimator": "joint", "naive_epochs": 3}}``. The table has the labels;
+            what is relative is relative to ``naive``, or to the first if none is called so.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
         num_particles: noise points per update.
         optimizer: of the fit.
@@ -212,30 +222,20 @@ def decompose(
     References:
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
-    if not isinstance(estimators, str | list | tuple):
-        raise UserError(
-            f"estimators: give a list of names, not {type(estimators).__name__}; options cannot be given here"
-        )
+    methods, seed, step_size = _methods(estimators), _whole("seed", seed, 0), _step_size(step_size)
     problem = from_numpyro(model, data, name=name)
-    estimators = (estimators,) if isinstance(estimators, str) else tuple(estimators)
     params = params.params if isinstance(params, Fit) else params
     if not isinstance(params, Mapping | None):
         raise UserError(f"params: give a Fit, or a dict under AutoNormal's names, not {type(params).__name__}")
-    if not estimators:
-        raise UserError("estimators: name at least one")
-    for name in estimators:
-        if name not in GRADIENT:
-            raise unknown_name("estimator", name, GRADIENT)
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
     spec = validated(
         DecompositionSpec,
-        {"leader": estimators[-1], "step_size": step_size, "epochs": 1, "replicates": replicates,
+        {"leader": list(methods)[-1], "step_size": step_size, "epochs": 1, "replicates": replicates,
          "columns": columns, "rows": rows},
         where="decompose",
     )  # fmt: skip
     solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples=2)
-    methods = {name: MethodSpec(estimator=name) for name in estimators}
     runs, parts = engines.follow(problem, methods, spec.leader, solver, seed=seed, name=problem.name)
     if params is None:
         result = _run(runs, progress, f"fit {problem.name}")
@@ -264,6 +264,65 @@ class _Given:
     mean_field: dict[str, np.ndarray]
 
 
+def _check_estimator(name: str) -> None:
+    """Refuses what is not the name of an estimator."""
+    if name in OWN:
+        raise UserError(
+            f"estimator {name!r}: it is a solver with an update of its own, which fit and decompose do not run; take "
+            f"an estimator, such as 'joint', or run {name} as a method of an experiment: lowvar run EXPERIMENT.yaml"
+        )
+    if name not in GRADIENT:
+        raise unknown_name("estimator", name, GRADIENT)
+
+
+def _methods(estimators) -> dict[str, MethodSpec]:
+    """What ``decompose`` compares, by label."""
+    names = (estimators,) if isinstance(estimators, str) else estimators
+    if not isinstance(names, Mapping | list | tuple):
+        raise UserError(
+            f"estimators: give a list of names, or a mapping of labels to names, not {type(estimators).__name__}"
+        )
+    if not isinstance(names, Mapping):
+        if wrong := [name for name in names if not isinstance(name, str)]:
+            raise UserError(
+                f"estimators: a list has names only, not {wrong[0]!r}; options go into a mapping: "
+                "{'label': {'estimator': 'joint', ...}}"
+            )
+        names = {name: name for name in names}
+    if not names:
+        raise UserError("estimators: name at least one")
+    methods = {}
+    for label, given in names.items():
+        options = dict(given) if isinstance(given, Mapping) else {"estimator": given}
+        estimator = options.pop("estimator", None)
+        if not isinstance(label, str) or not isinstance(estimator, str):
+            raise UserError(
+                f"estimators: {label!r}: {given!r}: a label needs a name such as 'joint', "
+                "or {'estimator': 'joint', ...} with options"
+            )
+        _check_estimator(estimator)
+        methods[label] = validated(
+            MethodSpec, {"estimator": estimator, "options": options}, where=f"estimators: {label}"
+        )
+    return methods
+
+
+def _whole(name: str, value, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
+    return int(value)
+
+
+def _step_size(value) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | np.integer | np.floating)
+        or not 0 < value < np.inf
+    ):
+        raise UserError(f"step_size {value!r}: it must be a positive number")
+    return float(value)
+
+
 def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples):
     size = min(100, problem.N) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
@@ -271,11 +330,8 @@ def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles,
         raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
     if not isinstance(optimizer, str):
         raise UserError(f"optimizer: give its name, 'adam' or 'sgd', and step_size, not {type(optimizer).__name__}")
-    for name, value in (("num_steps", num_steps), ("num_particles", num_particles)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise UserError(f"{name} {value!r}: it must be a whole number, 1 or more")
-    if not isinstance(step_size, int | float) or not 0 < step_size < float("inf"):
-        raise UserError(f"step_size {step_size!r}: it must be a positive number")
+    num_steps, num_particles = _whole("num_steps", num_steps, 1), _whole("num_particles", num_particles, 1)
+    step_size = _step_size(step_size)
     return validated(
         SolverSpec,
         {"optimizer": optimizer, "step_sizes": (step_size,), "batch_size": size, "samples": num_particles,
