@@ -8,7 +8,7 @@ import pytest
 from lowvar.backends import get
 from lowvar.estimators import gradient_estimator
 from lowvar.noise import Noise, reshuffled
-from lowvar.problems.linear import Bernoulli, Categorical, Dense, Grouped, Pairs, linear, standard_normal
+from lowvar.problems.linear import Affine, Bernoulli, Categorical, Dense, Grouped, Pairs, linear, standard_normal
 from lowvar.solvers import descend, optimizer
 
 N, OPS, RNG = 6, get("jax"), np.random.default_rng(3)
@@ -16,6 +16,8 @@ X = jnp.asarray(RNG.normal(size=(N, 2)))
 FIRST, SECOND = jnp.asarray([0, 1, 2, 1, 0, 3]), jnp.asarray([1, 2, 0, 1, 3, 3])  # rows 3 and 5: one entry twice
 DESIGNS = {
     "dense": (Dense(OPS, X, 3), Categorical(OPS, jnp.asarray([0, 2, 1, 1, 0, 2]), 3)),
+    "affine": (Affine(Dense(OPS, X, 3), 2), Categorical(OPS, jnp.asarray([0, 2, 1, 1, 0, 2]), 3)),
+    "without": (Affine(Dense(OPS, X), 1, False), Bernoulli(OPS, jnp.asarray([1.0, -1, 1, 1, -1, 1]))),
     "pairs": (Pairs(OPS, FIRST, SECOND, 4), Bernoulli(OPS, jnp.asarray([1.0, -1, 1, 1, -1, 1]))),
     "grouped": (
         Grouped(OPS, X, jnp.asarray([0, 1, 1, 0, 1, 0]), 2, 2, 1, 10),

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from lowvar.datasets import images, readers
+from lowvar.datasets import images, readers, toy
 from lowvar.datasets import tennis as atp
 from lowvar.datasets.movielens import movielens
 from lowvar.datasets.readers import Table
@@ -192,6 +192,11 @@ def _cifar10() -> Dataset:
     return Dataset("cifar10", title, (file,), read, licence, citation, scalings=_OF_IMAGES, image=image)
 
 
+_WINE = (
+    "fixed acidity", "volatile acidity", "citric acid", "residual sugar", "chlorides", "free sulfur dioxide",
+    "total sulfur dioxide", "density", "pH", "sulphates", "alcohol",
+)  # fmt: skip
+
 _ENTRIES = (
     Dataset(
         name="breast_cancer",
@@ -276,6 +281,37 @@ _ENTRIES = (
         inputs=("time",),
         outputs=("u1",),
         rows=11,
+    ),
+    _series(
+        "wine_quality_red",
+        "Wine quality, red: 1599 vinhos verdes, 11 measurements; quality as tasters score it, 3 to 8",
+        file=RawFile(
+            "uci/winequality-red.csv",
+            f"{_UCI}/wine-quality/winequality-red.csv",
+            "4a402cf041b025d4566d954c3b9ba8635a3a8a01e039005d97d6a710278cf05e",
+            84199,
+            _CC_BY,
+            "Cortez, P., Cerdeira, A., Almeida, F., Matos, T. and Reis, J. (2009). Wine Quality. UCI Machine Learning "
+            "Repository. https://doi.org/10.24432/C56S3T",
+        ),
+        header=";".join(f'"{name}"' for name in (*_WINE, "quality")),
+        separator=";",
+        inputs=_WINE,
+        outputs=("quality",),
+        rows=1599,
+    ),
+    Dataset(
+        name="hlr",
+        title="Hierarchical linear regression, drawn with seed 0: 100 rows, 10 features; 25 rows more to predict",
+        files=(),
+        read=partial(toy.hlr, seed=0, rows=100, test_rows=25, features=10),
+        licence="none needed: drawn by lowvar",
+        citation=(
+            "Fujisawa, M. and Sato, I. (2021). Multilevel Monte Carlo Variational Inference. Journal of Machine "
+            "Learning Research 22(278), Appendix F.1: the model that it is drawn from."
+        ),
+        outputs=("y",),
+        scalings=("none",),
     ),
     _idx_images(
         "mnist",

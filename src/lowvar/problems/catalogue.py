@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.problems.split import TEST
 
 # name -> "module:function" with `function(arrays, backend, name)`
 MODELS = MappingProxyType(
@@ -16,6 +17,10 @@ MODELS = MappingProxyType(
         "bradley_terry_sd": "lowvar.problems.bradley_terry:problem_with_scale",
         "movielens": "lowvar.problems.movielens:problem",
         "ppca": "lowvar.problems.ppca:problem",
+        "hlr": "lowvar.problems.hlr:problem",
+        "blr": "lowvar.problems.blr:problem",
+        "blr_softmax": "lowvar.problems.blr_softmax:problem",
+        "bnn": "lowvar.problems.bnn:problem",
         "dropout": "lowvar.problems.dropout:problem",
     }
 )
@@ -24,8 +29,11 @@ MODELS = MappingProxyType(
 def build(model: str, arrays: Mapping, backend: str = "jax", name: str | None = None, **options):
     """The catalogue's ``model`` on prepared data, with options of the model's own.
 
+    Where the data have a test part (``test_x``, ``test_y``, see ``split``) the problem has it as ``held_out``.
+
     Raises:
-        UserError: no model has that name, the data are not its own, or the backend is not there.
+        UserError: no model has that name, the data are not its own, they have a test part that the model has no use
+            for, or the backend is not there.
     """
     if model not in MODELS:
         raise unknown_name("problem", model, MODELS)
@@ -41,4 +49,7 @@ def build(model: str, arrays: Mapping, backend: str = "jax", name: str | None = 
         inspect.signature(make).bind(arrays, backend, name, **options)
     except TypeError as error:
         raise UserError(f"{name or model}: options of model {model!r}: {error}") from error
-    return make(arrays, backend, name or model, **options)
+    made = make(arrays, backend, name or model, **options)
+    if getattr(made, "held_out", None) is None and any(key.startswith(TEST) for key in arrays):
+        raise UserError(f"{name or model}: model {model!r} makes no use of rows for a test; leave the split out")
+    return made

@@ -6,6 +6,7 @@ under a mean-field guide the predictors are Gaussian with known mean and varianc
 no entry of ``z`` serves two of them: so the ELBO is a sum of ``C``-dimensional integrals.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from lowvar.backends import Backend
 from lowvar.problems import glm
+from lowvar.problems.split import HeldOut, test_part
 from lowvar.problems.variational import VariationalProblem
 
 
@@ -63,6 +65,63 @@ class Dense:
 
     def _matrix(self, z):
         return self.backend.xp.reshape(z, (-1, self.classes))
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """``a_n = x_n Z + b`` with ``z`` some ``start`` entries of other kinds, then ``Z``, then ``b``; see ``Dense``.
+
+    Attributes:
+        inner: the design of ``Z``.
+        start: how many entries of ``z`` come before ``Z``; the design does not see them.
+        intercept: whether there is a ``b``, an entry for each predictor.
+    """
+
+    inner: Dense
+    start: int = 0
+    intercept: bool = True
+
+    @property
+    def backend(self) -> Backend:
+        """The array library."""
+        return self.inner.backend
+
+    @property
+    def dim(self) -> int:
+        """Entries of ``z``."""
+        return self._end + self.inner.classes * self.intercept
+
+    def forward(self, z, index):
+        """The predictors, ``(B, C)``."""
+        return self._plus(self.inner.forward(z[self.start : self._end], index), z[None, self._end :])
+
+    def back(self, r, index):
+        """``sum_n X_n' r_n``, ``(dim,)``."""
+        return self._around(self.inner.back(r, index), r)
+
+    def forward_squares(self, v, index):
+        """The predictors' variances, ``(B, C)``."""
+        return self._plus(self.inner.forward_squares(v[self.start : self._end], index), v[None, self._end :])
+
+    def back_squares(self, r, index):
+        """``sum_n (X_n o X_n)' r_n``, ``(dim,)``."""
+        return self._around(self.inner.back_squares(r, index), r)
+
+    def forward_by_row(self, z, index):
+        """The predictors, row ``n`` from its own ``z_n``."""
+        return self._plus(self.inner.forward_by_row(z[:, self.start : self._end], index), z[:, self._end :])
+
+    @property
+    def _end(self):
+        return self.start + self.inner.dim
+
+    def _plus(self, a, b):
+        return a + b if self.intercept else a
+
+    def _around(self, inside, r):
+        xp = self.backend.xp
+        parts = [xp.zeros((self.start,), dtype=inside.dtype), inside]
+        return xp.concat([*parts, xp.sum(r, axis=0)] if self.intercept else parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +317,7 @@ class LinearProblem(VariationalProblem):
     """A ``VariationalProblem`` whose likelihood sees ``z`` through linear predictors.
 
     Attributes:
-        design: ``z`` into predictors and back: ``Dense``, ``Pairs`` or ``Grouped``.
+        design: ``z`` into predictors and back: ``Dense``, ``Affine``, ``Pairs`` or ``Grouped``.
         link: predictors into ``log p``: ``Bernoulli`` or ``Categorical``.
     """
 
@@ -340,7 +399,16 @@ class LinearProblem(VariationalProblem):
 
 
 def linear(
-    name: str, N: int, dtype, design, link, log_prior, expected_log_prior, sites=None, quadratic_prior=False
+    name: str,
+    N: int,
+    dtype,
+    design,
+    link,
+    log_prior,
+    expected_log_prior,
+    sites=None,
+    quadratic_prior=False,
+    held_out: HeldOut | None = None,
 ) -> LinearProblem:
     """The problem of a design, a link and a prior.
 
@@ -348,22 +416,41 @@ def linear(
         name: what reports call it.
         N: number of data rows.
         dtype: floating type of the data.
-        design: ``Dense``, ``Pairs`` or ``Grouped``.
+        design: ``Dense``, ``Affine``, ``Pairs`` or ``Grouped``.
         link: ``Bernoulli`` or ``Categorical``.
         log_prior: ``z (dim,) -> ()``, nats.
         expected_log_prior: its mean under the mean-field guide, ``params -> ()``.
         sites: which entries of ``z`` are which latent site; one site ``z`` if not given.
         quadratic_prior: see ``VariationalProblem``.
+        held_out: see ``VariationalProblem``.
     """
     backend, dim = design.backend, design.dim
-
-    def log_likelihood(z, index):
-        return link.log(design.forward(z, index), index)
-
     return LinearProblem(
-        name, backend, N, dim, log_likelihood, log_prior, sites=sites or {"z": slice(0, dim)}, dtype=dtype,
-        design=design, link=link, expected_log_prior=expected_log_prior, quadratic_prior=quadratic_prior,
+        name, backend, N, dim, _log_likelihood(design, link), log_prior, sites=sites or {"z": slice(0, dim)},
+        dtype=dtype, design=design, link=link, expected_log_prior=expected_log_prior, quadratic_prior=quadratic_prior,
+        held_out=held_out,
     )  # fmt: skip
+
+
+def held_out(arrays, name: str, design: Callable[[Any], Any], link: Callable[[Any], Any]) -> HeldOut | None:
+    """The test part of ``{"x", "y", "test_x", "test_y"}``; None where the arrays have none.
+
+    Args:
+        arrays: the data.
+        name: what reports call the problem.
+        design: ``x`` into a design, as an array of NumPy.
+        link: ``y`` into a link.
+
+    Raises:
+        UserError: see ``test_part``.
+    """
+    if (test := test_part(arrays, ("x", "y"), name)) is None:
+        return None
+    return HeldOut(len(test["x"]), _log_likelihood(design(test["x"]), link(test["y"])))
+
+
+def _log_likelihood(design, link):
+    return lambda z, index: link.log(design.forward(z, index), index)
 
 
 def standard_normal(backend: Backend, dim: int):

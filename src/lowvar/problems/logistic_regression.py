@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.backends import get
 from lowvar.errors import UserError
-from lowvar.problems.linear import Bernoulli, Dense, LinearProblem, linear, standard_normal
+from lowvar.problems.linear import Bernoulli, Dense, LinearProblem, held_out, linear, standard_normal
 
 DATA = ("x", "y")  # arrays that the model is made of
 
@@ -30,12 +30,21 @@ def model(x, y=None, batch_size=None):
 
 
 def problem(arrays, backend: str = "jax", name: str = "logistic_regression") -> LinearProblem:
-    """The model on data ``{"x": (N, d) floating, "y": (N,) in {0, 1}}``, in either backend."""
+    """The model on data ``{"x": (N, d) floating, "y": (N,) in {0, 1}}``, in either backend.
+
+    ``test_x`` and ``test_y`` may be among the data: the rows of a test.
+    """
     ops = get(backend)
     if len(arrays["x"]) != len(arrays["y"]):
         raise UserError(f"{name}: x has {len(arrays['x'])} rows and y {len(arrays['y'])}; they must agree")
-    sign = np.where(np.asarray(arrays["y"]) == 1, 1.0, -1.0)
     x = ops.asarray(arrays["x"])
-    link = Bernoulli(ops, ops.asarray(sign, like=x))
+
+    def link(y):
+        return Bernoulli(ops, ops.asarray(np.where(np.asarray(y) == 1, 1.0, -1.0), like=x))
+
+    test = held_out(arrays, name, lambda x: Dense(ops, ops.asarray(x)), link)
     prior = standard_normal(ops, x.shape[1])
-    return linear(name, len(x), arrays["x"].dtype, Dense(ops, x), link, *prior, quadratic_prior=True)
+    design = Dense(ops, x)
+    return linear(
+        name, len(x), arrays["x"].dtype, design, link(arrays["y"]), *prior, quadratic_prior=True, held_out=test
+    )

@@ -9,7 +9,7 @@ import numpy as np
 
 from lowvar.backends import get
 from lowvar.errors import UserError
-from lowvar.problems.linear import Categorical, Dense, LinearProblem, linear, standard_normal
+from lowvar.problems.linear import Categorical, Dense, LinearProblem, held_out, linear, standard_normal
 
 DATA = ("x", "y")  # arrays that the model is made of
 
@@ -37,15 +37,29 @@ def problem(arrays, backend: str = "jax", name: str = "softmax_regression") -> L
     """The model on data ``{"x": (N, d) floating, "y": (N,) in 0 .. C - 1}``, in either backend.
 
     ``"classes"``, a number, may be among the data; it is the largest label and one if not given.
+    ``test_x`` and ``test_y`` may be there too: the rows of a test.
     """
-    ops = get(backend)
-    y = labels(arrays["y"], len(arrays["x"]), arrays.get("classes"), name)
-    classes = int(arrays.get("classes", y.max() + 1))
-    x = ops.asarray(arrays["x"])
-    design, link = Dense(ops, x, classes), Categorical(ops, ops.asarray(y), classes)
+    ops, classes = get(backend), count_classes(arrays)
+    rows = len(arrays["x"])
+
+    def design(x):
+        return Dense(ops, ops.asarray(x), classes)
+
+    def link(y, rows, where=name):
+        return Categorical(ops, ops.asarray(labels(y, rows, classes, where)), classes)
+
+    of_y, of_x = link(arrays["y"], rows), design(arrays["x"])
+    test = held_out(arrays, name, design, lambda y: link(y, len(y), f"{name}, test part"))
     return linear(
-        name, len(x), arrays["x"].dtype, design, link, *standard_normal(ops, design.dim), quadratic_prior=True
+        name, rows, arrays["x"].dtype, of_x, of_y, *standard_normal(ops, of_x.dim), quadratic_prior=True, held_out=test
     )
+
+
+def count_classes(arrays) -> int:
+    """``"classes"``; if not given, one more than the largest label of ``y`` and of ``test_y``."""
+    if "classes" in arrays:
+        return int(arrays["classes"])
+    return max(int(np.max(arrays[key])) for key in ("y", "test_y") if np.size(arrays.get(key, ()))) + 1
 
 
 def labels(y, rows: int, classes, name: str) -> np.ndarray:

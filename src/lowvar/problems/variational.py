@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend
+from lowvar.errors import UserError
 from lowvar.problems.guide import BLOCKS, MeanField, initial_params
+from lowvar.problems.split import HeldOut
 
 _CHUNK = 1024  # data rows that a full pass holds at a time
+_TEST_ROWS, _TEST_PAIRS = 4096, 1 << 17  # rows of a test, and pairs of a row and a sample, that are held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,9 @@ class VariationalProblem:
             sees.
         sites: which entries of ``z`` are which latent site, ``{name: slice}``.
         dtype: floating type of the model's data.
+        held_out: the rows of a test, where the data have some.
+        spread: standard deviations, ``(dim,)``, of the random ``mu`` that the start ``"origin"`` has; where there is
+            none it starts with ``mu = 0``, which for some models is a point without a gradient.
     """
 
     name: str
@@ -48,6 +54,8 @@ class VariationalProblem:
     quadratic_prior: bool = False
     sites: Mapping[str, slice] = field(default_factory=dict)
     dtype: Any = np.float64
+    held_out: HeldOut | None = None
+    spread: np.ndarray | None = None
 
     @cached_property
     def guide(self) -> MeanField:
@@ -131,8 +139,14 @@ class VariationalProblem:
     # --- the objective of the guide's parameters, as estimators see it ----------------------------------------------
 
     def initial(self, kind: str, key) -> dict[str, np.ndarray]:
-        """Starting parameters, see ``initial_params``."""
-        return initial_params(kind, self.dim, key)
+        """Starting parameters, see ``initial_params``; the problem's own ``spread`` counts for ``"origin"``."""
+        params = initial_params(kind, self.dim, key)
+        if kind == "origin" and self.spread is not None:
+            import jax
+
+            # float32 whatever the default is: the same start in every precision
+            params["mu"] = self.spread * np.asarray(jax.random.normal(key, (self.dim,), np.float32), np.float64)
+        return params
 
     def objective_gradient(self, params, noise):
         """``grad_w f(w; B, eps)``, see ``Objective``."""
@@ -222,12 +236,16 @@ class VariationalProblem:
     @property
     def chunks(self):
         """Row numbers and weights of a full pass, ``(chunks, rows)``; the last chunk is padded by weight zero."""
-        steps = -(-self.N // _CHUNK)
-        size = -(-self.N // steps)
+        return self._chunks(self.N, _CHUNK, 1 / self.N, 0.0)
+
+    def _chunks(self, count, most, weight, padding):
+        """``0 .. count - 1`` in equal chunks of ``most`` at most, with their weight; the last is padded."""
+        steps = -(-count // most)
+        size = -(-count // steps)
         order = np.arange(steps * size)
-        weight = np.where(order < self.N, 1 / self.N, 0.0).astype(self.dtype)
-        index = np.minimum(order, self.N - 1).astype(np.int32)
-        chunks = {"index": index.reshape(steps, size), "weight": weight.reshape(steps, size)}
+        weights = np.where(order < count, weight, padding).astype(self.dtype)
+        index = np.minimum(order, count - 1).astype(np.int32)
+        chunks = {"index": index.reshape(steps, size), "weight": weights.reshape(steps, size)}
         return {name: self.backend.asarray(value) for name, value in chunks.items()}
 
     def full_energy(self, z):
@@ -266,3 +284,39 @@ class VariationalProblem:
         else:
             values = -xp.stack(self.backend.scan_or_loop(term, [], eps))
         return xp.mean(values) + self.guide.entropy(params), xp.std(values) / (len(eps) - 1) ** 0.5
+
+    def test_log_likelihood(self, params, eps) -> Any:
+        """The mean over the test's rows of their log predictive density, ``log (1 / S) sum_s p(y | z_s)``.
+
+        Args:
+            params: the guide's.
+            eps: base noise ``(S, dim)``, which all rows share.
+
+        Returns:
+            ``()``, nats per row.
+
+        Raises:
+            UserError: the data have no rows for a test.
+        """
+        xp, vmap, take = self.backend.xp, self.backend.vmap, self.backend.take
+        held, S = self.held_out, len(eps)
+        if held is None:
+            raise UserError(f"{self.name}: there are no rows for a test: give the data a test part, see `split`")
+        of_rows = self._chunks(held.N, _TEST_ROWS, 1 / held.N, 0.0)
+        # a padded sample has probability zero
+        of_samples = self._chunks(S, max(1, _TEST_PAIRS // of_rows["index"].shape[1]), -np.log(S), -np.inf)
+        z_of = vmap(lambda eps: self.guide.transform(params, eps))
+
+        def add_rows(total, rows):
+            def add_samples(so_far, samples):
+                z = z_of(take(eps, samples["index"]))
+                logs = vmap(lambda z: held.log_likelihood(z, rows["index"]))(z) + samples["weight"][:, None]
+                logs = xp.concat([so_far[None, :], logs])
+                top = xp.max(logs, axis=0)
+                top = xp.where(top == -np.inf, xp.zeros_like(top), top)
+                return top + xp.log(xp.sum(xp.exp(logs - top[None, :]), axis=0))
+
+            nothing = xp.full_like(rows["weight"], -np.inf)
+            return total + xp.sum(rows["weight"] * self.backend.scan_or_loop(add_samples, nothing, of_samples))
+
+        return self.backend.scan_or_loop(add_rows, 0 * params["mu"][0], of_rows)

@@ -1,0 +1,87 @@
+"""A variational problem whose latent points are kept in a convex set, by projection."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lowvar.errors import UserError
+from lowvar.problems.guide import MeanField
+from lowvar.problems.variational import VariationalProblem
+
+
+@dataclass(frozen=True)
+class Ball:
+    """``||z|| <= radius``."""
+
+    radius: float
+
+    def project(self, xp, z):
+        """The nearest point of the set, ``(dim,)``."""
+        norm = xp.sqrt(xp.sum(z * z))
+        return z * xp.where(norm > self.radius, self.radius / norm, xp.ones_like(norm))
+
+    def pull_back(self, xp, z, gradient):
+        """The gradient for ``z`` from one for its projection."""
+        norm = xp.sqrt(xp.sum(z * z))
+        across = gradient - z * (xp.sum(z * gradient) / (norm * norm))
+        return xp.where(norm > self.radius, self.radius / norm * across, gradient)
+
+
+@dataclass(frozen=True)
+class Box:
+    """``low <= z_i <= high``; see ``Ball``."""
+
+    low: float
+    high: float
+
+    def project(self, xp, z):
+        """The nearest point of the set, ``(dim,)``."""
+        return xp.clip(z, self.low, self.high)
+
+    def pull_back(self, xp, z, gradient):
+        """The gradient for ``z`` from one for its projection: nothing where a coordinate is cut off."""
+        inside = (z > self.low) & (z < self.high)
+        return xp.where(inside, gradient, xp.zeros_like(gradient))
+
+
+@dataclass(frozen=True)
+class _Projected(MeanField):
+    """A mean-field guide whose points are projected."""
+
+    onto: Any
+
+    def transform(self, params, eps):
+        return self.onto.project(self.backend.xp, super().transform(params, eps))
+
+    def pull_back(self, params, eps, gradient):
+        z = super().transform(params, eps)
+        return super().pull_back(params, eps, self.onto.pull_back(self.backend.xp, z, gradient))
+
+
+@dataclass(frozen=True, eq=False)
+class _Within(VariationalProblem):
+    onto: Any = None
+
+    @cached_property
+    def guide(self):
+        return _Projected(self.dim, self.backend, self.onto)
+
+
+def within(problem: VariationalProblem, onto: Ball | Box) -> VariationalProblem:
+    """``problem`` with ``z = P_S(mu + sigma eps)``; the entropy is still that of the Gaussian.
+
+    Raises:
+        UserError: the set is empty, or not a number's.
+
+    References:
+        Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Appendix C.
+    """
+    if isinstance(onto, Ball) and not 0 < onto.radius < math.inf:
+        raise UserError(f"ball = {onto.radius}: its radius must be a positive number")
+    if isinstance(onto, Box) and not onto.low < onto.high:
+        raise UserError(f"box = [{onto.low}, {onto.high}]: the first must be below the second")
+    return _Within(
+        problem.name, problem.backend, problem.N, problem.dim, problem.log_likelihood, problem.log_prior,
+        sites=problem.sites, dtype=problem.dtype, onto=onto,
+    )  # fmt: skip
