@@ -6,6 +6,7 @@ import sys
 import pandas as pd
 import pytest
 import synthetic
+import synthetic_diagnostics
 import synthetic_search
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
@@ -20,6 +21,8 @@ EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
 def tables(name, problems, methods):
     if name in synthetic_search.FIGURES:
         return synthetic_search.small(name)
+    if name in synthetic_diagnostics.FIGURES:
+        return synthetic_diagnostics.small(name)
     if name == "schemes":
         return synthetic.schemes(problems, methods)
     if name in ("convergence", "steps"):
@@ -28,8 +31,10 @@ def tables(name, problems, methods):
 
 
 @pytest.mark.parametrize(
-    "name", ["shares", "along", "split_along", "convergence", "steps", "schemes", "curves", "effort"]
-)
+    "name",
+    ["shares", "along", "split_along", "convergence", "steps", "schemes", "curves", "effort",
+     *synthetic_diagnostics.FIGURES],
+)  # fmt: skip
 def test_same_input_gives_the_same_bytes_and_the_csv_is_what_was_drawn(name, tmp_path):
     table = tables(name, ("sonar",), ("naive", "joint", "mine"))
     first = figures.picture(name, table, tmp_path / "a" / "picture")
@@ -98,6 +103,19 @@ def test_figures_of_searches_are_whole_with_ten_methods():
         _whole(figures.FIGURES[name](synthetic_search.small(name)), 0.1)
     for make in (synthetic_search.policies, synthetic_search.discrete):
         _whole(figures.curves(make()), 0.25)
+
+
+@pytest.mark.parametrize("name", sorted(synthetic_diagnostics.FIGURES))
+def test_figures_of_diagnostics_are_whole(name):
+    _whole(
+        figures.FIGURES[name](synthetic_diagnostics.small(name)), 0.01 if name == "sensitivity" else 0.25
+    )  # its bar is narrow
+
+
+def test_figures_of_diagnostics_are_whole_with_all_methods():
+    _, _, found = synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))
+    for name in ("variance", "snr", "points", "test"):
+        _whole(figures.FIGURES[name](found), 0.25)
 
 
 def _whole(fig, width):

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
+import synthetic_diagnostics
 import synthetic_integrals
 import synthetic_search
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
@@ -293,6 +294,8 @@ def test_missing_column_and_empty_table_are_the_users_error(name):
         table, column = synthetic_search.small(name), synthetic_search.FIGURES[name]
     elif name in synthetic_integrals.FIGURES:
         table, column = synthetic_integrals.small(name), synthetic_integrals.FIGURES[name]
+    elif name in synthetic_diagnostics.FIGURES:
+        table, column = synthetic_diagnostics.small(name), synthetic_diagnostics.FIGURES[name]
     elif name in ("convergence", "steps"):
         table, column = synthetic.convergence(), "gap_mean"
     else:

@@ -69,11 +69,13 @@ def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
         if problem in optima:
             gaps = np.maximum(optima[problem] - group["elbo"].to_numpy(), _LEAST_GAP)
             gap = tuple(10**v for v in mean_interval(np.log10(gaps))) if ok.all() else (np.inf, np.nan, np.nan)
-        oracles = int(group["gradients"].iloc[0] + group["hvps"].iloc[0])
+        # the same in all repetitions, except where the number of points depends on the run
+        gradients, hvps = (round(group[name].mean()) for name in ("gradients", "hvps"))
+        oracles = gradients + hvps
         out.append(
             {"problem": problem, "method": method, "backend": backend, "step_size": step_size, "epoch": epoch,
-             "iteration": int(group["iteration"].iloc[0]), "gradients": int(group["gradients"].iloc[0]),
-             "hvps": int(group["hvps"].iloc[0]), "oracles": oracles, "passes": oracles / rows[problem],
+             "iteration": int(group["iteration"].iloc[0]), "gradients": gradients,
+             "hvps": hvps, "oracles": oracles, "passes": oracles / rows[problem],
              **dict(zip(("gap_mean", "gap_low", "gap_high"), gap, strict=True)),
              **dict(zip(("elbo_mean", "elbo_low", "elbo_high"), elbo, strict=True)),
              "repetitions": len(group), "diverged": int((~ok).sum())}

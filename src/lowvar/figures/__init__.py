@@ -18,12 +18,24 @@ from lowvar.errors import unknown_name
 from lowvar.figures.along import along
 from lowvar.figures.boxes import boxes
 from lowvar.figures.convergence import convergence
+from lowvar.figures.cost import cost
 from lowvar.figures.curves import curves, search_seconds
+from lowvar.figures.diagnostic_tables import (
+    of_cost,
+    of_fractions,
+    of_points,
+    of_ratios,
+    of_settings,
+    of_tests,
+    of_variances,
+)
 from lowvar.figures.effort import effort
 from lowvar.figures.epochs import epochs
 from lowvar.figures.errors import errors
 from lowvar.figures.fits import fits
+from lowvar.figures.gradient_noise import points, snr, variance
 from lowvar.figures.gradients import gradients
+from lowvar.figures.held_out import held_out, sizes
 from lowvar.figures.integral_seconds import integral_seconds
 from lowvar.figures.integral_tables import (
     of_epochs,
@@ -50,6 +62,7 @@ from lowvar.figures.search_tables import (
     of_profiles,
     search_gradients,
 )
+from lowvar.figures.sensitivity import sensitivity
 from lowvar.figures.shares import shares
 from lowvar.figures.split import split
 from lowvar.figures.split_along import split_along
@@ -81,6 +94,13 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "predictive": predictive,
     "integral_seconds": integral_seconds,
     "epochs": epochs,
+    "variance": variance,
+    "snr": snr,
+    "points": points,
+    "test": held_out,
+    "cost": cost,
+    "sizes": sizes,
+    "sensitivity": sensitivity,
 }
 DATA: dict[str, Callable[..., Any]] = {
     "shares": at_end,
@@ -105,6 +125,13 @@ DATA: dict[str, Callable[..., Any]] = {
     "predictive": of_predictive,
     "integral_seconds": of_seconds,
     "epochs": of_epochs,
+    "variance": of_variances,
+    "snr": of_ratios,
+    "points": of_points,
+    "test": of_tests,
+    "cost": of_cost,
+    "sizes": of_fractions,
+    "sensitivity": of_settings,
 }
 _SELECTING = ("x", "blocks", "of", "backend", "target", "baseline", "task", "sizes")  # keywords that choose rows
 
@@ -141,14 +168,17 @@ __all__ = [
     "bars_for_user",
     "boxes",
     "convergence",
+    "cost",
     "curves",
     "effort",
     "epochs",
     "errors",
     "fits",
     "gradients",
+    "held_out",
     "integral_seconds",
     "picture",
+    "points",
     "power_scores",
     "predictive",
     "profiles",
@@ -156,9 +186,13 @@ __all__ = [
     "scaling",
     "schemes",
     "search_seconds",
+    "sensitivity",
     "shares",
+    "sizes",
+    "snr",
     "split",
     "split_along",
     "stein_kernels",
     "steps",
+    "variance",
 ]

@@ -58,6 +58,20 @@ ESTIMATORS = {
     "joint_glm_sigma": Estimator("joint GLM, sigma too", "#882255", "s", 1.8),
     "full_naive": Estimator("naive, full batch", "#000000", "s", 1.4, _DOTS),
     "full_cv": Estimator("cv, full batch", "#E69F00", "D", 1.4, _DOTS),
+    # Of multilevel Monte Carlo: plain averages are black and green, the paper's and its variants warm, storm blue.
+    "mc": Estimator("MC", "#000000", "D", 2.4),
+    "rqmc": Estimator("RQMC", "#009E73", "^", 2.2),
+    "mlmc": Estimator("MLMC", "#D55E00", "s", 2.4),
+    "mlmc_rqmc": Estimator("MLMC, RQMC", "#E69F00", "P", 1.6),
+    "mlmc_cv": Estimator("MLMC, cv", "#CC79A7", "X", 1.6),
+    "mlmc_prox": Estimator("MLMC, proximal", "#882255", "<", 1.5, _DASH),
+    "mlmc_restart": Estimator("MLMC, restarts", "#AA4499", ">", 1.6),
+    "mlmc_optimal": Estimator("MLMC, N by Theorem 1", "#7B6FD0", "*", 1.8),
+    "mlmc_adam": Estimator("MLMC, Adam", "#D55E00", "D", 1.5, _DASH),
+    "storm": Estimator("STORM", "#0072B2", "o", 2.2),
+    "storm_rqmc": Estimator("STORM, RQMC", "#56B4E9", "v", 1.6),
+    "mc_sgd": Estimator("MC, SGD", "#000000", "d", 1.4, _DASH),
+    "rqmc_sgd": Estimator("RQMC, SGD", "#009E73", "d", 1.4, _DASH),
 }
 # The INGO family is blue; ours beside it are warm; peers are black, grey and green, and dashed.
 SEARCHERS = {

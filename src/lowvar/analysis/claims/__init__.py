@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import Field
 
-from lowvar.analysis.claims import integral, search, variational
+from lowvar.analysis.claims import diagnostics, integral, search, variational
 from lowvar.analysis.claims.base import Strict
 from lowvar.errors import UserError
 from lowvar.files import read_yaml
 
 _COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
-_JUDGES = variational.JUDGES | search.JUDGES | integral.JUDGES
+_JUDGES = variational.JUDGES | diagnostics.JUDGES | search.JUDGES | integral.JUDGES
 
 
 class Claim(Strict):
@@ -23,7 +23,8 @@ class Claim(Strict):
     statement: str
     source: str
     test: Annotated[
-        variational.VariationalTest | search.SearchTest | integral.IntegralTest, Field(discriminator="kind")
+        variational.VariationalTest | diagnostics.DiagnosticsTest | search.SearchTest | integral.IntegralTest,
+        Field(discriminator="kind"),
     ]
     note: str = ""
 
@@ -57,13 +58,15 @@ def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
     below one. A method that diverged at every step size is farther than any that did not. Claims about searches
     have the budget of evaluations, within which they were judged, at the end of their note; those on how many
     repetitions meet a target are judged by the count, beside which the share's interval stands: see `claims.search`.
-    Those about integrals have sizes and repetitions there: see `claims.integral`.
+    Those about integrals have sizes and repetitions there: see `claims.integral`. Those about gradients along a
+    run, and about held-out rows, say there what was compared, and when: see `claims.diagnostics`.
 
     Args:
         claims: what ``load`` gave.
         tables: the experiment's tables by name, those that the claims need: ``decomposition, schemes, ends,
-            paths, convergence, table2, table3`` for variational problems; ``hits``, ``ends`` and ``decomposition``
-            for searches; ``errors``, ``sums``, ``estimates`` and ``truth`` for integrals.
+            paths, convergence, table2, table3, measured, sensitivity, pace`` for variational problems; ``hits``,
+            ``ends`` and ``decomposition`` for searches; ``errors``, ``sums``, ``estimates`` and ``truth`` for
+            integrals.
 
     Raises:
         UserError: a claim speaks of something that the tables do not have.

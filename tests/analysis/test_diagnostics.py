@@ -1,0 +1,143 @@
+"""Tables of gradients along runs: the two errors, their ratios, what is left out, and what was chosen."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lowvar.analysis import convergence as C
+from lowvar.analysis import diagnostics as D
+from lowvar.analysis import published
+
+STEP = SimpleNamespace(kind="step", beta=0.5, r=10)
+
+
+def trace(method="mc", problem="p", step=0.1, repetitions=3, **columns):
+    """Stops at iterations 0, 10 and 20; a column is a number, or a list by stop, or by stop and repetition."""
+    rows = []
+    for at, iteration in enumerate((0, 10, 20)):
+        for repetition in range(repetitions):
+            row = {"problem": problem, "method": method, "backend": "jax", "step_size": step, "repetition": repetition,
+                   "epoch": iteration, "iteration": iteration, "gradients": 100 * iteration, "hvps": 0, "points": 8,
+                   "elbo": -5.0 + at, "elbo_se": 0.0, "status": "ok"}  # fmt: skip
+            for name, value in columns.items():
+                value = value[at] if isinstance(value, list) else value
+                row[name] = value[repetition] if isinstance(value, list) else value
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+GRADIENTS = {"variance": 4.0, "mean2": 16.0, "squared_error": [4.0, 9.0, 25.0], "signal": 36.0, "reference_error": 1e-3}
+
+
+def measured(*traces, optima=None):
+    whole = pd.concat(traces, ignore_index=True)
+    table = C.convergence(whole, optima or {}, dict.fromkeys(whole["problem"].unique(), 100))
+    return D.measured(whole, table), table
+
+
+def test_ratios_are_squared_norms_over_deviations_and_without_a_unit():
+    measures, _ = measured(trace(**GRADIENTS))
+    end = measures[measures["iteration"] == 20].iloc[0]
+    assert end["snr_conditional"] == 16 / 2
+    assert end["snr_true"] == 36 / 5
+    assert end["snr_conditional_1"] == 4 / 2
+    assert end["snr_true_1"] == pytest.approx(6 / 5)
+    assert not measures["unresolved"].any()
+
+
+def test_a_correction_below_zero_is_the_resolution_and_said():
+    measures, _ = measured(trace(**GRADIENTS | {"squared_error": [4.0, -2.0, 25.0], "reference_error": 10.0}))
+    middle = measures[measures["iteration"] == 10]
+    assert (middle["squared_error"] == 1.0).all()
+    assert measures.groupby("iteration")["unresolved"].all().to_dict() == {0: False, 10: True, 20: False}
+    table = D.diagnostics(measures)
+    assert table.groupby("iteration")["unresolved"].max().to_dict() == {0: 0, 10: 3, 20: 0}
+
+
+def test_means_are_geometric_with_intervals_of_logarithms():
+    values = [1.0, 10.0, 100.0]
+    measures, _ = measured(trace(**GRADIENTS | {"variance": [4.0, 4.0, values], "test_log_likelihood": -2.0}))
+    table = D.diagnostics(measures).set_index(["iteration", "quantity"])
+    row = table.loc[20, "variance"]
+    low, high = np.exp(np.log(10) * (1 + np.array([-1, 1]) * 4.302652729911275 / np.sqrt(3)))
+    assert (row["mean"], row["low"], row["high"]) == pytest.approx((10.0, low, high))
+    assert table.loc[(20, "test_log_likelihood"), "mean"] == -2.0
+    assert table.loc[(20, "points"), "mean"] == 8.0
+    assert set(table.index.get_level_values("quantity")) == set(D.QUANTITIES)
+    assert (table["repetitions"] == 3).all()
+
+
+def test_what_was_not_measured_has_no_rows():
+    measures, _ = measured(trace(), trace("rqmc", test_log_likelihood=-1.0))
+    table = D.diagnostics(measures)
+    assert table.groupby("method")["quantity"].unique().map(set).to_dict() == {
+        "mc": {"points"}, "rqmc": {"points", "test_log_likelihood"}}  # fmt: skip
+
+
+def test_zeros_are_left_out_and_lost_repetitions_leave_no_mean():
+    zero = trace(**GRADIENTS | {"variance": [4.0, 4.0, [0.0, 9.0, 9.0]]})
+    lost = trace("rqmc", **GRADIENTS)
+    last = (lost["iteration"] == 20) & (lost["repetition"] == 1)
+    lost.loc[last, ["elbo", *GRADIENTS]] = np.nan
+    lost.loc[last, "status"] = "diverged"
+    measures, _ = measured(zero, lost)
+    ends = D.diagnostics(measures)
+    ends = ends[(ends["iteration"] == 20) & (ends["quantity"] == "variance")].set_index("method")
+    assert (ends.loc["mc", "mean"], ends.loc["mc", "repetitions"]) == (pytest.approx(9.0), 2)
+    assert np.isnan(ends.loc["rqmc", "mean"])
+    assert ends["diverged"].to_dict() == {"mc": 0, "rqmc": 1}
+    assert ends["best"].to_dict() == {"mc": True, "rqmc": False}
+
+
+def test_repair_is_the_end_of_the_best_step():
+    better = trace("mlmc", step=0.2, **GRADIENTS, elbo=[-5.0, -2.0, [-1.0, -1.5, -2.0]])
+    measures, _ = measured(trace("mlmc", step=0.1, **GRADIENTS), better)
+    (row,) = D.repair(measures).itertuples()
+    assert (row.step_size, row.iteration, row.gradients) == (0.2, 20, 2000.0)
+    assert (row.ratio_mean, row.elbo_mean) == (pytest.approx(25 / 4), pytest.approx(-1.5))
+    assert row.elbo_low < -1.5 < row.elbo_high
+    assert np.isnan(row.test_log_likelihood_mean)
+
+
+def test_fractions_are_of_the_largest_of_a_task():
+    names = {"all": 1000, "half": 500}
+    traces = [trace(problem=name, test_log_likelihood=[-3.0, -2.0, -rows / 1000]) for name, rows in names.items()]
+    measures, _ = measured(*traces, trace(problem="other"))
+    model = SimpleNamespace(model="m", dataset="d")
+    models = {**dict.fromkeys(names, model), "other": SimpleNamespace(model="o", dataset="d")}
+    table = D.fractions(measures, models, {**names, "other": 7}).set_index("problem")
+    assert table["fraction"].to_dict() == {"all": 1.0, "half": 0.5}
+    assert table["mean"].to_dict() == {"all": -1.0, "half": -0.5}
+    assert set(table["task"]) == {"m on d"}
+
+
+def test_sensitivity_and_selected_have_the_schedules():
+    traces = [trace("mlmc_a", step=0.1, elbo=[-5.0, -4.0, -1.0]), trace("mlmc_b", step=0.1, elbo=[-5.0, -4.0, -3.0]),
+              trace("mc", step=0.1, elbo=0.0)]  # fmt: skip
+    _, table = measured(*traces)
+    plans = {("p", "mlmc_a", "jax"): STEP, ("p", "mlmc_b", "jax"): SimpleNamespace(kind="step", beta=0.9, r=20)}
+    found = D.sensitivity(table, plans).set_index("method")
+    assert found[["beta", "r", "below"]].to_dict("index") == {
+        "mlmc_a": {"beta": 0.5, "r": 10, "below": 0.0}, "mlmc_b": {"beta": 0.9, "r": 20, "below": 2.0}}  # fmt: skip
+    model = SimpleNamespace(model="hlr", dataset="toy")
+    _, table = measured(trace("mlmc"), trace("mc"), trace("storm"))
+    chosen = D.selected(table, {("p", "mlmc", "jax"): STEP}, {"p": model}).set_index("method")
+    assert chosen.loc["mlmc", ["step_size", "beta", "r"]].tolist() == [0.1, 0.5, 10.0]
+    assert chosen.loc["mlmc", "published_r"] == 221
+    assert chosen.loc["mc", "published_step_size"] == 0.39893
+    assert chosen.loc["storm", [name for name in chosen if name.startswith("published_")]].isna().all()
+    assert published.of(published.SIZES, "hlr", "anything") == (100, 1012)
+    assert published.of(published.SIZES, "logistic_regression", "anything") == {}
+
+
+def test_pace_is_of_stretches():
+    measures, _ = measured(trace("mlmc", points=[8, 2, 2]))
+    timings = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
+                            "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
+    table = D.pace(measures, timings)
+    assert table[["iteration", "steps", "points", "seconds"]].to_numpy().tolist() == [
+        [10, 10, 8, 0.1],
+        [20, 10, 2, 0.05],
+    ]

@@ -1,0 +1,141 @@
+"""What figures of gradients along runs draw is what their tables say, and the two errors are told apart."""
+
+import numpy as np
+import pytest
+import synthetic_diagnostics as S
+
+from lowvar import figures
+from lowvar.errors import UserError
+from lowvar.figures import style
+
+
+def line(ax, label):
+    (found,) = [line for line in ax.lines if line.get_label() == label]
+    return found
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def part(table, **wanted):
+    for name, value in wanted.items():
+        table = table[table[name] == value]
+    return table
+
+
+def test_true_and_conditional_part_for_mlmc_alone():
+    table = S.small("variance")
+    fig = figures.variance(table)
+    data = figures.DATA["variance"](table)
+    assert data["best"].all()
+    for name, ax in zip(("hlr", "blr"), fig.axes, strict=True):
+        assert ax.get_yscale() == "log"
+        for method in S.PAPER:
+            true, conditional = line(ax, f"{method}, squared_error"), line(ax, f"{method}, variance")
+            rows = part(data, problem=name, method=method, quantity="squared_error")
+            np.testing.assert_array_equal(true.get_xdata(), rows["iteration"])
+            np.testing.assert_array_equal(true.get_ydata(), rows["mean"])
+            assert true.get_linestyle() == "-"
+            assert conditional.get_linestyle() != "-"
+            assert true.get_color() == conditional.get_color() == style.ESTIMATORS[method].colour
+            apart = (true.get_ydata() / conditional.get_ydata())[1:]
+            assert apart.min() > 1e4 if method == "mlmc" else np.allclose(apart, 1, atol=0.3)
+
+
+def test_many_methods_have_a_panel_for_each_error():
+    _, _, found = S.tables(S.traces(("blr",), S.ALL, repetitions=2))
+    left, right = figures.variance(found).axes
+    assert (left.get_title(loc="left"), right.get_title(loc="left")) == (
+        "blr: true squared error", "blr: variance given the past")  # fmt: skip
+    assert left.get_ylim() == right.get_ylim()
+    assert len(left.lines) == len(right.lines) == len(S.ALL)
+
+
+def test_ratios_are_the_papers_or_without_a_unit():
+    table = S.small("snr")
+    for of, name in (("paper", "snr_true"), ("plain", "snr_true_1")):
+        ax = figures.snr(table, of=of).axes[0]
+        rows = part(figures.DATA["snr"](table, of), problem="hlr", method="mc", quantity=name)
+        np.testing.assert_array_equal(line(ax, f"mc, {name}").get_ydata(), rows["mean"])
+        assert ("nats" in ax.get_ylabel()) == (of == "paper")
+    with pytest.raises(UserError, match="did you mean 'paper'"):
+        figures.snr(table, of="papers")
+
+
+def test_points_fall_to_one():
+    ax = figures.points(S.small("points")).axes[1]
+    assert line(ax, "mlmc, points").get_ydata()[-1] == 1
+    assert set(line(ax, "mc, points").get_ydata()) == {100}
+    assert {"1", "10", "100"} <= {tick.get_text() for tick in ax.get_yticklabels()}
+
+
+def test_lost_methods_are_drawn_as_far_as_they_went_and_named():
+    _, _, found = S.tables(S.traces(("hlr", "blr"), lost={("hlr", "mlmc")}))
+    for name in ("variance", "points", "test"):
+        ax = figures.FIGURES[name](found).axes[0]
+        assert "diverged: MLMC" in texts(ax)
+        assert "diverged: MLMC" not in texts(figures.FIGURES[name](found).axes[1])
+    assert line(ax, "mlmc").get_xdata()[-1] == 64
+
+
+def test_test_log_likelihood_at_the_best_step_or_at_each():
+    table = S.small("test")
+    best = figures.held_out(table)
+    assert [ax.get_title(loc="left") for ax in best.axes] == ["hlr", "blr"]
+    rows = part(table, problem="blr", method="rqmc", quantity="test_log_likelihood", best=True)
+    np.testing.assert_array_equal(line(best.axes[1], "rqmc").get_ydata(), rows["mean"])
+    assert "per row" in best.axes[0].get_ylabel()
+    each = figures.held_out(table, sizes="each", task="blr")
+    assert [ax.get_title(loc="left") for ax in each.axes] == ["blr, first step 0.01", "blr, first step 0.001"]
+    assert set(figures.DATA["test"](table, "each")["problem"]) == {"hlr"}
+    with pytest.raises(UserError, match="unknown problem"):
+        figures.held_out(table, sizes="each", task="bnn")
+
+
+def test_cost_is_cumulative_and_bends():
+    table = S.small("cost")
+    ax = figures.cost(table).axes[0]
+    rows = part(figures.DATA["cost"](table), problem="hlr", method="mlmc")
+    assert len(rows) == len(S.STOPS)  # one line for all step sizes
+    np.testing.assert_array_equal(line(ax, "mlmc").get_ydata(), rows["seconds"].iloc[1:])
+    assert line(ax, "mlmc").get_ydata()[-1] < line(ax, "mc").get_ydata()[-1]
+    with pytest.raises(UserError, match="no times"):
+        figures.cost(table.assign(seconds=np.nan))
+
+
+def test_sizes_has_intervals_at_each_fraction():
+    table = S.small("sizes")
+    (ax,) = figures.sizes(table).axes
+    data = figures.DATA["sizes"](table)
+    rows = part(data, method="rqmc")
+    np.testing.assert_allclose(line(ax, "rqmc").get_xdata(), 100 * rows["fraction"])  # the middle one of three
+    np.testing.assert_array_equal(line(ax, "rqmc").get_ydata(), rows["mean"])
+    (bars,) = [one for one in ax.collections if one.get_label() == "rqmc: 95 %"]
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    np.testing.assert_array_equal(ends, rows[["low", "high"]].to_numpy())
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["10", "20", "40", "60", "80", "100"]
+
+
+def test_sensitivity_maps_the_distance_to_the_best():
+    table = S.small("sensitivity")
+    fig = figures.sensitivity(table)
+    panels = [ax for ax in fig.axes if "β" in ax.get_title(loc="left")]
+    assert [ax.get_title(loc="left") for ax in panels[:2]] == ["hlr: β = 0.1", "β = 0.4"]
+    zeros = [ax.get_title(loc="left") for ax in panels[:4] if "0" in texts(ax)]
+    best = part(table, problem="hlr", below=0.0)
+    assert zeros == [f"β = {best['beta'].iloc[0]:g}"]
+    lost = [one for one in panels[3].lines if one.get_label() == "diverged"]
+    assert len(lost) == np.isinf(part(table, problem="hlr", beta=1.0)["below"]).sum() == 5
+    for ax in panels[:4]:
+        assert not {"144", "105"} & set(texts(ax))  # no room: the colour says it
+    wide = figures.sensitivity(part(table, problem="hlr", beta=0.4)).axes[0]
+    assert max(float(text) for text in texts(wide)) > 100
+
+
+def test_tables_without_a_measurement_say_which():
+    table = S.small("variance")
+    with pytest.raises(UserError, match="squared_error and variance were not measured"):
+        figures.variance(table[table["quantity"] == "points"])
+    with pytest.raises(UserError, match="test_log_likelihood were not measured"):
+        figures.held_out(table[table["quantity"] == "points"])
