@@ -75,7 +75,7 @@ def test_parts_cover_every_run_once(monkeypatch):
         assert (seen == 1).all()
         state = found.init()
         assert found.params(state, None)["mu"].shape == (3, 4, DIM)
-        assert found.measure(state)["elbo"].shape == (3, 4)
+        assert found.measure(state, 0)["elbo"].shape == (3, 4)
 
 
 def test_a_narrow_table_is_read_by_all_step_sizes_at_once(monkeypatch):

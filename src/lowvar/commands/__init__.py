@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lowvar.commands import integral, search, variational
+from lowvar.commands import integral, search, tuning, variational
 from lowvar.commands.place import Place
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import all_or_none, sweep, write_text
@@ -17,18 +17,23 @@ from lowvar.runs import artifact, loop, samples
 # family -> module with: engine, packages, decomposition, tables, evidence, metrics, with_seconds, picture
 FAMILIES = {"variational": variational, "search": search, "integral": integral}
 
-__all__ = ["Place", "claims", "decompose", "figure", "progress_bar", "run", "sample", "tables"]
+__all__ = ["Place", "claims", "decompose", "figure", "progress_bar", "run", "sample", "tables", "tune"]
 
 
-def run(place: Place, problem: str, method: str, backend: str, data=None, out=None, *, checkpoint_every=10.0):
-    """Runs a method on a problem; resumes where a killed run stopped."""
+def run(place: Place, problem: str, method: str, backend: str, data=None, out=None, study=None, *,
+        checkpoint_every=10.0):  # fmt: skip
+    """Runs a method on a problem; resumes where a killed run stopped.
+
+    ``study`` is the file of the settings that it tunes, if it tunes any and the file is not where the workflow puts it.
+    """
     spec = place.experiment.run(problem, method, backend)
     out = Path(out or place.run_folder(problem, method, backend))
     source = place.load_source(problem, data)
     family = FAMILIES[place.experiment.family]
     inputs = {problem: source.sha256} if source else {}
+    settled, inputs = tuning.settled(place, spec, problem, method, backend, inputs, study)
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
-    engine = family.engine(spec, source)
+    engine = family.engine(settled, source)
     with progress_bar(engine.stops[-1], f"{problem} {method} {backend}") as tick:
         result = loop.run(engine, progress=tick, checkpoint=out / "checkpoint.npz", mark=mark, every=checkpoint_every)
     trace = result.trace
@@ -41,10 +46,17 @@ def run(place: Place, problem: str, method: str, backend: str, data=None, out=No
     with all_or_none(*(out / name for name in names)):
         artifact.write_arrays(out / "params.npz", result.params, mark)
         artifact.write_table(out / "timing.parquet", result.timing, mark)
-        artifact.write_provenance(out / "provenance.json", mark, spec.model_dump(mode="json"), device=_device(backend))
+        about = settled.model_dump(mode="json")
+        artifact.write_provenance(out / "provenance.json", mark, about, device=_device(backend))
         artifact.write_table(out / "trace.parquet", trace, mark)
     (out / "checkpoint.npz").unlink(missing_ok=True)
     return out / "trace.parquet"
+
+
+def tune(place: Place, problem: str, method: str, backend: str, data=None, out=None, *, checkpoint_every=10.0):
+    """Searches the settings that a method tunes on a problem; resumes where a killed search stopped."""
+    return tuning.tune(place, problem, method, backend, data, out, device=_device(backend), every=checkpoint_every,
+                       progress_bar=progress_bar)  # fmt: skip
 
 
 def sample(place: Place, problem: str, data=None, out=None):

@@ -123,22 +123,29 @@ class Place:
         return shlex.join(words)
 
     def tables_stamp(self) -> dict[str, Any]:
-        """The stamp of tables: of the whole experiment, and of all its data."""
+        """The stamp of tables: of the whole experiment, and of all its data and studies."""
+        from lowvar.commands import tuning
+
         inputs = {}
         for problem in self.experiment.problems:
             inputs |= self.inputs(problem)
+        inputs |= tuning.inputs(self, *self.experiment.runs())
         return artifact.stamp(self.experiment.hash, inputs, packages=("lowvar",))
 
     def gather(self, name: str, read):
         """``(problem, method, backend, read(path, expect=, rebuild=))`` of every run's file ``name``.
 
-        Each is checked against the spec and the data of now.
+        Each is checked against the spec, the data and the study of now.
         """
+        from lowvar.commands import tuning
+
         for problem, method, backend in self.experiment.runs():
-            expect = {"spec": self.experiment.run(problem, method, backend).hash, "inputs": self.inputs(problem)}
-            folder = self.run_folder(problem, method, backend)
-            rebuild = self.command("run", problem=problem, method=method, backend=backend,
-                                   data=self.source(problem), out=folder)  # fmt: skip
+            studies = tuning.inputs(self, (problem, method, backend))
+            inputs = self.inputs(problem) | studies
+            expect = {"spec": self.experiment.run(problem, method, backend).hash, "inputs": inputs}
+            folder, study = self.run_folder(problem, method, backend), tuning.path(self, problem, method, backend)
+            rebuild = self.command("run", problem=problem, method=method, backend=backend, data=self.source(problem),
+                                   study=study if studies else None, out=folder)  # fmt: skip
             yield problem, method, backend, read(folder / name, expect=expect, rebuild=rebuild)
 
     def gather_tables(self, name: str):

@@ -12,7 +12,7 @@ _SOON = 2**22  # data rows times dimensions up to which L-BFGS finds the optimum
 
 def engine(spec, prepared):
     """The engine of a run's spec on prepared data."""
-    made = problem(spec.problem, prepared, spec.solver.dtype, spec.backend, spec.name)
+    made = problem(spec.problem, prepared, spec.solver.dtype, spec.backend, spec.name, spec.seed)
     return engines.build(made, spec.method, spec.solver, seed=spec.seed, name=spec.name)
 
 
@@ -25,7 +25,7 @@ def decomposition(job, prepared, progress_bar):
     """The variance of every method along the leader's run."""
     from lowvar.analysis import decomposition as analysis
 
-    made = problem(job.problem, prepared, job.solver.dtype, "jax", job.name)
+    made = problem(job.problem, prepared, job.solver.dtype, "jax", job.name, job.seed)
     runs, parts = engines.follow(made, job.methods, job.decomposition.leader, job.solver, seed=job.seed, name=job.name)
     moments = analysis.moments(job.decomposition.epochs, job.decomposition.points_along)
     with progress_bar(job.decomposition.epochs, f"{job.name} decomposition", "epoch") as tick:
@@ -64,6 +64,7 @@ def tables(place) -> dict:
         "table2": beside.sizes(models, shapes),
         "table3": beside.costs(traces, _timings(place, beside.with_published_times(models)), models, shapes, batches),
     }
+    found |= _of_gradients(place, traces, table, models, shapes)
     if place.experiment.decompositions():
         decomposition = place.decomposition()
         found |= {
@@ -74,16 +75,38 @@ def tables(place) -> dict:
     return found
 
 
+def _of_gradients(place, traces, table, models, shapes) -> dict:
+    """The tables of runs whose gradients, schedules or test rows were looked at, those that the experiment has."""
+    from lowvar.analysis import diagnostics as analysis
+    from lowvar.commands import tuning
+
+    wanted = set(place.experiment.tables)
+    if "measured" not in wanted:
+        return {}
+    measures = analysis.measured(traces, table)
+    plans = {job: tuning.spec_of(place, *job).solver.schedule for job in place.experiment.runs()}
+    fitted = {name: rows for name, (rows, _) in shapes.items()}
+    found = {"measured": measures, "diagnostics": analysis.diagnostics(measures), "repair": analysis.repair(measures)}
+    made = {
+        "fractions": lambda: analysis.fractions(measures, models, fitted),
+        "sensitivity": lambda: analysis.sensitivity(table, plans),
+        "selected": lambda: tuning.with_trials(place, analysis.selected(table, plans, models)),
+        "pace": lambda: analysis.pace(measures, _timings(place, place.experiment.problems)),
+    }
+    return found | {name: make() for name, make in made.items() if name in wanted}
+
+
 def _shape_and_optimum(place, name):
     """``(N, dim)`` of a problem, and its largest ELBO where that is soon found, else None."""
     from lowvar.analysis import convergence as analysis
 
     prepared, model = place.load_data(name), place.experiment.model(name)
-    made = problem(model, prepared, place.experiment.dtype(name), "jax", name)
+    seed = place.experiment.seed
+    made = problem(model, prepared, place.experiment.dtype(name), "jax", name, seed)
     if made.exact_elbo is None or made.N * made.dim > _SOON:
         return (made.N, made.dim), None
     try:
-        return (made.N, made.dim), analysis.optimum(problem(model, prepared, "float64", "jax", name))
+        return (made.N, made.dim), analysis.optimum(problem(model, prepared, "float64", "jax", name, seed))
     except RuntimeError:
         return (made.N, made.dim), None
 
@@ -111,7 +134,9 @@ def evidence(place) -> dict:
 
 def picture(place, kind: str) -> tuple[str, dict]:
     """The name of a figure in the registry, and its options."""
-    axes = {"seconds": "seconds", "iterations": "iteration"}
+    axes = {"seconds": "seconds", "iterations": "iteration", "work": "oracles"}
+    if kind == "rates":
+        return "test", {"sizes": "each"}
     return ("convergence", {"x": axes[kind]}) if kind in axes else (kind, {})
 
 
@@ -133,12 +158,16 @@ def metrics(place, tables) -> dict:
     return metrics
 
 
-def problem(spec, prepared, dtype, backend, name):
-    """A model of the catalogue, by its ``ModelSpec``, on prepared data."""
+def problem(spec, prepared, dtype, backend, name, seed=0):
+    """A model of the catalogue, by its ``ModelSpec``, on prepared data; ``seed`` deals rows out to fit and to test."""
+    from lowvar.noise import named_key
     from lowvar.problems import catalogue
+    from lowvar.problems.split import split
 
     arrays = {
         key: value.astype(dtype, copy=False) if np.issubdtype(value.dtype, np.floating) else value
         for key, value in prepared.arrays.items()
     }
+    if spec.split is not None:
+        arrays = split(arrays, named_key(seed, spec.dataset, "split"), spec.split.test, spec.split.train)
     return catalogue.build(spec.model, arrays, backend, name, **spec.options)

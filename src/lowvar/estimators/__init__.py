@@ -21,6 +21,10 @@ GRADIENT = MappingProxyType(
         "joint_current": "lowvar.estimators.gradient.joint_current",
         "joint_glm": "lowvar.estimators.gradient.joint_glm",
         "joint_glm_sigma": "lowvar.estimators.gradient.joint_glm_sigma",
+        "mlmc": "lowvar.estimators.gradient.mlmc",
+        "mlmc_prox": "lowvar.estimators.gradient.mlmc_prox",
+        "mlmc_optimal": "lowvar.estimators.gradient.mlmc_optimal",
+        "storm": "lowvar.estimators.gradient.storm",
     }
 )
 

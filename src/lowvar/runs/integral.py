@@ -110,7 +110,7 @@ class IntegralEngine:
     def wait(self, state) -> None:
         """Nothing to wait for: estimates are NumPy."""
 
-    def measure(self, state) -> dict[str, np.ndarray]:
+    def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """Estimates of the chunk just computed."""
         return self._last
 

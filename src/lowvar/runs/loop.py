@@ -56,7 +56,7 @@ class Engine(Protocol):
         """Returns when ``state`` has been computed."""
         ...
 
-    def measure(self, state: Any) -> dict[str, np.ndarray]:
+    def measure(self, state: Any, position: int) -> dict[str, np.ndarray]:
         """What the trace says of a stop, arrays of the same shapes each time."""
         ...
 
@@ -143,7 +143,7 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
                 progress(count)
             if done < stop:
                 save()
-        measured.append(engine.measure(state))
+        measured.append(engine.measure(state, done))
         clock.lap()
         if engine.finished(state):
             break

@@ -194,7 +194,7 @@ class CompiledEngine(_Engine):
             "failures": progress.ledger.failures,
         }
 
-    def measure(self, state) -> dict[str, np.ndarray]:
+    def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """``f`` at the mean and of the best point, spread, failures, each ``(repetitions,)``."""
         return self.backend.to_numpy(self._measure(state))
 
@@ -257,7 +257,7 @@ class DrivenEngine(_Engine):
     def wait(self, state) -> None:
         """Nothing to wait for."""
 
-    def measure(self, state) -> dict[str, np.ndarray]:
+    def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """``f`` at the mean and of the best point, spread, failures, each ``(repetitions,)``."""
         spread = np.array([one.search.spread for one in state], float)
         return {

@@ -7,7 +7,7 @@ over mapped steps. Both draw the same noise.
 import contextlib
 import inspect
 import os
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -19,6 +19,7 @@ from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
 from lowvar.noise import BATCHES, GAUSSIAN, Noise, Plan, named_key, sampler
 from lowvar.runs import trees
+from lowvar.runs.diagnostics import measurer
 from lowvar.runs.loop import geometric
 from lowvar.solvers import descend, optimizer
 
@@ -34,7 +35,8 @@ class VariationalEngine:
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
     The state is a list of parts, each of some step sizes and repetitions, over which it maps: all of them; or, where
-    an epoch's noise is too wide to be held, one repetition each; or single runs, where a wide table is read as well.
+    an epoch's noise is too wide to be held, one repetition each; or single runs, where a wide table is read as well,
+    or where the number of noise points depends on the run. There is a program for every number of points.
 
     Args:
         problem: an objective.
@@ -50,26 +52,45 @@ class VariationalEngine:
     def __init__(self, problem, make_solver, solver, keys, starts):
         self.problem, self.solver, self.keys, self.starts = problem, solver, keys, starts
         self.backend = problem.backend
-        batches = BATCHES[solver.batches](problem.N, solver.batch_size)
-        gaussian = GAUSSIAN[solver.eps](solver.samples)
-        self.sampler = sampler(batches, gaussian, problem.dim, problem.dtype)
-        self.at = make_solver(problem, self.sampler)
-        self.steps = batches.steps
+        self.batches = BATCHES[solver.batches](problem.N, solver.batch_size)
+        self.steps = self.batches.steps
+        self._make_solver = partial(make_solver, problem)
+        self.sampler = self.sampler_of(solver.samples)
+        self.at = self._make_solver(self.sampler)
+        estimator = getattr(self.at(1.0), "estimator", None)
+        self._points, self._review = (estimator.points, estimator.review) if estimator else (None, 0)
         self.stops = geometric(solver.epochs, solver.per_decade)
         self.runs = len(solver.step_sizes) * solver.repetitions
         self._check_memory()
         self.parts = self._parts()
-        advance = {"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name]
-        self._advance = advance()
+        self._program = cache({"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name])
+        self._measurer = cache(partial(measurer, self))
         self._elbos = self._make_elbos()
+
+    def sampler_of(self, points: int):
+        """A sampler of the runs' batches with so many noise points."""
+        return sampler(self.batches, GAUSSIAN[self.solver.eps](points), self.problem.dim, self.problem.dtype)
+
+    def points(self, epoch: int, part=None) -> int:
+        """Noise points of the steps of an epoch, for a part of the state."""
+        if self._points is None:
+            return self.solver.samples
+        one = None
+        if self._review and part is not None:
+            one = self.backend.to_numpy(self.backend.tree_map(lambda leaf: leaf[0, 0], part.estimator))
+        elif self._review:
+            return self.solver.samples
+        points = self._points(epoch, one)
+        return points + points % 2 if self.solver.eps == "antithetic" else points
 
     def _parts(self):
         """Slices of step sizes and of repetitions."""
         sizes, repetitions = len(self.solver.step_sizes), self.solver.repetitions
-        if not self.sampler.wide:
+        if not self.sampler.wide and not self._review:
             return [(slice(0, sizes), slice(0, repetitions))]
-        singles = [slice(i, i + 1) for i in range(sizes)] if self.at(1.0).table_bytes > _READ else [slice(0, sizes)]
-        return [(some, slice(r, r + 1)) for r in range(repetitions) for some in singles]
+        alone = self._review or self.at(1.0).table_bytes > _READ
+        some = [slice(i, i + 1) for i in range(sizes)] if alone else [slice(0, sizes)]
+        return [(one, slice(r, r + 1)) for r in range(repetitions) for one in some]
 
     def _check_memory(self):
         needed, there = self._state_bytes() * self.runs, memory()
@@ -115,47 +136,73 @@ class VariationalEngine:
         ]
 
     def advance(self, state, first: int, count: int):
-        """The state ``count`` epochs after ``first``."""
-        return [
-            self._advance(one, self.step_sizes[sizes], self.keys[repetitions], first, count)
-            for one, (sizes, repetitions) in zip(state, self.parts, strict=True)
-        ]
+        """The state ``count`` epochs after ``first``; none makes the programs of the whole run, and moves nothing."""
+        parts = zip(state, self.parts, strict=True)
+        return [self._advance_part(one, *which, first, count) for one, which in parts]
 
-    def _draw(self, keys, epoch):
+    def _advance_part(self, part, sizes, repetitions, first, count):
+        fixed = self.step_sizes[sizes], self.keys[repetitions]
+        if count == 0:
+            for points in self._sizes():
+                part = self._program(points)(part, *fixed, first, 0)
+            return part
+        at, end = first, first + count
+        while at < end:
+            points, stop = self.points(at, part), at + 1
+            if self._review:
+                stop = min(end, at - at % self._review + self._review)
+            while not self._review and stop < end and self.points(stop) == points:
+                stop += 1
+            part = self._program(points)(part, *fixed, at, stop - at)
+            at = stop
+        return part
+
+    def _sizes(self) -> list[int]:
+        """All numbers of points that the runs may take."""
+        if self._points is None:
+            return [self.solver.samples]
+        if self._review:
+            return list(self.at(1.0).estimator.sizes)
+        return sorted({self.points(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
+
+    def _draw(self, sampler, keys, epoch):
         """The noise of an epoch, or its plan, for some repetitions."""
-        make, axes = (self.sampler.plan, _PLAN_AXES) if self.sampler.wide else (self.sampler.epoch, _NOISE_AXES)
+        make, axes = (sampler.plan, _PLAN_AXES) if sampler.wide else (sampler.epoch, _NOISE_AXES)
         return jax.vmap(lambda key: make(jax.random.fold_in(key, epoch)), out_axes=axes)(keys)
 
-    def _advance_jax(self):
-        def epoch(step_size, state, noise):
-            return self.at(step_size).epoch(state, noise)
+    def _advance_jax(self, points):
+        sampler = self.sampler_of(points)
+        at = self._make_solver(sampler)
 
-        mapped = self._mapped(epoch, _RUNS, (None, _PLAN_AXES if self.sampler.wide else _NOISE_AXES))
+        def epoch(step_size, state, noise):
+            return at(step_size).epoch(state, noise)
+
+        mapped = self._mapped(epoch, _RUNS, (None, _PLAN_AXES if sampler.wide else _NOISE_AXES))
 
         @partial(jax.jit, donate_argnums=0)
         def advance(state, step_sizes, keys, first, count):
             def body(i, state):
-                return mapped(step_sizes, state, self._draw(keys, i))
+                return mapped(step_sizes, state, self._draw(sampler, keys, i))
 
             return jax.lax.fori_loop(first, first + count, body, state)
 
         return advance
 
-    def _advance_torch(self):
-        draw = jax.jit(lambda keys, epoch: self._draw(keys, epoch))
-        eps = jax.jit(
-            jax.vmap(jax.vmap(lambda key: self.sampler.gaussian.draw(key, self.problem.dim, self.problem.dtype)))
-        )
+    def _advance_torch(self, points):
+        sampler = self.sampler_of(points)
+        at = self._make_solver(sampler)
+        draw = jax.jit(lambda keys, epoch: self._draw(sampler, keys, epoch))
+        eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, self.problem.dim, self.problem.dtype))))
 
         def begin(step_size, state):
-            return self.at(step_size).begin_epoch(state)
+            return at(step_size).begin_epoch(state)
 
         def some(step_size, state, noise):
-            solver = self.at(step_size)
+            solver = at(step_size)
             return self.backend.scan_or_loop(lambda state, noise: solver.step(state, noise)[0], state, noise)
 
         def end(step_size, state, index):
-            return self.at(step_size).end_epoch(state, index)
+            return at(step_size).end_epoch(state, index)
 
         begin = self.backend.compile(self._mapped(begin, _RUNS))
         some = self.backend.compile(self._mapped(some, _RUNS, (None, _NOISE_AXES)))
@@ -182,34 +229,38 @@ class VariationalEngine:
         return advance
 
     def _make_elbos(self):
-        """``state -> (values, errors)``, each ``(step sizes, repetitions)``, in nats."""
+        """``state -> (ELBOs, their errors)``, nats, and where rows are held out test log-likelihoods, nats per row.
+
+        Each is ``(step sizes, repetitions)``.
+        """
         problem, backend = self.problem, self.backend
+        test = getattr(problem, "held_out", None) is not None
         eps = None
-        if problem.exact_elbo is None:
+        if problem.exact_elbo is None or test:
             # the same points at every evaluation: differences along a run are then less noisy than values
             key = named_key(0, "elbo", problem.name)
             eps = backend.asarray(
                 np.asarray(jax.random.normal(key, (self.solver.elbo_samples, problem.dim), problem.dtype))
             )
 
-        def elbo(params):
-            return problem.elbo(params, eps)
+        def values(params):
+            elbo = problem.elbo(params, eps if problem.exact_elbo is None else None)
+            return (*elbo, problem.test_log_likelihood(params, eps)) if test else elbo
 
         if backend.name == "jax":
 
             @jax.jit
-            def all_of(params):
+            def compute(params):
                 flat = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params)
-                return jax.lax.map(elbo, flat)
+                return jax.lax.map(values, flat)
 
-            compute = all_of
         else:
 
             def compute(params):
                 flat = {name: leaf.reshape(-1, leaf.shape[-1]) for name, leaf in params.items()}
                 runs = next(iter(flat.values())).shape[0]
-                pairs = [elbo({name: leaf[r] for name, leaf in flat.items()}) for r in range(runs)]
-                return tuple(backend.xp.stack(column) for column in zip(*pairs, strict=True))
+                found = [values({name: leaf[r] for name, leaf in flat.items()}) for r in range(runs)]
+                return tuple(backend.xp.stack(column) for column in zip(*found, strict=True))
 
         def of_part(part):
             shape = next(iter(part.params.values())).shape[:2]
@@ -228,10 +279,19 @@ class VariationalEngine:
         """Returns when ``state`` has been computed."""
         trees.wait(self.backend, state)
 
-    def measure(self, state) -> dict[str, np.ndarray]:
-        """ELBO and its standard error, each ``(step sizes, repetitions)``, in nats."""
-        elbo, error = self._elbos(state)
-        return {"elbo": elbo, "elbo_se": error}
+    def measure(self, state, position: int) -> dict[str, np.ndarray]:
+        """What the trace says of a stop, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
+        found = dict(zip(("elbo", "elbo_se", "test_log_likelihood"), self._elbos(state), strict=False))
+        if self._review:
+            for name in ("points", "taken"):
+                found[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
+        if self.solver.diagnostics is not None:
+            parts = [
+                self.backend.to_numpy(self._measurer(self.points(position, part))(part, self.keys[rows], position))
+                for part, (_, rows) in zip(state, self.parts, strict=True)
+            ]
+            found |= {name: self._together([getattr(one, name) for one in parts]) for name in parts[0]._fields}
+        return found
 
     def finished(self, state) -> bool:
         """Never before the end."""
@@ -241,25 +301,39 @@ class VariationalEngine:
         """A row per stop, step size and repetition."""
         import pandas as pd
 
-        values, errors = measured["elbo"], measured["elbo_se"]
+        values = measured["elbo"]
         epoch, step, repetition = (axis.ravel() for axis in np.indices(values.shape))
         epochs = np.asarray(stops)[epoch]
-        batches = self.sampler.batches
-        rows_per_epoch = self.problem.N if batches.covers else self.steps * self.solver.batch_size
-        oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, self.solver.samples)
+        rows_per_epoch = self.problem.N if self.batches.covers else self.steps * self.solver.batch_size
+        points, mean = self._points_at(stops, measured)
+        oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, mean.ravel())
+        extra = {name: of.ravel() for name, of in measured.items() if name not in ("elbo", "elbo_se", "points", "taken")}
         return pd.DataFrame(
             {
                 "step_size": np.asarray(self.solver.step_sizes)[step],
                 "repetition": repetition,
                 "epoch": epochs,
                 "iteration": epochs * self.steps,
-                "gradients": oracles.gradients,
-                "hvps": oracles.hvps,
+                "gradients": np.rint(oracles.gradients).astype(int),
+                "hvps": np.rint(oracles.hvps).astype(int),
+                "points": points.ravel().astype(int),
                 "elbo": values.ravel(),
-                "elbo_se": errors.ravel(),
+                "elbo_se": measured["elbo_se"].ravel(),
+                **extra,
                 "status": np.where(np.isfinite(values.ravel()), "ok", "diverged"),
             }
         )
+
+    def _points_at(self, stops, measured):
+        """Noise points of the step after each stop, and the mean number of all steps before; as ``elbo`` is shaped."""
+        like = np.ones_like(measured["elbo"], dtype=float)
+        before = np.maximum(np.asarray(stops), 1)[:, None, None] * like
+        if self._review:
+            return measured["points"], measured["taken"] / (before * self.steps)
+        each = np.array([self.points(epoch) for epoch in range(max(stops) + 1)])
+        taken = np.concatenate([[0], np.cumsum(each)])
+        column = np.asarray(stops)
+        return each[column][:, None, None] * like, taken[column][:, None, None] / before
 
     def work(self, stops) -> dict:
         """Epochs done."""
@@ -316,23 +390,28 @@ def make_solver(method, spec, problem, sampler):
         _check_options("solver", method, make, problem, sampler, 1.0)
         _made("solver", method, make, problem, sampler, 1.0)  # options are looked at before anything starts
         return lambda step_size: make(problem, sampler, step_size, **method.options)
-    estimator = make_estimator(method, problem, sampler.batches)
-    return descents(estimator, spec, sampler)
+    return descents(make_estimator(method, problem, sampler.batches, spec), spec, sampler)
 
 
 def descents(estimator, spec, sampler):
     """``step_size -> solver`` of an estimator under the optimizer of a ``SolverSpec``."""
-    backend = estimator.problem.backend
-    return lambda step_size: descend(estimator, sampler, optimizer(spec.optimizer, step_size, backend))
+    backend, schedule = estimator.problem.backend, spec.schedule and spec.schedule.make()
+    return lambda step_size: descend(estimator, sampler, optimizer(spec.optimizer, step_size, backend, schedule))
 
 
-def make_estimator(method, problem, batches):
-    """The estimator of a ``MethodSpec``.
+def make_estimator(method, problem, batches, spec=None):
+    """The estimator of a ``MethodSpec``; what it leaves open of ``points`` and ``schedule`` is the ``SolverSpec``'s.
 
     Raises:
         UserError: no such estimator, or it does not take the method's options.
     """
     factory = estimators.gradient_estimator(method.estimator)
+    if spec is not None:
+        known = inspect.signature(factory).parameters
+        given = {"points": spec.samples, "schedule": spec.schedule and spec.schedule.make()}
+        method = method.model_copy(
+            update={"options": {name: value for name, value in given.items() if name in known} | method.options}
+        )
     backend = problem.backend.name
     _check_options("estimator", method, factory, problem, batches)
     made = _made("estimator", method, factory, problem, batches)
@@ -374,7 +453,7 @@ def follow(problem, methods, leader: str, solver, *, seed: int, name: str):
     parts = {}
 
     def make(problem, sampler):
-        parts.update({key: make_estimator(method, problem, sampler.batches) for key, method in methods.items()})
+        parts.update({key: make_estimator(method, problem, sampler.batches, solver) for key, method in methods.items()})
         return descents(following(leader, parts), solver, sampler)
 
     starts = start_params(problem, solver.initial, seed, name, 1)

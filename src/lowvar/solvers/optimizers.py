@@ -19,6 +19,21 @@ def _sgd(backend, step_size):
     return optax.GradientTransformation(lambda params: (), update)
 
 
+def _scheduled(backend, made, schedule):
+    """``made`` with its updates multiplied by ``eta_t``, which all our optimizers are proportional to."""
+    xp = backend.xp
+
+    def init(params):
+        return {"of": made.init(params), "t": xp.sum(xp.zeros_like(_any_leaf(params)))}
+
+    def update(updates, state, params=None):
+        updates, of = made.update(updates, state["of"], params)
+        eta = schedule.eta(state["t"], xp)
+        return backend.tree_map(lambda u: eta * u, updates), {"of": of, "t": state["t"] + 1}
+
+    return optax.GradientTransformation(init, update)
+
+
 def _adam(backend, step_size, b1=0.9, b2=0.999, eps=1e-8):
     xp = backend.xp
 
@@ -50,8 +65,14 @@ def _any_leaf(params):
 OPTIMIZERS = MappingProxyType({"sgd": (optax.sgd, _sgd), "adam": (optax.adam, _adam)})
 
 
-def optimizer(name: str, step_size, backend) -> optax.GradientTransformation:
+def optimizer(name: str, step_size, backend, schedule=None) -> optax.GradientTransformation:
     """The optimizer called ``name`` with ``step_size``, for arrays of ``backend``.
+
+    Args:
+        name: as in specs.
+        step_size: a number, or a traced scalar.
+        backend: whose arrays it is for.
+        schedule: a ``Schedule`` of the step size; constant if not given.
 
     Raises:
         UserError: unknown name, or a step size that is not positive.
@@ -61,4 +82,5 @@ def optimizer(name: str, step_size, backend) -> optax.GradientTransformation:
     if isinstance(step_size, int | float) and not (step_size > 0 and math.isfinite(step_size)):
         raise UserError(f"step size {step_size}: it must be positive")
     for_jax, for_others = OPTIMIZERS[name]
-    return for_jax(step_size) if backend.name == "jax" else for_others(backend, step_size)
+    made = for_jax(step_size) if backend.name == "jax" else for_others(backend, step_size)
+    return made if schedule is None else _scheduled(backend, made, schedule)

@@ -15,6 +15,8 @@ class Properties:
 
     Attributes:
         unbiased: its mean over iid noise is the exact gradient, at any params and any state.
+        keeps: share of its last error that an estimate keeps, where it is not: its mean given the past is the exact
+            gradient and that share of the last estimate's error.
         backends: the backends it runs on.
         gradients: gradients per data row and noise point in one call.
         gradients_without_noise: further gradients per data row, at points without noise.
@@ -29,6 +31,7 @@ class Properties:
     """
 
     unbiased: bool
+    keeps: float = 0.0
     gradients: int = 1
     gradients_without_noise: int = 0
     hvps: int = 0
@@ -62,6 +65,12 @@ class Estimator:
         begin_epoch: ``(state, params) -> state``, before an epoch.
         end_epoch: ``(state, index (steps, B)) -> state``, after an epoch with those batches. Between epochs a
             state is complete: ``estimate`` with any batch, also one of another kind, is unbiased.
+        points: ``(epoch, state) -> noise points`` of the epoch's steps, where they change along a run; the sampler
+            then draws so many. Without it, as many as the sampler was made for.
+        review: epochs after which ``points`` may change with the state (NumPy arrays) of a single run, whose entry
+            ``taken`` then counts the points of all steps so far, and ``points`` those of the next; if 0, it depends
+            on the epoch alone and is given None.
+        sizes: the numbers of points that it may ask for, where it depends on the state.
     """
 
     name: str
@@ -71,6 +80,9 @@ class Estimator:
     estimate: Callable[[Any, Any, Any], tuple[Any, Any, Oracles]]
     begin_epoch: Callable[[Any, Any], Any] = lambda state, params: state
     end_epoch: Callable[[Any, Any], Any] = lambda state, index: state
+    points: Callable[[int, Any], int] | None = None
+    review: int = 0
+    sizes: tuple[int, ...] = ()
 
     def oracles(self, noise) -> Oracles:
         """Oracle calls of one estimate with ``noise``, as the properties declare them."""

@@ -29,6 +29,14 @@ class Strict(pydantic.BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+class Sparse(Strict):
+    """A model whose settings of None are left out of dumps, so that a new one leaves old hashes as they are."""
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_none(self, handler):
+        return {key: value for key, value in handler(self).items() if value is not None}
+
+
 class Data(Strict):
     """Prepared data that a problem stands on."""
 

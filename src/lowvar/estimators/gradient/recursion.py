@@ -1,0 +1,123 @@
+"""Recursive estimates: what the multilevel estimator and its repairs have in common.
+
+    G_0 = g(w_0; xi_0),   G_t = g(w_t; xi_t) + keep (G_{t-1} - g(w_{t-1}; xi_t)),
+
+with both gradients of a step on the same rows and base noise ``xi_t``. The error ``e_t = G_t - grad f(w_t)`` obeys
+``E[e_t | past] = keep e_{t-1}``: what is kept of the last error is a bias that no fresh sample can show.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.estimators.gradient.base import Estimator, Properties
+from lowvar.estimators.gradient.schedules import Schedule, schedule
+
+BASES = ("naive", "stl", "cv")  # estimators without memory, whose gradients are compared
+
+
+def recursive(
+    name: str,
+    problem,
+    batches,
+    *,
+    keep: float,
+    base: str = "naive",
+    restart: int | None = None,
+    points: Callable[[int, Any], int] | None = None,
+) -> Estimator:
+    """The recursion, over the gradients of another estimator.
+
+    Args:
+        name: of the estimator.
+        problem: what to estimate for.
+        batches: how rows are drawn.
+        keep: share of the last error that is kept, in [0, 1].
+        base: the estimator whose gradients are used.
+        restart: steps after which ``G`` is forgotten; never if not given.
+        points: see ``Estimator``.
+
+    Raises:
+        UserError: an unknown base, or a restart that is not at the start of an epoch.
+    """
+    gradient = base_of(problem, batches, base)
+    backend, xp = problem.backend, problem.backend.xp
+    if restart is not None and (not isinstance(restart, int) or restart < 1 or restart % batches.steps):
+        raise UserError(
+            f"{name}: restart = {restart!r}; it must be a number of steps that whole epochs have, a multiple of "
+            f"{batches.steps}"
+        )
+
+    def init(params):
+        count = xp.sum(xp.zeros_like(next(iter(params.values()))))  # steps taken: a floating scalar, exact to 2^24
+        return {"G": backend.tree_map(xp.zeros_like, params), "params": params, "step": count}
+
+    def estimate(state, params, noise):
+        now, before = gradient.of(params, noise), gradient.of(state["params"], noise)
+        kept = keep * xp.astype(state["step"] > 0, state["step"].dtype)
+        G = backend.tree_map(lambda now, G, before: now + kept * (G - before), now, state["G"], before)
+        step = state["step"] + 1
+        step = step if restart is None else step * xp.astype(step != restart, step.dtype)
+        return G, {"G": G, "params": params, "step": step}, made.oracles(noise)
+
+    made = Estimator(name, problem, gradient.declared(keep), init, estimate, points=points)
+    return made
+
+
+class Base:
+    """Another estimator's gradient as a function of parameters and noise."""
+
+    def __init__(self, estimator: Estimator):
+        self.estimator = estimator
+
+    def of(self, params, noise):
+        """The gradient."""
+        return self.estimator.estimate((), params, noise)[0]
+
+    def declared(self, keep: float) -> Properties:
+        """What a recursion that keeps ``keep`` of its error costs."""
+        properties = self.estimator.properties
+        return Properties(
+            unbiased=False, keeps=keep, gradients=2 * properties.gradients, hvps=2 * properties.hvps,
+            backends=properties.backends,
+        )  # fmt: skip
+
+
+def base_of(problem, batches, base: str) -> Base:
+    """The gradients of the estimator called ``base``.
+
+    Raises:
+        UserError: no estimator without memory has that name.
+    """
+    if base not in BASES:
+        raise unknown_name("base", base, BASES)
+    return Base(getattr(importlib.import_module(f"lowvar.estimators.gradient.{base}"), base)(problem, batches))
+
+
+def checked(name: str, points: int | None, given) -> tuple[int | None, Schedule | None]:
+    """``N_0`` and the schedule, from what specs and users give: a ``Schedule``, or a mapping of its settings.
+
+    Raises:
+        UserError: ``N_0`` is not a whole number above 0, or no such schedule.
+    """
+    if points is not None and (isinstance(points, bool) or not isinstance(points, int) or points < 1):
+        raise UserError(f"{name}: points = {points!r}; N_0 must be a whole number, 1 or more")
+    if given is None or isinstance(given, Schedule):
+        return points, given
+    try:
+        return points, schedule(**given)
+    except TypeError as error:
+        raise UserError(f"{name}: schedule = {given!r}: {error}") from error
+
+
+def scheduled(points: int | None, plan: Schedule | None, steps: int, restart: int | None = None):
+    """``Estimator.points`` of a schedule: ``N_t`` of an epoch's first step, and ``N_0`` where it starts anew."""
+    if points is None or plan is None:
+        return None if points is None else lambda epoch, state: points
+
+    def at(epoch: int, state) -> int:
+        t = epoch * steps
+        return points if restart and t % restart == 0 else plan.points(t, points)
+
+    return at

@@ -1,0 +1,100 @@
+"""Schedules ``eta_t`` of step sizes, which also say how many points the multilevel estimators take."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lowvar.errors import UserError, unknown_name
+
+KINDS = ("time", "step", "exponential", "piecewise")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``eta_t``, which starts at 1 and never increases; ``t`` counts steps.
+
+    Attributes:
+        kind: ``"time"``, ``eta_t = 1 / (1 + beta t)``; ``"step"``, ``beta^floor(t / r)``; ``"exponential"``,
+            ``exp(-beta t)``; or ``"piecewise"``, given values from given steps on.
+        beta: rate of decay, in (0, 1].
+        r: steps between drops, for ``"step"``.
+        values: pairs ``(step, eta from there on)``, for ``"piecewise"``.
+    """
+
+    kind: str
+    beta: float | None = None
+    r: int | None = None
+    values: tuple[tuple[int, float], ...] = ()
+
+    def eta(self, t, xp: Any = math):
+        """``eta_t`` at step ``t``: a number, or an array of ``xp``."""
+        if self.kind == "time":
+            return 1 / (1 + self.beta * t)
+        if self.kind == "exponential":
+            return xp.exp(-self.beta * t)
+        if self.kind == "step":
+            return self.beta ** (t // self.r)
+        eta = 1.0
+        for start, value in self.values:
+            reached = t >= start
+            eta = (value if reached else eta) if xp is math else xp.where(reached, value, eta)
+        return eta
+
+    def points(self, t: int, first: int) -> int:
+        """``N_t = ceil(eta_{t-1} N_0)`` with ``N_0 = first``.
+
+        A smooth schedule passes through every number of points, each of which needs a program of its own: they are
+        rounded up to the next of some twenty.
+        """
+        exact = max(1, math.ceil(self.eta(max(t - 1, 0)) * first - 1e-9))
+        return exact if self.kind in ("step", "piecewise") else min(first, rounded_up(exact))
+
+
+def schedule(kind: str, beta: float | None = None, r: int | None = None, values: Iterable = ()) -> Schedule:
+    """A checked ``Schedule``.
+
+    Raises:
+        UserError: an unknown kind, a setting that is missing, out of range or of another kind, or values that
+            increase.
+
+    References:
+        Fujisawa and Sato (2021), Appendix D.
+
+    >>> [schedule("step", beta=0.5, r=2).eta(t) for t in range(5)]
+    [1.0, 1.0, 0.5, 0.5, 0.25]
+    >>> [schedule("step", beta=0.5, r=2).points(t, 10) for t in range(5)]
+    [10, 10, 10, 5, 5]
+    """
+    if kind not in KINDS:
+        raise unknown_name("schedule", kind, KINDS)
+    values = tuple(tuple(pair) for pair in values)
+    given = {"beta": beta is not None, "r": r is not None, "values": bool(values)}
+    wanted = {"piecewise": ("values",), "step": ("beta", "r")}.get(kind, ("beta",))
+    for name, there in given.items():
+        if there != (name in wanted):
+            raise UserError(f"schedule {kind!r} takes {' and '.join(wanted)}{'' if there else f', and {name} is missing'}")
+    if beta is not None and not 0 < beta <= 1:
+        raise UserError(f"schedule {kind!r}: beta = {beta}; it must be above 0 and at most 1")
+    if r is not None and not (isinstance(r, int) and r >= 1):
+        raise UserError(f"schedule {kind!r}: r = {r}; it must be a whole number of steps, 1 or more")
+    last_step, last = 0, 1.0
+    for pair in values:
+        if len(pair) != 2 or not pair[0] > last_step:
+            raise UserError(f"schedule 'piecewise': {list(pair)}; give pairs of a step and a value, steps ascending")
+        if not 0 < pair[1] <= last:
+            raise UserError(f"schedule 'piecewise': {pair[1]} from step {pair[0]}; it may not increase, or reach 0")
+        last_step, last = pair
+    return Schedule(kind, beta, r, values)
+
+
+def rounded_up(count: int) -> int:
+    """The least of 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, ..., ten to a factor of ten, that is not below.
+
+    >>> [rounded_up(n) for n in (1, 7, 11, 90, 101)]
+    [1, 8, 13, 100, 126]
+    """
+    k = 0
+    while (size := round(10 ** (k / 10))) < count:
+        k += 1
+    return size

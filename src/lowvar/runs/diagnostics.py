@@ -1,0 +1,142 @@
+"""The error of a run's gradients where it stands: what fresh noise shows of it, and what it does not."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from lowvar.noise import GAUSSIAN
+from lowvar.noise.sobol import MAX_DIM
+
+_SCRAMBLES = 8  # independent parts of the reference, for its error
+_APART = 2**31 - 1  # what separates the keys of measurements from those of a run
+_GROUP = 64  # noise points of the reference that are evaluated at once
+
+
+class Diagnostics(NamedTuple):
+    """Errors of an estimate ``G`` of ``grad F`` given the past, over fresh noise; squared norms over all parameters.
+
+    Attributes:
+        variance: ``trace Var[G | past]``.
+        mean2: ``||E[G | past]||^2``.
+        squared_error: ``E[||G - grad F||^2 | past]``: the variance, and the square of the bias that the past has left.
+        signal: ``||grad F||^2``.
+        reference_error: trace of the variance of the gradient that stands for ``grad F``; what it adds to the others
+            has been taken off.
+    """
+
+    variance: Any
+    mean2: Any
+    squared_error: Any
+    signal: Any
+    reference_error: Any
+
+
+def diagnose(estimator, state, params, noise, reference, draw=lambda one: one) -> Diagnostics:
+    """The errors of one run's next estimate.
+
+    Args:
+        estimator: whose estimates.
+        state: its state in the run.
+        params: the run's parameters.
+        noise: fresh noise of ``R`` estimates, with a leading axis, or what ``draw`` makes it of.
+        reference: points ``(scrambles, groups, S, dim)`` of the reference gradient.
+        draw: one entry of ``noise`` into a ``Noise``.
+    """
+    problem = estimator.problem
+    backend, xp = problem.backend, problem.backend.xp
+    zero = xp.concat([xp.zeros_like(params[block]) for block in problem.blocks])
+
+    def flat(gradient):
+        return xp.concat([gradient[block] for block in problem.blocks])
+
+    def add_group(total, eps):
+        return total + flat(problem.full_objective_gradient(params, eps))
+
+    def add_scramble(sums, points):
+        mean = backend.scan_or_loop(add_group, zero, points) / points.shape[0]
+        return sums[0] + mean, sums[1] + xp.sum(mean * mean)
+
+    scrambles = reference.shape[0]
+    total, squares = backend.scan_or_loop(add_scramble, (zero, xp.sum(zero)), reference)
+    exact = total / scrambles
+    norm2 = xp.sum(exact * exact)
+    error = (squares - scrambles * norm2) / (scrambles * (scrambles - 1))
+
+    def add_draw(sums, one):
+        gradient, _, _ = estimator.estimate(state, params, draw(one))
+        off = flat(gradient) - exact
+        return sums[0] + off, sums[1] + xp.sum(off * off), sums[2] + 1
+
+    off, squares, draws = backend.scan_or_loop(add_draw, (zero, xp.sum(zero), xp.sum(zero)), noise)
+    variance = (squares - xp.sum(off * off) / draws) / (draws - 1)
+    mean = exact + off / draws
+    return Diagnostics(
+        variance, xp.sum(mean * mean) - variance / draws, squares / draws - error, norm2 - error, error
+    )
+
+
+def reference_points(key, count: int, dim: int, dtype):
+    """Points of the reference gradient, ``(scrambles, groups, points of a group, dim)``: quasi-random if they can be.
+
+    ``count`` is rounded up, so that each scramble has a power of two.
+    """
+    each = 1 << max(0, -(-count // _SCRAMBLES) - 1).bit_length()
+    group = min(each, _GROUP)
+    gaussian = GAUSSIAN["rqmc" if dim <= MAX_DIM else "iid"](each)
+    eps = jax.vmap(lambda key: gaussian.draw(key, dim, dtype))(jax.random.split(key, _SCRAMBLES))
+    return eps.reshape(_SCRAMBLES, each // group, group, dim)
+
+
+def measurer(engine, points: int):
+    """``(part of the state, keys of its repetitions, position) -> Diagnostics`` of arrays ``(sizes, repetitions)``.
+
+    Methods share the noise, and so do step sizes.
+
+    Args:
+        engine: a ``VariationalEngine``.
+        points: noise points of the estimate that is looked at.
+    """
+    problem, backend, spec = engine.problem, engine.backend, engine.solver.diagnostics
+    sampler, estimator = engine.sampler_of(points), engine.at(1.0).estimator
+
+    def keys_of(key, position):
+        return jax.random.split(jax.random.fold_in(jax.random.fold_in(key, _APART), position))
+
+    def first_batch(key):
+        return sampler.drawn(jax.tree.map(lambda leaf: leaf[0], sampler.plan(key)))
+
+    def in_jax(part, keys, position):
+        def of_run(run):
+            solver, repetition = run
+            for_noise, for_reference = keys_of(keys[repetition], position)
+            reference = reference_points(for_reference, spec.reference, problem.dim, problem.dtype)
+            draws = jax.random.split(for_noise, spec.draws)
+            return diagnose(estimator, solver.estimator, solver.params, draws, reference, first_batch)
+
+        sizes, repetitions = next(iter(part.params.values())).shape[:2]
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), part)
+        which = np.tile(np.arange(repetitions), sizes)
+        return jax.tree.map(lambda leaf: leaf.reshape(sizes, repetitions), jax.lax.map(of_run, (flat, which)))
+
+    if backend.name == "jax":
+        return jax.jit(in_jax)
+
+    @jax.jit
+    def drawn(key, position):
+        for_noise, for_reference = keys_of(key, position)
+        reference = reference_points(for_reference, spec.reference, problem.dim, problem.dtype)
+        return jax.vmap(first_batch)(jax.random.split(for_noise, spec.draws)), reference
+
+    def in_torch(part, keys, position):
+        sizes, repetitions = next(iter(part.params.values())).shape[:2]
+        rows = []
+        for r in range(repetitions):
+            noise, reference = jax.tree.map(lambda leaf: backend.asarray(np.asarray(leaf)), drawn(keys[r], position))
+            for s in range(sizes):
+                run = backend.tree_map(lambda leaf: leaf[s, r], part)
+                rows.append((s, r, diagnose(estimator, run.estimator, run.params, noise, reference)))
+        stacked = [backend.xp.stack([found[i] for *_, found in sorted(rows, key=lambda row: row[:2])]) for i in range(5)]
+        return Diagnostics(*(backend.xp.reshape(column, (sizes, repetitions)) for column in stacked))
+
+    return in_torch

@@ -1,0 +1,376 @@
+"""Runs whose number of noise points changes: phases, counts, resumption, and the errors that are measured."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+from lowvar.errors import UserError
+from lowvar.estimators import gradient_estimator
+from lowvar.estimators.gradient.schedules import rounded_up, schedule
+from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
+from lowvar.problems.logistic_regression import problem as logistic_regression
+from lowvar.runs import loop
+from lowvar.runs import variational as engine
+from lowvar.runs.spec import MethodSpec, SolverSpec
+
+N, DIM = 20, 3
+STEP = {"kind": "step", "beta": 0.5, "r": 3}
+MARK = {"spec": "1"}
+
+
+def problem(backend="jax", dtype=np.float64):
+    rng = np.random.default_rng(0)
+    return logistic_regression({"x": rng.normal(size=(N, DIM)).astype(dtype), "y": rng.integers(0, 2, N)}, backend)
+
+
+def build(method="mlmc", backend="jax", options=None, **settings):
+    base = {"step_sizes": (1e-2, 1e-3), "batch_size": N, "epochs": 12, "repetitions": 2, "samples": 10}
+    spec = MethodSpec(estimator=method, options=options or {})
+    return engine.build(problem(backend), spec, SolverSpec(**{**base, **settings}), seed=0, name="small")
+
+
+def test_step_sizes_and_points_follow_one_schedule():
+    found = build(schedule=STEP)
+    # N_t = ceil(eta_{t-1} N_0): the step sizes fall at t = 3, 6, 9 and the points a step later
+    assert [found.points(t) for t in range(12)] == [10] * 4 + [5] * 3 + [3] * 3 + [2] * 2
+    trace = loop.run(found).trace
+    rows = trace[trace["repetition"].eq(0) & trace["step_size"].eq(1e-2)].set_index("epoch")
+    assert rows.loc[[0, 3, 4, 6, 12], "points"].tolist() == [10, 10, 5, 5, 2]
+    assert rows.loc[[0, 4, 6, 12], "gradients"].tolist() == [0, 2 * N * 40, 2 * N * 50, 2 * N * (40 + 15 + 9 + 4)]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_schedule_multiplies_the_optimizers_steps(optimizer):
+    """Each backend against the definition, on gradients that do not change."""
+    from lowvar import backends
+    from lowvar.solvers import optimizer as make
+
+    eta = schedule(**STEP)
+    for name in ("jax", "torch"):
+        ops = backends.get(name)
+        made, plain = make(optimizer, 0.1, ops, eta), make(optimizer, 0.1, ops)
+        w = {"mu": ops.asarray(np.ones(2))}
+        state, other = made.init(w), plain.init(w)
+        for t in range(8):
+            updates, state = made.update(w, state, w)
+            expected, other = plain.update(w, other, w)
+            ratio = ops.to_numpy(updates)["mu"] / ops.to_numpy(expected)["mu"]
+            np.testing.assert_allclose(ratio, 0.5 ** (t // 3), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "eta"),
+    [
+        ("time", {"beta": 0.5}, [1, 1 / 1.5, 1 / 2, 1 / 2.5]),
+        ("step", {"beta": 0.5, "r": 2}, [1, 1, 0.5, 0.5]),
+        ("exponential", {"beta": 0.5}, np.exp([0, -0.5, -1, -1.5])),
+        ("piecewise", {"values": [[1, 0.4], [3, 0.1]]}, [1, 0.4, 0.4, 0.1]),
+    ],
+)
+def test_schedules_are_their_formulas(kind, settings, eta):
+    made = schedule(kind, **settings)
+    np.testing.assert_allclose([made.eta(t) for t in range(4)], eta, rtol=1e-12)
+    np.testing.assert_allclose(made.eta(jnp.arange(4.0), jnp), eta, rtol=1e-12)
+    wanted = [1, *eta[:3]]
+    for t, factor in enumerate(wanted):
+        assert made.points(t, 100) >= np.ceil(factor * 100 - 1e-9)
+        if kind in ("step", "piecewise"):
+            assert made.points(t, 100) == np.ceil(factor * 100 - 1e-9)
+    many = {made.points(t, 100) for t in range(3000)}
+    assert min(many) == {"piecewise": 10}.get(kind, 1)
+    assert len(many) <= 21
+    assert all(n == rounded_up(n) for n in many) or kind in ("step", "piecewise")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kind": "stpe", "beta": 0.5, "r": 3}, "unknown schedule 'stpe': did you mean 'step'"),
+        ({"kind": "time", "beta": 0.0}, "beta = 0.0; it must be above 0 and at most 1"),
+        ({"kind": "time", "beta": 1.5}, "beta = 1.5; it must be above 0 and at most 1"),
+        ({"kind": "step", "beta": 0.5, "r": 0}, "r = 0; it must be a whole number of steps, 1 or more"),
+        ({"kind": "step", "beta": 0.5}, "r is missing"),
+        ({"kind": "time", "beta": 0.5, "r": 3}, "schedule 'time' takes beta"),
+        ({"kind": "piecewise", "values": [[5, 0.5], [9, 0.6]]}, "0.6 from step 9; it may not increase"),
+        ({"kind": "piecewise", "values": [[5, 1.1]]}, "1.1 from step 5; it may not increase"),
+        ({"kind": "piecewise", "values": [[5, 0.5], [4, 0.4]]}, "steps ascending"),
+    ],
+)
+def test_impossible_schedules_are_refused(given, message):
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        schedule(**given)
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        gradient_estimator("mlmc")(problem(), BATCHES["reshuffled"](N, N), points=10, schedule=given)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("mlmc", {"points": 0}, "mlmc: points = 0; N_0 must be a whole number, 1 or more"),
+        ("mlmc_optimal", {"points": 2.5}, "points = 2.5; N_0 must be a whole number"),
+        ("mlmc", {"base": "joint"}, "unknown base 'joint'"),
+        ("mlmc", {"restart": 7}, "restart = 7; it must be a number of steps that whole epochs have, a multiple of 2"),
+        ("mlmc", {"schedule": {"sort": "step"}}, "mlmc: schedule = {'sort': 'step'}"),
+        ("storm", {"a": 0.0}, "storm: a = 0.0; it must be above 0 and at most 1"),
+        ("storm", {"a": 1.1}, "storm: a = 1.1; it must be above 0 and at most 1"),
+        ("mlmc_prox", {"ball": 0.0}, "ball = 0.0: its radius must be a positive number"),
+        ("mlmc_prox", {"box": [1.0, -1.0]}, "the first must be below the second"),
+        ("mlmc_prox", {"box": 3.0}, r"box = 3.0; give \[low, high\]"),
+    ],
+)
+def test_impossible_options_are_refused(name, options, message):
+    with pytest.raises(UserError, match=message):
+        gradient_estimator(name)(problem(), BATCHES["reshuffled"](N, 10), **options)
+
+
+# --- the recursion -----------------------------------------------------------------------------------------------
+
+
+def test_under_sgd_it_is_the_update_of_the_paper():
+    """``w_{t+1} = w_t + eta_t / eta_{t-1} (w_t - w_{t-1}) - alpha_t mean [g(w_t) - g(w_{t-1})]``, Algorithm 1."""
+    p, eta, size, first = problem(), schedule(**STEP), 1e-2, 10
+    found = build(schedule=STEP, step_sizes=(size,), repetitions=1)
+    w = [{block: value[0] for block, value in found.starts.items()}]
+    for t in range(12):
+        draw = sampler(BATCHES["reshuffled"](N, N), GAUSSIAN["iid"](eta.points(t, first)), DIM, np.float64)
+        noise = jax.tree.map(lambda leaf: leaf[0], draw.epoch(jax.random.fold_in(found.keys[0], t)))
+        g, alpha = p.objective_gradient(w[-1], noise), size * eta.eta(t)
+        if t == 0:
+            w.append({block: w[-1][block] - alpha * g[block] for block in g})
+            continue
+        before, ratio = p.objective_gradient(w[-2], noise), eta.eta(t) / eta.eta(t - 1)
+        w.append({b: w[-1][b] + ratio * (w[-1][b] - w[-2][b]) - alpha * (g[b] - before[b]) for b in g})
+    result = loop.run(found)
+    for block, values in result.params.items():
+        np.testing.assert_allclose(values[0, 0], w[-1][block], rtol=1e-9)
+
+
+@pytest.mark.parametrize("restart", [None, 4])
+def test_the_error_is_a_martingale(restart):
+    """``E ||e_t||^2 = V_0 / N_0 + sum_s V_s / N_s`` since the last start, along a path that is given.
+
+    The path is one that plain descent on the exact gradient takes; ``V_s`` come from quadrature, errors from 4000
+    independent recursions along the path.
+    """
+    from numpy.polynomial.hermite_e import hermegauss
+
+    p, first, T, R = problem(), 8, 10, 4000
+    gradient = jax.jit(jax.grad(lambda w: -p.exact_elbo(w)))
+    path = [{"mu": jnp.zeros(DIM), "log_sigma": jnp.full(DIM, -0.5)}]
+    for _ in range(T):
+        path.append(jax.tree.map(lambda w, g: w - 0.02 * g, path[-1], gradient(path[-1])))
+    batches, eta = BATCHES["reshuffled"](N, N), schedule(**STEP)
+    estimator = gradient_estimator("mlmc")(p, batches, points=first, schedule=eta, restart=restart)
+
+    t1, weight = hermegauss(24)
+    eps = jnp.asarray(np.stack(np.meshgrid(*[t1] * DIM, indexing="ij"), -1).reshape(-1, DIM))
+    weights = jnp.asarray(np.prod(np.meshgrid(*[weight / weight.sum()] * DIM, indexing="ij"), axis=0).ravel())
+    everything = sampler(batches, GAUSSIAN["iid"](1), DIM, np.float64).epoch(jax.random.key(0))
+    everything = jax.tree.map(lambda leaf: leaf[0], everything)
+
+    def one_point(w, eps):
+        g = p.objective_gradient(w, everything._replace(eps=eps[None]))
+        return jnp.concatenate([g["mu"], g["log_sigma"]])
+
+    def spread(w, before=None):
+        g = jax.vmap(lambda e: one_point(w, e) - (0 if before is None else one_point(before, e)))(eps)
+        return float(jnp.sum(weights @ g**2 - (weights @ g) ** 2))
+
+    expected, last = [], 0.0
+    for t in range(T):
+        fresh = t == 0 or (restart and t % restart == 0)
+        taken = estimator.points(t, None)
+        last = spread(path[t]) / taken if fresh else last + spread(path[t], path[t - 1]) / taken
+        expected.append(last)
+
+    def errors(key):
+        state, found = estimator.init(path[0]), []
+        for t in range(T):
+            draw = sampler(batches, GAUSSIAN["iid"](estimator.points(t, None)), DIM, np.float64)
+            noise = jax.tree.map(lambda leaf: leaf[0], draw.epoch(jax.random.fold_in(key, t)))
+            G, state, _ = estimator.estimate(state, path[t], noise)
+            exact = gradient(path[t])
+            found.append(sum(jnp.sum((G[block] - exact[block]) ** 2) for block in G))
+        return jnp.stack(found)
+
+    squares = np.asarray(jax.jit(jax.vmap(errors))(jax.random.split(named_key(0, "martingale"), R)))
+    error = squares.std(0, ddof=1) / np.sqrt(R)
+    assert (error < 0.05 * np.asarray(expected)).all()
+    assert (np.abs(squares.mean(0) - expected) < 5 * error).all(), (squares.mean(0), expected, error)
+    if restart is None:
+        assert (np.diff(expected) > 0).all()  # it never falls
+
+
+def test_storm_forgets_and_mlmc_is_storm_that_does_not():
+    p, batches = problem(), BATCHES["reshuffled"](N, 5)
+    draw = sampler(batches, GAUSSIAN["iid"](2), DIM, np.float64)
+    noise = draw.epoch(jax.random.key(1))
+    w = [{"mu": jnp.full(DIM, 0.1 * t), "log_sigma": jnp.full(DIM, -0.3)} for t in range(4)]
+    made = gradient_estimator("storm")(p, batches, a=0.25)
+    state, G = made.init(w[0]), None
+    for t in range(4):
+        batch = jax.tree.map(lambda leaf: leaf[t], noise)
+        now, before = (p.objective_gradient(w[s], batch) for s in (t, max(t - 1, 0)))
+        G = now if t == 0 else {b: now[b] + 0.75 * (G[b] - before[b]) for b in now}
+        found, state, _ = made.estimate(state, w[t], batch)
+        for block in G:
+            np.testing.assert_allclose(found[block], G[block], rtol=1e-12)
+
+
+def test_a_box_and_a_ball_move_points_to_their_border():
+    from lowvar.problems.within import Ball, Box, within
+
+    p = problem()
+    w = {"mu": jnp.asarray([3.0, 0.0, -0.2]), "log_sigma": jnp.zeros(DIM)}
+    noise = sampler(BATCHES["reshuffled"](N, N), GAUSSIAN["iid"](5), DIM, np.float64).epoch(jax.random.key(3))
+    noise = jax.tree.map(lambda leaf: leaf[0], noise)
+    for onto in (Ball(1.5), Box(-1.0, 2.0)):
+        bounded = within(p, onto)
+
+        def energy(w, onto=onto):
+            def of_point(eps):
+                z = w["mu"] + jnp.exp(w["log_sigma"]) * eps
+                z = jnp.clip(z, -1.0, 2.0) if isinstance(onto, Box) else z * jnp.minimum(1.0, 1.5 / jnp.linalg.norm(z))
+                return p.energy(z, noise.index, noise.weight)
+
+            return jnp.mean(jax.vmap(of_point)(noise.eps)) - jnp.sum(w["log_sigma"])
+
+        expected, found = jax.grad(energy)(w), bounded.objective_gradient(w, noise)
+        for block in found:
+            np.testing.assert_allclose(found[block], expected[block], rtol=1e-10, atol=1e-12)
+        plain = p.objective_gradient(w, noise)
+        assert np.abs(np.asarray(found["mu"] - plain["mu"])).max() > 0.1  # the border was met
+
+
+def test_a_wide_set_changes_nothing():
+    wide, plain = build("mlmc_prox", options={"ball": 1e3}, schedule=STEP), build(schedule=STEP)
+    found, expected = loop.run(wide).params, loop.run(plain).params
+    for block in found:
+        np.testing.assert_allclose(found[block], expected[block], rtol=1e-9)
+
+
+# --- numbers of points that depend on the run ----------------------------------------------------------------------
+
+
+def test_optimal_points_are_those_of_the_theorem():
+    """After a review, ``N_t`` is ``N_0 sqrt(V_t / V_0)`` rounded up, of the variances that the state holds."""
+    found = build("mlmc_optimal", epochs=60, samples=64, step_sizes=(1e-3,), repetitions=2)
+    assert found.parts == [(slice(0, 1), slice(0, 1)), (slice(0, 1), slice(1, 2))]
+    state = found.advance(found.init(), 0, 25)
+    for part in state:
+        of = {name: np.asarray(part.estimator[name])[0, 0] for name in ("V", "V_0", "points", "taken")}
+        wanted = 64 * np.sqrt(of["V"] / of["V_0"])
+        assert of["points"] >= wanted
+        assert of["points"] in (2, 64) or rounded_up(int(np.floor(0.75 * of["points"]))) <= of["points"]
+        assert of["points"] < 64  # differences of small steps vary little
+        assert of["taken"] == 25 * 64
+    trace = loop.run(found).trace
+    last = trace[trace["epoch"] == 60]
+    assert (last["points"] < 64).all()
+    assert (last["gradients"] < 2 * N * 64 * 60).all()
+    assert (last["gradients"] > 2 * N * 64 * 25).all()
+
+
+def test_optimal_variance_is_that_between_points():
+    p, batches = problem(), BATCHES["reshuffled"](N, N)
+    made = gradient_estimator("mlmc_optimal")(p, batches, points=400)
+    noise = sampler(batches, GAUSSIAN["iid"](400), DIM, np.float64).epoch(jax.random.key(0))
+    noise = jax.tree.map(lambda leaf: leaf[0], noise)
+    w = {"mu": jnp.zeros(DIM), "log_sigma": jnp.zeros(DIM)}
+    _, state, _ = made.estimate(made.init(w), w, noise)
+    each = jax.vmap(lambda e: p.objective_gradient(w, noise._replace(eps=e[None])))(noise.eps)
+    expected = sum(float(jnp.var(each[block], axis=0, ddof=1).sum()) for block in each)
+    np.testing.assert_allclose(state["V_0"], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal", "storm"])
+def test_a_cut_changes_nothing(method, backend):
+    """Wherever ``advance`` is called with how many epochs: phases do not depend on it."""
+    settings = {"schedule": STEP, "epochs": 30, "samples": 8, "step_sizes": (1e-2,), "repetitions": 1}
+    whole, cut = build(method, backend, **settings), build(method, backend, **settings)
+    expected = whole.params(whole.advance(whole.init(), 0, 30), None)
+    state = cut.init()
+    for first, count in ((0, 0), (0, 2), (2, 3), (5, 21), (26, 4)):
+        state = cut.advance(state, first, count)
+    for block, values in cut.params(state, None).items():
+        np.testing.assert_array_equal(values, expected[block])
+
+
+def test_a_resumed_run_has_the_same_bytes(tmp_path):
+    settings = {"schedule": STEP, "epochs": 40, "samples": 8, "diagnostics": {"draws": 4, "reference": 16}}
+    for method in ("mlmc", "mlmc_optimal"):
+        expected = loop.run(build(method, **settings))
+        runs, path = build(method, **settings), tmp_path / f"{method}.npz"
+        original = runs.measure
+
+        def killed(state, position, original=original):
+            if position > 28:
+                raise KeyboardInterrupt
+            return original(state, position)
+
+        runs.measure = killed
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(runs, checkpoint=path, mark=MARK, every=0.0)
+        assert path.is_file()
+        found = loop.run(build(method, **settings), checkpoint=path, mark=MARK, every=0.0)
+        pd.testing.assert_frame_equal(found.trace, expected.trace, check_exact=True)
+        for block, values in found.params.items():
+            assert values.tobytes() == expected.params[block].tobytes()
+
+
+@pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal", "mlmc_prox", "storm"])
+def test_backends_agree_along_a_run(method):
+    settings = {"schedule": STEP, "epochs": 8, "eps": "rqmc", "samples": 8, "diagnostics": {"draws": 4, "reference": 64}}
+    jax_, torch = (loop.run(build(method, backend, **settings)).trace for backend in ("jax", "torch"))
+    pd.testing.assert_frame_equal(torch, jax_, rtol=1e-7, atol=1e-9)
+
+
+# --- the errors that are measured ----------------------------------------------------------------------------------
+
+
+def exact_errors(p, part, points):
+    """Of plain gradients: the variance over ``points`` and the exact gradient, by quadrature."""
+    w = {block: np.asarray(value)[0, 0] for block, value in part.params.items()}
+    exact = jax.grad(lambda w: -p.exact_elbo(w))(w)
+    return sum(float(jnp.sum(exact[block] ** 2)) for block in exact)
+
+
+def test_without_memory_the_error_is_the_variance():
+    found = build("naive", epochs=1, step_sizes=(1e-2,), repetitions=2, diagnostics={"draws": 2000, "reference": 2**13})
+    trace = loop.run(found).trace
+    ratio = trace["squared_error"] / trace["variance"]
+    assert ((ratio - 1).abs() < 0.02).all()
+    state = found.init()
+    signal = exact_errors(problem(), state[0], 10)
+    first = trace[(trace["epoch"] == 0) & (trace["repetition"] == 0)].iloc[0]
+    assert abs(first["signal"] / signal - 1) < 1e-3
+    assert first["reference_error"] < 1e-3 * first["variance"]
+    assert abs(first["mean2"] / signal - 1) < 0.1
+
+
+def test_what_is_remembered_is_no_variance():
+    """A multilevel estimate at rest: fresh noise moves it by nothing, and its error is that of its first sample."""
+    spec = {"draws": 16, "reference": 2**13}
+    found = build(schedule=STEP, epochs=9, step_sizes=(1e-4,), repetitions=20, samples=4, diagnostics=spec)
+    plain = build("naive", epochs=9, step_sizes=(1e-4,), repetitions=20, samples=4, diagnostics=spec)
+    mine, theirs = (loop.run(runs).trace for runs in (found, plain))
+    last, mc = mine[mine["epoch"] == 9], theirs[theirs["epoch"] == 9]
+    assert (last["variance"] < 1e-3 * last["squared_error"]).all()
+    assert 0.5 < last["squared_error"].mean() / mc["squared_error"].mean() < 2
+
+
+def test_measuring_moves_nothing():
+    settings = {"schedule": STEP, "epochs": 6}
+    plain, measured = loop.run(build(**settings)), loop.run(build(**settings, diagnostics={"draws": 4, "reference": 16}))
+    for block, values in plain.params.items():
+        assert values.tobytes() == measured.params[block].tobytes()
+    shared = [name for name in plain.trace if name in measured.trace]
+    pd.testing.assert_frame_equal(plain.trace[shared], measured.trace[shared])
+    assert importlib.import_module("lowvar.runs.diagnostics").Diagnostics._fields == tuple(
+        name for name in measured.trace if name not in plain.trace
+    )
