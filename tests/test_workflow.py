@@ -123,6 +123,44 @@ def test_a_wrong_key_of_an_experiment_names_file_and_key(copy):
     assert "Traceback" not in said
 
 
+RANGE = {"step_size": {"low": 1.0e-5, "high": 1.0e-3}}
+
+
+@pytest.fixture
+def tuned(copy):
+    """An experiment of two methods, one of which is tuned first."""
+    write(copy, "tuned", methods={"naive": {"tune": RANGE}, "joint": None}, tuning={"trials": 2})
+    yield copy
+    (copy / "workflow/experiments/tuned.yaml").unlink()
+
+
+def test_a_tuned_method_is_tuned_before_it_runs(tuned):
+    jobs = plan(tuned, "tuned")
+    assert (jobs["tune"], jobs["run"], jobs["decompose"], jobs["tuned_tables"]) == (1, 2, 1, 1)
+    both = {"naive": {"tune": RANGE}, "joint": {"tune": RANGE}}
+    write(tuned, "tuned", methods=both, backends=["jax", "torch"])
+    jobs = plan(tuned, "tuned_runs")
+    assert (jobs["tune"], jobs["run"]) == (4, 4)
+
+
+@pytest.mark.slow
+def test_a_study_is_made_once_and_anew_where_its_ranges_change(tuned):
+    pytest.importorskip("optuna")
+    code, said = call(tuned, "snakemake", "tuned_runs", "--cores", "2")
+    assert code == 0, said
+    assert plan(tuned, "tuned_runs") == {}
+    write(
+        tuned,
+        "tuned",
+        methods={"naive": {"tune": RANGE}, "joint": {"options": {"table": "full"}}},
+        tuning={"trials": 2},
+    )
+    assert "tune" not in plan(tuned, "tuned_runs")
+    wider = {"step_size": {"low": 1.0e-6, "high": 1.0e-3}}
+    write(tuned, "tuned", methods={"naive": {"tune": wider}, "joint": None}, tuning={"trials": 2})
+    assert plan(tuned, "tuned_runs") == {"tune": 1, "run": 1, "tuned_runs": 1}
+
+
 @pytest.mark.slow
 def test_what_is_built_is_not_built_again(built):
     assert plan(built, "first", "second_runs") == {}

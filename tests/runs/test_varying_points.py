@@ -325,7 +325,13 @@ def test_a_resumed_run_has_the_same_bytes(tmp_path):
 
 @pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal", "mlmc_prox", "storm"])
 def test_backends_agree_along_a_run(method):
-    settings = {"schedule": STEP, "epochs": 8, "eps": "rqmc", "samples": 8, "diagnostics": {"draws": 4, "reference": 64}}
+    settings = {
+        "schedule": STEP,
+        "epochs": 8,
+        "eps": "rqmc",
+        "samples": 8,
+        "diagnostics": {"draws": 4, "reference": 64},
+    }
     jax_, torch = (loop.run(build(method, backend, **settings)).trace for backend in ("jax", "torch"))
     pd.testing.assert_frame_equal(torch, jax_, rtol=1e-7, atol=1e-9)
 
@@ -366,7 +372,10 @@ def test_what_is_remembered_is_no_variance():
 
 def test_measuring_moves_nothing():
     settings = {"schedule": STEP, "epochs": 6}
-    plain, measured = loop.run(build(**settings)), loop.run(build(**settings, diagnostics={"draws": 4, "reference": 16}))
+    plain, measured = (
+        loop.run(build(**settings)),
+        loop.run(build(**settings, diagnostics={"draws": 4, "reference": 16})),
+    )
     for block, values in plain.params.items():
         assert values.tobytes() == measured.params[block].tobytes()
     shared = [name for name in plain.trace if name in measured.trace]

@@ -6,7 +6,7 @@ for name, experiment in EXPERIMENTS.items():
     rule:
         name: f"{name}_tables"
         input:
-            runs_of(name) + data_of(name) + samples_of(name),
+            runs_of(name) + studies_of(name) + data_of(name) + samples_of(name),
         output:
             [in_report(name, f"tables/{table}.csv", "table", table) for table in experiment.tables],
             tables_of(name),

@@ -75,8 +75,26 @@ def samples_of(name):
     return [f"{RESULTS}/{name}/samples/{problem}/samples.npz" for problem in EXPERIMENTS[name].samples()]
 
 
+def study_of(w):
+    """The study of a run that tunes its settings."""
+    return [path for path in studies_of(w.experiment) if f"/runs/{w.problem}/{w.method}-{w.backend}/" in path]
+
+
+def studies_of(name):
+    """The studies that an experiment makes before its runs."""
+    experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}/runs"
+    tuned = experiment.studies() if experiment.family == "variational" else []
+    return [f"{folder}/{p}/{m}-{b}/tuning/study.parquet" for p, m, b in tuned]
+
+
 def data_option(w, input):
     return f"--data {input[0]}" if input else ""
+
+
+def run_options(w, input):
+    """What a run reads; one string, so that a run without a study has the parameters that it always had."""
+    given = {"--data": input.get("source"), "--study": input.get("study")}
+    return " ".join(f"{option} {path}" for option, path in given.items() if path)
 
 
 def runs_of(name):
@@ -137,6 +155,11 @@ def spec_hash(w):
     return experiment.decompose(w.problem).hash if "problem" in names else experiment.hash
 
 
+def tune_hash(w):
+    """Of all that a study depends on."""
+    return EXPERIMENTS[w.experiment].tune(w.problem, w.method, w.backend).hash
+
+
 def sample_hash(w):
     """Of all that the points of a problem depend on."""
     return EXPERIMENTS[w.experiment].sample(w.problem).hash
@@ -165,6 +188,14 @@ def cost(w):
 def minutes(w, attempt):
     """Wall time to ask a cluster for, with room; a retry asks for more."""
     return attempt * math.ceil(10 + cost(w).operations / 3e8)
+
+
+def tune_minutes(w, attempt):
+    """The same for a study; every trial compiles."""
+    experiment = EXPERIMENTS[w.experiment]
+    trials = experiment.tune(w.problem, w.method, w.backend).trials
+    operations = experiment.tune_cost(w.problem, w.method, w.backend).operations
+    return attempt * math.ceil(10 + trials + operations / 3e8)
 
 
 def sample_minutes(w, attempt):

@@ -29,9 +29,37 @@ rule sample:
         " > {log} 2>&1"
 
 
+rule tune:
+    # the settings that a method of a variational experiment searches for
+    input:
+        problem_data,
+    output:
+        f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/tuning/study.parquet",
+    log:
+        f"{LOGS}/{{experiment}}/tuning/{{problem}}/{{method}}-{{backend}}.log",
+    benchmark:
+        f"{LOGS}/{{experiment}}/tuning/{{problem}}/{{method}}-{{backend}}.tsv"
+    threads: 1
+    resources:
+        gpu=gpus,
+        device=PARAMS.device,
+        mem_mb=megabytes,
+        runtime=tune_minutes,
+    params:
+        spec=tune_hash,
+        scale=PARAMS.scale,
+        data=data_option,
+        out=folder,
+    shell:
+        "lowvar tune workflow/experiments/{wildcards.experiment}.yaml --scale {params.scale}"
+        " --problem {wildcards.problem} --method {wildcards.method} --backend {wildcards.backend}"
+        " --device {resources.device} {params.data} --out {params.out} > {log} 2>&1"
+
+
 rule run:
     input:
-        problem_source,
+        source=problem_source,
+        study=study_of,
     output:
         trace=f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/trace.parquet",
         params=f"{RESULTS}/{{experiment}}/runs/{{problem}}/{{method}}-{{backend}}/params.npz",
@@ -48,7 +76,7 @@ rule run:
     params:
         spec=spec_hash,
         scale=PARAMS.scale,
-        data=data_option,
+        data=run_options,
         out=folder,
     shell:
         "lowvar run workflow/experiments/{wildcards.experiment}.yaml --scale {params.scale}"

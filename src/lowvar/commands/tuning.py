@@ -1,5 +1,7 @@
 """Studies: settings of methods that are searched for before their runs."""
 
+import contextlib
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ def tune(place: Place, problem: str, method: str, backend: str, data=None, out=N
     out = Path(out or path(place, problem, method, backend).parent)
     prepared: Any = place.load_data(problem, data)
     mark = artifact.stamp(job.hash, {problem: prepared.sha256}, packages=PACKAGES)
-    with progress_bar(job.trials, f"{problem} {method} {backend} tuning", "trial") as tick:
+    with _made_once(), progress_bar(job.trials, f"{problem} {method} {backend} tuning", "trial") as tick:
         study, timing = tuning.search(
             job, lambda run: variational.engine(run, prepared), checkpoint=out / "checkpoint.npz", mark=mark,
             progress=tick, every=every,
@@ -58,6 +60,26 @@ def tune(place: Place, problem: str, method: str, backend: str, data=None, out=N
         artifact.write_table(out / "study.parquet", study, mark)
     (out / "checkpoint.npz").unlink(missing_ok=True)
     return out / "study.parquet"
+
+
+@contextlib.contextmanager
+def _made_once():
+    """Keeps the programs of trials, which differ in their arguments alone, from one trial to the next."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    settings = {"jax_compilation_cache_dir": None, "jax_persistent_cache_min_compile_time_secs": 0.0}
+    before = {name: getattr(jax.config, name) for name in settings}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for name, value in settings.items():
+                jax.config.update(name, folder if value is None else value)
+            compilation_cache.reset_cache()
+            yield
+        finally:
+            for name, value in before.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
 
 
 def read(place: Place, problem: str, method: str, backend: str, file=None, inputs=None):

@@ -17,6 +17,7 @@ from lowvar.problems.guide import BLOCKS, MeanField, initial_params
 from lowvar.problems.split import HeldOut
 
 _CHUNK = 1024  # data rows that a full pass holds at a time
+_GROUP = 64  # noise points of an ELBO that are evaluated at once, where each call costs
 _TEST_ROWS, _TEST_PAIRS = 4096, 1 << 17  # rows of a test, and pairs of a row and a sample, that are held at a time
 
 
@@ -274,15 +275,16 @@ class VariationalProblem:
             value = self.exact_elbo(params)
             return value, xp.zeros_like(value)
 
-        def term(values, eps):
-            return [*values, self.full_energy(self.guide.transform(params, eps))]
+        def energy(eps):
+            return self.full_energy(self.guide.transform(params, eps))
 
         if self.backend.name == "jax":
             import jax
 
-            values = -jax.lax.map(lambda eps: self.full_energy(self.guide.transform(params, eps)), eps)
-        else:
-            values = -xp.stack(self.backend.scan_or_loop(term, [], eps))
+            values = -jax.lax.map(energy, eps)
+        else:  # some at a time: a call from Python costs as much as many of them
+            groups = [eps[i : i + _GROUP] for i in range(0, len(eps), _GROUP)]
+            values = -xp.concat([self.backend.vmap(energy)(group) for group in groups])
         return xp.mean(values) + self.guide.entropy(params), xp.std(values) / (len(eps) - 1) ** 0.5
 
     def test_log_likelihood(self, params, eps) -> Any:

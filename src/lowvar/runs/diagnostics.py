@@ -71,9 +71,7 @@ def diagnose(estimator, state, params, noise, reference, draw=lambda one: one) -
     off, squares, draws = backend.scan_or_loop(add_draw, (zero, xp.sum(zero), xp.sum(zero)), noise)
     variance = (squares - xp.sum(off * off) / draws) / (draws - 1)
     mean = exact + off / draws
-    return Diagnostics(
-        variance, xp.sum(mean * mean) - variance / draws, squares / draws - error, norm2 - error, error
-    )
+    return Diagnostics(variance, xp.sum(mean * mean) - variance / draws, squares / draws - error, norm2 - error, error)
 
 
 def reference_points(key, count: int, dim: int, dtype):
@@ -136,7 +134,9 @@ def measurer(engine, points: int):
             for s in range(sizes):
                 run = backend.tree_map(lambda leaf: leaf[s, r], part)
                 rows.append((s, r, diagnose(estimator, run.estimator, run.params, noise, reference)))
-        stacked = [backend.xp.stack([found[i] for *_, found in sorted(rows, key=lambda row: row[:2])]) for i in range(5)]
+        stacked = [
+            backend.xp.stack([found[i] for *_, found in sorted(rows, key=lambda row: row[:2])]) for i in range(5)
+        ]
         return Diagnostics(*(backend.xp.reshape(column, (sizes, repetitions)) for column in stacked))
 
     return in_torch

@@ -7,6 +7,7 @@ over mapped steps. Both draw the same noise.
 import contextlib
 import inspect
 import os
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -40,7 +41,8 @@ class VariationalEngine:
 
     Args:
         problem: an objective.
-        make_solver: ``(problem, sampler) -> (step_size -> solver)``.
+        make_solver: ``(problem, sampler) -> (setting -> solver)``, a setting being a step size, or a dict of that and
+            of what the schedule is made of.
         solver: a ``SolverSpec``.
         keys: one JAX key for each repetition's noise.
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}`` NumPy arrays.
@@ -111,7 +113,7 @@ class VariationalEngine:
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def _mapped(self, function, *axes):
-        """``function(step_size, ...)`` over step sizes (outer) and repetitions (inner).
+        """``function(setting, ...)`` over step sizes (outer) and repetitions (inner).
 
         Each further argument has ``_RUNS`` (an axis for both), ``_REPETITIONS`` (shared by the step sizes) or the
         axes of noise (also shared, and batch weights and positions shared by the repetitions as well).
@@ -120,18 +122,21 @@ class VariationalEngine:
         inner = vmap(function, (None, *(inner for _, inner in axes)))
         return vmap(inner, (0, *(outer for outer, _ in axes)))
 
-    @property
-    def step_sizes(self):
-        """The grid, as a floating array of the backend."""
-        return self.backend.asarray(np.asarray(self.solver.step_sizes, self.problem.dtype))
+    def _settings(self, sizes: slice):
+        """What runs differ in, arrays over some step sizes: arguments of programs, which do not depend on them."""
+        step_sizes = np.asarray(self.solver.step_sizes[sizes], self.problem.dtype)
+        plan = self.solver.schedule and self.solver.schedule.make()
+        decay = {} if plan is None else {name: getattr(plan, name) for name in ("beta", "r")}
+        decay = {name: np.full_like(step_sizes, value) for name, value in decay.items() if value is not None}
+        return self.backend.tree_map(self.backend.asarray, {"step_size": step_sizes, **decay})
 
     def init(self):
         """The state of all runs before the first epoch."""
-        mapped = self._mapped(lambda step_size, start: self.at(step_size).init(start), _REPETITIONS)
+        mapped = self._mapped(lambda setting, start: self.at(setting).init(start), _REPETITIONS)
         mapped = jax.jit(mapped) if self.backend.name == "jax" else mapped
         starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
         return [
-            mapped(self.step_sizes[sizes], {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
+            mapped(self._settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
             for sizes, repetitions in self.parts
         ]
 
@@ -141,7 +146,7 @@ class VariationalEngine:
         return [self._advance_part(one, *which, first, count) for one, which in parts]
 
     def _advance_part(self, part, sizes, repetitions, first, count):
-        fixed = self.step_sizes[sizes], self.keys[repetitions]
+        fixed = self._settings(sizes), self.keys[repetitions]
         if count == 0:
             for points in self._sizes():
                 part = self._program(points)(part, *fixed, first, 0)
@@ -174,15 +179,15 @@ class VariationalEngine:
         sampler = self.sampler_of(points)
         at = self._make_solver(sampler)
 
-        def epoch(step_size, state, noise):
-            return at(step_size).epoch(state, noise)
+        def epoch(setting, state, noise):
+            return at(setting).epoch(state, noise)
 
         mapped = self._mapped(epoch, _RUNS, (None, _PLAN_AXES if sampler.wide else _NOISE_AXES))
 
         @partial(jax.jit, donate_argnums=0)
-        def advance(state, step_sizes, keys, first, count):
+        def advance(state, settings, keys, first, count):
             def body(i, state):
-                return mapped(step_sizes, state, self._draw(sampler, keys, i))
+                return mapped(settings, state, self._draw(sampler, keys, i))
 
             return jax.lax.fori_loop(first, first + count, body, state)
 
@@ -194,15 +199,15 @@ class VariationalEngine:
         draw = jax.jit(lambda keys, epoch: self._draw(sampler, keys, epoch))
         eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, self.problem.dim, self.problem.dtype))))
 
-        def begin(step_size, state):
-            return at(step_size).begin_epoch(state)
+        def begin(setting, state):
+            return at(setting).begin_epoch(state)
 
-        def some(step_size, state, noise):
-            solver = at(step_size)
+        def some(setting, state, noise):
+            solver = at(setting)
             return self.backend.scan_or_loop(lambda state, noise: solver.step(state, noise)[0], state, noise)
 
-        def end(step_size, state, index):
-            return at(step_size).end_epoch(state, index)
+        def end(setting, state, index):
+            return at(setting).end_epoch(state, index)
 
         begin = self.backend.compile(self._mapped(begin, _RUNS))
         some = self.backend.compile(self._mapped(some, _RUNS, (None, _NOISE_AXES)))
@@ -214,16 +219,16 @@ class VariationalEngine:
             parts = noise.index[:, here], noise.weight[here], noise.rows[here], points, noise.position[here]
             return Noise(*(self.backend.asarray(np.asarray(part)) for part in parts))
 
-        def advance(state, step_sizes, keys, first, count):
+        def advance(state, settings, keys, first, count):
             if count == 0:  # traces the programs, and moves nothing: an epoch whose result is dropped
-                advance(state, step_sizes, keys, first, 1)
+                advance(state, settings, keys, first, 1)
                 return state
             for i in range(first, first + count):
                 noise = draw(keys, i)
-                state = begin(step_sizes, state)
+                state = begin(settings, state)
                 for t in range(0, self.steps, _UNROLL):
-                    state = some(step_sizes, state, some_noise(noise, slice(t, t + _UNROLL)))
-                state = end(step_sizes, state, self.backend.asarray(np.asarray(noise.index)))
+                    state = some(settings, state, some_noise(noise, slice(t, t + _UNROLL)))
+                state = end(settings, state, self.backend.asarray(np.asarray(noise.index)))
             return state
 
         return advance
@@ -307,7 +312,9 @@ class VariationalEngine:
         rows_per_epoch = self.problem.N if self.batches.covers else self.steps * self.solver.batch_size
         points, mean = self._points_at(stops, measured)
         oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, mean.ravel())
-        extra = {name: of.ravel() for name, of in measured.items() if name not in ("elbo", "elbo_se", "points", "taken")}
+        extra = {
+            name: of.ravel() for name, of in measured.items() if name not in ("elbo", "elbo_se", "points", "taken")
+        }
         return pd.DataFrame(
             {
                 "step_size": np.asarray(self.solver.step_sizes)[step],
@@ -380,7 +387,7 @@ def build(problem, method, solver, *, seed: int, name: str) -> VariationalEngine
 
 
 def make_solver(method, spec, problem, sampler):
-    """``step_size -> solver`` of a ``MethodSpec``: an estimator under an optimizer, or a solver of its own.
+    """``setting -> solver`` of a ``MethodSpec``: an estimator under an optimizer, or a solver of its own.
 
     Raises:
         UserError: no such method, or it does not take its options.
@@ -389,14 +396,27 @@ def make_solver(method, spec, problem, sampler):
         make = solvers.own(method.estimator)
         _check_options("solver", method, make, problem, sampler, 1.0)
         _made("solver", method, make, problem, sampler, 1.0)  # options are looked at before anything starts
-        return lambda step_size: make(problem, sampler, step_size, **method.options)
+        return lambda setting: make(problem, sampler, _step_size(setting), **method.options)
     return descents(make_estimator(method, problem, sampler.batches, spec), spec, sampler)
 
 
 def descents(estimator, spec, sampler):
-    """``step_size -> solver`` of an estimator under the optimizer of a ``SolverSpec``."""
-    backend, schedule = estimator.problem.backend, spec.schedule and spec.schedule.make()
-    return lambda step_size: descend(estimator, sampler, optimizer(spec.optimizer, step_size, backend, schedule))
+    """``setting -> solver`` of an estimator under the optimizer of a ``SolverSpec``."""
+    backend, plan = estimator.problem.backend, spec.schedule and spec.schedule.make()
+
+    def at(setting):
+        step_size, schedule = _step_size(setting), plan
+        if plan is not None and isinstance(setting, dict):
+            schedule = replace(plan, **{name: value for name, value in setting.items() if name != "step_size"})
+        if spec.per_row and spec.optimizer == "sgd":
+            step_size = step_size / estimator.problem.N
+        return descend(estimator, sampler, optimizer(spec.optimizer, step_size, backend, schedule))
+
+    return at
+
+
+def _step_size(setting):
+    return setting["step_size"] if isinstance(setting, dict) else setting
 
 
 def make_estimator(method, problem, batches, spec=None):

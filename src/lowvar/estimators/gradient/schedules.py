@@ -20,12 +20,14 @@ class Schedule:
         beta: rate of decay, in (0, 1].
         r: steps between drops, for ``"step"``.
         values: pairs ``(step, eta from there on)``, for ``"piecewise"``.
+        rounded: whether numbers of points are rounded up to the next of some twenty, as those of smooth schedules are.
     """
 
     kind: str
     beta: float | None = None
     r: int | None = None
     values: tuple[tuple[int, float], ...] = ()
+    rounded: bool = False
 
     def eta(self, t, xp: Any = math):
         """``eta_t`` at step ``t``: a number, or an array of ``xp``."""
@@ -48,10 +50,13 @@ class Schedule:
         rounded up to the next of some twenty.
         """
         exact = max(1, math.ceil(self.eta(max(t - 1, 0)) * first - 1e-9))
-        return exact if self.kind in ("step", "piecewise") else min(first, rounded_up(exact))
+        few = self.kind in ("step", "piecewise") and not self.rounded
+        return exact if few else min(first, rounded_up(exact))
 
 
-def schedule(kind: str, beta: float | None = None, r: int | None = None, values: Iterable = ()) -> Schedule:
+def schedule(
+    kind: str, beta: float | None = None, r: int | None = None, values: Iterable = (), rounded: bool = False
+) -> Schedule:
     """A checked ``Schedule``.
 
     Raises:
@@ -73,7 +78,9 @@ def schedule(kind: str, beta: float | None = None, r: int | None = None, values:
     wanted = {"piecewise": ("values",), "step": ("beta", "r")}.get(kind, ("beta",))
     for name, there in given.items():
         if there != (name in wanted):
-            raise UserError(f"schedule {kind!r} takes {' and '.join(wanted)}{'' if there else f', and {name} is missing'}")
+            raise UserError(
+                f"schedule {kind!r} takes {' and '.join(wanted)}{'' if there else f', and {name} is missing'}"
+            )
     if beta is not None and not 0 < beta <= 1:
         raise UserError(f"schedule {kind!r}: beta = {beta}; it must be above 0 and at most 1")
     if r is not None and not (isinstance(r, int) and r >= 1):
@@ -85,7 +92,7 @@ def schedule(kind: str, beta: float | None = None, r: int | None = None, values:
         if not 0 < pair[1] <= last:
             raise UserError(f"schedule 'piecewise': {pair[1]} from step {pair[0]}; it may not increase, or reach 0")
         last_step, last = pair
-    return Schedule(kind, beta, r, values)
+    return Schedule(kind, beta, r, values, rounded)
 
 
 def rounded_up(count: int) -> int:

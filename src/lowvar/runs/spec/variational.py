@@ -124,6 +124,9 @@ class ScheduleSpec(Sparse):
     values: tuple[tuple[int, float], ...] | None = Field(
         None, description="for piecewise: steps, and the factor from each on"
     )
+    rounded: bool | None = Field(
+        None, description="whether numbers of points are rounded up to one of some twenty; smooth schedules always are"
+    )
 
     @pydantic.model_validator(mode="after")
     def _possible(self):
@@ -135,7 +138,7 @@ class ScheduleSpec(Sparse):
 
     def make(self):
         """The schedule as estimators and optimizers know it."""
-        return schedule(self.kind, self.beta, self.r, self.values or ())
+        return schedule(self.kind, self.beta, self.r, self.values or (), bool(self.rounded))
 
 
 class DiagnosticsSpec(Strict):
@@ -167,6 +170,9 @@ class SolverSpec(Sparse):
         1000, description="noise points of an ELBO that has no exact form, and of a test log-likelihood"
     )
     schedule: ScheduleSpec | None = Field(None, description="of the step sizes; constant if not given")
+    per_row: bool | None = Field(
+        None, description="whether step sizes are meant for the ELBO divided by the number of rows; matters to sgd"
+    )
     diagnostics: DiagnosticsSpec | None = Field(
         None, description="measures the error of the gradients at every stop; not if not given"
     )
@@ -557,14 +563,21 @@ class TuneJob(Strict):
     trials: int
 
     def trial(self, choice: Mapping[str, float]) -> RunSpec:
-        """The run that tries a choice: under a name of its own, so its noise and starts are not those of the runs."""
+        """The run that tries a choice: under a name of its own, so its noise and starts are not those of the runs.
+
+        Numbers of points are rounded up to a few, for which programs are made once.
+        """
+        solver = _at(self.solver, choice)
+        if solver.schedule is not None:
+            schedule = solver.schedule.model_copy(update={"rounded": True})
+            solver = solver.model_copy(update={"schedule": schedule})
         return RunSpec(
             seed=self.seed,
             name=f"{self.name}/tuning",
             problem=self.problem,
             method=self.method,
             backend=self.backend,
-            solver=_at(self.solver, choice),
+            solver=solver,
         )
 
 

@@ -1,0 +1,465 @@
+"""A study repeats to the byte however often it is killed, says what it chose, and is refused where it does not belong."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+pytest.importorskip("optuna")
+
+from lowvar import cli, commands
+from lowvar.commands import tuning as studies
+from lowvar.datasets.prepare import prepare
+from lowvar.errors import UserError
+from lowvar.runs import artifact, loop, tuning
+from lowvar.runs.spec import load_experiment, merged
+
+FALLING = {"optimizer": "sgd", "schedule": {"kind": "step"}, "tune": {"beta": {"low": 0.1, "high": 1}, "r": {"low": 10, "high": 50}}}  # fmt: skip
+EXPERIMENT = {
+    "name": "small",
+    "title": "Three trials",
+    "problems": {"bc": {"model": "logistic_regression", "dataset": "breast_cancer", "methods": {
+        "plain": None, "adam": None, "falling": FALLING}}},
+    "methods": {
+        "plain": {"estimator": "naive"},
+        "adam": {"estimator": "naive", "tune": {"step_size": {"low": 1e-3, "high": 0.5}}},
+        "falling": {"estimator": "naive", "tune": {"step_size": {"low": 1e-5, "high": 1e-3}}},
+    },
+    "solver": {"optimizer": "adam", "step_sizes": [0.01], "batch_size": 100, "epochs": 6, "repetitions": 2},
+    "tuning": {"trials": 3, "epochs": 3},
+    "scales": {"paper": {"tuning": {"trials": 40}}},
+}  # fmt: skip
+
+
+def write(folder, changes=(), scale="quick"):
+    """The experiment with some keys (``a.b``) replaced."""
+    content = EXPERIMENT
+    for keys, value in dict(changes).items():
+        for key in reversed(keys.split(".")):
+            value = {key: value}
+        content = merged(content, value)
+    (folder / "small.yaml").write_text(yaml.safe_dump(content))
+    return commands.Place.load(folder / "small.yaml", scale, folder / "results", folder / "data")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuning")
+    prepare("breast_cancer", out=folder / "data/prepared/breast_cancer-minmax.npz")
+    return folder
+
+
+@pytest.fixture
+def place(home):
+    return write(home)
+
+
+@pytest.fixture(scope="module")
+def whole(home):
+    """Both studies, made without a stop."""
+    place = write(home)
+    return {method: commands.tune(place, "bc", method, "jax") for method in ("adam", "falling")}
+
+
+# the search --------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_has_a_row_for_each_trial(place, whole):
+    study = artifact.read_table(whole["falling"])
+    assert whole["falling"] == place.results / "runs/bc/falling-jax/tuning/study.parquet"
+    assert list(study) == ["problem", "method", "backend", "number", "step_size", "beta", "r", "value", "status"]
+    assert list(study["number"]) == [0, 1, 2]
+    assert study["step_size"].between(1e-5, 1e-3).all()
+    assert study["beta"].between(0.1, 1).all()
+    assert study["r"].between(10, 50).all()
+    assert study["r"].dtype == np.int64
+    assert study[["step_size", "beta", "r"]].nunique().tolist() == [3, 3, 3]
+    assert np.isfinite(study["value"]).all()
+    assert "beta" not in artifact.read_table(whole["adam"])
+    timing = artifact.read_table(whole["falling"].with_name("timing.parquet"))
+    assert list(timing)[3:] == ["number", "seconds", "compile_seconds"]
+    assert (timing["seconds"] > 0).all()
+    assert {path.name for path in whole["adam"].parent.iterdir()} == {
+        "study.parquet",
+        "timing.parquet",
+        "provenance.json",
+    }
+
+
+def test_a_trial_is_the_run_that_its_row_says(place, whole):
+    """Its value is the mean ELBO at the end of a run of its own, and the noise is not that of the runs."""
+    study, job = artifact.read_table(whole["falling"]), place.experiment.tune("bc", "falling", "jax")
+    row = study.iloc[1]
+    spec = job.trial({"step_size": row["step_size"], "beta": row["beta"], "r": int(row["r"])})
+    assert (spec.solver.epochs, spec.solver.repetitions, spec.solver.step_sizes) == (3, 2, (row["step_size"],))
+    assert (spec.solver.schedule.kind, spec.solver.schedule.beta, spec.solver.schedule.r) == (
+        "step",
+        row["beta"],
+        row["r"],
+    )
+
+    def ends(spec):
+        trace = loop.run(commands.variational.engine(spec, place.load_data("bc"))).trace
+        return trace.loc[trace["epoch"] == 3, "elbo"].to_numpy()
+
+    own = ends(spec)
+    assert len(own) == 2
+    assert row["value"] == own.mean()
+    assert np.abs(own - ends(spec.model_copy(update={"name": "bc"}))).min() > 1e-3
+
+
+def test_methods_begin_with_the_same_draws_and_trials_differ(place):
+    jobs = [place.experiment.tune("bc", method, "jax") for method in ("adam", "falling")]
+    shares = []
+    for job in jobs:
+        low, high = job.ranges.step_size.low, job.ranges.step_size.high
+        found, rows = [], []
+        for _ in range(4):
+            row = tuning.propose(job, rows)
+            rows.append(row | {"value": -1.0})
+            found.append(np.log(row["step_size"] / low) / np.log(high / low))
+        shares.append(found)
+    np.testing.assert_allclose(*shares, rtol=1e-9)
+    assert np.unique(np.round(shares[0], 6)).size == 4
+
+
+def test_the_search_finds_the_top_of_a_known_function(place):
+    """After the random trials it does better than as many random draws, divergences included."""
+    job = write(place.path.parent, scale="paper").experiment.tune("bc", "falling", "jax")
+
+    def value(row):
+        if row["step_size"] > 5e-4:
+            return -np.inf
+        return -(np.log(row["step_size"] / 1e-4) ** 2) - (row["beta"] - 0.8) ** 2 - ((row["r"] - 20) / 40) ** 2
+
+    rows = []
+    for _ in range(40):
+        row = tuning.propose(job, rows)
+        rows.append(row | {"value": value(row)})
+    values = np.array([row["value"] for row in rows])
+    assert np.isinf(values[:10]).any(), "no trial diverged: the test shows little"
+    assert np.median(values[20:]) > np.sort(values[:10])[-3]
+    assert values.max() > -0.1
+
+
+def test_a_trial_that_diverges_is_the_worst():
+    trace = pd.DataFrame({"epoch": [0, 0, 3, 3], "elbo": [-9.0, -9.0, -4.0, -2.0]})
+    assert tuning.value(trace) == -3.0
+    for bad in (np.nan, np.inf, -np.inf):
+        assert tuning.value(trace.assign(elbo=[-9.0, -9.0, bad, -2.0])) == -np.inf
+    study = pd.DataFrame({"step_size": [0.3, 0.1, 0.2], "r": [5, 6, 7], "value": [-np.inf, -7.0, -7.0]})
+    assert tuning.choice(study) == {"step_size": 0.1, "r": 6}
+    assert tuning.choice(study.assign(value=-np.inf)) == {"step_size": 0.1, "r": 6}
+    assert tuning.choice(study.assign(value=[-1.0, -np.inf, -np.inf])) == {"step_size": 0.3, "r": 5}
+
+
+def test_a_diverging_study_is_a_table_all_the_same(home, tmp_path):
+    place = write(home, {"methods.adam.tune.step_size": {"low": 1e3, "high": 1e4}, "solver.optimizer": "sgd"})
+    study = artifact.read_table(commands.tune(place, "bc", "adam", "jax", out=tmp_path))
+    assert (study["value"] == -np.inf).all()
+    assert (study["status"] == "diverged").all()
+    assert tuning.best(study)["step_size"] == study["step_size"].min()
+
+
+# kills -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before", "within", "after"])
+def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch, moment):
+    """Stopped before, within and after the work of each trial, and gone on with each time."""
+    real, tried, stopped = loop.run, [], set()
+
+    def run(engine, *, checkpoint, mark, every, progress=None):
+        key = mark["spec"]
+        tried.append(key)
+        if key not in stopped:
+            stopped.add(key)
+            if moment == "within":
+                advance = engine.advance
+
+                def once(state, first, count):
+                    if first >= 2 and count:
+                        raise KeyboardInterrupt
+                    return advance(state, first, count)
+
+                monkeypatch.setattr(engine, "advance", once)
+                real(engine, checkpoint=checkpoint, mark=mark, every=0.0)
+            if moment == "after":
+                real(engine, checkpoint=checkpoint, mark=mark, every=every)
+            raise KeyboardInterrupt
+        if moment == "within":
+            assert checkpoint.exists()
+        return real(engine, checkpoint=checkpoint, mark=mark, every=every)
+
+    monkeypatch.setattr(loop, "run", run)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            commands.tune(place, "bc", "falling", "jax", out=tmp_path)
+        assert not (tmp_path / "study.parquet").exists()
+    commands.tune(place, "bc", "falling", "jax", out=tmp_path)
+    assert (len(stopped), len(tried)) == (3, 6), "a trial that was done was made again"
+    assert (tmp_path / "study.parquet").read_bytes() == whole["falling"].read_bytes()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_stopped_while_it_writes_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch):
+    write_table = artifact.write_table
+
+    def full(path, table, mark):
+        if path.name == "study.parquet":
+            raise KeyboardInterrupt
+        write_table(path, table, mark)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artifact, "write_table", full)
+        with pytest.raises(KeyboardInterrupt):
+            commands.tune(place, "bc", "adam", "jax", out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.npz"]
+    commands.tune(place, "bc", "adam", "jax", out=tmp_path)
+    assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
+
+
+@pytest.mark.slow
+def test_kill_nine_after_every_trial(place, whole, tmp_path):
+    command = [sys.executable, "-m", "lowvar.cli", "tune", str(place.path), "--problem", "bc", "--method", "falling",
+               "--data", str(place.prepared("bc")), "--out", str(tmp_path / "out")]  # fmt: skip
+    checkpoint, kills = tmp_path / "out/checkpoint.npz", 0
+    for done in (1, 2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (
+            checkpoint.exists() and len(artifact.read_arrays(checkpoint)[0]["value"]) >= done
+        ):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += checkpoint.exists()
+    assert kills == 2, "a study was done before it was killed: the test shows little"
+    subprocess.run(command, check=True, capture_output=True)
+    assert (tmp_path / "out/study.parquet").read_bytes() == whole["falling"].read_bytes()
+
+
+def test_a_checkpoint_of_another_study_is_not_used(place, whole, tmp_path):
+    mark = json.loads(whole["adam"].with_name("provenance.json").read_text())["stamp"]
+    names = ("step_size", "value", "seconds", "compile_seconds")
+    for other in ({**mark, "spec": "0"}, {**mark, "inputs": {"bc": "0"}}, {**mark, "versions": {"optuna": "0"}}):
+        artifact.write_arrays(tmp_path / "checkpoint.npz", {name: np.ones(2) for name in names}, other)
+        commands.tune(place, "bc", "adam", "jax", out=tmp_path)
+        assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
+    (tmp_path / "checkpoint.npz").write_bytes(b"PK cut off")
+    commands.tune(place, "bc", "adam", "jax", out=tmp_path)
+    assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
+
+
+# runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_takes_what_its_study_chose(place, whole, tmp_path):
+    best = tuning.choice(artifact.read_table(whole["falling"]))
+    out = commands.run(place, "bc", "falling", "jax", out=tmp_path, study=whole["falling"])
+    trace, about = artifact.read_table(out), json.loads((tmp_path / "provenance.json").read_text())
+    assert trace["step_size"].unique() == [best["step_size"]]
+    assert about["spec"]["solver"]["schedule"] == {"kind": "step", "beta": best["beta"], "r": best["r"]}
+    assert about["stamp"]["spec"] == place.experiment.run("bc", "falling", "jax").hash
+    assert about["stamp"]["inputs"] == {**place.inputs("bc"), **studies.inputs(place, ("bc", "falling", "jax"))}
+    assert set(about["stamp"]["inputs"]) == {"bc", "bc/falling-jax"}
+
+
+def test_what_was_chosen_is_known_beside_how_it_was_found(place, whole):
+    best = artifact.read_table(whole["falling"]).sort_values("value").iloc[-1]
+    solver = studies.spec_of(place, "bc", "falling", "jax").solver
+    assert (solver.step_sizes, solver.schedule.beta, solver.schedule.r) == (
+        (best["step_size"],),
+        best["beta"],
+        best["r"],
+    )
+    assert studies.spec_of(place, "bc", "plain", "jax") == place.experiment.run("bc", "plain", "jax")
+    chosen = pd.DataFrame(
+        {"problem": "bc", "method": ["plain", "falling"], "backend": "jax", "step_size": [0.01, best["step_size"]]}
+    )
+    table = studies.with_trials(place, chosen)
+    assert list(table) == ["problem", "method", "backend", "step_size", "elbo", "trials", "diverged"]
+    assert table.loc[1, ["elbo", "trials", "diverged"]].tolist() == [best["value"], 3, 0]
+    assert table.loc[0, ["elbo", "trials", "diverged"]].isna().all()
+
+
+def test_where_nothing_was_searched_the_columns_are_numbers_too(home):
+    fixed = {"kind": "step", "beta": 0.5, "r": 7}
+    methods = {"adam": {"tune": None}, "falling": {"tune": None, "schedule": fixed}}
+    place = write(home, {"problems.bc.methods": methods})
+    table = studies.with_trials(place, pd.DataFrame({"problem": ["bc"], "method": ["adam"], "backend": ["jax"]}))
+    assert table[["elbo", "trials", "diverged"]].isna().all(axis=None)
+    assert set(table.dtypes[["elbo", "trials", "diverged"]]) == {np.dtype(float)}
+
+
+def test_the_runs_of_tuned_methods_are_gathered(place, whole):
+    """Their stamps name the study: a run of another one is stale."""
+    for method in ("plain", "adam", "falling"):
+        commands.run(place, "bc", method, "jax")
+    traces = place.gather_tables("trace.parquet")
+    assert set(traces["method"]) == {"plain", "adam", "falling"}
+    file = place.run_folder("bc", "adam", "jax") / "tuning/study.parquet"
+    before, mark = file.read_bytes(), json.loads(file.with_name("provenance.json").read_text())["stamp"]
+    study = artifact.read_table(file)
+    artifact.write_table(file, study.assign(value=study["value"] + 1), mark)
+    with pytest.raises(UserError, match=r"adam-jax/trace\.parquet: stale, .*--study .*study\.parquet"):
+        place.gather_tables("trace.parquet")
+    file.write_bytes(before)
+    assert {"bc", "bc/adam-jax", "bc/falling-jax"} == set(place.tables_stamp()["inputs"])
+
+
+# refusals ----------------------------------------------------------------------------------------------------------
+
+
+def said(capsys, *arguments):
+    """The one sentence of a command that is refused."""
+    assert cli.main([str(argument) for argument in arguments]) == 2
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1
+    return text
+
+
+def options(place, method):
+    return place.path, "--problem", "bc", "--method", method, "--data", place.prepared("bc")
+
+
+def test_a_study_of_another_experiment_is_refused(home, place, whole, tmp_path, capsys):
+    for changes, method in (({}, "adam"), ({"tuning.trials": 4}, "falling"), ({"problems.bc.methods.falling.tune.r.high": 60}, "falling"),
+                            ({"seed": 1}, "falling")):  # fmt: skip
+        other = write(home, changes)
+        text = said(capsys, "run", *options(other, method), "--study", whole["falling"], "--out", tmp_path)
+        assert re.match(
+            r"lowvar: .*study\.parquet: stale, it was made from another spec \(.*; make it with: lowvar tune ", text
+        ), text
+    write(home)
+    data = tmp_path / "other.npz"
+    prepare("breast_cancer", scaling="standard", out=data)
+    arguments = (
+        write(home, {"problems.bc.scaling": "standard"}).path,
+        "--problem",
+        "bc",
+        "--method",
+        "falling",
+        "--data",
+        data,
+        "--study",
+        whole["falling"],
+    )
+    assert "stale, it was made from another spec" in said(capsys, "run", *arguments)
+    write(home)
+    artifact.write_table(tmp_path / "no.parquet", pd.DataFrame({"a": [1]}), {"spec": "0"})
+    assert "stale" in said(capsys, "run", *options(place, "falling"), "--study", tmp_path / "no.parquet")
+
+
+def test_a_tuned_run_without_its_study_is_one_sentence(place, whole, tmp_path, capsys):
+    text = said(capsys, "run", *options(place, "falling"), "--study", tmp_path / "none.parquet")
+    assert re.match(
+        r"lowvar: .*none\.parquet: no such file; make it with: lowvar tune .*--method falling --backend jax", text
+    )
+    text = said(capsys, "run", *options(place, "plain"), "--study", whole["falling"])
+    assert "experiment 'small' tunes nothing of 'plain' on 'bc'" in text
+
+
+def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
+    assert "tunes nothing of 'plain' on 'bc'" in said(capsys, "tune", *options(place, "plain"))
+    assert "unknown method 'fallin': did you mean 'falling'?" in said(capsys, "tune", *options(place, "fallin"))
+    content = {"name": "hunt", "title": "Another family", "family": "search", "problems": {"e": {"function": "ellipsoid", "dim": 3}},
+               "methods": {"fast_ingo": None}, "search": {"budget": 100, "repetitions": 2}}  # fmt: skip
+    (tmp_path / "hunt.yaml").write_text(yaml.safe_dump(content))
+    text = said(capsys, "tune", tmp_path / "hunt.yaml", "--problem", "e", "--method", "fast_ingo")
+    assert "experiment 'hunt' tunes nothing" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods.adam.tune.step_size": {"low": 0.5, "high": 0.5}}, "methods.adam.tune.step_size: low = 0.5 must be below high = 0.5"),
+        ({"methods.adam.tune.step_size.low": 0.0}, "methods.adam.tune.step_size.low = 0.0: input should be greater than 0"),
+        ({"problems.bc.methods.falling.tune.beta": {"low": 0.5, "high": 1.5}}, "problems.bc.methods.falling.tune: beta.high = 1.5: input should be less than or equal to 1"),
+        ({"problems.bc.methods.falling.tune.beta.low": 0}, "beta.low = 0: input should be greater than 0"),
+        ({"problems.bc.methods.falling.tune.r": {"low": 9, "high": 3}}, "problems.bc.methods.falling.tune: r: low = 9 must be below high = 3"),
+        ({"problems.bc.methods.falling.tune.r.low": 0}, "r.low = 0: input should be greater than or equal to 1"),
+        ({"problems.bc.methods.falling.tune.r.low": 1.5}, "r.low = 1.5: input should be a valid integer"),
+        ({"problems.bc.methods.falling.tune.bta": {}}, "unknown key 'bta': did you mean 'beta'?"),
+        ({"problems.bc.methods.plain": {"tune": {"beta": {"low": 0.1, "high": 1}}}}, "problems.bc.methods.plain.tune: key 'step_size' is missing"),
+        ({"problems.bc.methods.falling.tune": 3}, "problems.bc.methods.falling.tune"),
+        ({"problems.bc.methods.falling.schedule": None}, "problems.bc.methods.falling.tune.beta: the solver has no schedule"),
+        ({"problems.bc.methods.falling.schedule.kind": "time"}, "schedule 'time' takes beta"),
+        ({"tuning.trials": 0}, "tuning.trials = 0: input should be greater than or equal to 1"),
+        ({"tuning.trails": 4}, "unknown key 'tuning.trails': did you mean 'trials'?"),
+        ({"decomposition": {"leader": "falling", "step_size": 1e-3, "epochs": 2}}, "decomposition.leader: 'falling' tunes its schedule"),
+    ],
+)  # fmt: skip
+def test_wrong_ranges_are_named(tmp_path, changes, message):
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        write(tmp_path, changes)
+    assert str(caught.value).startswith(str(tmp_path / "small.yaml"))
+    assert "\n" not in str(caught.value)
+
+
+# hashes ------------------------------------------------------------------------------------------------------------
+
+
+def test_hashes_depend_on_what_is_tuned_and_on_nothing_else(tmp_path):
+    def hashes(changes=()):
+        experiment = write(tmp_path, changes).experiment
+        return {job: experiment.run(*job).hash for job in experiment.runs()}
+
+    before = hashes()
+    plain, adam, falling = [("bc", method, "jax") for method in ("plain", "adam", "falling")]
+    for changes, changed in (
+        ({"methods.adam.tune.step_size.high": 0.4}, {adam}),
+        ({"problems.bc.methods.falling.tune.r.high": 40}, {falling}),
+        ({"tuning.trials": 4}, {adam, falling}),
+        ({"solver.step_sizes": [0.02]}, {plain}),  # what is tuned has no other value
+        ({"problems.bc.methods.falling.schedule": {"beta": 0.7, "r": 3}}, set()),
+        ({"tuning.repetitions": 2}, set()),  # the default
+    ):
+        assert {job for job, hash in hashes(changes).items() if hash != before[job]} == changed, changes
+
+
+def test_what_is_tuned_can_be_narrowed_or_left_on_a_problem(tmp_path):
+    """A problem's ``tune`` is put over the method's, key by key; null is none."""
+    high = write(tmp_path, {"problems.bc.methods.adam": {"tune": {"step_size": {"high": 0.1}}}}).experiment
+    assert high.tune_on("bc", "adam").step_size.model_dump() == {"low": 1e-3, "high": 0.1}
+    fixed = {"schedule": {"kind": "step", "beta": 0.5, "r": 7}}
+    none = write(
+        tmp_path, {"problems.bc.methods": {"adam": {"tune": None}, "falling": {"tune": None, **fixed}}}
+    ).experiment
+    assert none.studies() == []
+    assert none.run("bc", "adam", "jax").hash == none.run("bc", "plain", "jax").hash
+    assert none.run("bc", "adam", "jax").solver.step_sizes == (0.01,)
+
+
+def test_an_experiment_that_tunes_nothing_is_as_it_was(repository):
+    """No key of the tuning is in its specs, so results that were made before are not stale."""
+    experiment = load_experiment(repository / "workflow/experiments/quickstart.yaml", "quick")
+    dumped = json.dumps(
+        [
+            experiment.model_dump(mode="json"),
+            *(experiment.run(*job).model_dump(mode="json") for job in experiment.runs()),
+        ]
+    )
+    assert "tun" not in dumped
+    assert '"study"' not in dumped
+    assert experiment.studies() == []
+
+
+def test_the_page_describes_the_study(repository, whole):
+    """docs/results-schema.md has the columns of a study and those of its seconds."""
+    text = (repository / "docs/results-schema.md").read_text()
+    part = re.search(r"^### The study of a run that tunes its settings .*?(?=^##)", text, re.M | re.S)[0]
+    tables = [re.findall(r"^\| `(\w+)` \| (\w+)", rows, re.M) for rows in part.split("| column |")[1:]]
+    found = artifact.read_table(whole["falling"]), artifact.read_table(whole["falling"].with_name("timing.parquet"))
+    for table, described in zip(found, tables, strict=True):
+        kinds = {
+            name: "string" if table[name].dtype == object or "str" in str(table[name].dtype) else str(table[name].dtype)
+            for name in table
+        }
+        assert described == list(kinds.items())
