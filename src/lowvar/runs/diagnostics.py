@@ -63,15 +63,21 @@ def diagnose(estimator, state, params, noise, reference, draw=lambda one: one) -
     norm2 = xp.sum(exact * exact)
     error = (squares - scrambles * norm2) / (scrambles * (scrambles - 1))
 
+    def estimate(one):
+        return flat(estimator.estimate(state, params, draw(one))[0])
+
+    # around the first of them: what varies may be far smaller than the distance to the exact gradient
+    centre = estimate(backend.tree_map(lambda leaf: leaf[0], noise))
+
     def add_draw(sums, one):
-        gradient, _, _ = estimator.estimate(state, params, draw(one))
-        off = flat(gradient) - exact
+        off = estimate(one) - centre
         return sums[0] + off, sums[1] + xp.sum(off * off), sums[2] + 1
 
     off, squares, draws = backend.scan_or_loop(add_draw, (zero, xp.sum(zero), xp.sum(zero)), noise)
     variance = (squares - xp.sum(off * off) / draws) / (draws - 1)
-    mean = exact + off / draws
-    return Diagnostics(variance, xp.sum(mean * mean) - variance / draws, squares / draws - error, norm2 - error, error)
+    mean = centre + off / draws
+    bias2 = xp.sum((mean - exact) ** 2) - variance / draws - error
+    return Diagnostics(variance, xp.sum(mean * mean) - variance / draws, bias2 + variance, norm2 - error, error)
 
 
 def reference_points(key, count: int, dim: int, dtype):

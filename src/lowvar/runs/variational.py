@@ -252,20 +252,17 @@ class VariationalEngine:
             elbo = problem.elbo(params, eps if problem.exact_elbo is None else None)
             return (*elbo, problem.test_log_likelihood(params, eps)) if test else elbo
 
-        if backend.name == "jax":
+        def in_jax(params):
+            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params)
+            return jax.lax.map(values, flat)
 
-            @jax.jit
-            def compute(params):
-                flat = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params)
-                return jax.lax.map(values, flat)
+        def in_torch(params):
+            flat = {name: leaf.reshape(-1, leaf.shape[-1]) for name, leaf in params.items()}
+            runs = next(iter(flat.values())).shape[0]
+            found = [values({name: leaf[r] for name, leaf in flat.items()}) for r in range(runs)]
+            return tuple(backend.xp.stack(column) for column in zip(*found, strict=True))
 
-        else:
-
-            def compute(params):
-                flat = {name: leaf.reshape(-1, leaf.shape[-1]) for name, leaf in params.items()}
-                runs = next(iter(flat.values())).shape[0]
-                found = [values({name: leaf[r] for name, leaf in flat.items()}) for r in range(runs)]
-                return tuple(backend.xp.stack(column) for column in zip(*found, strict=True))
+        compute = jax.jit(in_jax) if backend.name == "jax" else in_torch
 
         def of_part(part):
             shape = next(iter(part.params.values())).shape[:2]
@@ -286,7 +283,8 @@ class VariationalEngine:
 
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """What the trace says of a stop, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
-        found = dict(zip(("elbo", "elbo_se", "test_log_likelihood"), self._elbos(state), strict=False))
+        names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
+        found: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
         if self._review:
             for name in ("points", "taken"):
                 found[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])

@@ -24,8 +24,8 @@ class Schedule:
     """
 
     kind: str
-    beta: float | None = None
-    r: int | None = None
+    beta: Any = None
+    r: Any = None
     values: tuple[tuple[int, float], ...] = ()
     rounded: bool = False
 

@@ -276,10 +276,10 @@ class VariationalExperiment(Strict):
         return {kind: of for kind, of in of_tables.items() if there.get(kind, True)}
 
     def _looked_at(self) -> set[str]:
-        """What is measured of runs beside the ELBO: ``errors`` of gradients, ``points``, ``test`` rows; and what varies.
+        """What is measured of runs beside the ELBO: ``errors`` of gradients, ``points``, ``test`` rows.
 
-        ``rates`` says that several step sizes are tried on rows for a test, ``fractions`` that several shares of one
-        dataset are learnt from, ``sensitivity`` that there are several schedules on one problem.
+        And what varies: ``rates`` says that several step sizes are tried on rows for a test, ``fractions`` that several
+        shares of one dataset are learnt from, ``sensitivity`` that there are several schedules on one problem.
         """
         solvers = {(p, m): self.solver_on(p, m) for p in self.problems for m in self.methods_on(p)}
         splits = [(spec.model, spec.dataset, spec.split.train) for spec in self.problems.values() if spec.split]
