@@ -1,0 +1,81 @@
+"""Methods of specs into estimators and solvers, their options checked before anything starts."""
+
+import inspect
+from dataclasses import replace
+
+from lowvar import estimators, solvers
+from lowvar.errors import UserError
+from lowvar.solvers import descend, optimizer
+
+
+def make_solver(method, spec, problem, sampler):
+    """``setting -> solver`` of a ``MethodSpec``: an estimator under an optimizer, or a solver of its own.
+
+    Raises:
+        UserError: no such method, or it does not take its options.
+    """
+    if method.estimator in solvers.OWN:
+        make = solvers.own(method.estimator)
+        _check_options("solver", method, make, problem, sampler, 1.0)
+        _made("solver", method, make, problem, sampler, 1.0)  # options are looked at before anything starts
+        return lambda setting: make(problem, sampler, _step_size(setting), **method.options)
+    return descents(make_estimator(method, problem, sampler.batches, spec), spec, sampler)
+
+
+def descents(estimator, spec, sampler):
+    """``setting -> solver`` of an estimator under the optimizer of a ``SolverSpec``."""
+    backend, plan = estimator.problem.backend, spec.schedule and spec.schedule.make()
+
+    def at(setting):
+        step_size, schedule = _step_size(setting), plan
+        if plan is not None and isinstance(setting, dict):
+            schedule = replace(plan, **{name: value for name, value in setting.items() if name != "step_size"})
+        if spec.per_row and spec.optimizer == "sgd":
+            step_size = step_size / estimator.problem.N
+        return descend(estimator, sampler, optimizer(spec.optimizer, step_size, backend, schedule))
+
+    return at
+
+
+def _step_size(setting):
+    return setting["step_size"] if isinstance(setting, dict) else setting
+
+
+def make_estimator(method, problem, batches, spec=None):
+    """The estimator of a ``MethodSpec``; what it leaves open of ``points`` and ``schedule`` is the ``SolverSpec``'s.
+
+    Raises:
+        UserError: no such estimator, or it does not take the method's options.
+    """
+    factory = estimators.gradient_estimator(method.estimator)
+    if spec is not None:
+        known = inspect.signature(factory).parameters
+        given = {"points": spec.samples, "schedule": spec.schedule and spec.schedule.make()}
+        method = method.model_copy(
+            update={"options": {name: value for name, value in given.items() if name in known} | method.options}
+        )
+    backend = problem.backend.name
+    _check_options("estimator", method, factory, problem, batches)
+    made = _made("estimator", method, factory, problem, batches)
+    if backend not in made.properties.backends:
+        known = ", ".join(made.properties.backends)
+        raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
+    return made
+
+
+def _made(kind, method, factory, *args):
+    try:
+        return factory(*args, **method.options)
+    except TypeError as error:
+        if not method.options:
+            raise
+        given = ", ".join(f"{key} = {value!r}" for key, value in method.options.items())
+        raise UserError(f"options of {kind} {method.estimator!r}: {given}: {error}") from error
+
+
+def _check_options(kind, method, factory, *args):
+    try:
+        inspect.signature(factory).bind(*args, **method.options)
+    except TypeError as error:
+        known = ", ".join(list(inspect.signature(factory).parameters)[len(args) :]) or "none"
+        raise UserError(f"options of {kind} {method.estimator!r}: {error} (known: {known})") from error
