@@ -1,23 +1,28 @@
 """A decomposition in words."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 _NAMES = {"subsampling": "Subsampling", "monte_carlo": "Monte Carlo noise", "interaction": "The interaction"}
 
 
-def summary(table, time, title: str) -> str:
+def summary(table, time, title: str, carried: Mapping[str, float] | None = None) -> str:
     """The decomposition as text: a line per estimator, then what dominates and what pays.
 
     Args:
         table: of ``decomposition.table``; its block ``all`` is used.
         time: time of a step by estimator, relative.
         title: first line.
+        carried: squared errors that estimators keep from earlier steps, which are in no variance; they count too.
     """
+    carried = carried or {}
     rows = table[table["block"] == "all"].set_index(["method", "source"])
     methods = list(dict.fromkeys(table["method"]))
     base = "naive" if "naive" in methods else methods[0]
     total = {m: rows.loc[(m, "total")] for m in methods}
-    worth = {m: time[m] * total[m]["variance"] / (time[base] * total[base]["variance"]) for m in methods}
+    error = {m: total[m]["variance"] + max(0.0, carried.get(m, 0.0)) for m in methods}
+    worth = {m: time[m] * error[m] / (time[base] * error[base]) for m in methods}
     name = max(12, *(len(m) + 1 for m in methods))
     lines = [
         f"gradient variance of {title}; 95 % intervals",
@@ -30,7 +35,13 @@ def summary(table, time, title: str) -> str:
         cells = "".join(f"{_percent(share):>{width}}" for share, width in zip(shares, (12, 13, 13), strict=True))
         lines.append(f"{m:<{name}}{_interval(total[m]):<30}{cells}{time[m] / time[base]:>15.2f}{worth[m]:>17.2g}")
     lines += ["", f"variance x time is relative to `{base}`: less is better"]
-    return "\n".join([*lines, "", _verdict(rows, methods, base, total, time, worth)])
+    lines += [
+        f"`{m}` carries a squared error of {carried[m]:.3g} from earlier steps, which fresh noise does not show; "
+        "it is counted with the variance"
+        for m in methods
+        if m in carried
+    ]
+    return "\n".join([*lines, "", _verdict(rows, methods, base, total, error, worth)])
 
 
 def _percent(share):
@@ -49,17 +60,17 @@ def _interval(row):
     return f"{row['variance'] / 10**power:.2f} [{low:.2f}, {high:.2f}] e{power}"
 
 
-def _verdict(rows, methods, base, total, time, worth):
+def _verdict(rows, methods, base, total, error, worth):
     sources = {source: rows.loc[(base, source), "share"] for source in _NAMES}
     main = max(sources, key=sources.__getitem__)
     opening = f"{_NAMES[main]} dominates" if sources[main] > 0.5 else f"{_NAMES[main]} is the largest part"
     opening += f" the noise of `{base}`." if sources[main] > 0.5 else f" of the noise of `{base}`."
     winner = min(worth, key=worth.__getitem__)
-    clear = total[winner]["high"] < total[base]["low"]
+    clear = total[winner]["high"] + error[winner] - total[winner]["variance"] < total[base]["low"]
     if winner == base or not clear:
         return f"{opening} None of the others pays for its time here."
-    less = total[base]["variance"] / total[winner]["variance"]
+    less, what = error[base] / error[winner], "variance" if error[winner] == total[winner]["variance"] else "error"
     return (
-        f"{opening} `{winner}` pays: {less:.3g} times less variance per step, "
+        f"{opening} `{winner}` pays: {less:.3g} times less {what} per step, "
         f"{1 / worth[winner]:.3g} times less for the same time."
     )

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -18,9 +18,11 @@ from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
 from lowvar.runs import variational as engines
+from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
 from lowvar.runs.spec import DecompositionSpec, MethodSpec, SolverSpec, validated
 from lowvar.solvers import OWN, descend
 
+_REFERENCE = 2**22  # single-row gradients of the gradient that errors are measured from
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
 
 
@@ -93,6 +95,7 @@ def fit(
     num_steps: int = 5000,
     batch_size: int | None = None,
     num_particles: int = 1,
+    schedule: Mapping[str, Any] | None = None,
     seed: int = 0,
     elbo_samples: int = 200,
     progress: bool | None = None,
@@ -108,7 +111,10 @@ def fit(
         step_size: the optimizer's.
         num_steps: updates, rounded up to whole passes over the data.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
-        num_particles: noise points per update, shared by the rows of the batch.
+        num_particles: noise points per update, shared by the rows of the batch; for ``mlmc`` those of the first.
+        schedule: how step sizes fall, as in ``{"kind": "step", "beta": 0.5, "r": 100}``, by half every 100 updates;
+            also ``"time"`` and ``"exponential"`` with a ``beta``, and ``"piecewise"`` with ``values``. ``mlmc`` takes fewer
+            points as they fall.
         seed: of starts and noise; the same seed gives the same result.
         elbo_samples: noise points of each ELBO in the trace, on all the data.
         progress: whether to draw a bar; by default on a terminal only.
@@ -128,7 +134,7 @@ def fit(
     _check_estimator(estimator)
     seed = _whole("seed", seed, 0)
     problem = from_numpyro(model, data)
-    solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples)
+    solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule)
     method = validated(MethodSpec, {"estimator": estimator, "options": options}, where="fit")
     runs = engines.build(problem, method, solver, seed=seed, name=problem.name)
     result = _run(runs, progress, f"fit {problem.name}")
@@ -145,18 +151,21 @@ class Decomposition:
         time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one).
         params: the parameters at which the variance was taken, under ``AutoNormal``'s names.
         title: what the summary calls the model and the place.
+        carried: for estimators that keep their past (``mlmc``, ``storm`` and their like): the squared error that it
+            has left them, nats^2, over all parameters. It is in no variance, which is over fresh noise.
     """
 
     table: Any
     time: dict[str, float]
     params: dict[str, np.ndarray]
     title: str
+    carried: dict[str, float] = field(default_factory=dict)
 
     def summary(self) -> str:
         """The table for eyes, and what follows from it."""
         from lowvar.analysis.report import summary
 
-        return summary(self.table, self.time, self.title)
+        return summary(self.table, self.time, self.title, self.carried)
 
     def __str__(self) -> str:
         return self.summary()
@@ -256,7 +265,26 @@ def decompose(
     table = analysis.table(problem, values, solver.batch_size, replacement=False)
     title = f"{problem.name} {where} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size})"
     auto = here.params if isinstance(here, Fit) else dict(params or {})
-    return Decomposition(table, _times(runs, parts, found), auto, title)
+    carried = _carried(runs, parts, memory, found, problem)
+    return Decomposition(table, _times(runs, parts, found), auto, title, carried)
+
+
+def _carried(runs, parts, memory, params, problem):
+    """The squared errors that estimators keep from earlier steps."""
+    count = int(np.clip(_REFERENCE // problem.N, 64, 4096))
+    for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
+    keys, found = jax.random.split(for_noise, 64), {}
+    for name, one in parts.items():
+        if one.properties.keeps:
+
+            @jax.jit
+            def errors(state, one=one):
+                reference = reference_points(for_reference, count, problem.dim, problem.dtype)
+                return diagnose(one, state, params, keys, reference, partial(first_batch, runs.sampler))
+
+            of = errors(memory[name])
+            found[name] = float(of.squared_error - of.variance)
+    return found
 
 
 @dataclass(frozen=True)
@@ -323,7 +351,7 @@ def _step_size(value) -> float:
     return float(value)
 
 
-def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples):
+def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None):
     size = min(100, problem.N) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
@@ -336,7 +364,7 @@ def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles,
         SolverSpec,
         {"optimizer": optimizer, "step_sizes": (step_size,), "batch_size": size, "samples": num_particles,
          "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)), "elbo_samples": elbo_samples,
-         "dtype": str(np.dtype(problem.dtype))},
+         "dtype": str(np.dtype(problem.dtype)), "schedule": schedule},
         where="fit",
     )  # fmt: skip
 

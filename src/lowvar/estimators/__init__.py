@@ -28,6 +28,9 @@ GRADIENT = MappingProxyType(
     }
 )
 
+# those that keep errors of their past: their variance over fresh noise is not their error
+RECURSIVE = frozenset({"mlmc", "mlmc_prox", "mlmc_optimal", "storm"})
+
 # the same for search gradients
 SEARCH = MappingProxyType(
     {

@@ -1,5 +1,6 @@
 """The error of a run's gradients where it stands: what fresh noise shows of it, and what it does not."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -92,6 +93,11 @@ def reference_points(key, count: int, dim: int, dtype):
     return eps.reshape(_SCRAMBLES, each // group, group, dim)
 
 
+def first_batch(sampler, key):
+    """The noise of the first batch of an epoch."""
+    return sampler.drawn(jax.tree.map(lambda leaf: leaf[0], sampler.plan(key)))
+
+
 def measurer(engine, points: int):
     """``(part of the state, keys of its repetitions, position) -> Diagnostics`` of arrays ``(sizes, repetitions)``.
 
@@ -107,16 +113,13 @@ def measurer(engine, points: int):
     def keys_of(key, position):
         return jax.random.split(jax.random.fold_in(jax.random.fold_in(key, _APART), position))
 
-    def first_batch(key):
-        return sampler.drawn(jax.tree.map(lambda leaf: leaf[0], sampler.plan(key)))
-
     def in_jax(part, keys, position):
         def of_run(run):
             solver, repetition = run
             for_noise, for_reference = keys_of(keys[repetition], position)
             reference = reference_points(for_reference, spec.reference, problem.dim, problem.dtype)
             draws = jax.random.split(for_noise, spec.draws)
-            return diagnose(estimator, solver.estimator, solver.params, draws, reference, first_batch)
+            return diagnose(estimator, solver.estimator, solver.params, draws, reference, partial(first_batch, sampler))
 
         sizes, repetitions = next(iter(part.params.values())).shape[:2]
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), part)
@@ -130,7 +133,7 @@ def measurer(engine, points: int):
     def drawn(key, position):
         for_noise, for_reference = keys_of(key, position)
         reference = reference_points(for_reference, spec.reference, problem.dim, problem.dtype)
-        return jax.vmap(first_batch)(jax.random.split(for_noise, spec.draws)), reference
+        return jax.vmap(partial(first_batch, sampler))(jax.random.split(for_noise, spec.draws)), reference
 
     def in_torch(part, keys, position):
         sizes, repetitions = next(iter(part.params.values())).shape[:2]

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import Field
 
-from lowvar.analysis.claims import diagnostics, integral, search, variational
+from lowvar.analysis.claims import integral, search, variational
 from lowvar.analysis.claims.base import Strict
 from lowvar.errors import UserError
 from lowvar.files import read_yaml
 
 _COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
-_JUDGES = variational.JUDGES | diagnostics.JUDGES | search.JUDGES | integral.JUDGES
+_JUDGES = variational.JUDGES | search.JUDGES | integral.JUDGES
 
 
 class Claim(Strict):
@@ -23,7 +23,7 @@ class Claim(Strict):
     statement: str
     source: str
     test: Annotated[
-        variational.VariationalTest | diagnostics.DiagnosticsTest | search.SearchTest | integral.IntegralTest,
+        variational.VariationalTest | search.SearchTest | integral.IntegralTest,
         Field(discriminator="kind"),
     ]
     note: str = ""

@@ -1,5 +1,7 @@
 """Claims about variational problems: variances of gradients, ELBOs at the end of runs and along them, sizes, times.
 
+Those about errors of gradients along runs, held-out rows, points per step and settings are in `claims.diagnostics`.
+
 * ``value``: a variance of the decomposition. Holds where its interval lies within ``tolerance`` of ``published``.
 * ``below``: one variance against others. Holds where the intervals do not overlap.
 * ``floor``: a variance divided by one that it cannot fall below, at the worst of all moments of the run. Holds where
@@ -24,7 +26,7 @@ Repetitions of the same number share noise and start, so differences are taken w
 both methods have; with fewer than two there is no interval, and the verdict is ``undecided``.
 """
 
-from lowvar.analysis.claims import variational_runs, variational_variances
+from lowvar.analysis.claims import diagnostics, variational_runs, variational_variances
 
-VariationalTest = variational_runs.RunTest | variational_variances.VarianceTest
-JUDGES = variational_variances.JUDGES | variational_runs.JUDGES
+VariationalTest = variational_runs.RunTest | variational_variances.VarianceTest | diagnostics.DiagnosticsTest
+JUDGES = variational_variances.JUDGES | variational_runs.JUDGES | diagnostics.JUDGES

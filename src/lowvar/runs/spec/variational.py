@@ -203,7 +203,9 @@ class DecompositionSpec(Strict):
     rows: Annotated[int, Field(ge=2)] | None = Field(
         None, description="data rows in a design; all of them if not given"
     )
-    methods: tuple[str, ...] | None = Field(None, description="which methods; all that are estimators if not given")
+    methods: tuple[str, ...] | None = Field(
+        None, description="which methods; all estimators but recursive ones if not given"
+    )
     noises: Annotated[dict[str, NoiseSpec], Field(min_length=1)] | None = Field(
         None, description="noise under which the variance is taken apart; the solver's if not given"
     )
@@ -390,11 +392,11 @@ class VariationalExperiment(Strict):
 
     def decomposed_methods(self, problem: str) -> list[str]:
         """The methods whose variance is taken apart on a problem."""
-        from lowvar.estimators import GRADIENT
+        from lowvar.estimators import GRADIENT, RECURSIVE
 
         chosen = self.decomposition_on(problem).methods
         methods = self.methods_on(problem) if chosen is None else chosen
-        return [name for name in methods if self.methods[name].estimator in GRADIENT]
+        return [name for name in methods if self.methods[name].estimator in set(GRADIENT) - RECURSIVE]
 
     def run(self, problem: str, method: str, backend: str) -> "RunSpec":
         """The spec of the job that runs ``method`` on ``problem`` in ``backend``.
@@ -517,13 +519,18 @@ class VariationalExperiment(Strict):
             raise UserError(f"{where}: {error}") from error.__cause__
 
     def _check_decomposition(self, problem: str) -> None:
-        from lowvar.estimators import GRADIENT
+        from lowvar.estimators import GRADIENT, RECURSIVE
 
         spec = self.decomposition_on(problem)
         for key, names in (("leader", (spec.leader,)), ("methods", spec.methods or ())):
             for name in names:
                 if name not in self.methods:
                     raise unknown_name("method", name, self.methods, where=f"decomposition.{key}")
+                if self.methods[name].estimator in RECURSIVE:
+                    raise UserError(
+                        f"decomposition.{key}: {name!r} keeps errors of its past, which no variance shows; "
+                        "measure its error along its own run, with solver.diagnostics"
+                    )
         if self.methods[spec.leader].estimator not in GRADIENT:
             raise UserError(f"decomposition.leader: {spec.leader!r} is no estimator, but a solver of its own")
         if (tune := self.tune_on(problem, spec.leader)) and (tune.beta or tune.r):
