@@ -136,7 +136,21 @@ def test_files_of_claims_that_are_none(tmp_path, content):
         C.load(path)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "joint", "joint_sgd", "joint_dropout", "joint_noise"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "quickstart",
+        "quickstart_mlmc",
+        "joint",
+        "joint_sgd",
+        "joint_dropout",
+        "joint_noise",
+        "mlmc",
+        "mlmc_tuned",
+        "mlmc_fashion",
+        "mlmc_sensitivity",
+    ],
+)
 def test_shipped_claims_load(repository, name):
     """They load, and speak of what their experiments run and take apart."""
     from lowvar.runs.spec import load_experiment
@@ -153,6 +167,9 @@ def test_shipped_claims_load(repository, name):
         run = [said.get(key) for key in ("method", "other", "reference")] + list(said.get("others", ()))
         for method in run if not measured else ():
             assert method is None or method in experiment.methods_on(said["problem"]), claim.id
+            if said["kind"] == "measure":
+                assert method is None or experiment.solver_on(said["problem"], method).diagnostics, claim.id
+        assert "problem" not in said or said["problem"] in experiment.problems, claim.id
 
 
 def test_numbers_of_the_claims_are_those_of_the_tables(repository):

@@ -112,9 +112,9 @@ def fit(
         num_steps: updates, rounded up to whole passes over the data.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
         num_particles: noise points per update, shared by the rows of the batch; for ``mlmc`` those of the first.
-        schedule: how step sizes fall, as in ``{"kind": "step", "beta": 0.5, "r": 100}``, by half every 100 updates;
-            also ``"time"`` and ``"exponential"`` with a ``beta``, and ``"piecewise"`` with ``values``. ``mlmc`` takes fewer
-            points as they fall.
+        schedule: how step sizes fall, as in ``{"kind": "step", "beta": 0.5, "r": 100}``: by half every 100 updates.
+            Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``) and ``"piecewise"`` (with ``values``).
+            ``mlmc`` takes fewer points as they fall.
         seed: of starts and noise; the same seed gives the same result.
         elbo_samples: noise points of each ELBO in the trace, on all the data.
         progress: whether to draw a bar; by default on a terminal only.
