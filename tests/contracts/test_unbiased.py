@@ -7,6 +7,7 @@ import pytest
 from enumerable import BATCH, enumerated_mean, exact_gradient, flat, params, problem, run
 
 from lowvar import backends
+from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT, RECURSIVE, gradient_estimator
 from lowvar.noise import antithetic, iid, independent, sampler
 from lowvar.solvers import descend, optimizer
@@ -105,6 +106,10 @@ def test_mean_with_iid_batches_all_the_way(name):
 @pytest.mark.parametrize("fed", [{}, {"base": "cv"}], ids=["naive", "cv"])
 def test_the_bias_is_what_is_kept_of_the_last_error(recursive, fed):
     """``E[G_t | past] - grad f(w_t) = keep (G_{t-1} - grad f(w_{t-1}))``, over all batches and all of the noise."""
+    if recursive == "mlmc_optimal" and fed:
+        with pytest.raises(UserError, match="mlmc_optimal: base = 'cv' would need"):
+            run(problem(), recursive, epochs=1, **fed)
+        fed = {"base": "stl"}
     if recursive == "mlmc_prox":
         fed = {"ball": 40.0} if fed else {"box": [-40.0, 40.0]}  # so wide that nothing is cut off
     p = problem()

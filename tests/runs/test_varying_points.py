@@ -123,8 +123,8 @@ def test_schedules_are_their_formulas(kind, settings, eta):
         ({"kind": "time", "beta": 0.0}, "beta = 0.0; it must be above 0 and at most 1"),
         ({"kind": "time", "beta": 1.5}, "beta = 1.5; it must be above 0 and at most 1"),
         ({"kind": "step", "beta": 0.5, "r": 0}, "r = 0; it must be a whole number of steps, 1 or more"),
-        ({"kind": "step", "beta": 0.5}, "r is missing"),
-        ({"kind": "time", "beta": 0.5, "r": 3}, "schedule 'time' takes beta"),
+        ({"kind": "step", "beta": 0.5}, "takes beta and r: r is missing"),
+        ({"kind": "time", "beta": 0.5, "r": 3}, "schedule .time. takes beta: r is not one"),
         ({"kind": "piecewise", "values": [[5, 0.5], [9, 0.6]]}, "0.6 from step 9; it may not increase"),
         ({"kind": "piecewise", "values": [[5, 1.1]]}, "1.1 from step 5; it may not increase"),
         ({"kind": "piecewise", "values": [[5, 0.5], [4, 0.4]]}, "steps ascending"),
@@ -412,3 +412,43 @@ def test_measuring_moves_nothing(falling):
     assert importlib.import_module("lowvar.runs.diagnostics").Diagnostics._fields == tuple(
         name for name in measured.trace if name not in plain.trace
     )
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_diverges_is_a_row():
+    found = build("mlmc_optimal", step_sizes=(1e6,), repetitions=1, epochs=30, samples=4, per_decade=1)
+    last = loop.run(found).trace.iloc[-1]
+    assert last["status"] == "diverged"
+    assert last["points"] == 4
+
+
+def test_pairs_of_points_stay_pairs():
+    found = build("mlmc_optimal", eps="antithetic", samples=10, epochs=2)
+    assert found._sizes() == [2, 4, 6, 8, 10]
+    scheduled = build("mlmc", eps="antithetic", samples=10, schedule=STEP, epochs=12)
+    assert scheduled._sizes() == [10, 6, 4, 2]
+
+
+def test_points_of_an_epoch_are_those_of_its_middle():
+    batches = BATCHES["reshuffled"](N, 5)  # four steps an epoch
+    made = gradient_estimator("mlmc")(problem(), batches, points=16, schedule={"kind": "step", "beta": 0.5, "r": 4})
+    assert [made.points(epoch, None) for epoch in range(5)] == [16, 8, 4, 2, 1]
+
+
+def test_a_solver_of_its_own_has_no_gradients_to_look_at():
+    with pytest.raises(UserError, match="diagnostics look at an estimator's gradients, and this solver has none"):
+        build("smiso", batch_size=10, batches="fixed", diagnostics={"draws": 4, "reference": 16})
+
+
+def test_the_references_error_is_small_beside_a_large_gradient():
+    """In single precision: both of its sums are around one of their terms."""
+    spec = SolverSpec(step_sizes=(1e-3,), batch_size=N, epochs=1, samples=4, dtype="float32",
+                      diagnostics={"draws": 4, "reference": 2**10})  # fmt: skip
+    far = problem(dtype=np.float32)
+    runs = engine.build(far, MethodSpec(estimator="naive"), spec, seed=0, name="far")
+    runs.starts = {"mu": np.full((1, DIM), 3e3), "log_sigma": np.full((1, DIM), -3.0)}
+    found = runs.measure(runs.init(), 0)
+    assert found["signal"] > 1e7
+    assert 0 <= found["reference_error"] < 1e-8 * found["signal"]

@@ -59,6 +59,8 @@ def iid(N: int, size: int) -> Batches:
 def reshuffled(N: int, size: int) -> Batches:
     """A fresh permutation of the rows each epoch, cut into batches; the last may be short.
 
+    A single batch of all rows has them in their own order.
+
     >>> batches = reshuffled(7, 3)
     >>> batches.rows.tolist()
     [3, 3, 1]
@@ -67,7 +69,8 @@ def reshuffled(N: int, size: int) -> Batches:
     steps = -(-N // size)
 
     def draw(key):
-        order = jax.random.permutation(key, jnp.arange(N, dtype=jnp.int32))
+        order = jnp.arange(N, dtype=jnp.int32)
+        order = order if size == N else jax.random.permutation(key, order)
         short = (steps - 1) * size  # where the last, perhaps short, batch starts
         padding = jnp.full(steps * size - N, order[short])
         return jnp.concatenate([order, padding]).reshape(steps, size)

@@ -77,7 +77,23 @@ class Sampler:
 
     def epoch(self, key: jax.Array) -> Noise:
         """The noise of one epoch: every array has a leading axis of ``batches.steps``."""
-        return jax.vmap(self.drawn)(self.plan(key))
+        plan = self.plan(key)
+        if self.batches.steps > 1:
+            return jax.vmap(self.drawn)(plan)
+        eps = _apart(lambda key: self.gaussian.draw(key, self.dim, self.dtype), plan.key[0])
+        return Noise(plan.index, plan.weight, plan.rows, eps[None], plan.position)
+
+
+def _apart(draw, key: jax.Array) -> jax.Array:
+    """``draw(key)``, computed once and kept, however often it is read.
+
+    Where an epoch has several steps its noise is what a loop runs over. That of a single step would be merged into
+    every operation that reads it, and drawn again by each: a step then takes three times as long. So it is drawn in a
+    loop of one turn, whose number of turns compilers do not see.
+    """
+    like = jax.eval_shape(draw, key)
+    turns = jnp.maximum(1, jax.random.key_data(key).ravel()[-1] >> 31).astype(jnp.int32)
+    return jax.lax.fori_loop(0, turns, lambda i, eps: draw(key), jnp.zeros(like.shape, like.dtype))
 
 
 def sampler(batches: Batches, gaussian: Gaussian, dim: int, dtype: Any = None) -> Sampler:

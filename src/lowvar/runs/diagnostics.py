@@ -54,20 +54,23 @@ def diagnose(estimator, state, params, noise, reference, draw=lambda one: one) -
     def add_group(total, eps):
         return total + flat(problem.full_objective_gradient(params, eps))
 
-    def add_scramble(sums, points):
-        mean = backend.scan_or_loop(add_group, zero, points) / points.shape[0]
-        return sums[0] + mean, sums[1] + xp.sum(mean * mean)
+    def scramble(points):
+        return backend.scan_or_loop(add_group, zero, points) / points.shape[0]
 
-    scrambles = reference.shape[0]
-    total, squares = backend.scan_or_loop(add_scramble, (zero, xp.sum(zero)), reference)
-    exact = total / scrambles
+    def add_scramble(sums, points):
+        off = scramble(points) - start
+        return sums[0] + off, sums[1] + xp.sum(off * off)
+
+    # both sums are around one of their terms: what varies may be far smaller than what does not
+    start, scrambles = scramble(reference[0]), reference.shape[0]
+    off, squares = backend.scan_or_loop(add_scramble, (zero, xp.sum(zero)), reference)
+    exact = start + off / scrambles
     norm2 = xp.sum(exact * exact)
-    error = (squares - scrambles * norm2) / (scrambles * (scrambles - 1))
+    error = (squares - xp.sum(off * off) / scrambles) / (scrambles * (scrambles - 1))
 
     def estimate(one):
         return flat(estimator.estimate(state, params, draw(one))[0])
 
-    # around the first of them: what varies may be far smaller than the distance to the exact gradient
     centre = estimate(backend.tree_map(lambda leaf: leaf[0], noise))
 
     def add_draw(sums, one):

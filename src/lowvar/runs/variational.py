@@ -57,6 +57,8 @@ class VariationalEngine:
         self.sampler = self.sampler_of(solver.samples)
         self.at = self._make_solver(self.sampler)
         estimator = getattr(self.at(1.0), "estimator", None)
+        if estimator is None and solver.diagnostics is not None:
+            raise UserError(f"{problem.name}: diagnostics look at an estimator's gradients, and this solver has none")
         self._points, self._review = (estimator.points, estimator.review) if estimator else (None, 0)
         self.stops = geometric(solver.epochs, solver.per_decade)
         self.runs = len(solver.step_sizes) * solver.repetitions
@@ -79,7 +81,10 @@ class VariationalEngine:
             one = self.backend.to_numpy(self.backend.tree_map(lambda leaf: leaf[0, 0], part.estimator))
         elif self._review:
             return self.solver.samples
-        points = self._points(epoch, one)
+        return self._whole(self._points(epoch, one))
+
+    def _whole(self, points):
+        """So many noise points, or one more where they come in pairs."""
         return points + points % 2 if self.solver.eps == "antithetic" else points
 
     def _parts(self):
@@ -164,7 +169,7 @@ class VariationalEngine:
         if self._points is None:
             return [self.solver.samples]
         if self._review:
-            return list(self.at(1.0).estimator.sizes)
+            return sorted({self._whole(points) for points in self.at(1.0).estimator.sizes})
         return sorted({self.points(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
 
     def _draw(self, sampler, keys, epoch):
@@ -285,6 +290,7 @@ class VariationalEngine:
         if self._review:
             for name in ("points", "taken"):
                 found[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
+            found["points"] = self._whole(found["points"])
         if self.solver.diagnostics is not None:
             parts = [
                 self.backend.to_numpy(self._measurer(self.points(position, part))(part, self.keys[rows], position))

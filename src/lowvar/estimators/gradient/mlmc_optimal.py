@@ -1,5 +1,6 @@
 """The multilevel gradient with as many points as the variance of its differences asks for, estimated on the way."""
 
+from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.recursion import base_of, checked
 from lowvar.estimators.gradient.schedules import rounded_up
@@ -10,7 +11,11 @@ _LEAST = 2  # points, of which a variance can be estimated
 
 
 def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
-    """``mlmc`` with ``N_t = N_0 sqrt(V_t / V_0)``: the allocation with the least total variance at its cost.
+    """``mlmc`` with ``N_t = N_0 sqrt(V_t / V_0)``, which Theorem 1 has for the least total variance.
+
+    The theorem takes all steps for equally dear; a difference costs two gradients and the first step one, for which
+    the best ``N_t`` would be a factor of ``sqrt(2)`` smaller. ``V_t`` is the variance of independent points: under
+    quasi-random or antithetic ones the mean of a step varies less than it says.
 
     ``V_0`` is the variance of the gradient at one point, at the start, and ``V_t`` that of the difference of two
     gradients, a running mean over steps of the variance between a step's points. ``N_t`` is chosen every 25 epochs,
@@ -21,16 +26,19 @@ def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
         batches: how rows are drawn; those of a step are the same for both gradients. What they add to the
             difference is common to its points, and no part of ``V_t``.
         points: ``N_0``; in experiments ``solver.samples``. Without it all steps take what the sampler draws.
-        base: whose gradients are compared: ``"naive"``, ``"stl"`` or ``"cv"``.
+        base: whose gradients are compared: ``"naive"`` or ``"stl"``. A control variate's product with the Hessian
+            serves all points of a step at once, and here every point has its own.
 
     Raises:
-        UserError: ``N_0`` below 1, or an unknown base.
+        UserError: ``N_0`` below 1, or another base.
 
     References:
         Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Theorem 1; the choice with known
         ``V_t`` is Giles's, "Multi-level Monte Carlo path simulation", 2008.
     """
     first, _ = checked("mlmc_optimal", points, None)
+    if base == "cv":
+        raise UserError("mlmc_optimal: base = 'cv' would need a Hessian-vector product for every point; use 'naive'")
     gradient = base_of(problem, batches, base)
     backend, xp = problem.backend, problem.backend.xp
     period = _REVIEW * (batches.steps if batches else 1)
@@ -44,11 +52,12 @@ def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
 
     def allocated(V, V_0):
         """The least size that is not below ``N_0 sqrt(V_t / V_0)``; the largest where nothing is known."""
-        known = (V_0 > 0) & xp.isfinite(V)
-        wanted = sizes[-1] * xp.sqrt(xp.where(known, V, xp.ones_like(V)) / xp.where(known, V_0, xp.ones_like(V)))
-        size = 0 * V + sizes[-1]
+        one = xp.ones_like(V)
+        known = (V_0 > 0) & xp.isfinite(V_0) & xp.isfinite(V)
+        wanted = sizes[-1] * xp.sqrt(xp.where(known, V, one) / xp.where(known, V_0, one))
+        size = sizes[-1] * one
         for smaller in sizes[-2::-1]:
-            size = xp.where(wanted <= smaller, 0 * V + smaller, size)
+            size = xp.where(wanted <= smaller, smaller * one, size)
         return size
 
     def estimate(state, params, noise):

@@ -112,12 +112,12 @@ def checked(name: str, points: int | None, given) -> tuple[int | None, Schedule 
 
 
 def scheduled(points: int | None, plan: Schedule | None, steps: int, restart: int | None = None):
-    """``Estimator.points`` of a schedule: ``N_t`` of an epoch's first step, and ``N_0`` where it starts anew."""
+    """``Estimator.points`` of a schedule: ``N_t`` of the step amid an epoch, and ``N_0`` where the sum starts anew."""
     if points is None or plan is None:
         return None if points is None else lambda epoch, state: points
 
     def at(epoch: int, state) -> int:
         t = epoch * steps
-        return points if restart and t % restart == 0 else plan.points(t, points)
+        return points if not t or (restart and t % restart == 0) else plan.points(t + steps // 2, points)
 
     return at

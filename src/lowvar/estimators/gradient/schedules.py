@@ -73,26 +73,26 @@ def schedule(
     """
     if kind not in KINDS:
         raise unknown_name("schedule", kind, KINDS)
-    values = tuple(tuple(pair) for pair in values)
-    given = {"beta": beta is not None, "r": r is not None, "values": bool(values)}
+    pairs: Any = tuple(tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in values)
+    given = {"beta": beta is not None, "r": r is not None, "values": bool(pairs)}
     wanted = {"piecewise": ("values",), "step": ("beta", "r")}.get(kind, ("beta",))
     for name, there in given.items():
         if there != (name in wanted):
             raise UserError(
-                f"schedule {kind!r} takes {' and '.join(wanted)}{'' if there else f', and {name} is missing'}"
+                f"schedule {kind!r} takes {' and '.join(wanted)}: {name} {'is not one' if there else 'is missing'}"
             )
-    if beta is not None and not 0 < beta <= 1:
+    if beta is not None and (isinstance(beta, bool) or not 0 < beta <= 1):
         raise UserError(f"schedule {kind!r}: beta = {beta}; it must be above 0 and at most 1")
-    if r is not None and not (isinstance(r, int) and r >= 1):
+    if r is not None and (isinstance(r, bool) or not (isinstance(r, int) and r >= 1)):
         raise UserError(f"schedule {kind!r}: r = {r}; it must be a whole number of steps, 1 or more")
     last_step, last = 0, 1.0
-    for pair in values:
-        if len(pair) != 2 or not pair[0] > last_step:
+    for pair in pairs:
+        if len(pair) != 2 or not (isinstance(pair[0], int) and pair[0] > last_step):
             raise UserError(f"schedule 'piecewise': {list(pair)}; give pairs of a step and a value, steps ascending")
         if not 0 < pair[1] <= last:
             raise UserError(f"schedule 'piecewise': {pair[1]} from step {pair[0]}; it may not increase, or reach 0")
         last_step, last = pair
-    return Schedule(kind, beta, r, values, rounded)
+    return Schedule(kind, beta, r, pairs, rounded)
 
 
 def rounded_up(count: int) -> int:
