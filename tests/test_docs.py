@@ -84,8 +84,7 @@ ALSO = {
                     "slow": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 6}}},
                     "slower": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 8}}},
                     "searched": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 9}},
-                                 "tune": {"step_size": {"low": 1.0e-4, "high": 1.0e-3}, "beta": {"low": 0.1, "high": 0.9},
-                                          "r": {"low": 7, "high": 9}}}},
+                                 "tune": {"step_size": {"low": 1.0e-4, "high": 1.0e-3}, "r": {"low": 7, "high": 9}}}},
         "tuning": {"trials": 1, "epochs": 1, "repetitions": 1},
     },
     "search": {

@@ -70,8 +70,8 @@ def test_the_quickstart_plans_every_job(copy):
 
 def test_the_quickstart_plans_searches_and_integrals_too(copy):
     jobs = plan(copy)
-    assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 5 + 3, 3, 1)
-    assert (jobs["sample"], jobs["quickstart_integrals_tables"]) == (1, 1)
+    assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 4 + 5 + 3, 4, 1)
+    assert (jobs["sample"], jobs["quickstart_integrals_tables"], jobs["quickstart_mlmc_tables"]) == (1, 1, 1)
 
 
 def test_the_experiments_of_a_paper_are_targets(copy):
@@ -79,10 +79,13 @@ def test_the_experiments_of_a_paper_are_targets(copy):
 
     papers = ["vvcv", "vvcv_table2", "vvcv_unbalanced", "vvcv_synthetic", "vvcv_evidence", "vvcv_lotka"]
     names = [*papers, "ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
+    names += ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sensitivity"]
     planned = [load_experiment(copy / f"workflow/experiments/{name}.yaml", "paper") for name in names]
     jobs = plan(copy, *names, "--config", "scale=paper")
     assert jobs["run"] == sum(len(experiment.runs()) for experiment in planned)
     assert jobs["sample"] == sum(len(experiment.samples()) for experiment in planned)
+    searched = [experiment for experiment in planned if experiment.family == "variational"]
+    assert jobs["tune"] == sum(len(experiment.studies()) for experiment in searched) == 6 + 13 + 6
     assert jobs["decompose"] == sum(len(experiment.decompositions()) for experiment in planned)
     assert jobs["figure"] == sum(len(experiment.figures) for experiment in planned)
     assert jobs["claims"] == len(names)

@@ -1,0 +1,323 @@
+"""Time of a step with many noise points, by scheme and by number of points, and what the schemes leave of the variance.
+
+Everything that is compared runs in this one process, in alternation, on one core; `benchmarks/README.md` says what is
+counted and why.
+Usage: `python benchmarks/mlmc.py [--quick] [--only SECTION] [--task TASK] [--backend jax]`.
+"""
+
+import argparse
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joint import alternate  # sets up one thread, and imports lowvar before JAX
+from vi_step import Case, environment, summary, write
+
+TASKS, BACKENDS = ("hlr", "blr", "bnn"), ("jax", "torch")
+EXPERIMENT, DATA = Path("workflow/experiments/mlmc.yaml"), Path("data/prepared")
+DTYPE, POINTS = "float32", 100
+STILL = 1e-5  # step size of what is timed: a run stays near its start, however long it is
+METHODS = {  # name: estimator, its options, solver settings
+    "mc": ("naive", {}, {}),
+    "rqmc": ("naive", {}, {"eps": "rqmc"}),
+    "antithetic": ("naive", {}, {"eps": "antithetic"}),
+    **{f"mlmc, N = {n}": ("mlmc", {"points": None}, {"samples": n}) for n in (100, 50, 25, 10, 1)},
+    **{f"mlmc, N = {n}, fixed": ("mlmc", {"points": None}, {"samples": n, "batches": "fixed"}) for n in (100, 1)},
+    "storm": ("storm", {}, {}),
+    "mlmc_optimal": ("mlmc_optimal", {"points": None}, {}),
+}
+SCIPY, PEER, PLAIN = "rqmc by SciPy's engine", "NumPyro svi.update", "PyTorch, autograd"
+RQMC_AIM, FEW_AIM, PEER_AIM = 1.3, 10.0, 1.0  # rqmc over mc, at most; N = 100 over N = 1, and peers over mc, at least
+STEPS, STEP_SIZE = 300, 0.01  # of the runs whose variance is measured
+VARIANCE_AIM = {"hlr": 0.2, "blr": 0.2}  # of rqmc over mc, at most
+
+
+# --- the tasks -----------------------------------------------------------------------------------------------
+
+
+def made(task: str) -> dict[str, np.ndarray]:
+    """Data of the task's shape, from nowhere."""
+    rng = np.random.default_rng(0)
+    N, d = {"hlr": (100, 10), "blr": (569, 30), "bnn": (1599, 11)}[task]
+    x = rng.normal(size=(N, d))
+    y = x @ rng.normal(size=d) + rng.normal(size=N)
+    return {"x": x, "y": (y > 0).astype(np.int64) if task == "blr" else y}
+
+
+def problem_of(task: str, backend: str):
+    """The experiment's problem, its rows, its solver settings with all rows as a batch, and where the data are from."""
+    from lowvar.datasets.load import load
+    from lowvar.noise import named_key
+    from lowvar.problems.catalogue import build
+    from lowvar.problems.split import split
+    from lowvar.runs.spec import load_experiment
+
+    experiment = load_experiment(EXPERIMENT, "paper")
+    spec = experiment.model(task)
+    path = DATA / f"{spec.dataset}-{spec.scaling}.npz"
+    arrays = load(path).arrays if path.is_file() else made(task)
+    if spec.split is not None:
+        key = named_key(experiment.seed, spec.dataset, "split")
+        arrays = split(arrays, key, spec.split.test, spec.split.train)
+    rows = {"x": arrays["x"].astype(DTYPE), "y": arrays["y"]}
+    rows["y"] = rows["y"].astype(DTYPE) if rows["y"].dtype.kind == "f" else rows["y"]
+    problem = build(spec.model, rows, backend, task, **spec.options)
+    settings = experiment.solver_on(task).model_copy(
+        update={"samples": POINTS, "batch_size": problem.N, "dtype": DTYPE, "diagnostics": None, "epochs": 10**6}
+    )
+    return problem, rows, settings, str(path) if path.is_file() else f"made (no {path})"
+
+
+def engine_of(name: str, problem, settings, **update):
+    """The engine of a method's runs."""
+    from lowvar.runs.spec import MethodSpec
+    from lowvar.runs.variational import build
+
+    estimator, options, own = METHODS[name]
+    solver = settings.model_copy(update={**own, **update})
+    return build(problem, MethodSpec(estimator=estimator, options=options), solver, seed=0, name=problem.name)
+
+
+# --- what is timed -------------------------------------------------------------------------------------------
+
+
+class Lasting(Case):
+    """A case whose calls make as many steps as fill some time: ``advance(state, done, count) -> state``, and waits."""
+
+    def __init__(self, name: str, advance: Callable, state):
+        super().__init__(name, self._run, (state, 0), 1)
+        self._advance = advance
+
+    def _run(self, state):
+        state, done = state
+        return self._advance(state, done, self.steps), done + self.steps
+
+    def last(self, seconds: float) -> float:
+        """Sets ``steps`` so that a call takes so many CPU seconds; those of the first call, which compiles."""
+        begin = time.process_time()
+        self.state = self.call(self.state)
+        first = time.process_time() - begin
+        spent = 0.0
+        while spent < seconds / 4:
+            self.steps *= 4
+            begin = time.process_time()
+            self.state = self.call(self.state)
+            spent = time.process_time() - begin
+        self.steps = max(1, round(self.steps * seconds / spent))
+        return first
+
+
+def ours(name: str, problem, settings) -> Lasting:
+    """One run of a method, as the experiment's engine advances it: shuffling and noise are in it."""
+    engine = engine_of(name, problem, settings, repetitions=1, step_sizes=(STILL,))
+
+    def advance(state, done, count):
+        state = engine.advance(state, done, count)
+        engine.wait(state)
+        return state
+
+    return Lasting(name, advance, engine.init())
+
+
+def scipys(problem, settings) -> Lasting:
+    """The same step of ``rqmc``, compiled, with points of SciPy's engine, scrambled anew for every step."""
+    import jax
+    from scipy.stats import norm, qmc
+
+    engine = engine_of("rqmc", problem, settings, repetitions=1, step_sizes=(STILL,))
+    solver, rng = engine.at(STILL), np.random.default_rng(0)
+    noise = jax.tree.map(lambda leaf: leaf[0], engine.sampler.epoch(engine.keys[0]))
+    step = jax.jit(lambda state, eps: solver.step(state, noise._replace(eps=eps))[0], donate_argnums=0)
+
+    def advance(state, done, count):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # 100 points are no power of two
+            for _ in range(count):
+                uniform = qmc.Sobol(problem.dim, scramble=True, rng=rng).random(POINTS)
+                state = step(state, norm.ppf(uniform).astype(DTYPE))
+        return jax.block_until_ready(state)
+
+    return Lasting(SCIPY, advance, solver.init({block: value[0] for block, value in engine.starts.items()}))
+
+
+def numpyros(task: str, rows: dict) -> Lasting:
+    """``svi.update`` with as many particles, in a loop that is one program."""
+    import importlib
+
+    import jax
+    from numpyro.infer import SVI, Trace_ELBO, init_to_uniform
+    from numpyro.infer.autoguide import AutoNormal
+    from numpyro.optim import Adam
+
+    model = importlib.import_module(f"lowvar.problems.{task}").model
+    guide = AutoNormal(model, init_loc_fn=init_to_uniform(radius=0.0), init_scale=0.1)
+    svi = SVI(model, guide, Adam(STILL), Trace_ELBO(num_particles=POINTS))
+    data = {name: jax.numpy.asarray(value) for name, value in rows.items()}
+
+    @jax.jit
+    def some(state, data, count):
+        return jax.lax.fori_loop(0, count, lambda _, state: svi.update(state, **data)[0], state)
+
+    def advance(state, done, count):
+        return jax.block_until_ready(some(state, data, count))
+
+    return Lasting(PEER, advance, svi.init(jax.random.key(1), **data))
+
+
+def plain_torch(rows: dict) -> Lasting:
+    """``blr`` as one writes it in PyTorch: all points as one matrix, autograd, ``torch.optim.Adam``."""
+    import torch
+
+    x, y = torch.from_numpy(rows["x"]), torch.from_numpy(rows["y"].astype(DTYPE))
+    d = x.shape[1]
+    mu = torch.zeros(d + 2, requires_grad=True)
+    log_sigma = torch.full((d + 2,), float(np.log(0.1)), requires_grad=True)
+    adam = torch.optim.Adam([mu, log_sigma], STILL)
+
+    def advance(state, done, count):
+        for _ in range(count):
+            adam.zero_grad()
+            z = mu + log_sigma.exp() * torch.randn(POINTS, d + 2)
+            u, m, w = z[:, 0], z[:, 1], z[:, 2:]
+            squares = ((w - m[:, None]) ** 2).sum(1)
+            prior = 0.5 * (1 + d) * u - 0.5 * (u.exp() * (1 + squares) + m * m)
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(
+                w @ x.T, y.expand(POINTS, -1), reduction="none"
+            ).sum(1)
+            ((loss - prior).mean() - log_sigma.sum()).backward()
+            adam.step()
+        return state
+
+    return Lasting(PLAIN, advance, None)
+
+
+# --- sections ------------------------------------------------------------------------------------------------
+
+
+def steps(task: str, backend: str, quick: bool) -> dict:
+    """Time of a step of every method and of the peers, in units of ``mc``."""
+    problem, rows, settings, origin = problem_of(task, backend)
+    title = f"{task}, {backend}: {problem.N} rows, {problem.dim} latent numbers, {POINTS} points; {DTYPE}, {origin}"
+    cases: list[Any] = [ours(name, problem, settings) for name in METHODS]
+    if backend == "jax":
+        cases += [scipys(problem, settings), numpyros(task, rows)]
+    elif task == "blr":
+        cases.append(plain_torch(rows))
+    first = [case.last(0.05 if quick else 0.3) for case in cases]
+    alternate(cases, 5 if quick else 15)
+    found = summary(cases, "mc", (PEER, PLAIN))
+    print(f"\n{title}")
+    print(f"{'':28s}{'us/step':>11s}  {'time / mc [min, max]':26s}aim")
+    for row, seconds in zip(found, first, strict=True):
+        row["compile_seconds"] = seconds
+        said = f"{row['ratio']:.3g} [{row['ratio_low']:.3g}, {row['ratio_high']:.3g}]"
+        print(f"{row['case']:28s}{row['microseconds_per_step']:11.1f}  {said:26s}{judged(row)}", flush=True)
+    of = {case.name: np.array(case.seconds) / case.steps for case in cases}
+    few = {}
+    for how in ("", ", fixed"):  # rows shuffled at every step, and not
+        few[how] = spread(of[f"mlmc, N = {POINTS}{how}"] / of[f"mlmc, N = 1{how}"])
+        if task == "blr":
+            few[how] |= {"aim": FEW_AIM, "met": few[how]["ratio"] >= FEW_AIM}
+        print(f"mlmc, N = {POINTS} over N = 1{how}: {words(few[how])}{verdict(few[how], '>=')}", flush=True)
+    return {"title": title, "runs": found, "few": {"shuffled": few[""], "fixed": few[", fixed"]}}
+
+
+def judged(row: dict) -> str:
+    """Adds to ``row`` its aim and whether it is met; as words."""
+    if row["case"] == "rqmc":
+        row |= {"aim": RQMC_AIM, "met": row["ratio"] <= RQMC_AIM}
+        return verdict(row, "<=")
+    if row["kind"] == "peer":
+        row |= {"aim": PEER_AIM, "met": row["ratio"] >= PEER_AIM}
+        return verdict(row, ">=")
+    return ""
+
+
+def verdict(row: dict, sign: str) -> str:
+    return f"  aim {sign} {row['aim']:g}: {'met' if row['met'] else 'MISSED'}" if "aim" in row else ""
+
+
+def words(row: dict) -> str:
+    return f"{row['ratio']:.3g} [{row['ratio_low']:.3g}, {row['ratio_high']:.3g}]"
+
+
+def spread(ratios: np.ndarray) -> dict:
+    """The median of ratios with the smallest and the largest."""
+    return {"ratio": float(np.median(ratios)), "ratio_low": float(ratios.min()), "ratio_high": float(ratios.max())}
+
+
+def variance(task: str, backend: str, quick: bool) -> dict:
+    """Conditional variance of the gradient where a short run of each scheme ends, over that of ``mc``."""
+    from scipy.stats import t
+
+    from lowvar.runs.spec.variational import DiagnosticsSpec
+
+    problem, _, settings, origin = problem_of(task, backend)
+    repetitions = 4 if quick else 10
+    update = {
+        "optimizer": "adam", "step_sizes": (STEP_SIZE,), "repetitions": repetitions, "elbo_samples": 2,
+        "diagnostics": DiagnosticsSpec(draws=32 if quick else 128, reference=256),
+    }  # fmt: skip
+    at, found = {}, []
+    for name in ("mc", "antithetic", "rqmc"):
+        engine = engine_of(name, problem, settings, **update)
+        at[name] = engine.measure(engine.advance(engine.init(), 0, STEPS), STEPS)["variance"][0].astype(float)
+    print(f"\n{task}, {backend}: variance after {STEPS} steps of Adam at {STEP_SIZE}, {repetitions} runs; {origin}")
+    for name, values in at.items():
+        logs = np.log(values / at["mc"])
+        half = t.ppf(0.975, repetitions - 1) * logs.std(ddof=1) / np.sqrt(repetitions)
+        low, middle, high = np.exp(logs.mean() + half * np.array([-1, 0, 1]))
+        row = {
+            "case": name,
+            "variance": float(np.median(values)),
+            "ratio": middle,
+            "ratio_low": low,
+            "ratio_high": high,
+        }
+        if name == "rqmc" and task in VARIANCE_AIM:
+            row |= {"aim": VARIANCE_AIM[task], "met": bool(middle <= VARIANCE_AIM[task])}
+        print(f"{name:28s}{row['variance']:11.4g}  {words(row):26s}{verdict(row, '<=')}", flush=True)
+        found.append(row)
+    return {"steps": STEPS, "step_size": STEP_SIZE, "repetitions": repetitions, "runs": found}
+
+
+SECTIONS = ("steps", "variance")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
+    parser.add_argument("--task", action="append", choices=TASKS, help="this task (may be repeated)")
+    parser.add_argument("--backend", action="append", choices=BACKENDS, help="this backend (may be repeated)")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/mlmc.json"), help="JSON file")
+    args = parser.parse_args(argv)
+    import jax
+    import torch
+
+    jax.config.update("jax_enable_x64", False)
+    torch.set_num_threads(1)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    result: dict[str, dict] = {"environment": environment(DTYPE) | {"device": str(jax.devices()[0])}}
+    found, sections = result["environment"], result.setdefault("sections", {})
+    print(", ".join(f"{name} {number}" for name, number in found["packages"].items() if number))
+    print(f"one core, JAX on {found['device']}, XLA_FLAGS={found['XLA_FLAGS']!r}, load {found['load_at_start']:.1f}")
+    for name in args.only or SECTIONS:
+        for backend in args.backend or BACKENDS:
+            if name == "variance" and backend != "jax":
+                continue  # the same noise, and the same gradients
+            for task in args.task or TASKS:
+                sections.setdefault(name, {})[f"{task}-{backend}"] = globals()[name](task, backend, args.quick)
+                write(args.out, result)
+    print(f"\nwrote {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
