@@ -325,6 +325,15 @@ def test_race_to_where_nobody_comes():
     assert judge(RACE | {"level": 0.0}, **gathered(NAIVE, slow))["verdict"] == "undecided"
 
 
+def test_a_race_is_lost_by_a_method_that_diverged():
+    lost = runs("joint", [[-90.0, -80.0, -99.0], [np.nan] * 3, [-np.inf] * 3], status="diverged")
+    for test in (RACE, RACE | {"level": -40.0}):
+        row = judge(test, **gathered(NAIVE, lost))
+        assert (row["verdict"], row["ours"]) == ("fails", np.inf)
+        assert "joint diverged at every step size" in row["note"]
+    assert judge(RACE | {"method": "naive", "others": ["joint"]}, **gathered(NAIVE, lost))["verdict"] == "holds"
+
+
 def test_race_to_a_level_and_in_seconds():
     joint = runs("joint", [[-90.0, -80.0, -99.0], [-40.0, -40.0, -40.0], [-1.0, -1.0, -1.0]])
     tables = gathered(NAIVE, joint)

@@ -69,6 +69,41 @@ def test_means_are_geometric_with_intervals_of_logarithms():
     assert (table["repetitions"] == 3).all()
 
 
+def test_means_of_realised_errors_are_arithmetic_and_true_ratios_are_made_of_them():
+    errors, signals = [1.0, 10.0, 100.0], [30.0, 36.0, 42.0]
+    measures, _ = measured(trace(**GRADIENTS | {"squared_error": [4.0, 4.0, errors], "signal": [36.0, 36.0, signals]}))
+    table = D.diagnostics(measures).set_index(["iteration", "quantity"])
+    error = table.loc[20, "squared_error"]
+    assert (error["mean"], error["low"]) == (pytest.approx(37.0), pytest.approx(0.037))  # not below zero
+    assert error["high"] == pytest.approx(37 + 4.302652729911275 * np.std(errors, ddof=1) / np.sqrt(3))
+    assert table.loc[(20, "signal"), "mean"] == pytest.approx(36.0)
+    assert table.loc[(20, "snr_true"), "mean"] == pytest.approx(36 / np.sqrt(37))
+    assert table.loc[(20, "snr_true_1"), "mean"] == pytest.approx(np.sqrt(36 / 37))
+    (row,) = D.repair(measures).itertuples()
+    assert (row.ratio_mean, row.squared_error_mean) == (pytest.approx(37 / 4), pytest.approx(37.0))
+    assert row.snr_true_mean == pytest.approx(36 / np.sqrt(37))
+    assert 0 < row.ratio_low < row.ratio_mean < row.ratio_high
+
+
+def test_ratio_of_means_has_a_jackknifed_interval():
+    from lowvar.analysis import search_variance
+
+    a, b = np.random.default_rng(0).exponential(size=(2, 30))
+    found = D.ratio_of_means([(1, a), (-1, b)])
+    assert found == pytest.approx(search_variance.ratio_of_means(a, b))
+    assert D.ratio_of_means([(0.5, a), (-0.5, b)]) == pytest.approx(np.sqrt(found))
+    assert np.isnan(D.ratio_of_means([(1, a[:1]), (-1, b[:1])])[1:]).all()
+    assert np.isnan(D.ratio_of_means([(1, a), (-1, 0 * b)])).all()
+
+
+def test_a_mean_below_its_noise_is_the_resolution_of_the_draws():
+    measures, _ = measured(trace(**GRADIENTS | {"mean2": [16.0, -0.3, 16.0]}))
+    middle = measures[measures["iteration"] == 10]
+    np.testing.assert_allclose(middle["mean2"], 0.1 * 4.0 / 100)
+    np.testing.assert_allclose(middle["snr_conditional"], 0.004 / 2)
+    assert measures.groupby("iteration")["unresolved"].all().to_dict() == {0: False, 10: True, 20: False}
+
+
 def test_what_was_not_measured_has_no_rows():
     measures, _ = measured(trace(), trace("rqmc", test_log_likelihood=-1.0))
     table = D.diagnostics(measures)
@@ -141,3 +176,14 @@ def test_pace_is_of_stretches():
         [10, 10, 8, 0.1],
         [20, 10, 2, 0.05],
     ]
+
+
+def test_pace_of_runs_that_were_not_timed_has_no_rows(tmp_path):
+    measures, _ = measured(trace("mlmc", points=[8, 2, 2]))
+    timed = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
+                          "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
+    whole = D.pace(measures, timed)
+    for empty in (D.pace(measures, None), D.pace(measures, timed.assign(method="mc"))):
+        assert len(empty) == 0
+        assert empty.dtypes.to_dict() == whole.dtypes.to_dict()
+        empty.to_parquet(tmp_path / "pace.parquet")

@@ -133,6 +133,45 @@ def test_sensitivity_maps_the_distance_to_the_best():
     assert max(float(text) for text in texts(wide)) > 100
 
 
+def test_sensitivity_of_problems_with_different_decays(tmp_path):
+    table = S.small("sensitivity")
+    table = table[(table["problem"] == "hlr") | (table["beta"] < 0.5)]
+    fig = figures.sensitivity(table)
+    fig.savefig(tmp_path / "sensitivity.png")
+    titles = [ax.get_title(loc="left") for ax in fig.axes if "β" in ax.get_title(loc="left")]
+    assert titles == ["hlr: β = 0.1", "β = 0.4", "β = 0.7", "β = 1", "blr: β = 0.1", "β = 0.4"]
+    assert "ELBO below the best (nats)" in [ax.get_ylabel() for ax in fig.axes]
+
+
+@pytest.mark.parametrize("methods", [("mc",), S.PAPER])
+@pytest.mark.filterwarnings("error")
+def test_steps_of_a_single_step_size_is_a_point_with_its_interval(methods, tmp_path):
+    table, _, _ = S.tables(S.traces(("blr",), methods, steps=(0.01,)))
+    fig = figures.steps(table)
+    fig.savefig(tmp_path / "steps.png")
+    (ax,) = fig.axes
+    low, high = ax.get_xlim()
+    assert low < 0.01 < high < 0.1
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0.01"]
+    last = table[table["iteration"] == table["iteration"].max()].set_index("method")
+    for method in methods:
+        assert list(line(ax, f"{method}, jax").get_ydata()) == [last.loc[method, "elbo_mean"]]
+        (bar,) = [one for one in ax.collections if one.get_label() == f"{method}, jax: 95 %"]
+        ends = bar.get_segments()[0][:, 1]
+        assert list(ends) == [last.loc[method, "elbo_low"], last.loc[method, "elbo_high"]]
+        if len(methods) == 1:
+            assert ax.get_ylim()[0] < min(ends) < max(ends) < ax.get_ylim()[1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_steps_of_a_single_gap(tmp_path):
+    traces = S.traces(("blr",), ("mc",), steps=(0.01,))
+    fig = figures.steps(S.C.convergence(traces, {"blr": -50.0}, {"blr": 455}))
+    fig.savefig(tmp_path / "steps.png")
+    low, high = fig.axes[0].get_xlim()
+    assert low < 0.01 < high < 0.1
+
+
 def test_tables_without_a_measurement_say_which():
     table = S.small("variance")
     with pytest.raises(UserError, match="squared_error and variance were not measured"):

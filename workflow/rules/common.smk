@@ -109,8 +109,10 @@ def results_of(name):
     """The tables, figures and claims of an experiment."""
     experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}"
     tables = [f"tables/{table}.csv" for table in experiment.tables]
-    figures = [f"figures/{kind}.svg" for kind in experiment.figures if kind != "seconds"]
-    timed = ["tables/seconds.csv", "figures/seconds.svg"] if "seconds" in experiment.figures and timed_here(name) else []
+    of_times = [kind for kind, table in experiment.figures.items() if "seconds" in (kind, table)]
+    figures = [f"figures/{kind}.svg" for kind in experiment.figures if kind not in of_times]
+    timed = ["tables/seconds.csv", *(f"figures/{kind}.svg" for kind in of_times)]
+    timed = timed if of_times and timed_here(name) else []
     return [f"{folder}/{path}" for path in (*tables, *figures, "claims.csv", *timed)]
 
 

@@ -7,9 +7,13 @@ expected squared distance to the gradient itself, the true one. For an estimator
 Signal-to-noise ratios are as in Fujisawa and Sato (2021), Section 4.2, the squared norm of the gradient over a standard
 deviation; ``snr_conditional_1`` and ``snr_true_1`` are norms over standard deviations, which have no unit. Conditional
 ones are of ``mean2`` and ``variance``, true ones of ``signal`` and ``squared_error``.
+
+The square of the error that a run's past has left is one value of a random number, of which only the mean over
+repetitions is comparable with an expected square: means of ``squared_error`` and ``signal`` are arithmetic, and true
+ratios are those of the means. A geometric mean of such values lies below what is expected.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -19,10 +23,21 @@ from lowvar.analysis.decomposition import mean_interval
 RATIOS = ("snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1")
 POSITIVE = ("variance", "squared_error", "signal", "mean2", *RATIOS)
 QUANTITIES = (*POSITIVE, "points", "test_log_likelihood")
+PARTS = {
+    **{name: {name: 1.0} for name in ("variance", "squared_error", "signal", "mean2")},
+    "snr_conditional": {"mean2": 1.0, "variance": -0.5},
+    "snr_true": {"signal": 1.0, "squared_error": -0.5},
+    "snr_conditional_1": {"mean2": 0.5, "variance": -0.5},
+    "snr_true_1": {"signal": 0.5, "squared_error": -0.5},
+}
+"""What every positive quantity is a product of, and their powers."""
+REALISED = ("squared_error", "signal", "snr_true", "snr_true_1")  # of which means are arithmetic, ratios those of means
 _MEASURED = ("points", "test_log_likelihood", "variance", "mean2", "squared_error", "signal", "reference_error")
 _RUN = ["problem", "method", "backend"]
 _LINE = [*_RUN, "step_size"]
-_RESOLUTION = 0.1  # parts of the reference's own error below which a noise-corrected number is not told from 0
+_RESOLUTION = 0.1  # parts of a correction's own error below which a corrected number is not told from 0
+_DRAWS = 100  # what stands for the number of draws, which tables do not have, in the error of ``mean2``
+_LEAST = 1e-3  # parts of a mean of positive values below which its interval does not reach
 
 
 def measured(traces, convergence):
@@ -35,14 +50,17 @@ def measured(traces, convergence):
     Returns:
         A table; see ``docs/results-schema.md``. ``squared_error`` and ``signal`` are corrected for the noise of the
         reference gradient and can come out near or below zero. They are then a tenth of ``reference_error``, the
-        resolution, and ``unresolved`` is true.
+        resolution, and ``unresolved`` is true. So it is with ``mean2``, which is corrected for the noise of a mean
+        over draws: it is at least a tenth of a hundredth of ``variance``.
     """
     known = traces.assign(**{name: np.nan for name in _MEASURED if name not in traces})
     best = convergence[[*_LINE, "best"]].drop_duplicates()
     table = known.merge(best, on=_LINE, how="left", validate="many_to_one")
-    least = _RESOLUTION * table["reference_error"].clip(lower=0)
-    low = (table["squared_error"] < least) | (table["signal"] < least)
-    for name in ("squared_error", "signal"):
+    of_reference, of_draws = table["reference_error"].clip(lower=0), table["variance"].clip(lower=0) / _DRAWS
+    low = np.zeros(len(table), bool)
+    for name, error in {"squared_error": of_reference, "signal": of_reference, "mean2": of_draws}.items():
+        least = _RESOLUTION * error
+        low |= table[name] < least
         table[name] = table[name].where(~(table[name] < least), least)
     for kind, (top, bottom) in {"conditional": ("mean2", "variance"), "true": ("signal", "squared_error")}.items():
         squared, noise = table[top].where(table[top] > 0), table[bottom].where(table[bottom] > 0)
@@ -59,9 +77,10 @@ def diagnostics(measures):
         measures: what ``measured`` gave.
 
     Returns:
-        A table; see ``docs/results-schema.md``. Means of positive quantities are geometric, their intervals
-        t-intervals of the logarithm; those of ``points`` and ``test_log_likelihood`` are arithmetic. Positive
-        quantities that are zero are left out of ``repetitions``. Where any repetition diverged, means are NaN.
+        A table; see ``docs/results-schema.md``. Means of ``variance``, ``mean2`` and conditional ratios are geometric,
+        their intervals t-intervals of the logarithm; zeros are left out of ``repetitions``. True ratios are those of
+        arithmetic means, their intervals the jackknife's; all other means are arithmetic. Where any repetition
+        diverged, means are NaN.
     """
     import pandas as pd
 
@@ -73,10 +92,9 @@ def diagnostics(measures):
         head |= {"iteration": int(group["iteration"].iloc[0]), "gradients": float(group["gradients"].mean()),
                  "points": float(group["points"].mean())}  # fmt: skip
         for name in there:
-            values = group[name].to_numpy(float)
-            if np.isnan(values).all() and not lost:
+            if group[name].isna().all() and not lost:
                 continue
-            mean, low, high, count = _mean(name, values, lost)
+            mean, low, high, count = _mean(name, group, lost)
             out.append({**head, "quantity": name, "mean": mean, "low": low, "high": high, "repetitions": count,
                         "diverged": lost, "unresolved": int(group["unresolved"].sum())})  # fmt: skip
     columns = [*_LINE, "best", "epoch", "iteration", "gradients", "points", "quantity", "mean", "low", "high",
@@ -93,8 +111,8 @@ def repair(measures):
         measures: what ``measured`` gave.
 
     Returns:
-        A table; see ``docs/results-schema.md``. ``ratio`` is the true squared error divided by the conditional
-        variance, 1 but for noise where the estimator keeps no past.
+        A table; see ``docs/results-schema.md``. ``ratio`` is the mean true squared error divided by the mean
+        conditional variance, 1 but for noise where the estimator keeps no past.
     """
     import pandas as pd
 
@@ -106,11 +124,11 @@ def repair(measures):
         row = {**dict(zip(_RUN, key, strict=True)), "step_size": float(end["step_size"].iloc[0]),
                "epoch": int(end["epoch"].iloc[0]), "iteration": int(end["iteration"].iloc[0]),
                "gradients": float(end["gradients"].mean()), "points": float(end["points"].mean())}  # fmt: skip
-        ratio = (end["squared_error"] / end["variance"].where(end["variance"] > 0)).to_numpy(float)
-        for name, values in {"ratio": ratio, **{name: end[name] for name in ("variance", "squared_error", "snr_true",
-                             "snr_true_1", "elbo", "test_log_likelihood")}}.items():  # fmt: skip
-            mean, low, high, _ = _mean("variance" if name == "ratio" else name, np.asarray(values, float), lost)
-            row |= {f"{name}_mean": mean, f"{name}_low": low, f"{name}_high": high}
+        found = {name: _mean(name, end, lost)[:3] for name in ("variance", "squared_error", "snr_true", "snr_true_1",
+                                                               "elbo", "test_log_likelihood")}  # fmt: skip
+        ratio = _of_means({"squared_error": 1.0, "variance": -1.0}, end, lost)[:3]
+        for name, ends in {"ratio": ratio, **found}.items():
+            row |= dict(zip((f"{name}_mean", f"{name}_low", f"{name}_high"), ends, strict=True))
         out.append({**row, "repetitions": len(end), "diverged": lost, "unresolved": int(end["unresolved"].sum())})
     return pd.DataFrame(out)
 
@@ -139,7 +157,7 @@ def fractions(measures, problems: Mapping, rows: Mapping[str, int]):
             continue
         end = run[run["epoch"] == run["epoch"].max()]
         lost = int((end["status"] != "ok").sum())
-        mean, low, high, count = _mean("test_log_likelihood", end["test_log_likelihood"].to_numpy(float), lost)
+        mean, low, high, count = _mean("test_log_likelihood", end, lost)
         out.append({"task": task[name], **dict(zip((*_LINE, "best"), key, strict=True)), "rows": rows[name],
                     "fraction": rows[name] / most[task[name]], "mean": mean, "low": low, "high": high,
                     "repetitions": count, "diverged": lost})  # fmt: skip
@@ -203,13 +221,18 @@ def pace(measures, timings):
 
     Args:
         measures: what ``measured`` gave.
-        timings: of all runs.
+        timings: of the runs that were timed here; None if none was.
 
     Returns:
-        A table; see ``docs/results-schema.md``. Seconds are of one run: the job's, shared out evenly.
+        A table; see ``docs/results-schema.md``. Seconds are of one run: the job's, shared out evenly. It has no rows
+        of runs that were not timed.
     """
     import pandas as pd
 
+    kinds = {**dict.fromkeys(_RUN, "str"), **dict.fromkeys(("epoch", "iteration", "steps"), int), "points": float,
+             "seconds": float}  # fmt: skip
+    if timings is None:
+        return pd.DataFrame(columns=list(kinds)).astype(kinds)
     stops = measures.groupby([*_RUN, "epoch"], sort=False)[["iteration", "points"]].mean().reset_index()
     both = stops.merge(timings[[*_RUN, "epoch", "seconds_per_run"]], on=[*_RUN, "epoch"], validate="one_to_one")
     out = []
@@ -221,20 +244,66 @@ def pace(measures, timings):
                              "points": run["points"].to_numpy(float)[:-1], "steps": steps.astype(int)})  # fmt: skip
         part = part[moved].assign(seconds=seconds[moved] / steps[moved])
         out.append(part.assign(**dict(zip(_RUN, key, strict=True))))
-    columns = [*_RUN, "epoch", "iteration", "steps", "points", "seconds"]
-    return pd.concat(out, ignore_index=True)[columns] if out else pd.DataFrame(columns=columns)
+    return pd.concat(out, ignore_index=True)[list(kinds)] if out else pd.DataFrame(columns=list(kinds)).astype(kinds)
 
 
-def _mean(name, values, lost):
-    """Mean, interval and count of finite values; NaN where repetitions were lost."""
+def ratio_of_means(parts: Iterable) -> tuple[float, float, float]:
+    """A product of powers of arithmetic means over the same repetitions, and its 95 % interval.
+
+    The interval is the jackknife's of the logarithm, over repetitions.
+
+    Args:
+        parts: pairs of a power and values that are not negative, ``(repetitions,)``, or ``(repetitions, iterations)``:
+            then the logarithm of the mean is averaged over iterations. All have the same repetitions.
+
+    Returns:
+        The product and the ends of its interval; NaN where a mean is zero, or without two repetitions.
+
+    >>> [round(v, 3) for v in ratio_of_means([(1, [1.0, 2.0, 3.0]), (-1, [1.0, 1.0, 1.0])])]
+    [2.0, 0.56, 7.138]
+    """
+    parts = [(power, np.asarray(values, float)) for power, values in parts]
+    count = len(parts[0][1])
+
+    def logarithm(*left_out):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            means = [(power, np.delete(values, list(left_out), 0).mean(0)) for power, values in parts]
+            return sum(power * np.log(mean).mean() for power, mean in means)
+
+    whole = logarithm() if count else np.nan
+    if count < 2 or not np.isfinite(whole):
+        return float(np.exp(whole)) if np.isfinite(whole) else np.nan, np.nan, np.nan
+    with np.errstate(invalid="ignore"):
+        _, low, high = mean_interval(count * whole - (count - 1) * np.array([logarithm(at) for at in range(count)]))
+    half = (high - low) / 2
+    return float(np.exp(whole)), float(np.exp(whole - half)), float(np.exp(whole + half))
+
+
+def _of_means(parts, rows, lost):
+    """``ratio_of_means`` of columns, given with their powers, and the count of repetitions that have them all."""
+    values = rows[list(parts)].to_numpy(float)
+    values = values[np.isfinite(values).all(1)]
+    if lost or not len(values):
+        return np.nan, np.nan, np.nan, len(values)
+    return *ratio_of_means(zip(parts.values(), values.T, strict=True)), len(values)
+
+
+def _mean(name, rows, lost):
+    """Mean, interval and count of a column's finite values; NaN where repetitions were lost."""
+    if name in REALISED and len(PARTS[name]) > 1:
+        return _of_means(PARTS[name], rows, lost)
+    values = rows[name].to_numpy(float)
     values = values[np.isfinite(values)]
-    if name in POSITIVE:
+    geometric = name in POSITIVE and name not in REALISED
+    if geometric:
         values = values[values > 0]
     if lost or not len(values):
         return np.nan, np.nan, np.nan, len(values)
-    if name in POSITIVE:
+    if geometric:
         return *(float(np.exp(v)) for v in mean_interval(np.log(values))), len(values)
-    return *mean_interval(values), len(values)
+    with np.errstate(over="ignore", invalid="ignore"):  # errors of runs that are lost can be as large as numbers go
+        mean, low, high = mean_interval(values)
+    return mean, max(low, _LEAST * mean) if name in REALISED else low, high, len(values)
 
 
 def _number(plan, name):

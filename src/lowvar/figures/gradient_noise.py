@@ -24,8 +24,9 @@ _BEYOND = 1e15  # of an axis: the largest value shown over the smallest
 def variance(table: Table) -> Figure:
     """Draws the true squared error of gradients (full) and their variance given the past (dashed) along runs.
 
-    For an estimator that keeps no past the two coincide; for one that sums up its steps they part. Lines are geometric
-    means over repetitions, bands 95 % intervals. Each method is at its best step size.
+    For an estimator that keeps no past the two coincide; for one that sums up its steps they part. Lines are means over
+    repetitions, arithmetic of the true error and geometric of the other, bands 95 % intervals. Each method is at its
+    best step size.
 
     Args:
         table: columns ``problem, method, backend, step_size, best, epoch, iteration, quantity, mean, low, high,

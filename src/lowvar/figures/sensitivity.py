@@ -52,7 +52,9 @@ def sensitivity(table: Table) -> Figure:
     grid = fig.subplots(len(names), columns, squeeze=False, height_ratios=[len(steps[name]) + 1 for name in names])
     narrow = 0.75 * fig.get_figwidth() / (columns * max(rows.groupby("problem")["r"].nunique())) < _NARROW
     colours: Any = ScalarMappable(LogNorm(_LEAST, _MOST), "cividis_r")
+    drawn = []
     for name, line in zip(names, grid, strict=True):
+        drawn += list(line[: len(betas[name])])
         here = rows[rows["problem"] == name]
         for spare in line[len(betas[name]) :]:
             spare.remove()
@@ -62,7 +64,7 @@ def sensitivity(table: Table) -> Figure:
             ax.set_xlabel("r (iterations)")
             ax.set_yticks(range(len(steps[name])), [f"{step:.2g}" for step in steps[name]] if rank == 0 else [])
         line[0].set_ylabel("first step α₀")
-    bar = fig.colorbar(colours, ax=grid.ravel().tolist(), location="right", extend="both", shrink=0.85, pad=0.01)
+    bar = fig.colorbar(colours, ax=drawn, location="right", extend="both", shrink=0.85, pad=0.01)
     bar.set_label("ELBO below the best (nats)")
     bar.ax.tick_params(labelsize=SMALL)
     bar.solids.set(rasterized=False, edgecolor="face")  # pyright: ignore  # a vector, without seams

@@ -88,18 +88,34 @@ def _panel(ax: Axes, rows: Table, y: str, looks: dict, backends: list[str]) -> N
     if y == "gap":
         ax.set_yscale("log")
     ax.grid()
+    _room(ax, drawn, rows)
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
             line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)].sort_values("step_size")
             if len(line):
                 _line(ax, line, y, look, rank, f"{method}, {backend}")
-    if y == "elbo":
+    if y == "elbo" and len(drawn) == 1:  # no distance to anything
+        ax.set_ylabel("ELBO (nats)")
+        ax.ticklabel_format(axis="y", useOffset=False)
+        ax.margins(y=0.3)
+    elif y == "elbo":
         floor = panels.elbo_axis(ax, drawn)
         if drawn["elbo_mean"].min() < floor:
             panels.note(ax, f"below {floor:.4g} nats: not shown")
     else:
         panels.frame(ax, *(drawn[f"gap_{end}"].to_numpy(float) for end in ("low", "mean", "high")))
     _crosses(ax, rows, looks)
+
+
+def _room(ax: Axes, drawn: Table, rows: Table) -> None:
+    """Limits around a single step size, to which a logarithmic axis would shrink."""
+    if drawn["step_size"].nunique() > 1:
+        return
+    sizes = np.unique(rows["step_size"])
+    ax.set_xlim(sizes[0] / 3, sizes[-1] * 3)
+    if len(sizes) == 1:
+        ax.set_xticks(sizes, [f"{sizes[0]:.3g}"])
+        ax.minorticks_off()
 
 
 def _line(ax: Axes, line: Table, y: str, look, rank: int, label: str) -> None:

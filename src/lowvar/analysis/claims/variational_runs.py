@@ -173,6 +173,9 @@ def _alike(test, tables):
 
 def _race(test, tables):
     mine, found, notes = _path(tables, test, test.method), [], []
+    if _lost(tables, test, test.method):
+        note = f"{test.method} diverged at every step size"
+        return row(np.inf, np.nan, np.nan, "fails", test.published, note)
     for other in test.others:
         rival = _path(tables, test, other)
         if test.level is None and _lost(tables, test, other):
@@ -317,8 +320,9 @@ def _ends(ends, test, method):
 
 
 def _lost(tables, test, method):
-    """Whether a method diverged at every step size."""
-    return not _of(look_up(tables, "ends"), test, method)["best"].any()
+    """Whether a method diverged at every step size, or ends nowhere at a finite ELBO."""
+    ends = _of(look_up(tables, "ends"), test, method)
+    return not (ends["best"] & np.isfinite(ends["elbo"])).any()
 
 
 def _path(tables, test, method):
