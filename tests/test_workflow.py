@@ -79,7 +79,7 @@ def test_the_experiments_of_a_paper_are_targets(copy):
 
     papers = ["vvcv", "vvcv_table2", "vvcv_unbalanced", "vvcv_synthetic", "vvcv_evidence", "vvcv_lotka"]
     names = [*papers, "ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
-    names += ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sensitivity"]
+    names += ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sizes", "mlmc_sensitivity"]
     planned = [load_experiment(copy / f"workflow/experiments/{name}.yaml", "paper") for name in names]
     jobs = plan(copy, *names, "--config", "scale=paper")
     assert jobs["run"] == sum(len(experiment.runs()) for experiment in planned)

@@ -148,6 +148,7 @@ def test_files_of_claims_that_are_none(tmp_path, content):
         "mlmc",
         "mlmc_tuned",
         "mlmc_fashion",
+        "mlmc_sizes",
         "mlmc_sensitivity",
     ],
 )

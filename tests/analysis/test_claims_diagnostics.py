@@ -324,7 +324,7 @@ def test_a_claim_needs_something_to_compare_with():
         C.Claim(id="c", statement="s", source="t", test=BELOW | {"above": 1.0})
 
 
-@pytest.mark.parametrize("name", ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sensitivity"])
+@pytest.mark.parametrize("name", ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sizes", "mlmc_sensitivity"])
 def test_files_of_claims_load_and_their_sizes_are_the_published(repository, name):
     loaded = C.load(repository / "workflow" / "claims" / f"{name}.yaml")
     assert len({claim.id for claim in loaded}) == len(loaded) > 5
