@@ -145,8 +145,13 @@ def test_impossible_schedules_are_refused(given, message):
         ("mlmc", {"base": "joint"}, "unknown base 'joint'"),
         ("mlmc", {"restart": 7}, "restart = 7; it must be a number of steps that whole epochs have, a multiple of 2"),
         ("mlmc", {"schedule": {"sort": "step"}}, "mlmc: schedule = {'sort': 'step'}"),
-        ("storm", {"a": 0.0}, "storm: a = 0.0; it must be above 0 and at most 1"),
-        ("storm", {"a": 1.1}, "storm: a = 1.1; it must be above 0 and at most 1"),
+        ("storm", {"a": 0.0}, "storm: a = 0.0; it must be a number above 0 and at most 1"),
+        ("storm", {"a": "0.1"}, "storm: a = '0.1'; it must be a number above 0 and at most 1"),
+        ("storm", {"a": 1.1}, "storm: a = 1.1; it must be a number above 0 and at most 1"),
+        ("mlmc", {"restart": True}, "restart = True; it must be a number of steps"),
+        ("mlmc_prox", {"ball": "x"}, "mlmc_prox: ball = 'x'; give a number"),
+        ("mlmc_prox", {"ball": 3, "box": [-1, 1]}, "give a ball or a box, not both"),
+        ("mlmc_prox", {"box": ["a", "b"]}, r"box = \['a', 'b'\]; give \[low, high\], two numbers"),
         ("mlmc_prox", {"ball": 0.0}, "ball = 0.0: its radius must be a positive number"),
         ("mlmc_prox", {"box": [1.0, -1.0]}, "the first must be below the second"),
         ("mlmc_prox", {"box": 3.0}, r"box = 3.0; give \[low, high\]"),
@@ -155,6 +160,13 @@ def test_impossible_schedules_are_refused(given, message):
 def test_impossible_options_are_refused(name, options, message):
     with pytest.raises(UserError, match=message):
         gradient_estimator(name)(problem(), BATCHES["reshuffled"](N, 10), **options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    batches = BATCHES["reshuffled"](N, 10)
+    assert gradient_estimator("storm")(problem(), batches, a=np.float32(0.25)).properties.keeps == 0.75
+    assert gradient_estimator("mlmc")(problem(), batches, points=np.int64(4), restart=np.int64(4)).points(0, None) == 4
+    gradient_estimator("mlmc_prox")(problem(), batches, box=np.array([-5.0, 5.0]))
 
 
 # --- the recursion -----------------------------------------------------------------------------------------------

@@ -134,6 +134,12 @@ def fit(
     _check_estimator(estimator)
     seed = _whole("seed", seed, 0)
     problem = from_numpyro(model, data)
+    if "points" in options:
+        raise UserError("points: the number of noise points is num_particles here")
+    if not isinstance(schedule, Mapping | None):
+        raise UserError(
+            f'schedule = {schedule!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}'
+        )
     solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule)
     method = validated(MethodSpec, {"estimator": estimator, "options": options}, where="fit")
     runs = engines.build(problem, method, solver, seed=seed, name=problem.name)

@@ -99,7 +99,8 @@ def read(place: Place, problem: str, method: str, backend: str, file=None, input
         "spec": spec(place, problem, method, backend).hash,
         "inputs": place.data_inputs(problem) if inputs is None else inputs,
     }
-    return artifact.read_table(file, expect=expect, rebuild=_command(place, problem, method, backend, file.parent))
+    home = path(place, problem, method, backend).parent  # not the folder of a file that may be another run's
+    return artifact.read_table(file, expect=expect, rebuild=_command(place, problem, method, backend, home))
 
 
 def settled(place: Place, run, problem: str, method: str, backend: str, inputs: dict[str, str], file=None):

@@ -8,6 +8,7 @@ with both gradients of a step on the same rows and base noise ``xi_t``. The erro
 
 import importlib
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 from lowvar.errors import UserError, unknown_name
@@ -43,7 +44,8 @@ def recursive(
     """
     gradient = base_of(problem, batches, base)
     backend, xp = problem.backend, problem.backend.xp
-    if restart is not None and (not isinstance(restart, int) or restart < 1 or restart % batches.steps):
+    whole = isinstance(restart, Integral) and not isinstance(restart, bool)
+    if restart is not None and (not whole or restart < 1 or restart % batches.steps):
         raise UserError(
             f"{name}: restart = {restart!r}; it must be a number of steps that whole epochs have, a multiple of "
             f"{batches.steps}"
@@ -101,7 +103,7 @@ def checked(name: str, points: int | None, given) -> tuple[int | None, Schedule 
     Raises:
         UserError: ``N_0`` is not a whole number above 0, or no such schedule.
     """
-    if points is not None and (isinstance(points, bool) or not isinstance(points, int) or points < 1):
+    if points is not None and (isinstance(points, bool) or not isinstance(points, Integral) or points < 1):
         raise UserError(f"{name}: points = {points!r}; N_0 must be a whole number, 1 or more")
     if given is None or isinstance(given, Schedule):
         return points, given

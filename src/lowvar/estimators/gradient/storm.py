@@ -1,5 +1,7 @@
 """Stochastic recursive momentum: the multilevel recursion with a leak."""
 
+from numbers import Real
+
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.recursion import recursive
@@ -24,6 +26,6 @@ def storm(problem, batches=None, a=0.1, base="naive") -> Estimator:
     References:
         Cutkosky and Orabona, "Momentum-based variance reduction in non-convex SGD", 2019, eq. 2.
     """
-    if isinstance(a, bool) or not isinstance(a, int | float) or not 0 < a <= 1:
-        raise UserError(f"storm: a = {a!r}; it must be above 0 and at most 1")
-    return recursive("storm", problem, batches, keep=1.0 - a, base=base)
+    if isinstance(a, bool) or not isinstance(a, Real) or not 0 < a <= 1:
+        raise UserError(f"storm: a = {a!r}; it must be a number above 0 and at most 1")
+    return recursive("storm", problem, batches, keep=1.0 - float(a), base=base)
