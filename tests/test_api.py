@@ -93,6 +93,24 @@ def test_same_seed_same_fit(example, data):
     assert (fits[0] != fits[2]).any()
 
 
+def test_noise_and_schedule_reach_the_run(example, data):
+    def fitted(**kwargs):
+        settings = {"num_steps": 24, "optimizer": "sgd", "step_size": 1e-3, "num_particles": 4, "progress": False}
+        return lowvar.fit(example.model, data, estimator="mlmc", **settings, **kwargs).params["w_auto_loc"]
+
+    plain, rqmc = fitted(), fitted(noise="rqmc")
+    falling = fitted(schedule={"kind": "step", "beta": 0.1, "r": 1})
+    assert (plain != rqmc).any()
+    assert np.linalg.norm(falling) < np.linalg.norm(plain)  # from zero, with steps that soon stop
+    for wrong, message in (
+        ({"noise": "rqcm"}, "unknown noise 'rqcm': did you mean 'rqmc'"),
+        ({"schedule": "step"}, "schedule = 'step': give its settings, such as"),
+        ({"points": 3}, "points: the number of noise points is num_particles here"),
+    ):
+        with pytest.raises(UserError, match=message):
+            fitted(**wrong)
+
+
 def test_to_arviz(fitted):
     pytest.importorskip("arviz")
     posterior = fitted.to_arviz(100).posterior

@@ -14,7 +14,7 @@ import optax
 from lowvar.analysis import decomposition as analysis
 from lowvar.errors import UserError, unknown_name
 from lowvar.estimators import GRADIENT
-from lowvar.noise import named_key
+from lowvar.noise import GAUSSIAN, named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
 from lowvar.runs import variational as engines
@@ -95,6 +95,7 @@ def fit(
     num_steps: int = 5000,
     batch_size: int | None = None,
     num_particles: int = 1,
+    noise: str = "iid",
     schedule: Mapping[str, Any] | None = None,
     seed: int = 0,
     elbo_samples: int = 200,
@@ -112,6 +113,7 @@ def fit(
         num_steps: updates, rounded up to whole passes over the data.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
         num_particles: noise points per update, shared by the rows of the batch; for ``mlmc`` those of the first.
+        noise: how an update draws its points: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
         schedule: how step sizes fall, as in ``{"kind": "step", "beta": 0.5, "r": 100}``: by half every 100 updates.
             Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``) and ``"piecewise"`` (with ``values``).
             ``mlmc`` takes fewer points as they fall.
@@ -140,7 +142,7 @@ def fit(
         raise UserError(
             f'schedule = {schedule!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}'
         )
-    solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule)
+    solver = _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule, noise)
     method = validated(MethodSpec, {"estimator": estimator, "options": options}, where="fit")
     runs = engines.build(problem, method, solver, seed=seed, name=problem.name)
     result = _run(runs, progress, f"fit {problem.name}")
@@ -357,7 +359,11 @@ def _step_size(value) -> float:
     return float(value)
 
 
-def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None):
+def _solver(
+    problem, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid"
+):
+    if noise not in GAUSSIAN:
+        raise unknown_name("noise", str(noise), GAUSSIAN)
     size = min(100, problem.N) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
@@ -370,7 +376,7 @@ def _solver(problem, optimizer, step_size, num_steps, batch_size, num_particles,
         SolverSpec,
         {"optimizer": optimizer, "step_sizes": (step_size,), "batch_size": size, "samples": num_particles,
          "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)), "elbo_samples": elbo_samples,
-         "dtype": str(np.dtype(problem.dtype)), "schedule": schedule},
+         "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "eps": noise},
         where="fit",
     )  # fmt: skip
 
