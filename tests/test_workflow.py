@@ -85,7 +85,7 @@ def test_the_experiments_of_a_paper_are_targets(copy):
     assert jobs["run"] == sum(len(experiment.runs()) for experiment in planned)
     assert jobs["sample"] == sum(len(experiment.samples()) for experiment in planned)
     searched = [experiment for experiment in planned if experiment.family == "variational"]
-    assert jobs["tune"] == sum(len(experiment.studies()) for experiment in searched) == 6 + 13 + 6
+    assert jobs["tune"] == sum(len(experiment.studies()) for experiment in searched) == 4 + 9 + 3
     assert jobs["decompose"] == sum(len(experiment.decompositions()) for experiment in planned)
     assert jobs["figure"] == sum(len(experiment.figures) for experiment in planned)
     assert jobs["claims"] == len(names)

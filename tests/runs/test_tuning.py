@@ -455,17 +455,3 @@ def test_an_experiment_that_tunes_nothing_is_as_it_was(repository):
     assert "tun" not in dumped
     assert '"study"' not in dumped
     assert experiment.studies() == []
-
-
-def test_the_page_describes_the_study(repository, whole):
-    """docs/results-schema.md has the columns of a study and those of its seconds."""
-    text = (repository / "docs/results-schema.md").read_text()
-    part = re.search(r"^### The study of a run that tunes its settings .*?(?=^##)", text, re.M | re.S)[0]
-    tables = [re.findall(r"^\| `(\w+)` \| (\w+)", rows, re.M) for rows in part.split("| column |")[1:]]
-    found = artifact.read_table(whole["falling"]), artifact.read_table(whole["falling"].with_name("timing.parquet"))
-    for table, described in zip(found, tables, strict=True):
-        kinds = {
-            name: "string" if table[name].dtype == object or "str" in str(table[name].dtype) else str(table[name].dtype)
-            for name in table
-        }
-        assert described == list(kinds.items())
