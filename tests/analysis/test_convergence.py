@@ -6,7 +6,7 @@ import pytest
 
 from lowvar.analysis import convergence as A
 from lowvar.analysis import variational_tables as B
-from lowvar.runs.spec.variational import ModelSpec
+from lowvar.runs.spec.variational_parts import ModelSpec
 
 EPOCHS = (0, 1, 3)
 

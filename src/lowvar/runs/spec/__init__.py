@@ -15,7 +15,8 @@ from lowvar.files import read_yaml
 from lowvar.runs.spec.common import SCALES, Cost, Data, merged, validated
 from lowvar.runs.spec.integral import IntegralExperiment
 from lowvar.runs.spec.search import SearchExperiment
-from lowvar.runs.spec.variational import DecompositionSpec, MethodSpec, SolverSpec, VariationalExperiment
+from lowvar.runs.spec.variational import VariationalExperiment
+from lowvar.runs.spec.variational_parts import DecompositionSpec, MethodSpec, SolverSpec
 
 Experiment = VariationalExperiment | SearchExperiment | IntegralExperiment
 
