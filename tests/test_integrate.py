@@ -61,7 +61,7 @@ def test_result_prints_and_fits():
 
 def test_scores_of_another_density_are_noticed():
     x = normal(300)
-    for scores, what in ((-x / 2, "spread of coordinate"), (1 - x, "mean of coordinate")):
+    for scores, what in ((-x / 2, "spread of all coordinates"), (1 - x, "mean of coordinate")):
         with pytest.warns(UserWarning, match=f"look like another density's.*{what}"):
             lowvar.integrate(x, scores, smooth(x), "zero_variance")
 
@@ -94,10 +94,11 @@ def test_right_scores_are_seldom_suspected_and_wrong_ones_often():
 
         return draw
 
-    assert suspected(gamma) <= 4
-    assert suspected(scaled(1.0)) <= 4
-    assert suspected(chain, chain=True) <= 4
-    assert suspected(scaled(2.0)) >= 80
+    assert suspected(gamma) <= 5
+    assert suspected(scaled(1.0)) <= 5
+    assert suspected(chain, chain=True) <= 8
+    assert suspected(scaled(2.0)) >= 95
+    assert suspected(scaled(1.3)) >= 20
     assert suspected(lambda rng: (gamma(rng)[0], 1 - np.exp(gamma(rng)[0]))) >= 90  # no Jacobian
 
 
@@ -111,7 +112,7 @@ def test_auto_along_a_chain_knows_what_the_chain_is_worth():
     rng, x = np.random.default_rng(3), np.zeros((150, 1))
     for i in range(1, 150):
         x[i] = 0.97 * x[i - 1] + np.sqrt(1 - 0.97**2) * rng.normal(size=1)
-    with pytest.warns(UserWarning, match="the chain is worth .* of its samples"):
+    with pytest.warns(UserWarning, match="worth fewer than ten independent samples"):
         lowvar.integrate(x, -x, np.exp(0.3 * x[:, 0]), chain=True)
 
 
@@ -261,7 +262,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "integrals by control_functional" in done.stdout
-    assert (tmp_path / "table.csv").read_text().startswith("task,value,standard_error")
+    assert (tmp_path / "table.csv").read_text().startswith("task,method,value,standard_error")
     np.savez(tmp_path / "apart.npz", samples_0=x, samples_1=x[:20], scores_0=-x, scores_1=-x[:20],
              values_0=x[:, 0], values_1=x[:20, 1])  # fmt: skip
     assert main(["integrate", "apart.npz", "--method", "control_functional"]) == 0

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from lowvar.errors import UserError
+from lowvar.estimators.integral.score_check import doubt
 from lowvar.problems.integrals.samples import Samples
 
 _FEWEST = 3  # points of a task
-_DOUBT = 5e-3  # significance of the Stein check, all coordinates together
 _SMALL = 1e-120  # the square of a smaller number is nearly nothing
-_ENOUGH = 20  # (effective) points from which on scores are checked
 
 
 def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Samples, list[str]]:
@@ -66,57 +64,20 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
 
 
 def doubts(samples: Samples) -> list[str]:
-    """Tests the scores by Stein's identity ``E (u' + u l) = 0``, for ``u = 1`` and ``u = tanh`` of each coordinate.
-
-    ``u = 1`` sees a wrong mean and ``tanh``, which is bounded, a wrong spread.
+    """A sentence for each target whose scores seem to be another density's, and for coordinates that do not vary.
 
     Args:
         samples: of one repetition.
-
-    Returns:
-        A sentence for each target whose scores seem to be another density's, and for coordinates that do not vary.
-
-    References:
-        Johnson, "Modified t tests and confidence intervals for asymmetrical populations", 1978, since the terms are
-        skew; along a chain, the effective size takes the place of the number of points.
     """
     found = []
     for t in range(1 if samples.shared else samples.tasks):
-        x, score = samples.points[t][0], samples.scores[t][0]
-        m, d = x.shape
         where = "" if samples.shared else f"[{t}]"
-        scale = x.std(axis=0)
-        still = np.ptp(x, axis=0) == 0
-        if still.any():
+        x, score = samples.points[t][0], samples.scores[t][0]
+        if (still := np.ptp(x, axis=0) == 0).any():
             found.append(f"samples{where}: coordinate {int(still.argmax())} does not vary")
-        scale = np.where(still, 1.0, scale)
-        u = np.tanh((x - np.median(x, axis=0)) / scale)
-        tests = np.concatenate([score * scale, (1 - u**2) + u * score * scale], axis=1)[:, np.tile(~still, 2)]
-        if not tests.shape[1]:
-            continue
-        size = _effective(tests) if samples.chain else np.full(tests.shape[1], float(m))
-        if size.min() < _ENOUGH:
-            continue
-        limit = scipy.stats.t.isf(_DOUBT / (2 * tests.shape[1]), size - 1)
-        z = np.abs(_johnson(tests, size))
-        if (z > limit).any():
-            worst = int((z / limit).argmax())
-            what = "mean" if worst < tests.shape[1] // 2 else "spread"
-            coordinate = int(np.flatnonzero(np.tile(~still, 2))[worst]) % d
-            found.append(
-                f"scores{where}: they look like another density's than the samples' (Stein's identity for the "
-                f"{what} of coordinate {coordinate} is off by {z[worst]:.1f} standard errors)"
-            )
+        if (doubted := doubt(x, score, samples.chain)) is not None:
+            found.append(f"scores{where}: {doubted}")
     return found
-
-
-def _johnson(tests: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """``t`` statistics of the hypothesis that means are zero, corrected for skewness."""
-    mean, spread = tests.mean(axis=0), tests.std(axis=0, ddof=1)
-    spread = np.where(spread > 0, spread, 1.0)
-    third = ((tests - mean) ** 3).mean(axis=0)
-    corrected = mean + third / (6 * spread**2 * size) + third * mean**2 / (3 * spread**4)
-    return corrected * np.sqrt(size) / spread
 
 
 def without_copies(samples: Samples) -> tuple[Samples, int]:
@@ -221,9 +182,3 @@ def _check_task(x, score, value, where):
                 f"{name}{where}: numbers of size {size:.0e}, whose squares no floating-point number can hold: divide "
                 "them by a constant, and multiply the results by it"
             )
-
-
-def _effective(tests):
-    from numpyro.diagnostics import effective_sample_size
-
-    return np.clip(np.nan_to_num(effective_sample_size(tests[None]), nan=2.0), 2.0, len(tests))

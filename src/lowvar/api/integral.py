@@ -1,6 +1,6 @@
 """The public face of integration: ``integrate``."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,13 @@ from lowvar.estimators.integral.base import FLAGS, Integrals
 from lowvar.estimators.integral.options import check_options, make
 from lowvar.problems.integrals.samples import Samples
 
-_KERNEL = ("control_functional", "vector_valued", "alternating", "convex")  # they solve for all points together
-_MOST = 2000  # unknowns of a linear system up to which "auto" solves one
+_KERNEL = (
+    "control_functional",
+    "sparse_control_functional",
+    "vector_valued",
+    "alternating",
+    "convex",
+)  # they solve for all points together
 _ONCE = "samples that occur more than once were used once"
 _APART = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
 _FALSE = np.zeros(1, bool)
@@ -27,12 +32,14 @@ class IntegralResult:
 
     Attributes:
         value: the integrals, ``(T,)``.
-        standard_error: ``(T,)``; NaN where the method has none. Of kernel methods it is that of the fitted process
-            and that of the jackknife together, for independent samples.
-        method: which integrator it was.
+        standard_error: ``(T,)``; NaN where the method has none. That of ``auto``, or with ``folds``, is of held-out
+            values and holds the quantile of Student's ``t``: 1.96 of it on either side are a 95 % interval. Of kernel
+            methods by name it is that of the fitted process and that of the jackknife together, for independent
+            samples.
+        method: which integrator it was; of ``auto`` the one that it chose, or ``auto`` if it chose several.
         notes: what you should know before you trust it; they were issued as warnings, too.
-        table: a row for each integral: ``task, value, standard_error, low, high`` (95 %), the Monte Carlo estimate
-            ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard errors.
+        table: a row for each integral: ``task, method, value, standard_error, low, high`` (95 %), the Monte Carlo
+            estimate ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard errors.
         condition: condition number of the linear system that was solved.
         info: what was learnt: ``lengthscale``, ``nugget``, ``B``, ..., without the axis of repetitions.
     """
@@ -79,6 +86,7 @@ def integrate(
     method: str = "auto",
     *,
     chain: bool = False,
+    folds: int | None = None,
     names: Any = None,
     seed: int = 0,
     **options: Any,
@@ -91,11 +99,15 @@ def integrate(
         scores: gradients of the log density at the samples, in the same shapes; a density known up to a constant
             will do, and it must be that of the samples' own coordinates (with the Jacobian of any transformation).
         values: of the integrand ``(m,)``; of ``T`` integrands over the same samples ``(m, T)``; or a list as above.
-        method: a name of ``lowvar list integrators``. ``auto`` fits several and takes the one whose errors, judged by
-            leaving points out (the jackknife), are smallest.
-        chain: the samples are successive states of a Markov chain: standard errors of ``monte_carlo`` and
-            ``zero_variance``, and the check of the scores, then use effective sample sizes. Independent chains may lie
-            below each other.
+        method: a name of ``lowvar list integrators``. ``auto`` cross-fits polynomials and kernels, chooses for each
+            integral by the residuals of held-out samples, and returns Monte Carlo where nothing is better or the scores
+            fail their test.
+        chain: the samples are successive states of a Markov chain: standard errors, and the check of the scores, then
+            use effective sample sizes, and folds are blocks. Independent chains may lie below each other. Standard
+            errors of kernel methods by name, without ``folds``, take the samples as independent all the same.
+        folds: fit a method to all folds but one, average the residuals of that one, and so for each of them: unbiased
+            for independent samples, with a standard error of held-out values. ``auto`` has 5 folds; other methods, by
+            default, fit and average at the same samples.
         names: a name for each integral, for the table.
         seed: of methods that draw (``neural``, ``paper_*``).
         options: of the method, see its docstring.
@@ -123,12 +135,11 @@ def integrate(
     """
     import warnings
 
-    if method != "auto" and method not in INTEGRAL:
-        raise unknown_name("method", method, ("auto", *INTEGRAL))
-    if method != "auto":
-        check_options(method, options)
-    elif options:
+    if method not in INTEGRAL:
+        raise unknown_name("method", method, INTEGRAL)
+    if method == "auto" and options:
         raise UserError(f"{next(iter(options))}: options belong to a method; name it with method=...")
+    check_options(method, options)
     if not isinstance(chain, (bool, np.bool_)):
         raise UserError(f"chain {chain!r}: it must be True or False; put the draws of several chains below each other")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
@@ -140,14 +151,16 @@ def integrate(
     constant = np.array([np.ptp(v) == 0 for v in found.values])
     if constant.all():
         method, result = "monte_carlo", plain
-    elif method == "auto":
-        method, result, more = _best(found, seeds, plain)
-        notes += more
     else:
-        result, more = _run(method, options, found, seeds)
+        result, more = _run(method, options, folds, found, seeds)
         notes += more
     notes += [sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])]
-    notes += _far_off(result, plain)
+    methods = result.info["choice"][0] if method == "auto" else np.repeat(method, found.tasks)
+    if method == "auto":
+        method = methods[0] if (methods == methods[0]).all() else "auto"
+        plain = replace(plain, standard_error=result.info["monte_carlo_error"])
+    else:
+        notes += _far_off(result, plain)
     for t in np.flatnonzero(constant):
         notes.append(
             f"integral {names[t]}: the values are equal at all samples, so nothing tells how far the integral is off"
@@ -161,69 +174,24 @@ def integrate(
         if not note.endswith(_ONCE):  # said in the result, but too common for a warning
             warnings.warn(note, stacklevel=2)
     return IntegralResult(
-        value, error, method, tuple(notes), _table(names, value, error, plain), float(result.condition[0]),
-        {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
+        value, error, str(method), tuple(notes), _table(names, methods, value, error, plain),
+        float(result.condition[0]), {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
     )  # fmt: skip
 
 
-def _run(method: str, options, found: Samples, seeds) -> tuple[Integrals, list[str]]:
+def _run(method: str, options, folds, found: Samples, seeds) -> tuple[Integrals, list[str]]:
     """The method on the samples, without copies of points where it interpolates."""
-    used, notes = found, []
-    if method in _KERNEL:
-        used, copies = without_copies(found)
-        if copies:
-            notes.append(f"{copies} {_ONCE}")
-    return make(method, options).integrate(used, seeds), notes
+    if method == "auto":
+        return make(method, {} if folds is None else {"folds": folds}).integrate(found, seeds), []
+    integrator = make(method, options)
+    if folds is not None:
+        from lowvar.estimators.integral.cross_fitting import cross_fitted
 
-
-def _best(found: Samples, seeds, plain: Integrals) -> tuple[str, Integrals, list[str]]:
-    """The candidate with the smallest errors, as a geometric mean over the tasks.
-
-    They are the jackknife's, which believe no model, or the method's own where those are larger. Kernel methods take
-    the samples as independent: along a chain theirs are multiplied by what the chain makes of Monte Carlo's. A
-    candidate that warns of its own error is taken only if all do.
-    """
-    make("zero_variance", {})  # says if PyTorch is missing
-    unknowns = max(found.sizes) if found.shared else sum(found.sizes)
-    candidates: list[tuple[str, dict]] = [("zero_variance", {"order": 1}), ("zero_variance", {"order": 2})]
-    if unknowns <= _MOST:
-        candidates.append(("control_functional", {}))
-        if not found.shared and found.tasks > 1:
-            candidates.append(("vector_valued", {}))
-    worth = float(np.min(plain.info["effective"][0] / np.array(found.sizes)))
-    best = (_doubted(plain), _error(plain, 1.0), "monte_carlo", plain, [])
-    left_out = []
-    for name, options in candidates:
-        try:
-            result, notes = _run(name, options, found, seeds)
-        except UserError as error:
-            if name in _KERNEL:
-                left_out.append(f"{name} was left out: {error}")
-            continue  # too few points for a polynomial
-        rank = (_doubted(result), _error(result, min(worth, 1.0) if name in _KERNEL else 1.0))
-        if np.isfinite(rank[1]) and rank < best[:2]:
-            best = (*rank, name, result, notes)
-    _, _, name, result, notes = best
-    notes = [*notes, *left_out]
-    if unknowns > _MOST:
-        notes.append(f"{unknowns} samples are too many for 'auto' to try kernel methods: name one to use it")
-    if name in _KERNEL and worth < 0.5:
-        notes.append(
-            f"the chain is worth {worth:.0%} of its samples, and the standard errors of {name} take them as independent"
-        )
-    return name, result, notes
-
-
-def _doubted(result: Integrals) -> bool:
-    """Whether a result says that its error is not to be believed."""
-    return any(bool(result.flags.get(name, _FALSE)[0]) for name in ("few_points", "ill_conditioned", "not_converged"))
-
-
-def _error(result: Integrals, worth: float) -> float:
-    """The mean logarithm of the errors, of samples that are worth this part of their number."""
-    own = result.standard_error[0]
-    error = np.fmax(own, result.info["jackknife_error"][0]) if "jackknife_error" in result.info else own
-    return float(np.mean(np.log(np.maximum(error, 1e-300)))) - 0.5 * np.log(max(worth, 1e-12))
+        return cross_fitted(integrator, folds).integrate(found, seeds), []
+    if method not in _KERNEL:
+        return integrator.integrate(found, seeds), []
+    used, copies = without_copies(found)
+    return integrator.integrate(used, seeds), [f"{copies} {_ONCE}"] if copies else []
 
 
 def _far_off(result: Integrals, plain: Integrals) -> list[str]:
@@ -251,7 +219,7 @@ def _names(names, tasks):
     return names
 
 
-def _table(names, value, error, plain):
+def _table(names, methods, value, error, plain):
     import pandas as pd
 
     monte_carlo, its_error = plain.value[0], plain.standard_error[0]
@@ -260,6 +228,7 @@ def _table(names, value, error, plain):
     return pd.DataFrame(
         {
             "task": names,
+            "method": methods,
             "value": value,
             "standard_error": error,
             "low": value - _HALF * error,

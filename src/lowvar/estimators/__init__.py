@@ -43,9 +43,11 @@ SEARCH = MappingProxyType(
 # the same for integrals
 INTEGRAL = MappingProxyType(
     {
+        "auto": "lowvar.estimators.integral.auto",
         "monte_carlo": "lowvar.estimators.integral.monte_carlo",
         "zero_variance": "lowvar.estimators.integral.zero_variance",
         "control_functional": "lowvar.estimators.integral.control_functional",
+        "sparse_control_functional": "lowvar.estimators.integral.sparse_control_functional",
         "vector_valued": "lowvar.estimators.integral.vector_valued",
         "alternating": "lowvar.estimators.integral.alternating",
         "convex": "lowvar.estimators.integral.convex",

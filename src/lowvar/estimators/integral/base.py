@@ -60,6 +60,14 @@ FLAGS = {
     "few_points": "there are too few points for the number of parameters learnt: the standard error is optimistic",
     "at_bound": "a hyper-parameter ended at its bound: the kernel may not suit the integrand",
     "not_converged": "the optimiser stopped before it converged",
+    "scores_doubted": "the scores look like another density's than the samples': Monte Carlo's estimate was returned",
+    "far_from_monte_carlo": "a control variate moved the estimate by more than four standard errors of Monte Carlo's, "
+    "which was returned: the scores may be another density's, or few samples hold most of the integral",
+    "like_a_chain": "successive samples depend on each other: they were taken as a Markov chain; say chain=True, or "
+    "shuffle them if they are independent and sorted",
+    "few_carriers": "very few samples hold most of the variance: more samples may move the estimate by more than its "
+    "standard error",
+    "short_chain": "the chain is worth fewer than ten independent samples: its standard error is a guess",
     "miscalibrated": "left-out values lie farther off than the fit says: multiply the standard error accordingly",
 }
 

@@ -21,6 +21,7 @@ class Fit:
         condition: 2-norm condition number of ``K + diag(s)``, ``(R,)``.
         rounding: the order of what rounding does to ``beta``, ``(R, T)``.
         calibration: mean squared standardised residual of left-out values, ``(R,)``.
+        farthest: the largest such residual, ``(R,)``.
     """
 
     beta: torch.Tensor
@@ -32,6 +33,7 @@ class Fit:
     condition: torch.Tensor
     rounding: torch.Tensor
     calibration: torch.Tensor
+    farthest: torch.Tensor
 
     def pick(self, which: torch.Tensor | slice) -> "Fit":
         """These repetitions alone."""
@@ -103,7 +105,7 @@ def solve(matrix: torch.Tensor, noise: torch.Tensor, y: torch.Tensor, member: to
         amplitude,
         condition,
         torch.finfo(y.dtype).eps * largest[:, None] * influence.norm(dim=1) * weights.norm(dim=1)[:, None],
-        _mean_square(weights, amplitude, precision),
+        *standardised(weights, amplitude, precision),
     )
 
 
@@ -132,10 +134,17 @@ def _norm(matrix, steps):
     return vector.norm(dim=(1, 2))
 
 
-def _mean_square(weights, amplitude, precision):
-    """Of the residuals of left-out values, ``weights / precision``, over their standard deviations."""
+def standardised(weights, amplitude, precision):
+    """Residuals of left-out values, ``weights / precision``, over their standard deviations: mean square, and largest.
+
+    Args:
+        weights: ``(R, M)``.
+        amplitude: ``(R,)``.
+        precision: of each left-out value, ``(R, M)``.
+    """
     scaled = weights.square() / (amplitude[:, None] * precision)
-    return torch.where(amplitude[:, None] > 0, scaled, 1.0).mean(-1)
+    scaled = torch.where(amplitude[:, None] > 0, scaled, 1.0)
+    return scaled.mean(-1), scaled.amax(-1).sqrt()
 
 
 def _forward(factor, right):

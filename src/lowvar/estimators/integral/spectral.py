@@ -122,6 +122,7 @@ def solve(data: Spectrum, B: torch.Tensor, shift: torch.Tensor) -> Fit:
         times(fit.V.square(), of[:, :, None])[:, :, 0] for of in (1 / fit.information, influence.square().sum(1))
     )
     scaled = rotated.square() / (amplitude[:, None, None] * inverse)
+    scaled = torch.where(amplitude[:, None, None] > 0, scaled, 1.0)
     largest = fit.variance.amax((1, 2))
     rounding = torch.finfo(rotated.dtype).eps * largest * rotated.norm(dim=(1, 2))
     return Fit(
@@ -133,5 +134,6 @@ def solve(data: Spectrum, B: torch.Tensor, shift: torch.Tensor) -> Fit:
         amplitude,
         largest / fit.variance.amin((1, 2)),
         rounding[:, None] * size.sqrt(),
-        torch.where(amplitude[:, None, None] > 0, scaled, 1.0).mean((1, 2)),
+        scaled.mean((1, 2)),
+        scaled.amax((1, 2)).sqrt(),
     )

@@ -49,6 +49,7 @@ def report(
         "likely_error": fit.likely_error * scale,
         "jackknife_error": fit.jackknife_error * scale,
         "calibration": fit.calibration,
+        "farthest": fit.farthest,
     }
     if "log_lengthscale" in hyper.kernel:
         info["lengthscale"] = hyper.kernel["log_lengthscale"].exp() * data.x_scale

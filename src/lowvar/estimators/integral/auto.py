@@ -1,0 +1,185 @@
+"""The integrator that chooses: cross-fitted candidates, and the one whose held-out residuals are smallest."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.control_functional import control_functional
+from lowvar.estimators.integral.cross_fitting import CrossFit, cross_fit
+from lowvar.estimators.integral.option_checks import whole
+from lowvar.estimators.integral.score_check import doubt
+from lowvar.estimators.integral.sparse_control_functional import sparse_control_functional
+from lowvar.estimators.integral.tails import Average, average, looks_like_a_chain
+from lowvar.estimators.integral.vector_valued import vector_valued
+from lowvar.estimators.integral.zero_variance import zero_variance
+from lowvar.problems.integrals.samples import Samples
+
+ORDERS = 1, 2, 3, 4  # of polynomials
+POINTS_FOR_EACH = 3  # points that a polynomial needs for each of its coefficients
+WORK = 4e10  # multiplications of a least-squares fit, at most
+ALL = 300  # points up to which a kernel's functions around all of them are fitted
+MANY = 4  # tasks with the same points, above which they share lengthscales
+ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or most of those that carry Monte Carlo's
+LIKELY = 3.3  # the largest standardised residual that a process can have and be believed
+EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
+UNSEEN = 2.0  # samples that the regions without samples are worth
+FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
+GAIN = 0.35  # of Monte Carlo's standard error: what is below pays, however few terms carry it
+SIMPLER = 0.8  # of the error of a simpler fit: what a later one must stay below, or chance would choose
+HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is damped far out
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    name: str
+    value: np.ndarray  # (R, T)
+    error: np.ndarray  # (R, T)
+    fit: CrossFit | None
+
+
+def auto(folds: int = 5) -> Integrator:
+    """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest standard error.
+
+    The estimate is the mean of ``f - g`` with ``g`` fitted to other folds: unbiased for independent points, whatever
+    the fit. Its standard error is that of a mean, with Student's ``t`` for the terms that carry it. Where those are
+    few, because ``g`` misses the outermost points, unseen ones may be missed by more. Then the fitted process is
+    believed if no left-out value contradicts it; if one does, the regions without samples are held to be as far from
+    the fit as the integrand is from its mean, and to weigh as much as two samples. No error is stated above Monte
+    Carlo's.
+
+    Monte Carlo is returned where nothing is better, where the scores fail their test (``score_check.doubt``), and where
+    the estimate is more than four of its standard errors away from it.
+
+    Args:
+        folds: of the cross-fitting, 2 or more; blocks of successive points along a chain.
+
+    Returns:
+        An integrator. ``info`` has the ``choice (R, T)`` by name, the terms that ``carry (R, T)`` the standard error,
+        and what Monte Carlo gives, ``monte_carlo`` and ``monte_carlo_error (R, T)``.
+
+    Raises:
+        UserError: ``folds`` is below 2.
+
+    References:
+        Sun, Barp and Briol, section 2; Oates, Girolami and Chopin, 2017; South, Oates, Mira and Drovandi, "Regularised
+        zero-variance control variates for high-dimensional variance reduction", 2023, on choosing by cross-validation.
+    """
+    whole("folds", folds, 2)
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        shape = samples.repetitions, samples.tasks
+        alike = np.stack([looks_like_a_chain(points) for points in samples.points], axis=1)
+        chain = samples.chain or bool(alike.any())
+        plain = [average(values, chain) for values in samples.values]
+        doubted = np.array([[_doubted(samples, r, t) for t in range(shape[1])] for r in range(shape[0])])
+        monte_carlo = np.stack([one.mean for one in plain], axis=1)
+        error = np.stack([one.error for one in plain], axis=1)
+        best = _Candidate("monte_carlo", monte_carlo, error, None)
+        tried, value = [best], monte_carlo.copy()
+        choice, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf)
+        as_chain = Samples(samples.points, samples.scores, samples.values, samples.shared, chain=chain)
+        for method in _methods(as_chain, folds):
+            if method.properties.transfers and not samples.shared and doubted.any():
+                continue
+            try:
+                fit = cross_fit(method, as_chain, seeds, folds)
+            except UserError:
+                continue  # too few points for this method
+            found = _judged(method.name, fit, plain, chain)
+            better = (found.error < SIMPLER * stated) & ~doubted  # a NaN is not
+            choice, stated = np.where(better, len(tried), choice), np.where(better, found.error, stated)
+            value = np.where(better, found.value, value)
+            tried.append(found)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = np.abs(value - monte_carlo) / error > FAR
+        choice = np.where(far, 0, choice)
+        value, stated = np.where(choice > 0, value, monte_carlo), np.where(choice > 0, stated, error)
+        carriers = np.stack([one.carriers for one in plain], axis=1)
+
+        def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            rows = np.repeat(monte_carlo[:, task, None], points.shape[1], axis=1)
+            for number, one in enumerate(tried):
+                if one.fit is not None and (choice[:, task] == number).any():
+                    rows = np.where((choice[:, task] == number)[:, None], one.fit.fitted(task, points, scores), rows)
+            return rows
+
+        return Integrals(
+            value=value,
+            standard_error=stated,
+            condition=np.full(shape[0], np.nan),
+            flags={
+                "scores_doubted": doubted.any(axis=1),
+                "far_from_monte_carlo": (far & ~doubted).any(axis=1),
+                "like_a_chain": alike.any(axis=1) & (not samples.chain),
+                "few_carriers": ((carriers < _FEWEST_CARRIERS) & (stated > GAIN * error)).any(axis=1),
+                "short_chain": np.array(
+                    [chain and min(worths) < _SHORT for worths in zip(*(one.effective for one in plain), strict=False)]
+                ),
+            },
+            info={
+                "choice": np.array([one.name for one in tried])[choice],
+                "monte_carlo": monte_carlo,
+                "monte_carlo_error": error,
+                "carriers": carriers,
+            },
+            fitted=fitted,
+        )
+
+    return Integrator("auto", IntegralProperties(transfers=True, exact_on="constants"), integrate)
+
+
+_FEWEST_CARRIERS = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
+_SHORT = 10.0  # effective points, below which autocorrelations cannot be told
+
+
+def _doubted(samples: Samples, r: int, t: int) -> bool:
+    if samples.shared and t:
+        return _doubted(samples, r, 0)
+    return doubt(samples.points[t][r], samples.scores[t][r], samples.chain) is not None
+
+
+def _methods(samples: Samples, folds: int) -> Iterator[Integrator]:
+    """What is tried: cheap ones first, since a later one has to be better."""
+    largest, smallest, dim = max(samples.sizes), min(samples.sizes), samples.dim
+    training = smallest * (folds - 1) / folds
+    for order in ORDERS:
+        unknowns = math.comb(dim + order, order)
+        enough = POINTS_FOR_EACH if order > 1 else 2
+        if enough * unknowns <= training and largest * unknowns**2 <= WORK:
+            yield zero_variance(order)
+    if largest > ALL:
+        yield sparse_control_functional()
+        return
+    if samples.shared and samples.tasks > MANY:
+        yield vector_valued()
+    else:
+        yield control_functional()
+    square = [(scores**2).sum(axis=2) for scores in samples.scores]
+    if any((one.max(axis=1) > HEAVY * one.mean(axis=1)).any() for one in square):
+        yield sparse_control_functional(kernel="preconditioned")
+    if not samples.shared and samples.tasks > 1 and sum(samples.sizes) <= ALL:
+        yield vector_valued()
+
+
+def _judged(name: str, fit: CrossFit, plain: list[Average], chain: bool) -> _Candidate:
+    """The estimate of each task, and what error to believe."""
+    values, errors = [], []
+    for t, raw in enumerate(plain):
+        left = average(fit.corrected[t], chain)
+        error = np.hypot(left.error, left.largest / left.effective)
+        error = np.maximum(error, fit.model_error[:, t])
+        carriers = np.minimum(left.carriers, raw.carriers)
+        carried = left.carriers >= np.minimum(ENOUGH, 0.75 * raw.carriers)
+        known = (left.largest <= EXACT * raw.largest) | (fit.farthest[:, t] <= LIKELY)
+        unseen = UNSEEN * raw.largest / raw.effective
+        careful = np.maximum(error, np.minimum(np.hypot(error, unseen), raw.error))
+        error = np.where(carried | known, error, careful)
+        # variances are known up to a relative error of sqrt(2 / carriers): a gain must be seen through it
+        pays = np.where(known, 1.0, np.maximum(1 - np.sqrt(2 / carriers), GAIN))
+        values.append(left.mean)
+        errors.append(np.where(error < pays * raw.error, error, np.inf))
+    return _Candidate(name, np.stack(values, axis=1), np.stack(errors, axis=1), fit)

@@ -1,0 +1,157 @@
+"""Control functionals for many points: a kernel's functions around some of them, by regularised least squares."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.checks import check_memory, check_sizes
+from lowvar.estimators.integral.exact import Settings, settings, space_of
+from lowvar.estimators.integral.kernels import Kernel
+from lowvar.estimators.integral.learn import learn
+from lowvar.estimators.integral.option_checks import whole
+from lowvar.estimators.integral.regression import LEAST_FREEDOM
+from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.verdicts import numpy, side_by_side
+from lowvar.problems.integrals.samples import Samples
+
+JITTER = 1e-11  # of the kernel matrix of the inducing points, relative to its mean diagonal
+PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
+COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
+LEARN = 200  # points that lengthscales are learnt from
+
+
+def sparse_control_functional(
+    kernel: str | Kernel = "squared_exponential",
+    kernel_options: Mapping[str, Any] | None = None,
+    inducing: int = 500,
+    ard: bool | None = None,
+    standardise: bool = True,
+    operator: int = 1,
+    steps: int = 200,
+    max_gigabytes: float = 4.0,
+) -> Integrator:
+    """``f = beta + g``, ``g`` in the span of the Stein kernel around ``n`` of the ``m`` points, in ``O(m n^2)``.
+
+    With ``Phi = K_mn K_nn^(-1/2)`` it minimises ``|y - beta - Phi w|^2 + lambda |w|^2``, whose penalty is the kernel's
+    own norm of ``g``: the subset of regressors of Gaussian processes, and of ``control_functional`` if all points are
+    inducing. Lengthscales and the weight of the additive quadratic trend are learnt by REML from some of the points,
+    ``lambda`` by generalised cross-validation from all, task by task. Tasks with the same points share the
+    lengthscales.
+
+    Args:
+        kernel: a name of ``kernels.KERNELS``, or a kernel.
+        kernel_options: of a kernel given by name.
+        inducing: ``n``, spread evenly over the points in their order.
+        ard: one lengthscale for each input; where there are at most 30 of them, if not given.
+        standardise: divide the points by their standard deviation first, input by input.
+        operator: 1 or 2, the order of the Langevin Stein operator.
+        steps: evaluations of the restricted likelihood at most, in each of its searches.
+        max_gigabytes: of memory.
+
+    Returns:
+        An integrator. Of its ``info``, ``lengthscale`` is ``(R, T, d)`` and ``penalty (R, T)``, relative. The standard
+        error is the jackknife's, of independent points.
+
+    Raises:
+        UserError: an option is unknown or out of range; while integrating, too few points or too many.
+
+    References:
+        Oates, Girolami and Chopin, "Control functionals for Monte Carlo integration", 2017; South, Karvonen, Nemeth,
+        Girolami and Oates, "Semi-exact control functionals from Sard's method", 2022, section 3.4 (Nystroem); Quinonero
+        Candela and Rasmussen, "A unifying view of sparse approximate Gaussian process regression", 2005.
+    """
+    whole("inducing", inducing, 3)
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        check_sizes(samples)
+        each = samples.dim <= 30 if ard is None else ard
+        chosen = settings(
+            kernel, kernel_options, each, None, None, standardise, "gls", operator, True, steps, max_gigabytes
+        )
+        if samples.shared:
+            return _of_points(samples, chosen, inducing)
+        return side_by_side([_of_points(samples.of_tasks([t]), chosen, inducing) for t in range(samples.tasks)])
+
+    return Integrator("sparse_control_functional", IntegralProperties(exact_on="constants"), integrate)
+
+
+def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
+    """All tasks of one set of points."""
+    m = samples.sizes[0]
+    check_memory(int((m * min(m, inducing)) ** 0.5), chosen.gigabytes, "give fewer points, or fewer inducing ones")
+    data = stack(samples, chosen.standardise, shared=True)
+    some = data.thin(LEARN)
+    space = space_of(some, chosen, torch.ones_like(data.y[:, :1, :1]), False)
+    hyper, _ = learn(chosen.covariance, some.columns(COLUMNS), space, chosen.steps)
+    centres = data.thin(inducing)
+    fits = []
+
+    def features(r: int, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """``Phi (n, .)`` of repetition ``r`` at points ``(1, ., d)``, transposed."""
+        params = {name: value[r : r + 1] for name, value in hyper.kernel.items()}
+        at = centres.pick(slice(r, r + 1))
+        if len(fits) == r:
+            square = chosen.covariance.between(params, at.x, at.x, at.scores, at.scores)[0]
+            level = square.diagonal().mean()
+            root = torch.linalg.cholesky(square + JITTER * level * torch.eye(len(square)).to(square))
+            fits.append((root, level))
+        root, level = fits[r][:2]
+        cross = chosen.covariance.between(params, at.x, x, at.scores, scores)[0]
+        return torch.linalg.solve_triangular(root, cross, upper=False) / level.sqrt()
+
+    values, errors, conditions, penalties = [], [], [], []
+    for r in range(data.repetitions):
+        phi = features(r, data.x[r : r + 1], data.scores[r : r + 1])
+        beta, error, weights, penalty, condition = _ridge(phi, data.y[r])
+        fits[r] = (*fits[r], weights)
+        values.append(beta)
+        errors.append(error)
+        penalties.append(penalty)
+        conditions.append(condition)
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        x, lx = data.points(points, scores)
+        rows = [fits[r][2][:, task] @ features(r, x[r : r + 1], lx[r : r + 1]) for r in range(data.repetitions)]
+        level = torch.stack(values)[:, task, None]
+        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * (level + torch.stack(rows)))
+
+    lengthscale = (hyper.kernel["log_lengthscale"].exp() * data.x_scale)[:, None].expand(-1, data.tasks, -1)
+    return Integrals(
+        numpy(data.y_shift + data.y_scale * torch.stack(values)),
+        numpy(data.y_scale * torch.stack(errors)),
+        numpy(torch.stack(conditions)),
+        info={"lengthscale": numpy(lengthscale), "penalty": numpy(torch.stack(penalties))},
+        fitted=fitted,
+    )
+
+
+def _ridge(phi: torch.Tensor, y: torch.Tensor):
+    """Constants, their errors, weights ``(n, T)``, penalties and a condition number, for features ``(n, m)``."""
+    m = y.shape[0]
+    mean = phi.mean(1)
+    centred = phi - mean[:, None]
+    y = y - y.mean(0)  # values are centred already, up to rounding
+    s, v = torch.linalg.eigh(centred @ centred.T)
+    s = s.clamp(min=0)
+    rotated = v.T @ centred  # (n, m)
+    pull = rotated @ y
+    penalties = torch.logspace(*PENALTIES).to(y) * s.amax().clamp(min=1e-300)
+    kept = 1 / (s[:, None] + penalties)  # (n, p)
+    square = pull.square()
+    left = y.square().sum(0) - ((2 - s[:, None] * kept) * kept).T @ square  # (p, T)
+    freedom = (m - 1 - (s[:, None] * kept).sum(0)).clamp(min=1.0)
+    score = left.clamp(min=1e-14 * m) / freedom[:, None].square()  # generalised cross-validation
+    best = score.argmin(0)
+    shrunk = kept[:, best]  # (n, T)
+    weights = v @ (shrunk * pull)
+    beta = -mean @ weights
+    residual = y - beta - phi.T @ weights
+    influence = 1 / m - rotated.T @ (shrunk * (v.T @ mean)[:, None])  # beta = influence' y
+    leverage = 1 / m + rotated.square().T @ shrunk
+    left_out = residual / (1 - leverage).clamp(min=LEAST_FREEDOM)
+    error = (influence * left_out).square().sum(0).sqrt()
+    condition = (s.amax() + penalties[best].amin()) / (s.amin() + penalties[best].amin())
+    return beta, error, weights, penalties[best] / s.amax().clamp(min=1e-300), condition

@@ -1,0 +1,69 @@
+"""Standard errors of averages whose terms may be skew or heavy-tailed: how far the central limit theorem reaches."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+
+from lowvar.estimators.integral.chains import effective_size
+
+LEVEL = 0.95  # of the intervals
+
+
+@dataclass(frozen=True)
+class Average:
+    """Averages of ``R`` series of ``m`` terms.
+
+    Attributes:
+        mean: ``(R,)``.
+        plain_error: ``s / sqrt(m)``, or ``s / sqrt(effective m)`` along a chain, ``(R,)``.
+        carriers: how many terms carry the variance, ``(sum q)^2 / sum q^2`` of squared deviations ``q``: ``m / 3`` for
+            normal terms, 1 where a single term stands out, ``(R,)``.
+        effective: what the terms are worth, ``(R,)``: their number, or less (or more) along a chain.
+        largest: the largest absolute deviation, ``(R,)``.
+    """
+
+    mean: np.ndarray
+    plain_error: np.ndarray
+    carriers: np.ndarray
+    effective: np.ndarray
+    largest: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """The standard error with which ``1.96`` of it on either side make an interval of Student's ``t``.
+
+        The variance is known as well as from ``carriers`` squared normal terms: those are its degrees of freedom.
+        """
+        freedom = np.maximum(np.minimum(self.carriers, self.effective) - 1, 1.0)
+        tail = (1 - LEVEL) / 2
+        return self.plain_error * scipy.stats.t.isf(tail, freedom) / scipy.stats.norm.isf(tail)
+
+
+def average(terms: np.ndarray, chain: bool) -> Average:
+    """Averages of the terms ``(R, m)``, which are successive along a Markov chain if ``chain``."""
+    m = terms.shape[1]
+    mean = terms.mean(axis=1)
+    deviation = terms - mean[:, None]
+    largest = np.abs(deviation).max(axis=1)
+    scaled = (deviation / np.where(largest > 0, largest, 1.0)[:, None]) ** 2  # squares that cannot overflow
+    total = scaled.sum(axis=1)
+    carriers = total**2 / np.maximum((scaled**2).sum(axis=1), 1e-300)
+    effective = effective_size(terms) if chain else np.full(len(terms), float(m))
+    error = largest * np.sqrt(total / (m - 1) / effective)
+    return Average(mean, error, np.maximum(carriers, 1.0), effective, largest)
+
+
+def looks_like_a_chain(points: np.ndarray, limit: float = 6.0) -> np.ndarray:
+    """Whether successive points depend on each other, ``(R,)``: a lag-one autocorrelation of a coordinate.
+
+    Args:
+        points: ``(R, m, d)``.
+        limit: standard deviations of an autocorrelation of independent points, ``1 / sqrt(m)``, that are too many.
+    """
+    m = points.shape[1]
+    if m < 20:
+        return np.zeros(len(points), bool)
+    order = points.argsort(axis=1).argsort(axis=1) - (m - 1) / 2  # ranks: no outlier hides or makes a correlation
+    lagged = (order[:, 1:] * order[:, :-1]).sum(axis=1) / (order**2).sum(axis=1)
+    return (lagged > limit / np.sqrt(m)).any(axis=1)
