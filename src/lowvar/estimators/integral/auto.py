@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.stats
 
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
@@ -21,10 +22,10 @@ from lowvar.problems.integrals.samples import Samples
 ORDERS = 1, 2, 3, 4  # of polynomials
 POINTS_FOR_EACH = 3  # points that a polynomial needs for each of its coefficients
 WORK = 4e10  # multiplications of a least-squares fit, at most
-ALL = 300  # points up to which a kernel's functions around all of them are fitted
+ALL = 150  # points up to which a kernel's functions around all of them are fitted
 MANY = 4  # tasks with the same points, above which they share lengthscales
 ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or most of those that carry Monte Carlo's
-LIKELY = 3.3  # the largest standardised residual that a process can have and be believed
+UNLIKELY = 0.03  # the chance of a largest residual of a process, above which it is believed
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
 UNSEEN = 2.0  # samples that the regions without samples are worth
 FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
@@ -161,7 +162,7 @@ def _methods(samples: Samples, folds: int) -> Iterator[Integrator]:
     square = [(scores**2).sum(axis=2) for scores in samples.scores]
     if any((one.max(axis=1) > HEAVY * one.mean(axis=1)).any() for one in square):
         yield sparse_control_functional(kernel="preconditioned")
-    if not samples.shared and samples.tasks > 1 and sum(samples.sizes) <= ALL:
+    if not samples.shared and samples.tasks > 1 and sum(samples.sizes) <= 2 * ALL:
         yield vector_valued()
 
 
@@ -174,7 +175,8 @@ def _judged(name: str, fit: CrossFit, plain: list[Average], chain: bool) -> _Can
         error = np.maximum(error, fit.model_error[:, t])
         carriers = np.minimum(left.carriers, raw.carriers)
         carried = left.carriers >= np.minimum(ENOUGH, 0.75 * raw.carriers)
-        known = (left.largest <= EXACT * raw.largest) | (fit.farthest[:, t] <= LIKELY)
+        likely = scipy.stats.norm.isf(UNLIKELY / fit.corrected[t].shape[1])
+        known = (left.largest <= EXACT * raw.largest) | (fit.farthest[:, t] <= likely)
         unseen = UNSEEN * raw.largest / raw.effective
         careful = np.maximum(error, np.minimum(np.hypot(error, unseen), raw.error))
         error = np.where(carried | known, error, careful)

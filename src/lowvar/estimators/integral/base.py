@@ -44,6 +44,7 @@ class Integrals:
             ``nugget (R,)`` (relative), ``B (R, T, T)``, ``steps (R,)``, ...
         fitted: ``(t, points (R, n, d), scores (R, n, d)) -> (R, n)``: the fitted function ``g_t + beta_t``, scores
             being those of task ``t``'s target; None where there is no such function.
+        deviation: as ``fitted``: the standard deviation that the method gives a value there; None where it gives none.
     """
 
     value: np.ndarray
@@ -52,6 +53,7 @@ class Integrals:
     flags: Mapping[str, np.ndarray] = field(default_factory=dict)
     info: Mapping[str, np.ndarray] = field(default_factory=dict)
     fitted: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
+    deviation: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
 
 
 # why a result is not to be trusted: the sentence that a user reads

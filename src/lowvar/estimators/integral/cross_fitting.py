@@ -76,16 +76,15 @@ def cross_fit(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds
             raise UserError(f"{integrator.name} fits no function, so that there is nothing to cross-fit")
         parts.append((result, pairs))
         left = _of(samples, pairs, held_out)
+        rows, columns = zip(*pairs, strict=True)
         for t in range(samples.tasks):
-            level = result.value[:, t, None]
-            control = result.fitted(t, left.points[t], left.scores[t]) - level
-            for i, (r, k) in enumerate(pairs):
-                corrected[t][r, held_out[t][i]] = left.values[t][i] - control[i]
-                if "likely_error" in result.info:
-                    model[r, t, k] = result.standard_error[i, t]
-                    farthest[r, t, k] = np.ravel(result.info["farthest"][i])[
-                        min(t, result.info["farthest"][i].size - 1)
-                    ]
+            predicted = result.fitted(t, left.points[t], left.scores[t])
+            residual = left.values[t] - predicted
+            for i, (r, _) in enumerate(pairs):
+                corrected[t][r, held_out[t][i]] = residual[i] + result.value[i, t]
+            farthest[rows, t, columns] = _farthest(result, t, left, residual)
+            if np.isfinite(farthest[rows, t, columns]).all():
+                model[rows, t, columns] = result.standard_error[:, t]
     return CrossFit(corrected, np.sqrt((model**2).mean(axis=2)), farthest.max(axis=2), tuple(parts))
 
 
@@ -119,6 +118,17 @@ def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:
     own = integrator.properties
     properties = IntegralProperties(own.scores, own.transfers, own.exact_on, own.random, own.one_target, 2 * own.fewest)
     return Integrator(integrator.name, properties, integrate)
+
+
+def _farthest(result: Integrals, task: int, left: Samples, residual: np.ndarray) -> np.ndarray:
+    """The largest standardised residual of each fit, ``(N,)``: of values held out from it, or left out in it."""
+    if result.deviation is not None:
+        deviation = result.deviation(task, left.points[task], left.scores[task])
+        return (np.abs(residual) / np.maximum(deviation, 1e-300)).max(axis=1)
+    if "farthest" in result.info:
+        of_tasks = result.info["farthest"].reshape(len(residual), -1)
+        return of_tasks[:, min(task, of_tasks.shape[1] - 1)]
+    return np.full(len(residual), np.inf)
 
 
 def fold_of(points: int, folds: int, chain: bool) -> np.ndarray:

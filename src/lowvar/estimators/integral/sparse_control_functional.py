@@ -9,17 +9,20 @@ import torch
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.checks import check_memory, check_sizes
 from lowvar.estimators.integral.exact import Settings, settings, space_of
+from lowvar.estimators.integral.hyper import Hyper
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.option_checks import whole
 from lowvar.estimators.integral.regression import LEAST_FREEDOM
-from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.reml import shifted
+from lowvar.estimators.integral.stacked import Stacked, stack
 from lowvar.estimators.integral.verdicts import numpy, side_by_side
 from lowvar.problems.integrals.samples import Samples
 
 JITTER = 1e-11  # of the kernel matrix of the inducing points, relative to its mean diagonal
 PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
 COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
+DIAGONAL = 64  # points whose kernel matrix is made for its diagonal
 LEARN = 200  # points that lengthscales are learnt from
 
 
@@ -89,6 +92,8 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
     centres = data.thin(inducing)
     fits = []
 
+    amplitude = _amplitude(chosen, some, hyper)
+
     def features(r: int, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """``Phi (n, .)`` of repetition ``r`` at points ``(1, ., d)``, transposed."""
         params = {name: value[r : r + 1] for name, value in hyper.kernel.items()}
@@ -105,8 +110,8 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
     values, errors, conditions, penalties = [], [], [], []
     for r in range(data.repetitions):
         phi = features(r, data.x[r : r + 1], data.scores[r : r + 1])
-        beta, error, weights, penalty, condition = _ridge(phi, data.y[r])
-        fits[r] = (*fits[r], weights)
+        beta, error, weights, penalty, condition, inverse = _ridge(phi, data.y[r])
+        fits[r] = (*fits[r], weights, inverse)
         values.append(beta)
         errors.append(error)
         penalties.append(penalty)
@@ -118,6 +123,19 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         level = torch.stack(values)[:, task, None]
         return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * (level + torch.stack(rows)))
 
+    def deviation(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        x, lx = data.points(points, scores)
+        rows = []
+        for r in range(data.repetitions):
+            params = {name: value[r : r + 1] for name, value in hyper.kernel.items()}
+            phi = features(r, x[r : r + 1], lx[r : r + 1])
+            own = _diagonal(chosen, params, x[r : r + 1], lx[r : r + 1]) / fits[r][1]
+            v, kept, penalty = fits[r][3]
+            known = phi.square().sum(0)
+            rest = penalty[task] * (1 + (kept[:, task, None] * (v.T @ phi).square()).sum(0))
+            rows.append(((own - known).clamp(min=0) + rest).sqrt() * (amplitude[r, task] * fits[r][1]).sqrt())
+        return numpy(data.y_scale[:, task, None] * torch.stack(rows))
+
     lengthscale = (hyper.kernel["log_lengthscale"].exp() * data.x_scale)[:, None].expand(-1, data.tasks, -1)
     return Integrals(
         numpy(data.y_shift + data.y_scale * torch.stack(values)),
@@ -125,6 +143,7 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         numpy(torch.stack(conditions)),
         info={"lengthscale": numpy(lengthscale), "penalty": numpy(torch.stack(penalties))},
         fitted=fitted,
+        deviation=deviation,
     )
 
 
@@ -154,4 +173,25 @@ def _ridge(phi: torch.Tensor, y: torch.Tensor):
     left_out = residual / (1 - leverage).clamp(min=LEAST_FREEDOM)
     error = (influence * left_out).square().sum(0).sqrt()
     condition = (s.amax() + penalties[best].amin()) / (s.amin() + penalties[best].amin())
-    return beta, error, weights, penalties[best] / s.amax().clamp(min=1e-300), condition
+    relative = penalties[best] / s.amax().clamp(min=1e-300)
+    return beta, error, weights, relative, condition, (v, shrunk, penalties[best])
+
+
+def _amplitude(chosen: Settings, data: Stacked, hyper: Hyper) -> torch.Tensor:
+    """Of the process, task by task, by REML from the points that lengthscales were learnt from: ``(R, T)``."""
+    matrix, level = chosen.covariance.gram(data, hyper)
+    factor = torch.linalg.cholesky(shifted(matrix, hyper.nugget * level))
+    half = torch.linalg.solve_triangular(
+        factor, torch.cat([data.member.expand(len(matrix), -1, -1), data.y], 2), upper=False
+    )
+    one, rest = half[:, :, :1], half[:, :, 1:]
+    rest = rest - one * ((one * rest).sum(1, keepdim=True) / one.square().sum(1, keepdim=True))
+    return rest.square().sum(1) / (data.rows - 1)
+
+
+def _diagonal(chosen: Settings, params, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """``k0(x, x)`` of points ``(1, n, d)``, ``(n,)``, some at a time."""
+    pieces = zip(x[0].split(DIAGONAL), scores[0].split(DIAGONAL), strict=True)
+    return torch.cat(
+        [chosen.covariance.between(params, a[None], a[None], b[None], b[None])[0].diagonal() for a, b in pieces]
+    )
