@@ -211,7 +211,7 @@ def steps(task: str, backend: str, size: str) -> dict:
         cases += [scipys(problem, settings), numpyros(task, rows)]
     elif task == "blr":
         cases.append(plain_torch(rows))
-    first = [case.last(sized(size, 0.3, 0.05, 0.0)) for case in cases]
+    first = [case.last(sized(size, 0.3, 0.05, 1e-6)) for case in cases]
     alternate(cases, sized(size, 15, 5, 1))
     found = summary(cases, "mc", (PEER, PLAIN))
     print(f"\n{title}")
