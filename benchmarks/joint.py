@@ -32,7 +32,7 @@ METHODS = (
     "full_naive", "full_cv", "inc",
 )  # fmt: skip
 GRID = ("naive", "cv", "joint", "joint_svrg", "joint_glm", "joint_glm_sigma")
-FEWEST = ("naive", "joint", "joint_glm", "smiso")  # of the smallest size
+FEWEST = ("naive", "joint", "joint_glm")  # of the smallest size
 AIMS = {  # time of a step over that of naive, at most
     "mnist": {"joint_svrg": 1.5, "joint_glm": 1.5},
     "ppca": {"joint_svrg": 2.8},
@@ -380,7 +380,9 @@ def memory(dtype: str | None, size: str) -> dict:
     rows, below = [], None
     print("\nmnist: peak memory of a run (one step size, two epochs), in a process of its own")
     print(f"{'':20s}{'whole process':>14s}{'after loading':>15s}{'above naive':>13s}{'table':>9s}   MB")
-    for name in methods(size, ("naive", "joint", "joint_current", "joint_svrg", "joint_glm")):
+    for name in methods(size, ("naive", "joint", "joint_current", "joint_svrg", "joint_glm"))[
+        : sized(size, None, None, 2)
+    ]:
         command = [sys.executable, __file__, "--peak", name, *(("--dtype", dtype) if dtype else ())]
         command += sized(size, [], [], ["--smallest"])
         done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -492,7 +494,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"one core, JAX on {found['device']}, XLA_FLAGS={found['XLA_FLAGS']!r}, load {found['load_at_start']:.1f}")
     for name in args.only or SECTIONS:
         if name in ("steps", "grid"):
-            for task in args.task or TASKS:
+            for task in args.task or sized(args.size, TASKS, TASKS, ("tennis",)):
                 sections.setdefault(name, {})[task] = globals()[name](task, args.dtype, args.size)
                 write(args.out, result)
         else:

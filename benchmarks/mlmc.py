@@ -31,7 +31,7 @@ METHODS = {  # name: estimator, its options, solver settings
     "storm": ("storm", {}, {}),
     "mlmc_optimal": ("mlmc_optimal", {"points": None}, {}),
 }
-FEWEST = ("mc", *(f"mlmc, N = {n}{how}" for n in (100, 1) for how in ("", ", fixed")))  # of the smallest size
+FEWEST = ("mc", "mlmc, N = 100", "mlmc, N = 1")  # of the smallest size
 SCIPY, PEER, PLAIN = "rqmc by SciPy's engine", "NumPyro svi.update", "PyTorch, autograd"
 RQMC_AIM, FEW_AIM, PEER_AIM = 1.3, 10.0, 1.0  # rqmc over mc, at most; N = 100 over N = 1, and peers over mc, at least
 STEPS, STEP_SIZE = 300, 0.01  # of the runs whose variance is measured
@@ -222,12 +222,12 @@ def steps(task: str, backend: str, size: str) -> dict:
         print(f"{row['case']:28s}{row['microseconds_per_step']:11.1f}  {said:26s}{judged(row)}", flush=True)
     of = {case.name: np.array(case.seconds) / case.steps for case in cases}
     few = {}
-    for how in ("", ", fixed"):  # rows shuffled at every step, and not
+    for how in sized(size, ("", ", fixed"), ("", ", fixed"), ("",)):  # rows shuffled at every step, and not
         few[how] = spread(of[f"mlmc, N = {POINTS}{how}"] / of[f"mlmc, N = 1{how}"])
         if task == "blr":
             few[how] |= {"aim": FEW_AIM, "met": few[how]["ratio"] >= FEW_AIM}
         print(f"mlmc, N = {POINTS} over N = 1{how}: {words(few[how])}{verdict(few[how], '>=')}", flush=True)
-    return {"title": title, "runs": found, "few": {"shuffled": few[""], "fixed": few[", fixed"]}}
+    return {"title": title, "runs": found, "few": {"shuffled": few[""], "fixed": few.get(", fixed")}}
 
 
 def judged(row: dict) -> str:
@@ -258,7 +258,7 @@ def variance(task: str, backend: str, size: str) -> dict:
     """Conditional variance of the gradient where a short run of each scheme ends, over that of ``mc``."""
     from scipy.stats import t
 
-    from lowvar.runs.spec.variational import DiagnosticsSpec
+    from lowvar.runs.spec.variational_parts import DiagnosticsSpec
 
     problem, _, settings, origin = problem_of(task, backend, size)
     repetitions, steps = sized(size, 10, 4, 2), sized(size, STEPS, STEPS, 2)
@@ -267,7 +267,7 @@ def variance(task: str, backend: str, size: str) -> dict:
         "diagnostics": DiagnosticsSpec(draws=sized(size, 128, 32, 2), reference=sized(size, 256, 256, 8)),
     }  # fmt: skip
     at, found = {}, []
-    for name in ("mc", "antithetic", "rqmc"):
+    for name in sized(size, *2 * (("mc", "antithetic", "rqmc"),), ("mc", "rqmc")):
         engine = engine_of(name, problem, settings, **update)
         at[name] = engine.measure(engine.advance(engine.init(), 0, steps), steps)["variance"][0].astype(float)
     print(f"\n{task}, {backend}: variance after {steps} steps of Adam at {STEP_SIZE}, {repetitions} runs; {origin}")
@@ -315,7 +315,7 @@ def main(argv: list[str] | None = None) -> int:
         for backend in args.backend or BACKENDS:
             if name == "variance" and backend != "jax":
                 continue  # the same noise, and the same gradients
-            for task in args.task or TASKS:
+            for task in args.task or sized(args.size, TASKS, TASKS, ("blr",)):
                 sections.setdefault(name, {})[f"{task}-{backend}"] = globals()[name](task, backend, args.size)
                 write(args.out, result)
     print(f"\nwrote {args.out}")
