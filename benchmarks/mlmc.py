@@ -264,7 +264,7 @@ def variance(task: str, backend: str, size: str) -> dict:
     repetitions, steps = sized(size, 10, 4, 2), sized(size, STEPS, STEPS, 2)
     update = {
         "optimizer": "adam", "step_sizes": (STEP_SIZE,), "repetitions": repetitions, "elbo_samples": 2,
-        "diagnostics": DiagnosticsSpec(draws=sized(size, 128, 32, 2), reference=sized(size, 256, 256, 8)),
+        "diagnostics": DiagnosticsSpec(draws=sized(size, 128, 32, 4), reference=sized(size, 256, 256, 16)),
     }  # fmt: skip
     at, found = {}, []
     for name in sized(size, *2 * (("mc", "antithetic", "rqmc"),), ("mc", "rqmc")):
