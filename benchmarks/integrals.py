@@ -1,7 +1,7 @@
 """Error and time of every integrator on the borehole function, beside the published table, and how time grows.
 
 Everything runs in this one process, on one core. `benchmarks/README.md` says what is counted and why.
-Usage: `python benchmarks/integrals.py [--quick] [--only SECTION] [--repetitions 100]`.
+Usage: `python benchmarks/integrals.py [--quick | --smallest] [--only SECTION] [--repetitions 100]`.
 """
 
 import os
@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from vi_step import write
+from vi_step import add_sizes, sized, write
 
 SIZES = (10, 20, 50, 100, 150)
 # Sun, Barp and Briol, Table 2: mean absolute error and its standard error, by size; seconds from Appendix E.4.1
@@ -57,7 +57,7 @@ def borehole(repetitions: int):
     return samples, float(problem.truth(1).value[1])
 
 
-def table(quick: bool, repetitions: int) -> list[dict]:
+def table(size: str, repetitions: int) -> list[dict]:
     """Mean absolute error and CPU seconds of a repetition, by method and size."""
     from lowvar.estimators.integral.options import make
 
@@ -66,7 +66,7 @@ def table(quick: bool, repetitions: int) -> list[dict]:
     print(f"\nBorehole, {repetitions} repetitions: mean absolute error of the good model (standard error)")
     print(f"{'method':20}{'m':>5}{'error':>21}{'published':>16}{'aim':>9}{'seconds':>10}{'published':>11}{'aim':>7}")
     for name, options in METHODS:
-        for s, m in enumerate(SIZES[: 3 if quick else None]):
+        for s, m in enumerate(SIZES[: sized(size, None, 3, 1)]):
             integrator, values, start = make(name, options), [], time.process_time()
             for first in range(0, repetitions, CHUNK):
                 chosen = slice(first, min(first + CHUNK, repetitions))
@@ -88,7 +88,7 @@ def table(quick: bool, repetitions: int) -> list[dict]:
     return rows
 
 
-def growth(quick: bool, repetitions: int) -> list[dict]:
+def growth(size: str, repetitions: int) -> list[dict]:
     """CPU seconds by the number of points, tasks and dimensions, and the fitted exponents."""
     from lowvar.estimators.integral.options import make
     from lowvar.problems.integrals.samples import Samples
@@ -110,14 +110,14 @@ def growth(quick: bool, repetitions: int) -> list[dict]:
     usual, rows = {"m": 100, "tasks": 2, "dim": 4}, []
     print("\nHow time grows: CPU seconds of one repetition, and the exponent of a power law fitted to them")
     for label, (options, axes, shared) in cases.items():
-        for axis, values in axes.items():
+        for axis, values in axes.items() if size != "smallest" else [("m", (10, 20))]:
             seconds = []
-            for value in values[: 2 if quick else None]:
+            for value in values[: sized(size, None, 2, 2)]:
                 setting = usual | {axis: value}
                 samples = made(setting["m"], setting["tasks"], setting["dim"], shared)
                 integrator = make(label.split(",")[0], options)
                 turns = []
-                for _ in range(1 if quick else 3):
+                for _ in range(sized(size, 3, 1, 1)):
                     start = time.process_time()
                     integrator.integrate(samples, np.array([1]))
                     turns.append(time.process_time() - start)
@@ -130,17 +130,17 @@ def growth(quick: bool, repetitions: int) -> list[dict]:
     return rows
 
 
-def same_points(quick: bool, repetitions: int) -> list[dict]:
+def same_points(size: str, repetitions: int) -> list[dict]:
     """Ten tasks at 500 shared points in 8 dimensions, hyper-parameters included."""
     from lowvar.estimators.integral.options import make
     from lowvar.problems.integrals.samples import Samples
 
     rng, seconds = np.random.default_rng(0), []
-    tasks, m, dim = 10, 100 if quick else 500, 8
+    tasks, m, dim = 10, sized(size, 500, 100, 20), 8
     x = rng.normal(size=(1, m, dim))
     values = tuple(np.exp(0.3 * x @ rng.normal(size=dim) * (1 + 0.05 * t)) for t in range(tasks))
     samples = Samples((x,) * tasks, (-x,) * tasks, values, shared=True)
-    for _ in range(1 if quick else 3):
+    for _ in range(sized(size, 3, 1, 1)):
         start = time.process_time()
         make("vector_valued", {}).integrate(samples, np.array([1]))
         seconds.append(time.process_time() - start)
@@ -149,7 +149,7 @@ def same_points(quick: bool, repetitions: int) -> list[dict]:
     return [{"tasks": tasks, "m": m, "dim": dim, "seconds": seconds}]
 
 
-def coverage(quick: bool, repetitions: int) -> list[dict]:
+def coverage(size: str, repetitions: int) -> list[dict]:
     """How often 95 % intervals contain the truth where integrands are not what a kernel expects."""
     import scipy.stats
 
@@ -181,7 +181,7 @@ def coverage(quick: bool, repetitions: int) -> list[dict]:
 
     cases = {"smooth, d = 2": (smooth, ()), "variance of t(5)": (t_variance, ()), "exp(x^2 / 3)": (heavy, ()),
              "indicator, d = 2": (indicator, ()), "ladder of 11": (ladder, ("vector_valued",))}  # fmt: skip
-    rows, count = [], 20 if quick else 50
+    rows, count = [], sized(size, 50, 20, 2)
     print(f"\nShare of 95 % intervals that contain the truth, and the root mean squared error, {count} repetitions")
     for label, (draw, more) in cases.items():
         drawn = [draw(np.random.default_rng(r)) for r in range(count)]
@@ -200,7 +200,7 @@ def coverage(quick: bool, repetitions: int) -> list[dict]:
     return rows
 
 
-def scores(quick: bool, repetitions: int) -> list[dict]:
+def scores(size: str, repetitions: int) -> list[dict]:
     """How often the test of the scores finds that they are another density's."""
     from lowvar.api.bring import doubts
     from lowvar.problems.integrals.samples import Samples
@@ -213,7 +213,7 @@ def scores(quick: bool, repetitions: int) -> list[dict]:
 
     cases = {"right: N(0, I)": normal(1), "right: log gamma(2)": gamma(2, 1), "twice too large": normal(2),
              "no Jacobian, gamma(2)": gamma(2, 0), "no Jacobian, gamma(20)": gamma(20, 0)}  # fmt: skip
-    rows, count = [], 100 if quick else 400
+    rows, count = [], sized(size, 400, 100, 3)
     print(f"\nShare of {count} sets of samples whose scores are suspected, d = 2")
     for label, draw in cases.items():
         shares = {}
@@ -228,7 +228,7 @@ def scores(quick: bool, repetitions: int) -> list[dict]:
     return rows
 
 
-def published(quick: bool, repetitions: int) -> list[dict]:
+def published(size: str, repetitions: int) -> list[dict]:
     """The published tables beside ours, from finished experiments (`snakemake vvcv_table2 vvcv_lotka ...`)."""
     import pandas as pd
 
@@ -269,8 +269,8 @@ def _or_blank(value):
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few repetitions, small sizes (about a minute)")
-    parser.add_argument("--repetitions", type=int, help="of the table (default: 100, or 20)")
+    add_sizes(parser, "few repetitions, small sizes (about a minute)")
+    parser.add_argument("--repetitions", type=int, help="of the table (default: 100, 20 or 2)")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/integrals.json"), help="JSON file")
     args = parser.parse_args(argv)
@@ -283,7 +283,7 @@ def main(argv: list[str] | None = None) -> int:
     print(", ".join(f"{name} {number}" for name, number in versions.items()))
     result: dict = {"versions": versions, "platform": platform.platform(), "sections": {}}
     for name in args.only or SECTIONS:
-        result["sections"][name] = SECTIONS[name](args.quick, args.repetitions or (20 if args.quick else 100))
+        result["sections"][name] = SECTIONS[name](args.size, args.repetitions or sized(args.size, 100, 20, 2))
         write(args.out, result)
     print(f"\nwrote {args.out}")
     return 0

@@ -2,7 +2,7 @@
 
 Everything that is compared runs in this one process, in alternation, on one core (a GPU, where JAX has one);
 `benchmarks/README.md` says what is counted and why.
-Usage: `python benchmarks/joint.py [--quick] [--only SECTION] [--task TASK] [--dtype float32]`.
+Usage: `python benchmarks/joint.py [--quick | --smallest] [--only SECTION] [--task TASK] [--dtype float32]`.
 """
 
 import os
@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from vi_step import STEP_SIZE, Case, environment, summary, write
+from vi_step import STEP_SIZE, Case, add_sizes, environment, sized, summary, write
 
 import lowvar  # noqa: F401  sets up JAX, so it must be imported first
 
@@ -32,6 +32,7 @@ METHODS = (
     "full_naive", "full_cv", "inc",
 )  # fmt: skip
 GRID = ("naive", "cv", "joint", "joint_svrg", "joint_glm", "joint_glm_sigma")
+FEWEST = ("naive", "joint", "joint_glm")  # of the smallest size
 AIMS = {  # time of a step over that of naive, at most
     "mnist": {"joint_svrg": 1.5, "joint_glm": 1.5},
     "ppca": {"joint_svrg": 2.8},
@@ -64,36 +65,38 @@ def published_ms(task: str) -> dict[str, float]:
     return published.of(published.MILLISECONDS, spec.model, spec.dataset)
 
 
-def arrays_of(task: str, spec, dtype) -> tuple[dict, str]:
+def arrays_of(task: str, spec, dtype, size: str) -> tuple[dict, str]:
     """The task's data and where they are from: prepared, or made of the same shape."""
     from lowvar.datasets.load import load
 
     path = DATA / f"{spec.dataset}-{spec.scaling}.npz"
-    if path.is_file():
+    if path.is_file() and size != "smallest":
         arrays, origin = load(path).arrays, str(path)
     else:
-        arrays, origin = made(task), f"made (no {path})"
+        arrays, origin = made(task, size), f"made (not {path})"
     return {k: v.astype(dtype, copy=False) if v.dtype.kind == "f" else v for k, v in arrays.items()}, origin
 
 
-def made(task: str) -> dict[str, np.ndarray]:
-    """Data of the task's shape and sparsity, from nowhere."""
+def made(task: str, size: str) -> dict[str, np.ndarray]:
+    """Data of the task's shape and sparsity, from nowhere; of the smallest size a few rows and columns."""
     rng = np.random.default_rng(0)
     if task in ("mnist", "ppca"):
-        x = rng.uniform(size=(60000, 784)) * (rng.uniform(size=(60000, 784)) < 0.19)
+        shape = sized(size, (60000, 784), (60000, 784), (60, 20))
+        x = rng.uniform(size=shape) * (rng.uniform(size=shape) < 0.19)
         x = x - x.mean(0) if task == "ppca" else x
-        return {"x": x.astype(np.float32), "y": rng.integers(0, 10, 60000)}
+        return {"x": x.astype(np.float32), "y": rng.integers(0, 10, len(x))}
     if task == "tennis":
-        players = 5524
-        popular = rng.zipf(1.3, (4 * 169405, 2)) % players
-        pairs = popular[popular[:, 0] != popular[:, 1]][:169405].astype(np.int32)
+        players, matches = sized(size, (5524, 169405), (5524, 169405), (10, 60))
+        popular = rng.zipf(1.3, (4 * matches, 2)) % players
+        pairs = popular[popular[:, 0] != popular[:, 1]][:matches].astype(np.int32)
         return {"winner": pairs[:, 0], "loser": pairs[:, 1], "players": np.array(players)}
-    user = rng.integers(0, 943, 100000).astype(np.int32)
-    x = (rng.uniform(size=(100000, 18)) < 0.12).astype(float)
-    return {"user": user, "x": x, "y": rng.integers(0, 5, 100000), "users": np.array(943)}
+    users, ratings = sized(size, (943, 100000), (943, 100000), (10, 60))
+    user = rng.integers(0, users, ratings).astype(np.int32)
+    x = (rng.uniform(size=(ratings, 18)) < 0.12).astype(float)
+    return {"user": user, "x": x, "y": rng.integers(0, 5, ratings), "users": np.array(users)}
 
 
-def problem_of(task: str, dtype: str | None):
+def problem_of(task: str, dtype: str | None, size: str):
     """The problem, its data, its settings, and the floating type, which JAX is set to."""
     import jax
 
@@ -103,8 +106,10 @@ def problem_of(task: str, dtype: str | None):
     dtype = dtype or found.dtype(task)
     jax.config.update("jax_enable_x64", dtype == "float64")
     spec = found.model(task)
-    arrays, origin = arrays_of(task, spec, np.dtype(dtype))
+    arrays, origin = arrays_of(task, spec, np.dtype(dtype), size)
     solver = found.solver_on(task).model_copy(update={"dtype": dtype})
+    if size == "smallest":
+        solver = solver.model_copy(update={"batch_size": 20, "step_sizes": solver.step_sizes[:2]})
     return build(spec.model, arrays, "jax", task, **spec.options), arrays, solver, f"{dtype}, {origin}"
 
 
@@ -227,9 +232,11 @@ def models(task: str, arrays, batch: int):
     def given(**rows):
         normal = dist.Normal(0, 1)
         if task == "mnist":
-            law = dist.Categorical(logits=rows["x"] @ latent("z", normal, [784, 10]))
+            law = dist.Categorical(logits=rows["x"] @ latent("z", normal, [rows["x"].shape[1], 10]))
         elif task == "ppca":
-            law = dist.LowRankMultivariateNormal(jnp.zeros(784), latent("W", normal, [784, 16]), jnp.ones(784))
+            pixels = rows["x"].shape[1]
+            weights = latent("W", normal, [pixels, 16])
+            law = dist.LowRankMultivariateNormal(jnp.zeros(pixels), weights, jnp.ones(pixels))
         elif task == "tennis":
             theta = latent("theta", normal, [players])
             law = dist.Bernoulli(logits=theta[rows["winner"]] - theta[rows["loser"]])
@@ -287,20 +294,21 @@ def numpyro_cases(task: str, arrays, batch: int, count: int) -> list[Case]:
 # --- sections ------------------------------------------------------------------------------------------------
 
 
-def steps(task: str, dtype: str | None, quick: bool) -> dict:
+def steps(task: str, dtype: str | None, size: str) -> dict:
     """Time of a step of every method, and of NumPyro's, in units of ``naive``."""
-    problem, arrays, settings, title = problem_of(task, dtype)
+    problem, arrays, settings, title = problem_of(task, dtype, size)
     title = f"{task}: {problem.N} rows, {problem.dim} latent dimensions, batch {settings.batch_size}; {title}"
     cases, left_out = [], {}
-    for name in METHODS:
+    for name in methods(size, METHODS):
         reason = applies(name, task, problem, settings)
         if reason:
             left_out[name] = reason
             continue
         count = BY_ROW[task] if name in ("joint", "joint_current") else FEW.get(name)
+        count = sized(size, count, count, count and 2)
         cases.append(ours(name, problem, settings, count))
-    cases += numpyro_cases(task, arrays, settings.batch_size, 50 if quick else 200)
-    alternate(cases, 3 if quick else 9)
+    cases += numpyro_cases(task, arrays, settings.batch_size, sized(size, 200, 50, 3))
+    alternate(cases, sized(size, 9, 3, 1))
     rows = summary(cases, "naive", (PEER, PEER_HANDED_IN))
     published = published_ms(task)
     print(f"\n{title}")
@@ -316,6 +324,11 @@ def steps(task: str, dtype: str | None, quick: bool) -> dict:
     return {"title": title, "runs": rows, "left_out": left_out}
 
 
+def methods(size: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that are timed."""
+    return sized(size, names, names, tuple(name for name in names if name in FEWEST))
+
+
 def judged(row: dict, task: str) -> str:
     """Adds to ``row`` its aim and whether it is met; as words."""
     name = row["case"]
@@ -329,16 +342,16 @@ def judged(row: dict, task: str) -> str:
     return f"<= {row['aim']:g}: {'met' if row['met'] else 'MISSED'}"
 
 
-def grid(task: str, dtype: str | None, quick: bool) -> dict:
+def grid(task: str, dtype: str | None, size: str) -> dict:
     """An epoch of five step sizes at once, as the experiment runs them."""
     import jax
 
     from lowvar.runs.variational import VariationalEngine
 
-    problem, _, settings, title = problem_of(task, dtype)
+    problem, _, settings, title = problem_of(task, dtype, size)
     settings = settings.model_copy(update={"repetitions": 1, "epochs": 1000})
     runs, cases = len(settings.step_sizes), []
-    for name in GRID:
+    for name in methods(size, GRID):
         if applies(name, task, problem, settings) or (name == "joint" and task in ("ppca", "movielens")):
             continue  # minutes a call; its time for one run says as much
         make = lambda problem, noise, name=name: solver_of(name, problem, settings)[1]  # noqa: E731
@@ -352,7 +365,7 @@ def grid(task: str, dtype: str | None, quick: bool) -> dict:
             return state, done + 1
 
         cases.append(Case(name, call, (engine.init(), 0), engine.steps))
-    alternate(cases, 1 if quick else 3)
+    alternate(cases, sized(size, 3, 1, 1))
     rows = summary(cases, "naive")
     print(f"\n{task}: {runs} step sizes at once; {title}")
     print(f"{'':36s}{'us/run/step':>12s}  time / naive [min, max]")
@@ -362,13 +375,16 @@ def grid(task: str, dtype: str | None, quick: bool) -> dict:
     return {"title": title, "mapped_runs": runs, "runs": rows}
 
 
-def memory(dtype: str | None, quick: bool) -> dict:
+def memory(dtype: str | None, size: str) -> dict:
     """Peak memory of runs on mnist, each in a process of its own."""
     rows, below = [], None
     print("\nmnist: peak memory of a run (one step size, two epochs), in a process of its own")
     print(f"{'':20s}{'whole process':>14s}{'after loading':>15s}{'above naive':>13s}{'table':>9s}   MB")
-    for name in ("naive", "joint", "joint_current", "joint_svrg", "joint_glm"):
+    for name in methods(size, ("naive", "joint", "joint_current", "joint_svrg", "joint_glm"))[
+        : sized(size, None, None, 2)
+    ]:
         command = [sys.executable, __file__, "--peak", name, *(("--dtype", dtype) if dtype else ())]
+        command += sized(size, [], [], ["--smallest"])
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         row = json.loads(done.stdout.splitlines()[-1])
         below = below or row
@@ -386,13 +402,13 @@ def memory(dtype: str | None, quick: bool) -> dict:
     return {"runs": rows, "table_of_rows_gb": 60000 * each / 1e3}
 
 
-def peak(name: str, dtype: str | None) -> None:
+def peak(name: str, dtype: str | None, size: str) -> None:
     """The child of ``memory``: prints its own peaks as JSON, in MB (10^6 bytes)."""
     import jax
 
     from lowvar.runs.variational import VariationalEngine
 
-    problem, arrays, settings, _ = problem_of("mnist", dtype)
+    problem, arrays, settings, _ = problem_of("mnist", dtype, size)
     arrays.clear()
     settings = settings.model_copy(update={"repetitions": 1, "epochs": 2, "step_sizes": (STEP_SIZE,)})
     make = lambda problem, noise: solver_of(name, problem, settings)[1]  # noqa: E731
@@ -423,7 +439,7 @@ def highest() -> int:
     return int(lines["VmHWM"].split()[0]) * 1024
 
 
-def sweeps(dtype: str | None, quick: bool) -> dict:
+def sweeps(dtype: str | None, size: str) -> dict:
     """Seconds of the sonar and australian sweeps, from the finished runs of the experiment."""
     import pandas as pd
 
@@ -458,7 +474,7 @@ SECTIONS = ("steps", "grid", "memory", "sweeps")
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    add_sizes(parser, "fewer and shorter rounds")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
     parser.add_argument("--task", action="append", choices=TASKS, help="this task (may be repeated)")
     parser.add_argument("--dtype", choices=("float64", "float32"), help="default: what the experiment takes")
@@ -468,7 +484,7 @@ def main(argv: list[str] | None = None) -> int:
     import jax
 
     if args.peak:
-        peak(args.peak, args.dtype)
+        peak(args.peak, args.dtype, args.size)
         return 0
     if hasattr(os, "sched_setaffinity") and jax.default_backend() == "cpu":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -478,11 +494,11 @@ def main(argv: list[str] | None = None) -> int:
     print(f"one core, JAX on {found['device']}, XLA_FLAGS={found['XLA_FLAGS']!r}, load {found['load_at_start']:.1f}")
     for name in args.only or SECTIONS:
         if name in ("steps", "grid"):
-            for task in args.task or TASKS:
-                sections.setdefault(name, {})[task] = globals()[name](task, args.dtype, args.quick)
+            for task in args.task or sized(args.size, TASKS, TASKS, ("tennis",)):
+                sections.setdefault(name, {})[task] = globals()[name](task, args.dtype, args.size)
                 write(args.out, result)
         else:
-            sections[name] = globals()[name](args.dtype, args.quick)
+            sections[name] = globals()[name](args.dtype, args.size)
         write(args.out, result)
     print(f"\nwrote {args.out}")
     return 0

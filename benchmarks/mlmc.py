@@ -2,7 +2,7 @@
 
 Everything that is compared runs in this one process, in alternation, on one core; `benchmarks/README.md` says what is
 counted and why.
-Usage: `python benchmarks/mlmc.py [--quick] [--only SECTION] [--task TASK] [--backend jax]`.
+Usage: `python benchmarks/mlmc.py [--quick | --smallest] [--only SECTION] [--task TASK] [--backend jax]`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from joint import alternate  # sets up one thread, and imports lowvar before JAX
-from vi_step import Case, environment, summary, write
+from vi_step import Case, add_sizes, environment, sized, summary, write
 
 TASKS, BACKENDS = ("hlr", "blr", "bnn"), ("jax", "torch")
 EXPERIMENT, DATA = Path("workflow/experiments/mlmc.yaml"), Path("data/prepared")
@@ -31,6 +31,7 @@ METHODS = {  # name: estimator, its options, solver settings
     "storm": ("storm", {}, {}),
     "mlmc_optimal": ("mlmc_optimal", {"points": None}, {}),
 }
+FEWEST = ("mc", "mlmc, N = 100", "mlmc, N = 1")  # of the smallest size
 SCIPY, PEER, PLAIN = "rqmc by SciPy's engine", "NumPyro svi.update", "PyTorch, autograd"
 RQMC_AIM, FEW_AIM, PEER_AIM = 1.3, 10.0, 1.0  # rqmc over mc, at most; N = 100 over N = 1, and peers over mc, at least
 STEPS, STEP_SIZE = 300, 0.01  # of the runs whose variance is measured
@@ -40,16 +41,17 @@ VARIANCE_AIM = {"hlr": 0.2, "blr": 0.2}  # of rqmc over mc, at most
 # --- the tasks -----------------------------------------------------------------------------------------------
 
 
-def made(task: str) -> dict[str, np.ndarray]:
+def made(task: str, size: str = "full") -> dict[str, np.ndarray]:
     """Data of the task's shape, from nowhere."""
     rng = np.random.default_rng(0)
     N, d = {"hlr": (100, 10), "blr": (569, 30), "bnn": (1599, 11)}[task]
+    N = sized(size, N, N, 20)
     x = rng.normal(size=(N, d))
     y = x @ rng.normal(size=d) + rng.normal(size=N)
     return {"x": x, "y": (y > 0).astype(np.int64) if task == "blr" else y}
 
 
-def problem_of(task: str, backend: str):
+def problem_of(task: str, backend: str, size: str):
     """The experiment's problem, its rows, its solver settings with all rows as a batch, and where the data are from."""
     from lowvar.datasets.load import load
     from lowvar.noise import named_key
@@ -60,8 +62,9 @@ def problem_of(task: str, backend: str):
     experiment = load_experiment(EXPERIMENT, "paper")
     spec = experiment.model(task)
     path = DATA / f"{spec.dataset}-{spec.scaling}.npz"
-    arrays = load(path).arrays if path.is_file() else made(task)
-    if spec.split is not None:
+    found = path.is_file() and size != "smallest"
+    arrays = load(path).arrays if found else made(task, size)
+    if spec.split is not None and size != "smallest":
         key = named_key(experiment.seed, spec.dataset, "split")
         arrays = split(arrays, key, spec.split.test, spec.split.train)
     rows = {"x": arrays["x"].astype(DTYPE), "y": arrays["y"]}
@@ -70,7 +73,7 @@ def problem_of(task: str, backend: str):
     settings = experiment.solver_on(task).model_copy(
         update={"samples": POINTS, "batch_size": problem.N, "dtype": DTYPE, "diagnostics": None, "epochs": 10**6}
     )
-    return problem, rows, settings, str(path) if path.is_file() else f"made (no {path})"
+    return problem, rows, settings, str(path) if found else f"made (not {path})"
 
 
 def engine_of(name: str, problem, settings, **update):
@@ -199,17 +202,17 @@ def plain_torch(rows: dict) -> Lasting:
 # --- sections ------------------------------------------------------------------------------------------------
 
 
-def steps(task: str, backend: str, quick: bool) -> dict:
+def steps(task: str, backend: str, size: str) -> dict:
     """Time of a step of every method and of the peers, in units of ``mc``."""
-    problem, rows, settings, origin = problem_of(task, backend)
+    problem, rows, settings, origin = problem_of(task, backend, size)
     title = f"{task}, {backend}: {problem.N} rows, {problem.dim} latent numbers, {POINTS} points; {DTYPE}, {origin}"
-    cases: list[Any] = [ours(name, problem, settings) for name in METHODS]
+    cases: list[Any] = [ours(name, problem, settings) for name in sized(size, METHODS, METHODS, FEWEST)]
     if backend == "jax":
         cases += [scipys(problem, settings), numpyros(task, rows)]
     elif task == "blr":
         cases.append(plain_torch(rows))
-    first = [case.last(0.05 if quick else 0.3) for case in cases]
-    alternate(cases, 5 if quick else 15)
+    first = [case.last(sized(size, 0.3, 0.05, 1e-6)) for case in cases]
+    alternate(cases, sized(size, 15, 5, 1))
     found = summary(cases, "mc", (PEER, PLAIN))
     print(f"\n{title}")
     print(f"{'':28s}{'us/step':>11s}  {'time / mc [min, max]':26s}aim")
@@ -219,12 +222,12 @@ def steps(task: str, backend: str, quick: bool) -> dict:
         print(f"{row['case']:28s}{row['microseconds_per_step']:11.1f}  {said:26s}{judged(row)}", flush=True)
     of = {case.name: np.array(case.seconds) / case.steps for case in cases}
     few = {}
-    for how in ("", ", fixed"):  # rows shuffled at every step, and not
+    for how in sized(size, ("", ", fixed"), ("", ", fixed"), ("",)):  # rows shuffled at every step, and not
         few[how] = spread(of[f"mlmc, N = {POINTS}{how}"] / of[f"mlmc, N = 1{how}"])
         if task == "blr":
             few[how] |= {"aim": FEW_AIM, "met": few[how]["ratio"] >= FEW_AIM}
         print(f"mlmc, N = {POINTS} over N = 1{how}: {words(few[how])}{verdict(few[how], '>=')}", flush=True)
-    return {"title": title, "runs": found, "few": {"shuffled": few[""], "fixed": few[", fixed"]}}
+    return {"title": title, "runs": found, "few": {"shuffled": few[""], "fixed": few.get(", fixed")}}
 
 
 def judged(row: dict) -> str:
@@ -251,23 +254,23 @@ def spread(ratios: np.ndarray) -> dict:
     return {"ratio": float(np.median(ratios)), "ratio_low": float(ratios.min()), "ratio_high": float(ratios.max())}
 
 
-def variance(task: str, backend: str, quick: bool) -> dict:
+def variance(task: str, backend: str, size: str) -> dict:
     """Conditional variance of the gradient where a short run of each scheme ends, over that of ``mc``."""
     from scipy.stats import t
 
-    from lowvar.runs.spec.variational import DiagnosticsSpec
+    from lowvar.runs.spec.variational_parts import DiagnosticsSpec
 
-    problem, _, settings, origin = problem_of(task, backend)
-    repetitions = 4 if quick else 10
+    problem, _, settings, origin = problem_of(task, backend, size)
+    repetitions, steps = sized(size, 10, 4, 2), sized(size, STEPS, STEPS, 2)
     update = {
         "optimizer": "adam", "step_sizes": (STEP_SIZE,), "repetitions": repetitions, "elbo_samples": 2,
-        "diagnostics": DiagnosticsSpec(draws=32 if quick else 128, reference=256),
+        "diagnostics": DiagnosticsSpec(draws=sized(size, 128, 32, 4), reference=sized(size, 256, 256, 16)),
     }  # fmt: skip
     at, found = {}, []
-    for name in ("mc", "antithetic", "rqmc"):
+    for name in sized(size, *2 * (("mc", "antithetic", "rqmc"),), ("mc", "rqmc")):
         engine = engine_of(name, problem, settings, **update)
-        at[name] = engine.measure(engine.advance(engine.init(), 0, STEPS), STEPS)["variance"][0].astype(float)
-    print(f"\n{task}, {backend}: variance after {STEPS} steps of Adam at {STEP_SIZE}, {repetitions} runs; {origin}")
+        at[name] = engine.measure(engine.advance(engine.init(), 0, steps), steps)["variance"][0].astype(float)
+    print(f"\n{task}, {backend}: variance after {steps} steps of Adam at {STEP_SIZE}, {repetitions} runs; {origin}")
     for name, values in at.items():
         logs = np.log(values / at["mc"])
         half = t.ppf(0.975, repetitions - 1) * logs.std(ddof=1) / np.sqrt(repetitions)
@@ -283,7 +286,7 @@ def variance(task: str, backend: str, quick: bool) -> dict:
             row |= {"aim": VARIANCE_AIM[task], "met": bool(middle <= VARIANCE_AIM[task])}
         print(f"{name:28s}{row['variance']:11.4g}  {words(row):26s}{verdict(row, '<=')}", flush=True)
         found.append(row)
-    return {"steps": STEPS, "step_size": STEP_SIZE, "repetitions": repetitions, "runs": found}
+    return {"steps": steps, "step_size": STEP_SIZE, "repetitions": repetitions, "runs": found}
 
 
 SECTIONS = ("steps", "variance")
@@ -291,7 +294,7 @@ SECTIONS = ("steps", "variance")
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    add_sizes(parser, "fewer and shorter rounds")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
     parser.add_argument("--task", action="append", choices=TASKS, help="this task (may be repeated)")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="this backend (may be repeated)")
@@ -312,8 +315,8 @@ def main(argv: list[str] | None = None) -> int:
         for backend in args.backend or BACKENDS:
             if name == "variance" and backend != "jax":
                 continue  # the same noise, and the same gradients
-            for task in args.task or TASKS:
-                sections.setdefault(name, {})[f"{task}-{backend}"] = globals()[name](task, backend, args.quick)
+            for task in args.task or sized(args.size, TASKS, TASKS, ("blr",)):
+                sections.setdefault(name, {})[f"{task}-{backend}"] = globals()[name](task, backend, args.size)
                 write(args.out, result)
     print(f"\nwrote {args.out}")
     return 0

@@ -1,7 +1,8 @@
 """Evaluations and time of lowvar's black-box searches against pycma, cmaes and evosax.
 
 Everything that is compared runs in this one process, on one core, in alternation; `benchmarks/README.md` says what
-is counted and why. Usage: `python benchmarks/search.py [--quick] [--only SECTION] [--runs 20] [--dim 100]`.
+is counted and why.
+Usage: `python benchmarks/search.py [--quick | --smallest] [--only SECTION] [--runs 20] [--dim 100]`.
 """
 
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vi_step import write
+from vi_step import add_sizes, sized, write
 
 OURS = ("fast_ingo", "ingo", "ingo_step", "igo", "es")
 EVOSAX = ("evosax_snes", "evosax_xnes", "evosax_open_es")
@@ -116,6 +117,11 @@ def opened(solver, x0):
 
     ledger = None if solver.name.startswith("evosax") else open_ledger(solver.backend, solver.domain, x0)
     return solver.init(x0, SIGMA0), ledger
+
+
+def searches(size: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ours and evosax's; of the smallest size those that are compared in time."""
+    return sized(size, (OURS, EVOSAX), (OURS, EVOSAX), (OURS[:2], EVOSAX[:2]))
 
 
 # --- time of a generation -----------------------------------------------------------------------------------
@@ -236,12 +242,13 @@ def compare(cases: dict[str, Search], ours: str, theirs: str, target: float | No
     }  # fmt: skip
 
 
-def section_time(dim: int, runs: int, quick: bool) -> dict:
+def section_time(dim: int, runs: int, size: str) -> dict:
     """Time of a generation, of many runs mapped and of a single one."""
-    cases = [jax_case(name, dim, count) for count in (runs, 1) for name in (*OURS, *EVOSAX)]
-    cases += [torch_case(name, dim, count) for count in (runs, 1) for name in OURS]
+    ours, evosax = searches(size)
+    cases = [jax_case(name, dim, count) for count in (runs, 1) for name in (*ours, *evosax)]
+    cases += [torch_case(name, dim, count) for count in (runs, 1) for name in ours]
     cases += [driven_case(label, dim) for label in DRIVEN]
-    alternate(cases, 3 if quick else 7, 0.1 if quick else 1.0)
+    alternate(cases, sized(size, 7, 3, 1), sized(size, 1.0, 0.1, 0.0))
     print(f"\nEllipsoid, d = {dim}, N = {cases[0].population}: time of one generation of one run")
     print(f"{'':26s}{'runs':>5s}   {'us/iteration [min, max]':30s}{'ms/1000 evaluations':>20s}{'compile s':>11s}")
     rows = []
@@ -360,16 +367,17 @@ def reaching(name: str, population: int, generations: float, reached, last, seco
     return row
 
 
-def section_evaluations(dim: int, runs: int, quick: bool, budget: int | None) -> dict:
+def section_evaluations(dim: int, runs: int, size: str, budget: int | None) -> dict:
     """Evaluations until ``f(mean) <= 1e-10``, and the time that they take."""
-    budget = budget or (60_000 if quick else 1_000_000)
-    mapped, alone = (min(runs, 3), 1) if quick else (min(runs, 5), 3)
-    patience = 10.0 if quick else 300.0
+    budget = budget or sized(size, 1_000_000, 60_000, 1000)
+    mapped, alone = sized(size, (min(runs, 5), 3), (min(runs, 3), 1), (min(runs, 2), 1))
+    patience = sized(size, 300.0, 10.0, 1.0)
+    ours, evosax = (OURS[:1], EVOSAX[:1]) if size == "smallest" else searches(size)
     print(f"\nEllipsoid, d = {dim}: until f(mean) <= {TARGET:g}, budget {budget} evaluations a run")
     print(f"(at most {patience:g} seconds for all runs of a case)")
     head = f"{'':26s}{'reached':>8s}{'evaluations':>12s}   [min, max]".ljust(70)
     print(f"{head}{'seconds':>9s}{'f(mean)':>10s}{'spent':>10s}{'us/evaluation':>14s}")
-    rows = [reach_jax(name, dim, mapped, budget, patience) for name in (*OURS, *EVOSAX)]
+    rows = [reach_jax(name, dim, mapped, budget, patience) for name in (*ours, *evosax)]
     rows += [reach_driven(label, dim, alone, budget, patience) for label in DRIVEN]
     return {"dim": dim, "budget": budget, "patience": patience, "target": TARGET, "cases": rows}
 
@@ -390,13 +398,14 @@ def environment() -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="short calls, a small budget (about three minutes)")
+    add_sizes(parser, "short calls, a small budget (about three minutes)")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/search.json"), help="JSON file")
     parser.add_argument("--only", action="append", choices=("time", "evaluations"), help="this section")
-    parser.add_argument("--dim", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=20, help="mapped over in one program")
+    parser.add_argument("--dim", type=int, help="default: 100, or 5 with --smallest")
+    parser.add_argument("--runs", type=int, help="mapped over in one program (default: 20, or 2 with --smallest)")
     parser.add_argument("--budget", type=int, help="evaluations of a run in the section `evaluations`")
     args = parser.parse_args(argv)
+    dim, runs = args.dim or sized(args.size, 100, 100, 5), args.runs or sized(args.size, 20, 20, 2)
 
     if hasattr(os, "sched_setaffinity"):  # pools of any library stay on one core
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -412,9 +421,9 @@ def main(argv: list[str] | None = None) -> int:
     print(f"one of {found['cores']} cores, JAX on {found['device']}, float64, load {found['load_at_start']:.1f}")
     sections = args.only or ("time", "evaluations")
     if "time" in sections:
-        result["sections"]["time"] = section_time(args.dim, args.runs, args.quick)
+        result["sections"]["time"] = section_time(dim, runs, args.size)
     if "evaluations" in sections:
-        result["sections"]["evaluations"] = section_evaluations(args.dim, args.runs, args.quick, args.budget)
+        result["sections"]["evaluations"] = section_evaluations(dim, runs, args.size, args.budget)
     write(args.out, result)
     print(f"\nwrote {args.out}")
     return 0

@@ -1,7 +1,7 @@
 """Time per step of lowvar's gradient estimators against each other, NumPyro's SVI and Pyro's SVI.
 
 Everything that is compared runs in this one process, in alternation; `benchmarks/README.md` says what is
-counted and why. Usage: `python benchmarks/vi_step.py [--quick] [--dtype float32] [--only SECTION]`.
+counted and why. Usage: `python benchmarks/vi_step.py [--quick | --smallest] [--dtype float32] [--only SECTION]`.
 """
 
 import argparse
@@ -23,6 +23,21 @@ ESTIMATORS = ("naive", "stl", "cv", "joint", "joint_svrg")
 SCALE = 0.1  # of the guide at the start, whose mean is zero
 STEP_SIZE = 2e-3  # of Adam
 RUNS = (9, 5)  # step sizes x seeds of the mapped runs
+SIZES = ("full", "quick", "smallest")
+
+
+def sized(size: str, full, quick, smallest):
+    """What a benchmark of one of ``SIZES`` takes."""
+    return dict(zip(SIZES, (full, quick, smallest), strict=True))[size]
+
+
+def add_sizes(parser: argparse.ArgumentParser, quick: str) -> None:
+    """Adds the options that all benchmarks have: how much is timed, as ``size``."""
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--quick", action="store_const", dest="size", const="quick", help=quick)
+    some.add_argument("--smallest", action="store_const", dest="size", const="smallest",
+                      help="a little of everything, to see that it runs: its numbers mean nothing")  # fmt: skip
+    parser.set_defaults(size="full")
 
 
 @dataclass
@@ -121,14 +136,15 @@ def verdict(rows: list[dict], peer: str, target: float) -> dict:
 # --- the problems -------------------------------------------------------------------------------------------
 
 
-def breast_cancer(dtype) -> dict[str, np.ndarray]:
-    """569 x 30, every column scaled to [-1, 1]."""
+def breast_cancer(dtype, size: str) -> dict[str, np.ndarray]:
+    """569 x 30, every column scaled to [-1, 1]; of the smallest size a few rows."""
     from sklearn.datasets import load_breast_cancer
 
     raw = load_breast_cancer()
     x = raw.data
     x = 2 * (x - x.min(0)) / (x.max(0) - x.min(0)) - 1
-    return {"x": x.astype(dtype), "y": raw.target.astype(np.int32)}
+    rows = sized(size, None, None, 20)
+    return {"x": x[:rows].astype(dtype), "y": raw.target[:rows].astype(np.int32)}
 
 
 def digits(dtype, N: int = 60000, pixels: int = 784, classes: int = 10) -> dict[str, np.ndarray]:
@@ -350,11 +366,17 @@ def arrived(rounds: int, steps: int, origin) -> None:
     print(f"ELBO: nats, after the {made} steps of these very runs; at the start {float(origin):.6g}")
 
 
+def estimators(size: str, fewest: tuple[str, ...] = ("naive",)) -> tuple[str, ...]:
+    """Those that are timed."""
+    return sized(size, ESTIMATORS, ESTIMATORS, fewest)
+
+
+BREAST_CANCER = "breast cancer, 569 x 30, batch 5"
 PEER = "NumPyro svi.update"
 PEER_HANDED_IN = "NumPyro svi.update, batches given"
 
 
-def section_jax(kind: str, dtype, quick: bool) -> dict:
+def section_jax(kind: str, dtype, size: str) -> dict:
     """The estimators and NumPyro on one problem, alone and mapped over runs."""
     import jax
 
@@ -362,24 +384,25 @@ def section_jax(kind: str, dtype, quick: bool) -> dict:
     from lowvar.problems.numpyro_model import from_numpyro
 
     if kind == "logistic":
-        arrays, model, batch, shape = breast_cancer(dtype), logistic_regression.model, 5, (30,)
+        arrays, model, batch, shape = breast_cancer(dtype, size), logistic_regression.model, 5, (30,)
         problem = logistic_regression.problem(arrays)
-        title, epochs, rounds = "breast cancer, 569 x 30, batch 5", 20 if quick else 150, 3 if quick else 9
-        many, mapped = ESTIMATORS, 5 if quick else 20
+        title, epochs, rounds = BREAST_CANCER, sized(size, 150, 20, 1), sized(size, 9, 3, 1)
+        many, mapped = estimators(size), sized(size, 20, 5, 1)
 
         def elbo(params):
             return problem.elbo(params)[0]
     else:
-        arrays, model, batch, shape = digits(dtype), softmax_regression, 100, (784, 10)
+        N, pixels = sized(size, (60000, 784), (60000, 784), (300, 20))
+        arrays, model, batch, shape = digits(dtype, N, pixels), softmax_regression, 100, (pixels, 10)
         problem = from_numpyro(model, {key: jax.numpy.asarray(value) for key, value in arrays.items()})
-        title, epochs, rounds = "softmax regression, 60000 x 784 x 10, batch 100", 1, 2 if quick else 5
-        many, mapped = () if quick else ("naive", "cv"), 1
+        title, epochs, rounds = f"softmax regression, {N} x {pixels} x 10, batch 100", 1, sized(size, 5, 2, 1)
+        many, mapped = sized(size, ("naive", "cv"), (), ()), 1
         eps = jax.random.normal(jax.random.key(0), (4, problem.dim), problem.dtype)
 
         def elbo(params):
             return problem.elbo(params, eps)[0]
 
-    cases = [lowvar_jax(name, problem, batch, epochs) for name in ESTIMATORS]
+    cases = [lowvar_jax(name, problem, batch, epochs) for name in estimators(size, ("naive", "joint"))]
     steps = cases[0].steps
     cases += [
         numpyro_jax(PEER, model, arrays, shape, batch, steps),
@@ -399,7 +422,7 @@ def section_jax(kind: str, dtype, quick: bool) -> dict:
     several = [mapped_jax(name, problem, batch, mapped) for name in many]
     if kind == "logistic":
         several.append(mapped_numpyro(PEER, model, arrays, shape, batch, several[0].steps))
-    alternate(several, 2 if quick or kind == "softmax" else 5)
+    alternate(several, 2 if kind == "softmax" else sized(size, 5, 2, 1))
     runs = RUNS[0] * RUNS[1]
     together = summary(several, "naive", (PEER,))
     show(f"JAX {np.dtype(dtype)}: {title}, {runs} runs mapped", together, "naive", runs)
@@ -412,21 +435,23 @@ def section_jax(kind: str, dtype, quick: bool) -> dict:
 def lowvar_torch(name: str, problem, batch: int, epochs: int) -> Case:
     """What a run does: traced programs of a few steps each; an epoch's noise is drawn by JAX and handed over."""
     import jax
+    import torch
 
-    from lowvar.estimators import gradient_estimator
-    from lowvar.runs.spec import SolverSpec
+    from lowvar.runs.methods import make_solver
+    from lowvar.runs.spec import MethodSpec, SolverSpec
     from lowvar.runs.variational import VariationalEngine
 
     solver = SolverSpec(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=epochs)
     origin = {block: value[None] for block, value in start(problem.dim, problem.dtype).items()}
-    runs = VariationalEngine(problem, gradient_estimator(name), solver, jax.random.key(1)[None], origin)
+    make = partial(make_solver, MethodSpec(estimator=name), solver)
+    runs = VariationalEngine(problem, make, solver, jax.random.key(1)[None], origin)
 
     def call(state):
         state, done = state
         return runs.advance(state, done, epochs), done + epochs
 
     def params(state):
-        return {block: leaf[0, 0] for block, leaf in state[0].params.items()}
+        return {block: torch.from_numpy(values[0, 0]) for block, values in runs.params(state[0], {}).items()}
 
     return Case(name, call, (runs.init(), 0), epochs * runs.steps, params)
 
@@ -470,24 +495,24 @@ PYRO = "Pyro svi.step"
 PYRO_UNCHECKED = "Pyro svi.step, validation off"
 
 
-def section_torch(dtype, quick: bool) -> dict:
+def section_torch(dtype, size: str) -> dict:
     """The estimators and Pyro on breast cancer."""
     import torch
 
     from lowvar.problems import logistic_regression
 
     torch.set_num_threads(1)
-    arrays, batch = breast_cancer(dtype), 5
+    arrays, batch = breast_cancer(dtype, size), 5
     problem = logistic_regression.problem(arrays, "torch")
-    rounds = 2 if quick else 7
-    cases = [lowvar_torch(name, problem, batch, 1) for name in ESTIMATORS]
+    rounds = sized(size, 7, 2, 1)
+    cases = [lowvar_torch(name, problem, batch, 1) for name in estimators(size)]
     steps = cases[0].steps
     cases.append(pyro_torch(PYRO, arrays, batch, steps, validate=True))
     cases.append(pyro_torch(PYRO_UNCHECKED, arrays, batch, steps, validate=False))
     alternate(cases, rounds)
     rows = summary(cases, "naive", (PYRO, PYRO_UNCHECKED))
     elbos(cases, rows, lambda params: problem.elbo(params)[0])
-    title = "breast cancer, 569 x 30, batch 5"
+    title = BREAST_CANCER
     show(f"PyTorch {np.dtype(dtype)} (one thread): {title}", rows, "naive")
     origin = {k: torch.from_numpy(v) for k, v in start(problem.dim, dtype).items()}
     arrived(rounds, steps, problem.elbo(origin)[0])
@@ -534,7 +559,7 @@ def write(path: Path, result: dict) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds (about two minutes)")
+    add_sizes(parser, "fewer and shorter rounds (about two minutes)")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/vi_step.json"), help="JSON file")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
@@ -550,7 +575,7 @@ def main(argv: list[str] | None = None) -> int:
     flags, load = found["XLA_FLAGS"], found["load_at_start"]
     print(f"{found['cores']} cores, JAX on {found['device']}, XLA_FLAGS={flags!r}, load {load:.1f}")
     for name in args.only or SECTIONS:
-        result["sections"][name] = SECTIONS[name](np.dtype(args.dtype), args.quick)
+        result["sections"][name] = SECTIONS[name](np.dtype(args.dtype), args.size)
     write(args.out, result)
     print(f"\nwrote {args.out}")
     return 0

@@ -233,13 +233,14 @@ def test_vectorised_runs_are_the_single_ones(name):
 
 
 @pytest.mark.parametrize("batch", [1, 3, 4, 7])
-def test_snapshot_table_equals_the_row_table_bit_for_bit(batch):
+def test_snapshot_table_equals_the_row_table(batch):
     p = problem()
     states = {}
     for table in ("snapshots", "rows"):
         _, state = run(p, "joint", epochs=6, batch=batch, table=table)
         states[table] = flat(state.params)
-    assert states["snapshots"].tobytes() == states["rows"].tobytes()
+    # two programs, which round apart where a compiler fuses them differently
+    np.testing.assert_allclose(states["snapshots"], states["rows"], rtol=1e-12)
 
 
 def test_snapshot_table_needs_epochs():

@@ -66,13 +66,21 @@ def test_repeats_itself_and_draws_only_if_it_says_so(name):
     assert np.array_equal(first.value, other.value) != integrator.properties.random
 
 
+# Other repetitions beside them make other batches, which round differently on some processors; a search for
+# hyper-parameters stops where the likelihood is flat, and multiplies that. Inputs changed in their last bits moved
+# estimates by 4e-4 of their standard errors at most (``convex``), a change of other repetitions or tasks by far more.
+ROUNDING = 1e-2  # of a standard error
+
+
 @EACH
 def test_repetitions_do_not_know_of_each_other(name):
     samples, integrator = draws(), built(name)
-    together = integrator.integrate(samples, seeds(samples)).value
+    together = integrator.integrate(samples, seeds(samples))
     for r in range(3):
         alone = integrator.integrate(samples.repetition(slice(r, r + 1)), seeds(samples)[r : r + 1]).value
-        np.testing.assert_allclose(alone[0], together[r], rtol=0, atol=1e-7)
+        assert (np.abs(alone[0] - together.value[r]) < ROUNDING * together.standard_error[r]).all()
+    apart = np.abs(together.value[0] - together.value[1:])
+    assert (apart > 10 * ROUNDING * together.standard_error[1:]).any()  # it could have failed
 
 
 @EACH
@@ -89,9 +97,13 @@ def test_uses_scores_only_if_it_says_so(name):
 def test_transfers_between_tasks_only_if_it_says_so(name):
     samples, integrator = draws(), built(name)
     changed = Samples(samples.points, samples.scores, (np.cos(3 * samples.values[0]), samples.values[1]))
-    before = integrator.integrate(samples, seeds(samples)).value[:, 1]
+    before = integrator.integrate(samples, seeds(samples))
     after = integrator.integrate(changed, seeds(samples)).value[:, 1]
-    assert (np.abs(after - before).max() > 1e-12) == integrator.properties.transfers
+    moved = np.abs(after - before.value[:, 1])
+    if integrator.properties.transfers:
+        assert moved.max() > 1e-12  # in a few epochs the paper's learn little
+    else:
+        assert (moved < ROUNDING * before.standard_error[:, 1]).all()
 
 
 @EACH

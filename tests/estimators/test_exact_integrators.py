@@ -190,14 +190,27 @@ def test_without_noise_nothing_transfers_at_the_same_points():
         np.testing.assert_allclose(found.value, alone, atol=1e-6)
 
 
+@pytest.mark.parametrize("learnt", [False, True], ids=["fixed", "learnt"])
 @pytest.mark.parametrize("make", [control_functional, vector_valued, alternating, convex])
-def test_repetitions_have_the_same_bits_alone(make):
-    samples = normal(smooth, sizes=(8, 9))
-    together = run(make(), samples)
-    for r in range(2):
-        alone = run(make(), samples.repetition(slice(r, r + 1)))
-        assert np.array_equal(alone.value[0], together.value[r])
-        assert np.array_equal(alone.standard_error[0], together.standard_error[r])
+def test_repetitions_do_not_depend_on_how_many_there_are(make, learnt):
+    """Batched linear algebra rounds differently for other batches, on some processors; `test_integral_engine` has bytes.
+
+    With hyper-parameters given, rounding is multiplied by condition numbers of 1e5 (``1e-13`` of the standard error).
+    Searches stop where the likelihood is flat, so that rounding moves their ends: inputs that were changed in their
+    last bits moved the estimates by 1e-11 to 5e-6 of their standard errors.
+    """
+    given = {control_functional: {"nugget": 1e-6}, vector_valued: {"nugget": 1e-6, "B": B}}.get(make, {})
+    options = {} if learnt else {**FIXED, **given}
+    tolerance = 1e-3 if learnt or make is convex else 1e-9  # of a standard error; ``convex`` searches in any case
+    samples = normal(smooth, repetitions=3, sizes=(8, 9))
+    together = run(make(**options), samples)
+    for which in (slice(0, 1), slice(2, 3), slice(1, 3), np.array([2, 0, 1, 1, 0])):
+        some = run(make(**options), samples.repetition(which))
+        error = together.standard_error[which]
+        assert (np.abs(some.value - together.value[which]) <= tolerance * error).all()
+        np.testing.assert_allclose(some.standard_error, error, rtol=tolerance)
+    apart = np.abs(together.value[:1] - together.value[1:])
+    assert (apart > 10 * tolerance * together.standard_error[:1]).all()  # repetitions differ by more than is allowed
 
 
 def check_gradient(function, z, tolerance):

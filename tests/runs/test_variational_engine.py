@@ -95,7 +95,9 @@ def test_noise_drawn_batch_by_batch_is_that_of_the_epoch(batches, eps):
     for t in (0, draw.batches.steps - 1):
         drawn = drawn_now(jax.tree.map(lambda leaf, t=t: leaf[t], plan))
         for name, value in drawn._asdict().items():
-            np.testing.assert_array_equal(value, getattr(whole, name)[t], err_msg=name)
+            # the same random bits; what is made of them may round differently in a batch of another shape
+            tolerance = 1e-13 if name == "eps" else 0
+            np.testing.assert_allclose(value, getattr(whole, name)[t], rtol=0, atol=tolerance, err_msg=name)
     assert draw.drawn(whole) is whole
 
 

@@ -18,20 +18,24 @@ _ROWS = ("value", "standard_error")  # what is measured for each task; the rest 
 class IntegralEngine:
     """The estimates of one integrator.
 
-    Results do not depend on where a run was interrupted: chunks are fixed, and each is computed whole.
+    Batched linear algebra may round differently for another number of matrices. So all chunks of a job have the same
+    number of repetitions, the last one filled up with its last repetition, and each chunk is computed whole: results
+    do not depend on where a run was interrupted, to the byte. Jobs with other chunks agree to rounding, and to the
+    tolerance of searches.
 
     Args:
         integrator: the method.
         drawn: points of all repetitions, at least as many as the largest size.
         sizes: for each size the points of each task, ``(T,)``.
         repetitions: how many of the drawn ones.
-        chunk: repetitions that are computed at once.
+        chunk: repetitions that are computed at once, at most; chunks are of one size, with as little filling as may be.
         seeds: ``(repetitions,)`` integers, for methods that draw.
     """
 
     def __init__(self, integrator: Integrator, drawn: Drawn, sizes, repetitions: int, chunk: int, seeds):
         self.integrator, self.drawn, self.sizes, self.seeds = integrator, drawn, sizes, seeds
-        self.runs, self.chunk = repetitions, min(chunk, repetitions)
+        self.runs = repetitions
+        self.chunk = -(-repetitions // -(-repetitions // chunk))
         starts = range(0, repetitions, self.chunk)
         self.work_list = [(s, start) for s in range(len(sizes)) for start in starts]
         self.stops = list(range(1, len(self.work_list) + 1))
@@ -46,9 +50,9 @@ class IntegralEngine:
         """The next ``count`` chunks; measured is the last of them."""
         for position in range(first, first + count):
             s, start = self.work_list[position]
-            chosen = slice(start, min(start + self.chunk, self.runs))
+            chosen = np.minimum(np.arange(start, start + self.chunk), self.runs - 1)
             samples = self.drawn.samples.first(self.sizes[s]).repetition(chosen)
-            self._last = self._padded(self._estimate(samples, self.seeds[chosen], self.sizes[s]))
+            self._last = self._estimate(samples, self.seeds[chosen], self.sizes[s])
         return np.array(first + count)
 
     def _estimate(self, samples: Samples, seeds, sizes) -> dict[str, np.ndarray]:
@@ -97,16 +101,6 @@ class IntegralEngine:
         if alone:
             found |= {f"info_{name}": np.asarray(array) for name, array in part.info.items()}
 
-    def _padded(self, found):
-        """Every array with ``chunk`` rows, so that chunks can be stacked."""
-
-        def pad(array):
-            rows = np.zeros((self.chunk, *array.shape[1:]), array.dtype)
-            rows[: len(array)] = array
-            return rows
-
-        return {name: pad(array) for name, array in found.items()}
-
     def wait(self, state) -> None:
         """Nothing to wait for: estimates are NumPy."""
 
@@ -152,7 +146,7 @@ class IntegralEngine:
         return pd.concat(rows, ignore_index=True)
 
     def _whole(self, measured):
-        """Measured arrays ``(chunks, chunk, ...)`` as ``(sizes, repetitions, ...)``."""
+        """Measured arrays ``(chunks, chunk, ...)`` as ``(sizes, repetitions, ...)``, without what fills up the last."""
         sizes = len(self.sizes)
 
         def join(array):

@@ -86,8 +86,8 @@ class Stacked:
 
 
 def tensor(array) -> torch.Tensor:
-    """As float64 on torch's default device."""
-    return torch.as_tensor(np.array(array), dtype=torch.float64, device=torch.get_default_device())
+    """A copy as float64 on torch's default device, with torch's alignment: NumPy's differs from run to run."""
+    return torch.tensor(np.asarray(array, order="C"), dtype=torch.float64, device=torch.get_default_device())
 
 
 def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> Stacked:

@@ -64,8 +64,8 @@ class Samples:
         cross = None if self.cross_scores is None else cut(self.cross_scores)
         return Samples(cut(self.points), cut(self.scores), cut(self.values), self.shared, cross, self.chain)
 
-    def repetition(self, chosen: slice) -> "Samples":
-        """These repetitions alone."""
+    def repetition(self, chosen: slice | np.ndarray) -> "Samples":
+        """These repetitions alone: a slice, or their numbers."""
 
         def pick(arrays):
             return tuple(array[chosen] for array in arrays)

@@ -84,7 +84,7 @@ class EstimationSpec(Strict):
     """How often everything is estimated."""
 
     repetitions: Count = Field(description="independent sets of points, shared by the methods")
-    chunk: Count = Field(25, description="repetitions that are computed at once; also between two checkpoints")
+    chunk: Count = Field(25, description="repetitions that are computed at once, at most; also between two checkpoints")
 
 
 class Illustrations(Strict):
