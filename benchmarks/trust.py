@@ -113,12 +113,12 @@ _RULES = """## Verdicts
 
 **Integrals.** Right: the 95 % interval of the coverage reaches {covered:.2f}. Behind: the root mean square error is
 more than {behind} times Monte Carlo's. A repetition is bad if its interval misses the truth, or if it is farther off
-than Monte Carlo may be; `told` needs a note in {nearly:.0%} of the bad ones. Monte Carlo itself counts as told only where
-its own intervals cover. The worst of several tasks counts.
+than Monte Carlo may be; `told` needs a note in {nearly:.0%} of the bad ones. Monte Carlo itself counts as told only
+where its own intervals cover. The worst of several tasks counts.
 
 **Models.** Behind: {nats} nats below the plain alternative, in the mean over seeds. Wrong: {gap:.0f} nats below the
-best ELBO that L-BFGS finds, or a posterior that mean field cannot represent without a sign of it (k-hat above {khat}, or a
-warning of it). A mistake in a model must be refused.
+best ELBO that L-BFGS finds, or a posterior that mean field cannot represent without a sign of it (k-hat above
+{khat}, or a warning of it). A mistake in a model must be refused.
 
 **Functions.** Found: the value without noise is at most a given level. Behind: found less often than by pycma, or with
 more than {slower} times its evaluations (medians). Wrong: success is claimed and nothing was found, or the budget, the
@@ -145,10 +145,15 @@ def _counts(verdicts, kinds):
     for kind in kinds:
         of = [one for one in verdicts if one.kind == kind]
         rows.append([f"`{CALLS[kind]}`", len(of), *(sum(one.verdict == v for one in of) for v in VERDICTS),
-                     sum(one.behind for one in of)])  # fmt: skip
+                     sum(one.behind for one in of), sum(_alarmed(one) for one in of)])  # fmt: skip
     if len(rows) > 1:
         rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
-    return _table(["call", "cases", *VERDICTS, "worse than the plain alternative"], rows)
+    return _table(["call", "cases", *VERDICTS, "worse than the plain alternative", "noted though fine"], rows)
+
+
+def _alarmed(one):
+    """Whether most repetitions of a case that is fine carry a note."""
+    return one.verdict == "fine" and one.measured.get("noted", 0.0) > 0.5
 
 
 def _listed(title, verdicts):
