@@ -1,6 +1,7 @@
 """Brings a case to the library: what came of each repetition or seed, without judging it."""
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,17 @@ def _numpyro(case, data, seed, steps):
 
     arrays = {key: jax.numpy.asarray(value) for key, value in data.items()}
     rows = len(next(iter(arrays.values())))
-    guide = AutoNormal(case.model)
-    svi = SVI(case.model, guide, numpyro.optim.Adam(STEP_SIZE), Trace_ELBO())
     batch = {"batch_size": BATCH} if rows > BATCH else {}
-    return svi.run(jax.random.key(seed), steps, progress_bar=False, **arrays, **batch).params
+    model = partial(case.model, **batch)
+    svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(STEP_SIZE), Trace_ELBO())
+
+    @jax.jit
+    def fitted(key):
+        state = svi.init(key, **arrays)
+        state, _ = jax.lax.scan(lambda state, _: (svi.update(state, **arrays)[0], None), state, length=steps)
+        return svi.get_params(state)
+
+    return fitted(jax.random.key(seed))
 
 
 class Elbo:
@@ -99,15 +107,21 @@ class Elbo:
     def __init__(self, case: Model, data):
         import jax
         import jax.numpy as jnp
-        from numpyro.infer.util import initialize_model
+        from numpyro import handlers
+        from numpyro.infer.util import potential_energy, unconstrain_fn
 
         with jax.enable_x64(True):
-            self.data = {key: jnp.asarray(value) for key, value in data.items()}
-            info = initialize_model(jax.random.key(0), case.model, model_kwargs=self.data)
-            start, self.unravel = jax.flatten_util.ravel_pytree(info.param_info.z)
-            self.dim, potential = start.size, info.potential_fn
-        self.sites = sorted(info.param_info.z)
-        self.density = jax.jit(jax.vmap(lambda z: -potential(self.unravel(z))))
+            rows = {key: jnp.asarray(value) for key, value in data.items()}
+            trace = handlers.trace(handlers.seed(case.model, 0)).get_trace(**rows)
+            latent = {
+                name: site["value"]
+                for name, site in trace.items()
+                if site["type"] == "sample" and not site["is_observed"]
+            }
+            free = unconstrain_fn(case.model, (), rows, latent)
+            start, self.unravel = jax.flatten_util.ravel_pytree(free)
+        self.dim, self.sites = start.size, sorted(free)
+        self.density = jax.jit(jax.vmap(lambda z: -potential_energy(case.model, (), rows, self.unravel(z))))
 
     def flat(self, params) -> tuple[np.ndarray, np.ndarray]:
         """Means and log standard deviations under `AutoNormal`'s names, as vectors."""

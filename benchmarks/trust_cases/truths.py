@@ -10,10 +10,11 @@ from trust_cases.models import STEPS_OF_CHECK, Model
 DRAWS = 2_000_000
 CHUNK = 50_000
 FAR = 4.5  # standard errors
+CHAINS = 40  # whose means are compared with the truth
 
 
 def integral(case: Integral) -> tuple[bool, str]:
-    """The truth against independent draws of the targets, and scores against central differences."""
+    """The truth against independent draws of the targets and chains, and scores against central differences."""
     truth, sums, squares, seen = case.truth(), 0.0, 0.0, 0
     wrong = 0.0
     for target in case.targets:
@@ -33,7 +34,14 @@ def integral(case: Integral) -> tuple[bool, str]:
     error = np.sqrt((squares / seen - (mean - truth) ** 2) / seen)
     z = (mean - truth) / error
     said = ", ".join(f"{t:.6g} ({one:+.1f} se)" for t, one in zip(truth, z, strict=True))
-    return bool((np.abs(z) < FAR).all() and wrong < 1e-3), f"{said}; scores off by {wrong:.1e}"
+    said += f"; scores off by {wrong:.1e}"
+    right = bool((np.abs(z) < FAR).all() and wrong < 1e-3)
+    if case.chain and not case.wrong:
+        means = np.array([np.atleast_2d(values.T).mean(1) for _, _, values in case.inputs(CHAINS)])
+        z = (means.mean(0) - truth) / (means.std(0, ddof=1) / CHAINS**0.5)
+        right &= bool((np.abs(z) < FAR).all())
+        said += "; chains " + ", ".join(f"{one:+.1f} se" for one in z)
+    return right, said
 
 
 def model(case: Model) -> tuple[bool, str]:
