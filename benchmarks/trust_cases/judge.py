@@ -135,7 +135,7 @@ def model(case, rows: list[dict]) -> Verdict:
     said = flagged | own["said"].map(bool) | (own["refused"] != "")
     measured: dict[str, Any] = {
         "flagged": float(flagged.mean()), "khat": float(own["khat"].median()), "refused": float(refused),
-        "noted": float(said.mean()),
+        "noted": float(said.mean()) if case.unlike is False else 0.0,
     }  # fmt: skip
     elbo = {way: of.set_index("seed")["elbo"] for way, of in table.groupby("way")} if "elbo" in table else {}
     behind = False
@@ -159,7 +159,11 @@ def model(case, rows: list[dict]) -> Verdict:
         verdict = "told"
     else:
         verdict = "behind" if behind else "fine"
-    return Verdict(case.name, "models", case.what, verdict, behind, measured, _first(own), _seconds(table), rows)
+    remark = _first(own)
+    if verdict == "silently wrong":
+        flags = f"flagged in {flagged.mean():.0%} of the seeds; mean field cannot represent this posterior"
+        remark = flags if case.unlike and not flagged.all() else f"{gap:.3g} nats below the best fit, or not finite"
+    return Verdict(case.name, "models", case.what, verdict, behind, measured, remark, _seconds(table), rows)
 
 
 def _mean(values: np.ndarray) -> tuple[float, float, float]:
