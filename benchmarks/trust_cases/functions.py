@@ -1,0 +1,225 @@
+"""Black-box functions: smooth, kinked, stepped, noisy, bounded, undefined in places, and without a minimum.
+
+`argmin` is a point whose value is at most `level`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+
+from trust_cases.common import generator
+
+
+@dataclass(frozen=True)
+class Function:
+    """A case.
+
+    Attributes:
+        name: of the case, and of its random numbers.
+        what: for the page.
+        value: without noise, of a point `(d,)`.
+        start: `x0 (d,)`.
+        sigma0: the standard deviation to start from.
+        budget: evaluations.
+        level: a point with at most this value, without noise, counts as found; None if nothing can be found.
+        argmin: such a point.
+        noisy: `(value, rng) -> value` with noise; no target is then given, and the search's mean is judged.
+        target: given to `minimize`; `level` if there is no noise.
+        options: more arguments.
+    """
+
+    name: str
+    what: str
+    value: Callable[[np.ndarray], float]
+    start: Callable[[], np.ndarray]
+    sigma0: float
+    budget: int
+    level: float | None
+    argmin: Callable[[], np.ndarray] | None
+    noisy: Callable[[float, np.random.Generator], float] | None = None
+    target: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def called(self, seed: int) -> Callable[[np.ndarray], float]:
+        """What `minimize` is given, with noise of its own for each seed."""
+        if self.noisy is None:
+            return self.value
+        rng = generator(self.name, seed)
+        return lambda x: self.noisy(self.value(x), rng)  # type: ignore[misc]
+
+
+@cache
+def regression():
+    """Rows, answers with gross errors, and the coefficients of least absolute deviation, by linear programming."""
+    rng = generator("deviations")
+    x = np.column_stack([np.ones(60), rng.normal(size=(60, 7))])
+    y = x @ np.arange(8.0) + rng.standard_t(1.5, 60)
+    n, d = x.shape
+    cost = np.r_[np.zeros(d), np.ones(2 * n)]
+    solved = scipy.optimize.linprog(
+        cost, A_eq=np.hstack([x, np.eye(n), -np.eye(n)]), b_eq=y, bounds=[(None, None)] * d + [(0, None)] * (2 * n)
+    )
+    return x, y, solved.x[:d]
+
+
+def deviations(w):
+    x, y, _ = regression()
+    return float(np.abs(y - x @ w).mean())
+
+
+@cache
+def springs_matrix():
+    """A chain of springs of unlike stiffness, fixed at one end: condition about 1e5."""
+    stiffness = 10.0 ** np.linspace(0, 3, 12)
+    matrix = np.diag(stiffness + np.r_[stiffness[1:], 0])
+    return matrix - np.diag(stiffness[1:], 1) - np.diag(stiffness[1:], -1)
+
+
+def springs(x):
+    off = np.asarray(x) - 1.0
+    return float(off @ springs_matrix() @ off)
+
+
+TIMES = np.linspace(0, 4, 25)
+
+
+def decays(p):
+    """Sum of two exponentials against data of the same form: a curved valley."""
+    a, b, c, d = p
+    with np.errstate(over="ignore", invalid="ignore"):
+        curve = a * np.exp(-np.exp(b) * TIMES) + c * np.exp(-np.exp(d) * TIMES)
+        truth = 2 * np.exp(-0.5 * TIMES) + np.exp(-3.0 * TIMES)
+        return float(np.minimum(((curve - truth) ** 2).sum(), 1e30))
+
+
+def stairs(x):
+    return float(np.floor(2 * np.abs(np.asarray(x) - 0.3)).sum())
+
+
+def waves(x):
+    return float(0.1 * (x[0] - 0.6) ** 2 + np.sin(5 * x[0]))
+
+
+@cache
+def waves_minimum():
+    grid = np.linspace(-10, 10, 200001)
+    at = grid[np.argmin(0.1 * (grid - 0.6) ** 2 + np.sin(5 * grid))]
+    found = scipy.optimize.minimize_scalar(lambda t: waves([t]), bounds=(at - 0.01, at + 0.01), method="bounded",
+                                           options={"xatol": 1e-12})  # fmt: skip
+    return np.array([found.x])
+
+
+def many(x):
+    scales = 10.0 ** (2 * np.arange(200) / 199)
+    return float(scales @ (np.asarray(x) - 0.5) ** 2)
+
+
+def pairs(x):
+    """Products of neighbours, smooth, with a ridge that turns."""
+    x = np.asarray(x)
+    return float(((x[::2] * x[1::2] - 1) ** 2).sum() + 0.1 * ((x - 1) ** 2).sum())
+
+
+def corner(x):
+    return float(np.asarray(x) @ np.arange(1.0, 7.0) + 0.5 * np.sin(3 * np.asarray(x)).sum())
+
+
+def gamma_fit(p):
+    """Negative log likelihood of a gamma distribution, NaN where shape or rate are not positive."""
+    shape, rate = p
+    if shape <= 0 or rate <= 0:
+        return float("nan")
+    from scipy.special import gammaln
+
+    mean, mean_log = 2.0, 0.35
+    return float(gammaln(shape) - shape * np.log(rate) - (shape - 1) * mean_log + rate * mean)
+
+
+@cache
+def gamma_minimum():
+    found = scipy.optimize.minimize(lambda u: gamma_fit(np.exp(u)), [0.0, 0.0], options={"gtol": 1e-10})
+    return np.exp(found.x)
+
+
+def hole(x):
+    """A sphere with its minimum beside a region where nothing is defined."""
+    x = np.asarray(x)
+    return float("nan") if x[0] + x[1] > 2.2 else float(((x - 1) ** 2).sum())
+
+
+def box_fit(x):
+    """A quadratic with correlated coordinates whose minimum over [0, 1]^4 lies on two faces."""
+    x = np.asarray(x) - np.array([1.6, 0.4, -0.5, 0.5])
+    return float(x @ (np.eye(4) + 0.8) @ x)
+
+
+@cache
+def box_minimum():
+    return scipy.optimize.minimize(box_fit, np.full(4, 0.5), bounds=[(0, 1)] * 4, options={"ftol": 1e-15}).x
+
+
+def sphere(x):
+    return float(((np.asarray(x) - 1) ** 2).sum())
+
+
+def needle(x):
+    return 0.0 if np.abs(np.asarray(x) - 0.7).max() < 1e-3 else 1.0
+
+
+def cliff(x):
+    return float(np.sum(x)) if np.sum(x) > -1e3 else float("inf")
+
+
+def _ones(d):
+    return lambda: np.ones(d)
+
+
+def _zeros(d):
+    return lambda: np.zeros(d)
+
+
+CASES = (
+    Function("absolute_deviations", "least absolute deviations with gross errors, d = 8", deviations, _zeros(8), 2.0,
+             20_000, deviations(regression()[2]) + 1e-3, lambda: regression()[2]),
+    Function("chain_of_springs", "neighbours coupled by springs of unlike stiffness, d = 12", springs, _zeros(12), 0.5,
+             40_000, 1e-6, _ones(12)),
+    Function("two_decays", "sum of two exponentials fitted to a curve, d = 4", decays,
+             lambda: np.array([1.0, 0.0, 1.0, 0.5]), 0.5, 20_000, 1e-8,
+             lambda: np.array([2, np.log(0.5), 1, np.log(3.0)])),
+    Function("stairs", "a staircase in every coordinate, d = 6", stairs, lambda: np.full(6, 4.0), 1.5, 10_000, 0.0,
+             lambda: np.full(6, 0.3)),
+    Function("waves", "a sine in a bowl, d = 1", waves, lambda: np.array([-4.0]), 2.0, 2_000,
+             waves(waves_minimum()) + 1e-6, waves_minimum),
+    Function("many_coordinates", "axes of unlike length, d = 200", many, _zeros(200), 0.5, 60_000, 1e-3,
+             lambda: np.full(200, 0.5)),
+    Function("products_of_pairs", "products of neighbours, d = 20", pairs, lambda: np.full(20, 0.2), 0.3, 20_000, 1e-6,
+             _ones(20)),
+    Function("far_away", "a sphere a thousand standard deviations from the start, d = 10", sphere,
+             lambda: np.full(10, 501.0), 0.5, 20_000, 1e-6, _ones(10)),
+    Function("large_offset", "a sphere on top of 1e6, d = 5", lambda x: 1e6 + sphere(x), _zeros(5), 0.5, 5_000,
+             1e6 + 1e-6, _ones(5)),
+    Function("additive_noise", "a sphere with noise of standard deviation 0.3, d = 10", sphere, _zeros(10), 0.5,
+             10_000, 0.1, _ones(10), noisy=lambda value, rng: value + 0.3 * rng.normal()),
+    Function("lucky_target", "a sphere with noise of standard deviation 3 and a target that luck can reach, d = 10",
+             sphere, lambda: np.full(10, 3.0), 0.5, 3_000, 0.3, _ones(10),
+             noisy=lambda value, rng: value + 3.0 * rng.normal(), target=0.0),
+    Function("corner", "a slope with waves whose minimum over [0, 1]^6 is a corner", corner, lambda: np.full(6, 0.5),
+             0.3, 5_000, 1e-3, _zeros(6), options={"bounds": (0.0, 1.0)}),
+    Function("two_faces", "a quadratic whose minimum over [0, 1]^4 lies on two faces", box_fit,
+             lambda: np.full(4, 0.5), 0.3, 8_000, box_fit(box_minimum()) + 1e-5, box_minimum,
+             options={"bounds": (np.zeros(4), np.ones(4))}),
+    Function("likelihood_undefined", "gamma likelihood, NaN unless shape and rate are positive, d = 2", gamma_fit,
+             lambda: np.array([0.5, 0.5]), 0.4, 4_000, gamma_fit(gamma_minimum()) + 1e-8, gamma_minimum,
+             options={"errors": "mark"}),
+    Function("hole_beside_minimum", "NaN in a half-space close to the minimum, d = 5", hole, _zeros(5), 0.5, 6_000,
+             1e-6, _ones(5), options={"errors": "mark"}),
+    Function("needle", "one everywhere but in a tiny box, d = 6, no target", needle, _zeros(6), 0.5, 5_000, None, None),
+    Function("without_end", "a sum of coordinates, falling without end, d = 4", lambda x: float(np.sum(x)), _zeros(4),
+             0.5, 5_000, None, None),
+    Function("target_out_of_reach", "a sum of coordinates, infinite below -1e3, with a target below that, d = 4", cliff,
+             _zeros(4), 0.5, 5_000, None, None, target=-2e3, options={"errors": "mark"}),
+)  # fmt: skip

@@ -1,0 +1,252 @@
+"""NumPyro models with made data: those that mean field fits, those that it cannot, and mistakes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from trust_cases.common import generator
+
+STEPS_OF_CHECK = 20_000
+
+
+@dataclass(frozen=True)
+class Model:
+    """A case.
+
+    Attributes:
+        name: of the case, and of its data.
+        what: for the page.
+        model: takes the data, and `batch_size`.
+        data: made from a seed.
+        unlike: mean field cannot represent the posterior, which must be said; None if its k-hat is too close to 0.7 to
+            tell. `--truths` measures it.
+        mistake: what is wrong with the model or its data, which must be refused.
+    """
+
+    name: str
+    what: str
+    model: Callable
+    data: Callable[[np.random.Generator], dict[str, Any]]
+    unlike: bool | None = False
+    mistake: str = ""
+
+    def made(self) -> dict[str, Any]:
+        return self.data(generator(self.name))
+
+
+def plate(rows, batch_size, name="data"):
+    return numpyro.plate(name, rows, subsample_size=batch_size)
+
+
+# ------------------------------------------------------------------------------------- what mean field fits
+
+
+def overdispersed(x, exposure, y=None, batch_size=None):
+    inverse = numpyro.sample("concentration", dist.Gamma(2.0, 1.0))
+    w = numpyro.sample("w", dist.Normal(0.0, 2.0).expand([x.shape[1]]).to_event(1))
+    with plate(x.shape[0], batch_size) as i:
+        mean = exposure[i] * jnp.exp(x[i] @ w)
+        numpyro.sample("y", dist.NegativeBinomial2(mean, inverse), obs=None if y is None else y[i])
+
+
+def _overdispersed(rng):
+    x = np.column_stack([np.ones(800), rng.normal(size=(800, 3))])
+    exposure = rng.gamma(2.0, size=800) + 0.1
+    mean = exposure * np.exp(x @ np.array([0.3, 0.5, -0.4, 0.0]))
+    return {"x": x, "exposure": exposure, "y": rng.poisson(rng.gamma(1.5, mean / 1.5))}
+
+
+def outliers(x, y=None, batch_size=None):
+    scale = numpyro.sample("scale", dist.HalfCauchy(1.0))
+    freedom = numpyro.sample("freedom", dist.Gamma(2.0, 0.1))
+    slope = numpyro.sample("slope", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
+    with plate(len(x), batch_size) as i:
+        mean = slope[0] + slope[1] * x[i]
+        numpyro.sample("y", dist.StudentT(freedom, mean, scale), obs=None if y is None else y[i])
+
+
+def _outliers(rng):
+    x = rng.uniform(-2, 2, 400)
+    return {"x": x, "y": 1 - 2 * x + 0.3 * rng.standard_t(2, 400)}
+
+
+def schools(group, y=None, batch_size=None, groups=20):
+    spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+    centre = numpyro.sample("centre", dist.Normal(0.0, 3.0))
+    offset = numpyro.sample("offset", dist.Normal(0.0, 1.0).expand([groups]).to_event(1))
+    noise = numpyro.sample("noise", dist.Exponential(1.0))
+    with plate(len(group), batch_size) as i:
+        numpyro.sample("y", dist.Normal(centre + spread * offset[group[i]], noise), obs=None if y is None else y[i])
+
+
+def _schools(rng):
+    group = rng.integers(20, size=160)
+    return {"group": group, "y": 2 + 0.6 * rng.normal(size=20)[group] + 1.5 * rng.normal(size=160)}
+
+
+def zeros(x, y=None, batch_size=None):
+    gate = numpyro.sample("gate", dist.Beta(1.0, 1.0))
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with plate(len(x), batch_size) as i:
+        numpyro.sample(
+            "y", dist.ZeroInflatedPoisson(gate, jnp.exp(w[0] + w[1] * x[i])), obs=None if y is None else y[i]
+        )
+
+
+def _zeros(rng):
+    x = rng.normal(size=1000)
+    return {"x": x, "y": rng.poisson(np.exp(0.8 + 0.5 * x)) * (rng.random(1000) > 0.35)}
+
+
+def units(income, age, y=None, batch_size=None):
+    a = numpyro.sample("a", dist.Normal(0.0, 100.0))
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    c = numpyro.sample("c", dist.Normal(0.0, 10.0))
+    with plate(len(income), batch_size) as i:
+        numpyro.sample("y", dist.Normal(a + b * income[i] + c * age[i], 5.0), obs=None if y is None else y[i])
+
+
+def _units(rng):
+    income, age = rng.gamma(4.0, 8000.0, 500) - 32000, rng.normal(0, 12, 500)
+    return {"income": income, "age": age, "y": 140 + 5e-4 * income + 0.6 * age + 5 * rng.normal(size=500)}
+
+
+def sparse(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Laplace(0.0, 0.3).expand([x.shape[1]]).to_event(1))
+    with plate(x.shape[0], batch_size) as i:
+        numpyro.sample("y", dist.Bernoulli(logits=x[i] @ w), obs=None if y is None else y[i])
+
+
+def _sparse(rng):
+    x = rng.normal(size=(150, 60))
+    chance = 1 / (1 + np.exp(-x[:, :3] @ np.array([2.0, -2.0, 1.0])))
+    return {"x": x, "y": (rng.random(150) < chance) * 1}
+
+
+def survival(x, time, died, batch_size=None):
+    shape = numpyro.sample("shape", dist.LogNormal(0.0, 0.5))
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with plate(len(x), batch_size) as i:
+        log_scale = w[0] + w[1] * x[i]
+        power = (time[i] / jnp.exp(log_scale)) ** shape
+        hazard = jnp.log(shape) - log_scale + (shape - 1) * (jnp.log(time[i]) - log_scale)
+        numpyro.factor("likelihood", died[i] * hazard - power)
+
+
+def _survival(rng):
+    x = rng.normal(size=40)
+    life, end = np.exp(1 + 0.5 * x) * rng.weibull(1.5, 40), rng.uniform(0.5, 6, 40)
+    return {"x": x, "time": np.minimum(life, end), "died": (life < end) * 1.0}
+
+
+# ------------------------------------------------------------------------------- what mean field cannot represent
+
+
+def twins(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
+    with plate(x.shape[0], batch_size) as i:
+        numpyro.sample("y", dist.Normal(x[i] @ w, 1.0), obs=None if y is None else y[i])
+
+
+def _twins(rng):
+    first = rng.normal(size=200)
+    x = np.column_stack([first, first + 0.03 * rng.normal(size=200)])
+    return {"x": x, "y": x.sum(1) + rng.normal(size=200)}
+
+
+def ridge(y=None, batch_size=None, rows=60):
+    a, b = numpyro.sample("a", dist.Normal(0.0, 2.0)), numpyro.sample("b", dist.Normal(0.0, 2.0))
+    with plate(rows, batch_size) as i:
+        numpyro.sample("y", dist.Normal(a * b, 0.5), obs=None if y is None else y[i])
+
+
+def centred(group, y=None, batch_size=None, groups=12):
+    spread = numpyro.sample("spread", dist.HalfCauchy(1.0))
+    effect = numpyro.sample("effect", dist.Normal(0.0, spread).expand([groups]).to_event(1))
+    with plate(len(group), batch_size) as i:
+        numpyro.sample("y", dist.Normal(effect[group[i]], 3.0), obs=None if y is None else y[i])
+
+
+# ------------------------------------------------------------------------------------------------- mistakes
+
+
+def within_batch(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with plate(len(x), batch_size) as i:
+        here = x[i]
+        scaled = (here - here.mean()) / (here.std() + 1e-3)
+        numpyro.sample("y", dist.Normal(w * scaled, 1.0), obs=None if y is None else y[i])
+
+
+def column(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    with plate(x.shape[0], batch_size) as i:
+        numpyro.sample("y", dist.Normal(x[i] @ w, 1.0), obs=None if y is None else y[i])
+
+
+def local(y=None, batch_size=None, rows=100):
+    centre = numpyro.sample("centre", dist.Normal(0.0, 3.0))
+    with plate(rows, batch_size) as i:
+        effect = numpyro.sample("effect", dist.Normal(centre, 1.0))
+        numpyro.sample("y", dist.Normal(effect, 0.5), obs=None if y is None else y[i])
+
+
+def half_indexed(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with plate(len(x), batch_size) as i:
+        numpyro.sample("y", dist.Normal(w * x[i], 1.0), obs=y)
+
+
+def slope(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with plate(len(x), batch_size) as i:
+        numpyro.sample("y", dist.Normal(w * x[i], 1.0), obs=None if y is None else y[i])
+
+
+def _line(rng, rows=300):
+    x = rng.normal(size=rows)
+    return {"x": x, "y": 0.7 * x + rng.normal(size=rows)}
+
+
+def _missing(rng):
+    made = _line(rng)
+    made["y"][17] = np.nan
+    return made
+
+
+def _columns(rng):
+    x = rng.normal(size=(300, 2))
+    return {"x": x, "y": x @ np.ones((2, 1)) + rng.normal(size=(300, 1))}
+
+
+CASES = (
+    Model("counts_with_exposure", "negative binomial regression with exposures, 800 rows", overdispersed,
+          _overdispersed),
+    Model("outliers", "Student t regression whose degrees of freedom are unknown, 400 rows", outliers, _outliers),
+    Model("groups_not_centred", "20 groups, a hierarchy that is not centred, 160 rows", schools, _schools,
+          unlike=None),
+    Model("inflated_zeros", "zero-inflated Poisson regression, 1000 rows", zeros, _zeros),
+    Model("columns_of_unlike_units", "linear regression on income and age as they are, 500 rows", units, _units),
+    Model("sparse_prior", "logistic regression with a Laplace prior, 60 inputs, 150 rows", sparse, _sparse,
+          unlike=True),
+    Model("censored_survival", "Weibull survival with censoring by numpyro.factor, 40 rows", survival, _survival),
+    Model("twin_columns", "two inputs that are nearly equal, 200 rows", twins, _twins, unlike=True),
+    Model("product_of_two", "only the product of two numbers is seen, 60 rows", ridge,
+          lambda rng: {"y": 1.0 + 0.5 * rng.normal(size=60)}, unlike=True),
+    Model("groups_centred", "12 groups of two rows, a centred hierarchy that is nearly a funnel", centred,
+          lambda rng: {"group": np.arange(24) % 12, "y": 3.0 * rng.normal(size=24)}, unlike=True),
+    Model("scaled_within_the_batch", "inputs standardised by the batch's own mean", within_batch, _line,
+          mistake="rows interact"),
+    Model("column_against_vector", "y of shape (N, 1) against means of shape (N,)", column, _columns,
+          mistake="shapes broadcast"),
+    Model("latent_in_the_plate", "an effect for every row, in the data plate", local,
+          lambda rng: {"y": rng.normal(size=100)}, mistake="latent in the plate"),
+    Model("half_indexed", "x is indexed by the plate, y is not; 80 rows, a single batch", half_indexed,
+          lambda rng: _line(rng, 80), mistake="data not indexed"),
+    Model("missing_value", "one y is NaN", slope, _missing, mistake="missing value"),
+)  # fmt: skip
