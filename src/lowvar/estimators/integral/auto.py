@@ -2,19 +2,18 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.control_functional import control_functional
 from lowvar.estimators.integral.cross_fitting import CrossFit, cross_fit
+from lowvar.estimators.integral.held_out import GAIN, judge
 from lowvar.estimators.integral.option_checks import whole
 from lowvar.estimators.integral.score_check import doubt
 from lowvar.estimators.integral.sparse_control_functional import sparse_control_functional
-from lowvar.estimators.integral.tails import Average, average, looks_like_a_chain
+from lowvar.estimators.integral.tails import average, looks_like_a_chain, worth_of_chain
 from lowvar.estimators.integral.vector_valued import vector_valued
 from lowvar.estimators.integral.zero_variance import zero_variance
 from lowvar.problems.integrals.samples import Samples
@@ -24,22 +23,11 @@ POINTS_FOR_EACH = 3  # points that a polynomial needs for each of its coefficien
 WORK = 4e10  # multiplications of a least-squares fit, at most
 ALL = 150  # points up to which a kernel's functions around all of them are fitted
 MANY = 4  # tasks with the same points, above which they share lengthscales
-ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or most of those that carry Monte Carlo's
-UNLIKELY = 0.03  # the chance of a largest residual of a process, above which it is believed
-EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
-UNSEEN = 2.0  # samples that the regions without samples are worth
+FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
+SHORT = 40.0  # effective points, below which autocorrelations are known too badly
 FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
-GAIN = 0.35  # of Monte Carlo's standard error: what is below pays, however few terms carry it
 SIMPLER = 0.8  # of the error of a simpler fit: what a later one must stay below, or chance would choose
 HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is damped far out
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    name: str
-    value: np.ndarray  # (R, T)
-    error: np.ndarray  # (R, T)
-    fit: CrossFit | None
 
 
 def auto(folds: int = 5) -> Integrator:
@@ -75,12 +63,15 @@ def auto(folds: int = 5) -> Integrator:
         shape = samples.repetitions, samples.tasks
         alike = np.stack([looks_like_a_chain(points) for points in samples.points], axis=1)
         chain = samples.chain or bool(alike.any())
-        plain = [average(values, chain) for values in samples.values]
+        sets = samples.points[:1] if samples.shared else samples.points
+        worths = [worth_of_chain(points) if chain else None for points in sets]
+        worths = worths * samples.tasks if samples.shared else worths
+        plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
         doubted = np.array([[_doubted(samples, r, t) for t in range(shape[1])] for r in range(shape[0])])
         monte_carlo = np.stack([one.mean for one in plain], axis=1)
         error = np.stack([one.error for one in plain], axis=1)
-        best = _Candidate("monte_carlo", monte_carlo, error, None)
-        tried, value = [best], monte_carlo.copy()
+        tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
+        value = monte_carlo.copy()
         choice, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf)
         as_chain = Samples(samples.points, samples.scores, samples.values, samples.shared, chain=chain)
         for method in _methods(as_chain, folds):
@@ -90,22 +81,24 @@ def auto(folds: int = 5) -> Integrator:
                 fit = cross_fit(method, as_chain, seeds, folds)
             except UserError:
                 continue  # too few points for this method
-            found = _judged(method.name, fit, plain, chain)
-            better = (found.error < SIMPLER * stated) & ~doubted  # a NaN is not
-            choice, stated = np.where(better, len(tried), choice), np.where(better, found.error, stated)
-            value = np.where(better, found.value, value)
-            tried.append(found)
+            found, its_error = judge(fit, plain, worths, method.properties.transfers and not samples.shared)
+            better = (its_error < SIMPLER * stated) & ~doubted  # a NaN is not
+            choice, stated = np.where(better, len(tried), choice), np.where(better, its_error, stated)
+            value = np.where(better, found, value)
+            tried.append((method.name, fit))
         with np.errstate(divide="ignore", invalid="ignore"):
             far = np.abs(value - monte_carlo) / error > FAR
         choice = np.where(far, 0, choice)
         value, stated = np.where(choice > 0, value, monte_carlo), np.where(choice > 0, stated, error)
         carriers = np.stack([one.carriers for one in plain], axis=1)
+        worth = np.stack([one.effective for one in plain], axis=1).min(axis=1)
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
             rows = np.repeat(monte_carlo[:, task, None], points.shape[1], axis=1)
-            for number, one in enumerate(tried):
-                if one.fit is not None and (choice[:, task] == number).any():
-                    rows = np.where((choice[:, task] == number)[:, None], one.fit.fitted(task, points, scores), rows)
+            for number, (_, fit) in enumerate(tried):
+                chosen = choice[:, task] == number
+                if fit is not None and chosen.any():
+                    rows = np.where(chosen[:, None], fit.fitted(task, points, scores), rows)
             return rows
 
         return Integrals(
@@ -115,14 +108,12 @@ def auto(folds: int = 5) -> Integrator:
             flags={
                 "scores_doubted": doubted.any(axis=1),
                 "far_from_monte_carlo": (far & ~doubted).any(axis=1),
-                "like_a_chain": alike.any(axis=1) & (not samples.chain),
-                "few_carriers": ((carriers < _FEWEST_CARRIERS) & (stated > GAIN * error)).any(axis=1),
-                "short_chain": np.array(
-                    [chain and min(worths) < _SHORT for worths in zip(*(one.effective for one in plain), strict=False)]
-                ),
+                "like_a_chain": alike.any(axis=1) & np.full(shape[0], not samples.chain),
+                "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
+                "short_chain": (worth < SHORT) & np.full(shape[0], chain),
             },
             info={
-                "choice": np.array([one.name for one in tried])[choice],
+                "choice": np.array([name for name, _ in tried])[choice],
                 "monte_carlo": monte_carlo,
                 "monte_carlo_error": error,
                 "carriers": carriers,
@@ -131,10 +122,6 @@ def auto(folds: int = 5) -> Integrator:
         )
 
     return Integrator("auto", IntegralProperties(transfers=True, exact_on="constants"), integrate)
-
-
-_FEWEST_CARRIERS = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
-_SHORT = 10.0  # effective points, below which autocorrelations cannot be told
 
 
 def _doubted(samples: Samples, r: int, t: int) -> bool:
@@ -164,24 +151,3 @@ def _methods(samples: Samples, folds: int) -> Iterator[Integrator]:
         yield sparse_control_functional(kernel="preconditioned")
     if not samples.shared and samples.tasks > 1 and sum(samples.sizes) <= 2 * ALL:
         yield vector_valued()
-
-
-def _judged(name: str, fit: CrossFit, plain: list[Average], chain: bool) -> _Candidate:
-    """The estimate of each task, and what error to believe."""
-    values, errors = [], []
-    for t, raw in enumerate(plain):
-        left = average(fit.corrected[t], chain)
-        error = np.hypot(left.error, left.largest / left.effective)
-        error = np.maximum(error, fit.model_error[:, t])
-        carriers = np.minimum(left.carriers, raw.carriers)
-        carried = left.carriers >= np.minimum(ENOUGH, 0.75 * raw.carriers)
-        likely = scipy.stats.norm.isf(UNLIKELY / fit.corrected[t].shape[1])
-        known = (left.largest <= EXACT * raw.largest) | (fit.farthest[:, t] <= likely)
-        unseen = UNSEEN * raw.largest / raw.effective
-        careful = np.maximum(error, np.minimum(np.hypot(error, unseen), raw.error))
-        error = np.where(carried | known, error, careful)
-        # variances are known up to a relative error of sqrt(2 / carriers): a gain must be seen through it
-        pays = np.where(known, 1.0, np.maximum(1 - np.sqrt(2 / carriers), GAIN))
-        values.append(left.mean)
-        errors.append(np.where(error < pays * raw.error, error, np.inf))
-    return _Candidate(name, np.stack(values, axis=1), np.stack(errors, axis=1), fit)

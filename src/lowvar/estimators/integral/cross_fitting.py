@@ -8,7 +8,7 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.option_checks import whole
-from lowvar.estimators.integral.tails import average
+from lowvar.estimators.integral.tails import average, worth_of_chain
 from lowvar.problems.integrals.samples import Samples
 
 FOLDS = 5
@@ -105,7 +105,8 @@ def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         fit = cross_fit(integrator, samples, seeds, folds)
-        left = [average(corrected, samples.chain) for corrected in fit.corrected]
+        worths = [worth_of_chain(points) if samples.chain else None for points in samples.points]
+        left = [average(corrected, worth) for corrected, worth in zip(fit.corrected, worths, strict=True)]
         error = np.stack([one.error for one in left], axis=1)
         return Integrals(
             value=np.stack([one.mean for one in left], axis=1),

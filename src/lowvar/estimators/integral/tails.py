@@ -18,7 +18,7 @@ class Average:
         mean: ``(R,)``.
         plain_error: ``s / sqrt(m)``, or ``s / sqrt(effective m)`` along a chain, ``(R,)``.
         carriers: how many terms carry the variance, ``(sum q)^2 / sum q^2`` of squared deviations ``q``: ``m / 3`` for
-            normal terms, 1 where a single term stands out, ``(R,)``.
+            normal terms, 1 where a single term stands out, ``(R,)``. Along a chain, what they are worth.
         effective: what the terms are worth, ``(R,)``: their number, or less (or more) along a chain.
         largest: the largest absolute deviation, ``(R,)``.
     """
@@ -35,13 +35,19 @@ class Average:
 
         The variance is known as well as from ``carriers`` squared normal terms: those are its degrees of freedom.
         """
-        freedom = np.maximum(np.minimum(self.carriers, self.effective) - 1, 1.0)
+        freedom = np.maximum(self.carriers - 1, 1.0)
         tail = (1 - LEVEL) / 2
         return self.plain_error * scipy.stats.t.isf(tail, freedom) / scipy.stats.norm.isf(tail)
 
 
-def average(terms: np.ndarray, chain: bool) -> Average:
-    """Averages of the terms ``(R, m)``, which are successive along a Markov chain if ``chain``."""
+def average(terms: np.ndarray, worth: np.ndarray | None = None) -> Average:
+    """Averages of the terms ``(R, m)``.
+
+    Args:
+        terms: one series for each repetition.
+        worth: the terms are of successive states of a Markov chain, which is worth at most so many independent points,
+            ``(R,)``; None for independent terms.
+    """
     m = terms.shape[1]
     mean = terms.mean(axis=1)
     deviation = terms - mean[:, None]
@@ -49,13 +55,28 @@ def average(terms: np.ndarray, chain: bool) -> Average:
     scaled = (deviation / np.where(largest > 0, largest, 1.0)[:, None]) ** 2  # squares that cannot overflow
     total = scaled.sum(axis=1)
     carriers = total**2 / np.maximum((scaled**2).sum(axis=1), 1e-300)
-    effective = effective_size(terms) if chain else np.full(len(terms), float(m))
+    effective = np.full(len(terms), float(m)) if worth is None else np.minimum(effective_size(terms), worth)
     error = largest * np.sqrt(total / (m - 1) / effective)
-    return Average(mean, error, np.maximum(carriers, 1.0), effective, largest)
+    return Average(mean, error, np.maximum(carriers * np.minimum(effective / m, 1.0), 1.0), effective, largest)
+
+
+def worth_of_chain(points: np.ndarray) -> np.ndarray:
+    """The effective size of the slowest coordinate, from ranks, ``(R,)``: no function of the chain is worth more.
+
+    The values alone may look better: a region that the chain has not left, or not entered, does not show in them.
+
+    Args:
+        points: ``(R, m, d)``.
+
+    References:
+        Vehtari, Gelman, Simpson, Carpenter and Bürkner, "Rank-normalization, folding, and localization: an improved
+        R-hat", 2021.
+    """
+    return effective_size(_ranks(points)).min(axis=1)
 
 
 def looks_like_a_chain(points: np.ndarray, limit: float = 6.0) -> np.ndarray:
-    """Whether successive points depend on each other, ``(R,)``: a lag-one autocorrelation of a coordinate.
+    """Whether successive points depend on each other, ``(R,)``: a lag-one autocorrelation of a coordinate's ranks.
 
     Args:
         points: ``(R, m, d)``.
@@ -64,6 +85,11 @@ def looks_like_a_chain(points: np.ndarray, limit: float = 6.0) -> np.ndarray:
     m = points.shape[1]
     if m < 20:
         return np.zeros(len(points), bool)
-    order = points.argsort(axis=1).argsort(axis=1) - (m - 1) / 2  # ranks: no outlier hides or makes a correlation
-    lagged = (order[:, 1:] * order[:, :-1]).sum(axis=1) / (order**2).sum(axis=1)
-    return (lagged > limit / np.sqrt(m)).any(axis=1)
+    rank = _ranks(points)
+    square = np.maximum((rank**2).sum(axis=1), 1e-300)
+    return ((rank[:, 1:] * rank[:, :-1]).sum(axis=1) / square > limit / np.sqrt(m)).any(axis=1)
+
+
+def _ranks(points: np.ndarray) -> np.ndarray:
+    """Of each coordinate, centred; copies share theirs."""
+    return scipy.stats.rankdata(points, axis=1) - (points.shape[1] + 1) / 2

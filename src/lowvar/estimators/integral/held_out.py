@@ -1,0 +1,46 @@
+"""What held-out residuals say of an estimate: how far to believe a standard error."""
+
+import numpy as np
+import scipy.stats
+
+from lowvar.estimators.integral.cross_fitting import CrossFit
+from lowvar.estimators.integral.tails import Average, average
+
+ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or most of those that carry Monte Carlo's
+UNLIKELY = 0.03  # the chance of a largest residual of a process, above which it is believed
+EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
+MIXES = 0.25  # of a chain's states: what it must be worth for its held-out blocks to be like independent points
+UNSEEN = 2.0  # samples that the regions without samples are worth
+GAIN = 0.35  # of Monte Carlo's standard error: what is below pays, however few terms carry it
+ROUNDING = 8 * np.finfo(float).eps  # of the largest value
+
+
+def judge(fit: CrossFit, plain: list[Average], worths: list, one_fit: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The estimates, and what errors to believe, ``(R, T)``; infinite where it does not pay.
+
+    Args:
+        fit: of a candidate.
+        plain: the averages of the values, by task.
+        worths: what the points of each task are worth, see ``average``.
+        one_fit: the values of all tasks made one fit, so that the relative error of the worst task counts for each.
+    """
+    held_out = [average(corrected, worth) for corrected, worth in zip(fit.corrected, worths, strict=True)]
+    error = np.stack([np.hypot(left.error, left.largest / left.effective) for left in held_out], axis=1)
+    rounding = ROUNDING * np.stack([np.abs(raw.mean) + raw.largest for raw in plain], axis=1)
+    error = np.maximum(np.maximum(error, fit.model_error), rounding)
+    if one_fit:
+        unit = np.stack([np.maximum(raw.plain_error, 1e-300) for raw in plain], axis=1)
+        error = (error / unit).max(axis=1, keepdims=True) * unit
+    for t, (raw, left) in enumerate(zip(plain, held_out, strict=True)):
+        carriers = np.minimum(left.carriers, raw.carriers)
+        carried = left.carriers >= np.minimum(ENOUGH, 0.75 * raw.carriers)
+        m = fit.corrected[t].shape[1]
+        likely = (fit.farthest[:, t] <= scipy.stats.norm.isf(UNLIKELY / m)) & (raw.effective >= MIXES * m)
+        known = (left.largest <= EXACT * raw.largest) | likely
+        unseen = UNSEEN * raw.largest / raw.effective
+        careful = np.maximum(error[:, t], np.minimum(np.hypot(error[:, t], unseen), raw.error))
+        stated = np.where(carried | known, error[:, t], careful)
+        # variances are known up to a relative error of sqrt(2 / carriers): a gain must be seen through it
+        pays = np.where(known, 1.0, np.maximum(1 - np.sqrt(2 / carriers), GAIN))
+        error[:, t] = np.where(stated < pays * raw.error, stated, np.inf)
+    return np.stack([left.mean for left in held_out], axis=1), error
