@@ -17,6 +17,9 @@ from lowvar.solvers.search.gaussian import Sampling, start
 from lowvar.solvers.search.spectrum import spectrum
 
 
+_MOST = 0.1  # that an eigenvalue of B is lowered by the path: a longer step feeds itself in few dimensions
+
+
 class PathState(NamedTuple):
     """A Gaussian with a full covariance, and the path of its mean.
 
@@ -40,7 +43,7 @@ def ingo_path(
 ) -> SearchSolver:
     """``ingo`` with a rank-one update along its path: the search for noisy ``f``.
 
-    ``B = I + beta M - c max(|q|^2 - d - 2 sqrt(2 d), 0) q q' / |q|^2``, and as in ``ingo`` ``A <- A B^(-1/2)`` and
+    ``B = I + beta M - min(c max(|q|^2 - d - 2 sqrt(2 d), 0), 1/10) q q' / |q|^2``, and as in ``ingo`` ``A <- A B^(-1/2)`` and
     ``mu <- mu - beta A B^-1 s``, with the gradient ``s, M`` in whitened coordinates. The path is
     ``q <- (1 - c_c) q - sqrt(c_c (2 - c_c) N) s``, then ``B^(1/2) q``, the same vector in the new coordinates; ``c =
     8 / ((d + 1.3)^2 + N / 2)`` and ``c_c`` are those of CMA-ES, ``c`` times 4.
@@ -93,7 +96,8 @@ def ingo_path(
         told = xp.max(xp.abs(gradient.weights)) > 0  # a generation without differences says nothing
         q = (1 - c_c) * state.path - math.sqrt(c_c * (2 - c_c) * n) * s
         squared = xp.sum(q * q)
-        found = xp.where(squared > chance, rate * (squared - chance) / squared, 0 * squared)
+        grown = xp.clip(rate * (squared - chance), min=0.0, max=_MOST)
+        found = grown / xp.where(squared > 0, squared, xp.ones_like(squared))
         rows = xp.concat([z, q[None, :]])
         b = spectrum(backend, 1 - beta * gradient.trace, rows, xp.concat([beta * gradient.weights, -found[None]]))
         mean = state.mean - beta * (state.factor @ b.times(s, -1.0))

@@ -1,4 +1,4 @@
-"""Powers of ``B = rest I + V' diag(v) V`` for a few rows ``V``: what turns a factor ``A`` into that of the next Gaussian.
+"""Powers of ``B = rest I + V' diag(v) V`` for a few rows ``V``: they turn a factor ``A`` into that of the next Gaussian.
 
 A natural-gradient step changes ``Sigma^-1 = A^-T A^-1`` into ``A^-T B A^-1``; ``A B^(-1/2)`` is a factor of the new
 covariance, and ``B^(1/2) q`` is in the new whitened coordinates what ``q`` was in the old ones. ``B`` differs from a
