@@ -92,8 +92,8 @@ def minimize(
 
     Raises:
         UserError: an unknown name, a number out of range, a start outside of the bounds, a method that does not search
-            this domain, values of the wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all. What had been found until a
-            failure is in the error's ``result``.
+            this domain, values of the wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all. What
+            had been found until a failure is in the error's ``result``.
 
     References:
         Lyu and Tsang, "Black-box optimizer with stochastic implicit natural gradient", 2021; Hansen, "The CMA

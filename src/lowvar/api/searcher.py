@@ -86,8 +86,8 @@ class Searcher:
         seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
         self._box = None if bounds is None else _box(bounds, self.domain, width)
         self._search = make_driven(
-            self.method, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width, seed,
-            {"population": population, **options},
+            self.method, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
+            seed, {"population": population, **options},
         )  # fmt: skip
         self.evaluations = 0
         self.best: float = np.inf

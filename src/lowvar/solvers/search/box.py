@@ -13,9 +13,10 @@ _MARGIN = 0.1  # of a coordinate's width, at most: how far from a bound the map 
 class Box:
     """``low <= x <= high``, each bound a number or infinite, and ``inside: R^d -> box``.
 
-    Around a bound, ``z`` from ``low - a`` to ``low + a`` is mapped to ``low + (z - low + a)^2 / 4 a``, which has the slope 0 at the bound and 1 where it becomes the identity; ``z`` farther out is mirrored, between two
-    bounds periodically. So the bound itself is reached at a finite ``z``, ``f`` is continuous there, and a minimum on
-    the boundary is a smooth one of ``f(inside(z))``. The margin is ``sigma0``, but at most a tenth of the width.
+    Around a bound, ``z`` from ``low - a`` to ``low + a`` is mapped to ``low + (z - low + a)^2 / 4 a``, which has the
+    slope 0 at the bound and 1 where it becomes the identity; ``z`` farther out is mirrored, between two bounds
+    periodically. So the bound itself is reached at a finite ``z``, ``f`` is continuous there, and a minimum on the
+    boundary is a smooth one of ``f(inside(z))``. The margin ``a`` is ``sigma0``, but at most a tenth of the width.
 
     Args:
         bounds: ``(low, high)``, each a number, ``(dim,)`` numbers, infinite ones among them, or None; or an object with

@@ -43,8 +43,8 @@ def ingo_path(
 ) -> SearchSolver:
     """``ingo`` with a rank-one update along its path: the search for noisy ``f``.
 
-    ``B = I + beta M - min(c max(|q|^2 - d - 2 sqrt(2 d), 0), 1/10) q q' / |q|^2``, and as in ``ingo`` ``A <- A B^(-1/2)`` and
-    ``mu <- mu - beta A B^-1 s``, with the gradient ``s, M`` in whitened coordinates. The path is
+    ``B = I + beta M - min(c max(|q|^2 - d - 2 sqrt(2 d), 0), 1/10) q q' / |q|^2``, and as in ``ingo``
+    ``A <- A B^(-1/2)`` and ``mu <- mu - beta A B^-1 s``, with the gradient ``s, M`` in whitened coordinates. The path is
     ``q <- (1 - c_c) q - sqrt(c_c (2 - c_c) N) s``, then ``B^(1/2) q``, the same vector in the new coordinates; ``c =
     8 / ((d + 1.3)^2 + N / 2)`` and ``c_c`` are those of CMA-ES, ``c`` times 4.
 

@@ -1,4 +1,4 @@
-"""Powers of ``B = rest I + V' diag(v) V`` for a few rows ``V``: they turn a factor ``A`` into that of the next Gaussian.
+"""Powers of ``B = rest I + V' diag(v) V`` for a few rows ``V``: they turn a factor into that of the next Gaussian.
 
 A natural-gradient step changes ``Sigma^-1 = A^-T A^-1`` into ``A^-T B A^-1``; ``A B^(-1/2)`` is a factor of the new
 covariance, and ``B^(1/2) q`` is in the new whitened coordinates what ``q`` was in the old ones. ``B`` differs from a
@@ -29,7 +29,9 @@ class Spectrum(NamedTuple):
     def times(self, rows: Any, exponent: float) -> Any:
         """``rows B^exponent`` for ``rows (d,)`` or ``(n, d)``; ``B`` is symmetric."""
         outside = self.rest**exponent
-        return outside * rows + ((rows @ self.directions) * (self.eigenvalues**exponent - outside)) @ self.directions.T
+        change = self.eigenvalues**exponent - outside
+        change = change[None, :] if rows.ndim == 2 else change
+        return outside * rows + ((rows @ self.directions) * change) @ self.directions.T
 
 
 def spectrum(backend, rest: Any, rows: Any, weights: Any) -> Spectrum:
