@@ -111,7 +111,7 @@ class Run:
         if self.iteration in self.stops:
             self._measure()
         if found and not (ended or stopped):
-            self._change(values)
+            self._change(points, values)
         if rests and not self.noise.known and not (ended or stopped):
             return self._at_rest("the values of many generations do not differ")
         return ended or stopped
@@ -135,13 +135,13 @@ class Run:
         self._evaluate_mean(count)
         return self.at_mean[0] + 2 * self.at_mean[1] <= target
 
-    def _change(self, values: np.ndarray) -> None:
+    def _change(self, points: np.ndarray, values: np.ndarray) -> None:
         """Goes on with the search that is made for noisy values, where it is another one."""
         old = self.searcher
         new = self.make(True)
         if new.method == old.method:
             return
-        if self.iteration == 1 and np.array_equal(new.ask(), self.make(False).ask()):
+        if self.iteration == 1 and np.array_equal(new.ask(), points):
             new.tell(values)
         else:
             wide = min(self.sigma0, old.sigma * old.condition**0.25)

@@ -16,7 +16,6 @@ from lowvar.solvers.search.factored import factor_spread
 from lowvar.solvers.search.gaussian import Sampling, start
 from lowvar.solvers.search.spectrum import spectrum
 
-
 _MOST = 0.1  # that an eigenvalue of B is lowered by the path: a longer step feeds itself in few dimensions
 
 
@@ -44,8 +43,8 @@ def ingo_path(
     """``ingo`` with a rank-one update along its path: the search for noisy ``f``.
 
     ``B = I + beta M - min(c max(|q|^2 - d - 2 sqrt(2 d), 0), 1/10) q q' / |q|^2``, and as in ``ingo``
-    ``A <- A B^(-1/2)`` and ``mu <- mu - beta A B^-1 s``, with the gradient ``s, M`` in whitened coordinates. The path is
-    ``q <- (1 - c_c) q - sqrt(c_c (2 - c_c) N) s``, then ``B^(1/2) q``, the same vector in the new coordinates; ``c =
+    ``A <- A B^(-1/2)`` and ``mu <- mu - beta A B^-1 s``, with the gradient ``s, M`` in whitened coordinates. The path
+    is ``q <- (1 - c_c) q - sqrt(c_c (2 - c_c) N) s``, then ``B^(1/2) q``, the same vector in the new coordinates; ``c =
     8 / ((d + 1.3)^2 + N / 2)`` and ``c_c`` are those of CMA-ES, ``c`` times 4.
 
     Where ``f`` is only noise, ``q`` is about ``N(0, I)`` and ``|q|^2`` has mean ``d`` and standard deviation ``sqrt(2
