@@ -433,7 +433,9 @@ def default_jax(name, function, sd, dim, runs, target, budget) -> np.ndarray:
             state = solver.tell(state, noise, points, seen)
             return state, t + 1, jnp.min(f(solver.mean(state)[None, :]) if sd else true)
 
-        going = lambda carry: (carry[1] < budget // solver.population) & (carry[2] > target)
+        def going(carry):
+            return (carry[1] < budget // solver.population) & (carry[2] > target)
+
         _, t, found = jax.lax.while_loop(going, step, (solver.init(x0, SIGMA0), jnp.asarray(0), jnp.asarray(jnp.inf)))
         return jnp.where(found <= target, t * solver.population, jnp.inf)
 

@@ -114,6 +114,11 @@ class Run:
             self._change(points, values)
         if rests and not self.noise.known and not (ended or stopped):
             return self._at_rest("the values of many generations do not differ")
+        discrete = searcher.domain.kind != "real"
+        if discrete and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
+            settled = self._at_rest("half of the generations have not improved the best value")
+            self.advice.clear()
+            return settled if settled[0] == "converged" else None  # else the search goes on, perhaps from a better one
         return ended or stopped
 
     def _reached(self) -> tuple[Status, str] | None:
@@ -159,7 +164,8 @@ class Run:
             values = evaluator(points)
         evaluator.errors = before
         values = values[np.isfinite(values)]
-        spread = self.rest.spreads[-1] if self.rest.spreads else 0.0
+        discrete = self.searcher.domain.kind != "real"
+        spread = self.rest.spreads[-1] if self.rest.spreads and not discrete else 0.0
         least = 1e-11 * abs(best) + 10 * spread
         count = f"{len(points)} points around it"
         if not len(values):
@@ -173,9 +179,7 @@ class Run:
         if np.ptp(values) <= least and abs(values.min() - best) <= least:
             self.advice.append("start elsewhere, or with a larger sigma0: f does not change here")
             return "stalled", f"{why}, nor do those of {count}: f is constant here, or this is a plateau"
-        kind = (
-            "no change of one coordinate is better" if self.searcher.domain.kind != "real" else f"{count} are no better"
-        )
+        kind = "no change of one coordinate is better" if discrete else f"{count} are no better"
         return "converged", f"converged to a minimum, which may be a local one: {why}, and {kind}"
 
     def _told(self, points, values) -> tuple[Status, str] | None:
@@ -244,12 +248,12 @@ class Run:
         if not self.rest.stuck():
             return "" if self.target is not None else " before the search converged: more budget may find less"
         others = ["start elsewhere", "a larger sigma0", "a larger population", "more budget"]
+        if domain.kind != "real":
+            others.remove("a larger sigma0")
         if domain.kind == "real" and domain.dim <= 1000 and method not in ("ingo_cma", "pycma", "cmaes"):
             others.insert(0, "method='ingo_cma'")
-        self.advice.append(
-            f"stalled: in the last quarter of the generations the values fell by less than they differ within one; "
-            f"try {', '.join(others[:-1])} or {others[-1]}"
-        )
+        tried = f"{', '.join(others[:-1])} or {others[-1]}"
+        self.advice.append(f"stalled: the last quarter of the generations made hardly any progress; try {tried}")
         return ", and the search had stalled"
 
     def _evaluate_mean(self, count: int) -> str:

@@ -66,8 +66,8 @@ class Rest:
     """Whether a search has come to rest: its points or its values no longer differ, and get no better.
 
     Over ``10 + 30 d / N`` generations all values agree to a relative 1e-11 and the later half of them has none better
-    than the earlier half; or the values of 20 generations are one number each; or the points of a generation agree to
-    1e-14 of their size and of the first generation's.
+    than the earlier half; or the values of 20 generations are one number each; or the points of a generation agree, in
+    every coordinate, to 1e-14 of their size or 1e-20 of the first generation's spread.
     """
 
     def __init__(self, searcher: Searcher):
@@ -75,12 +75,14 @@ class Rest:
         self._window: deque[tuple[float, float]] = deque(maxlen=10 + math.ceil(30 * dim / len(first)))
         self._size = np.ptp(first, axis=0) if searcher.domain.kind == "real" else np.zeros(dim)
         self._flat = 0
+        self._best, self._count, self._since = math.inf, 0, 0
         self.medians: list[float] = []
         self.spreads: list[float] = []
 
     def points(self, points: np.ndarray) -> bool:
         """Whether the points ``(n, dim)`` of a generation no longer differ."""
-        return bool((np.ptp(points, axis=0) <= 1e-14 * np.minimum(self._size, np.abs(points).max(axis=0))).all())
+        least = np.maximum(1e-14 * np.abs(points).max(axis=0), 1e-20 * self._size)
+        return bool((np.ptp(points, axis=0) <= least).all())
 
     def values(self, values: np.ndarray) -> bool:
         """Whether the search rests, after a generation's finite values."""
@@ -100,14 +102,30 @@ class Rest:
         equal = seen[:, 1].max() - lows.min() <= _DIGITS * np.abs(seen).max()
         return bool(equal and lows[half:].min() >= lows[:half].min())
 
+    def idle(self, best: float) -> bool:
+        """Of a discrete search: whether half of its generations, 50 or more, have not improved ``best``; then again
+        after as many."""
+        self._count += 1
+        if best < self._best:
+            self._best, self._since = best, self._count
+        found = self._count - self._since >= max(50, self._count // 2)
+        self._since = self._count if found else self._since
+        return found
+
     def stuck(self) -> bool:
-        """Whether the last quarter of the generations moved the values by less than they differ in one of them."""
+        """Whether the last quarter of the generations made hardly any progress.
+
+        Their values fell by less than a tenth of what they had fallen since the first twentieth, and differ within a
+        generation by no less than half of what they did at its start; in a search that converges they differ ever less.
+        """
         n = len(self.medians)
         if n < 80:
             return False
-        last = self.medians[-n // 4 :]
-        few = max(5, len(last) // 10)
-        return float(np.median(last[:few]) - np.median(last[-few:])) < float(np.median(self.spreads[-few:]))
+        few = max(5, n // 40)
+        at = (n // 20, 3 * n // 4, n - few)
+        early, late, end = (float(np.median(self.medians[t : t + few])) for t in at)
+        before, now = (float(np.median(self.spreads[t : t + few])) for t in at[1:])
+        return late - end < 0.1 * max(early - late, 0.0) and now > 0.5 * before
 
 
 def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) -> np.ndarray:

@@ -18,6 +18,9 @@ class Box:
     periodically. So the bound itself is reached at a finite ``z``, ``f`` is continuous there, and a minimum on the
     boundary is a smooth one of ``f(inside(z))``. The margin ``a`` is ``sigma0``, but at most a tenth of the width.
 
+    A search from the middle between two mirror images would stay there. So coordinates are scaled where ``sigma0`` is
+    more than a third of the width, to that; and a start nearer to a bound than ``sigma0`` is moved inside by as much.
+
     Args:
         bounds: ``(low, high)``, each a number, ``(dim,)`` numbers, infinite ones among them, or None; or an object with
             ``lb`` and ``ub``, such as ``scipy.optimize.Bounds``.
@@ -51,11 +54,13 @@ class Box:
                 "below high; they are (low, high) for all coordinates, and one that is fixed belongs inside f"
             )
         width = self.high - self.low
+        self._step = np.minimum(width / 3, sigma0)  # standard deviation that each coordinate starts from
+        self._scale = self._step / sigma0
         self._margin = np.minimum(_MARGIN * width, sigma0)
 
     def inside(self, z: np.ndarray) -> np.ndarray:
         """The points of the box that ``z (n, dim)`` or ``(dim,)`` stands for."""
-        low, high, a = self.low, self.high, self._margin
+        z, low, high, a = z * self._scale, self.low, self.high, self._margin
         below, above = np.isfinite(low), np.isfinite(high)
         with np.errstate(invalid="ignore", over="ignore"):  # of branches that are not taken
             start, period = np.where(below, low - a, 0.0), np.where(below & above, high - low + 2 * a, 1.0)
@@ -68,7 +73,7 @@ class Box:
         return np.clip(x, low, high)
 
     def outside(self, x: np.ndarray) -> np.ndarray:
-        """The nearest ``z (dim,)`` that stands for ``x (dim,)``.
+        """A ``z (dim,)`` that stands for ``x (dim,)``, or for a point farther inside, to start from.
 
         Raises:
             UserError: ``x`` is not in the box.
@@ -80,10 +85,8 @@ class Box:
                 f"x0 is outside of the bounds: coordinate {first} is {x[first]:g}, not between "
                 f"{self.low[first]:g} and {self.high[first]:g}"
             )
-        a = self._margin
-        with np.errstate(invalid="ignore", over="ignore"):
-            z = np.where(x < self.low + a, self.low - a + 2 * np.sqrt(a * np.maximum(x - self.low, 0)), x)
-            return np.where(x > self.high - a, self.high + a - 2 * np.sqrt(a * np.maximum(self.high - x, 0)), z)
+        x = np.clip(x, self.low + self._step, self.high - self._step)  # there the map is the identity
+        return x / self._scale
 
 
 def _side(name: str, given: Any, dim: int, none: float) -> np.ndarray:
