@@ -142,7 +142,7 @@ def test_the_seed_decides():
     [
         ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
         ({"x0": X0, "sigma0": 0.5, "noisy": True}, "ingo_path"),
-        ({"x0": np.ones(101), "sigma0": 0.5}, "fast_ingo"),
+        ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
         ({"domain": "binary", "dim": 4}, "ingo_binary"),
         ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
     ],

@@ -65,7 +65,7 @@ def minimize(
             Discrete searches have none.
         method: a search of ours or a peer; ``lowvar.solvers.search.ALL`` names them. ``"auto"`` is ``ingo_cma``, which
             is invariant under rotations and follows curved valleys; where ``f`` is noisy ``ingo_path``; in more than
-            100 dimensions ``fast_ingo``; ``ingo_binary`` and ``ingo_categorical`` in their domains.
+            200 dimensions ``fast_ingo``; ``ingo_binary`` and ``ingo_categorical`` in their domains.
         budget: evaluations of ``f`` that may be spent; never more are.
         seed: of the noise; the same seed gives the same result.
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).

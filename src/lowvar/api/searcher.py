@@ -31,7 +31,7 @@ class Searcher:
         sigma0: standard deviation to start from, about a third of the distance to where you expect the minimum.
             Discrete searches have none.
         method: a search of ours or a peer; ``lowvar.solvers.search.ALL`` names them. ``"auto"`` is ``ingo_cma``, for
-            noisy values ``ingo_path``, in more than 100 dimensions ``fast_ingo``; ``ingo_binary`` and
+            noisy values ``ingo_path``, in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and
             ``ingo_categorical`` in their domains.
         seed: of the noise.
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).

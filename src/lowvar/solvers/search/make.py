@@ -26,7 +26,7 @@ _TYPES = {
 }
 
 
-_WIDE = 100  # dimensions beyond which a full covariance is not learnt within the usual budgets
+_WIDE = 200  # dimensions beyond which a full covariance is not learnt within the usual budgets
 
 
 def default_method(domain: Domain, noisy: bool = False) -> str:
