@@ -1,7 +1,8 @@
 """Evaluations and time of lowvar's black-box searches against pycma, cmaes and evosax.
 
 Everything that is compared runs in this one process, on one core, in alternation; `benchmarks/README.md` says what
-is counted and why.
+is counted and why. The section `default` asks how often, and in how many evaluations, the default reaches a target on
+turned, moved and noisy functions, beside `fast_ingo`, `ingo` and pycma.
 Usage: `python benchmarks/search.py [--quick | --smallest] [--only SECTION] [--runs 20] [--dim 100]`.
 """
 
@@ -382,6 +383,120 @@ def section_evaluations(dim: int, runs: int, size: str, budget: int | None) -> d
     return {"dim": dim, "budget": budget, "patience": patience, "target": TARGET, "cases": rows}
 
 
+# --- what the default is good for ------------------------------------------------------------------------------
+
+# function, standard deviation of its noise, target, and budget in thousands of evaluations for each of DIMS
+CASES = (
+    ("ellipsoid", 0.0, 1e-8, (40, 80, 300)),
+    ("rosenbrock", 0.0, 1e-8, (40, 80, 300)),
+    ("ellipsoid", 0.1, 0.05, (40, 80, 300)),
+    ("ellipsoid", 1.0, 0.05, (40, 80, 300)),
+    ("rosenbrock", 0.1, 0.05, (80, 200, 300)),
+)
+DIMS = (10, 20, 50)
+COMPARED = ("ingo_cma", "ingo_path", "fast_ingo", "ingo", "pycma")
+
+
+def turned(function: str, xp, dim: int, turn, moved) -> Callable:
+    """``points (n, d) -> (n,)``: turned around an optimum that is moved, where the value is 0."""
+    scales = xp.asarray(10.0 ** (6 * np.arange(dim) / (dim - 1)))
+
+    def values(x):
+        u = (x - moved[None, :]) @ turn
+        if function == "ellipsoid":
+            return u**2 @ scales
+        y = u + 1
+        return xp.sum(100 * (y[:, 1:] - y[:, :-1] ** 2) ** 2 + (1 - y[:, :-1]) ** 2, axis=1)
+
+    return values
+
+
+def instances(dim: int, runs: int):
+    """Rotations ``(runs, d, d)``, optima and starts ``(runs, d)``."""
+    rng = np.random.default_rng(dim)
+    turns = np.stack([np.linalg.qr(rng.standard_normal((dim, dim)))[0] for _ in range(runs)])
+    return turns, rng.standard_normal((runs, dim)), rng.uniform(size=(runs, dim))
+
+
+def default_jax(name, function, sd, dim, runs, target, budget) -> np.ndarray:
+    """Evaluations to the target, infinite if missed: of a point, or with noise of the mean's true value."""
+    import jax
+    import jax.numpy as jnp
+
+    from lowvar import backends
+
+    solver = built(name, backends.get("jax"), dim)
+
+    def run(turn, moved, x0, key):
+        f = turned(function, jnp, dim, turn, moved)
+
+        def step(carry):
+            state, t, _ = carry
+            first, second = jax.random.split(jax.random.fold_in(key, t))
+            noise = solver.draw(first)
+            points = solver.ask(state, noise)
+            true = f(points)
+            seen = true + sd * jax.random.normal(second, true.shape) if sd else true
+            state = solver.tell(state, noise, points, seen)
+            return state, t + 1, jnp.min(f(solver.mean(state)[None, :]) if sd else true)
+
+        def going(carry):
+            return (carry[1] < budget // solver.population) & (carry[2] > target)
+
+        _, t, found = jax.lax.while_loop(going, step, (solver.init(x0, SIGMA0), jnp.asarray(0), jnp.asarray(jnp.inf)))
+        return jnp.where(found <= target, t * solver.population, jnp.inf)
+
+    keys = jax.random.split(jax.random.key(3), runs)
+    return np.asarray(jax.jit(jax.vmap(run))(*map(jnp.asarray, instances(dim, runs)), keys))
+
+
+def default_pycma(function, sd, dim, runs, target, budget) -> np.ndarray:
+    from lowvar.problems.blackbox.problem import Domain
+    from lowvar.solvers.search.peers import peer
+
+    reached, rng = np.full(runs, np.inf), np.random.default_rng(4)
+    for i, (turn, moved, x0) in enumerate(zip(*instances(dim, runs), strict=True)):
+        f, search = turned(function, np, dim, turn, moved), peer("pycma")(Domain("real", dim), x0, SIGMA0, seed=1 + i)
+        while search.evaluations + search.population <= budget:
+            true = f(search.ask())
+            search.tell(true + sd * rng.standard_normal(len(true)) if sd else true)
+            if (f(search.mean[None, :])[0] if sd else true.min()) <= target:
+                reached[i] = search.evaluations
+                break
+    return reached
+
+
+def section_default(runs: int, size: str) -> dict:
+    """Successes and median evaluations of those that succeeded."""
+    runs, rows = min(runs, sized(size, 12, 3, 2)), []
+    print(f"\nTurned functions with a moved optimum: successes of {runs}, median evaluations of these, ratio to pycma")
+    for function, sd, target, budgets in CASES[: sized(size, None, None, 1)]:
+        for dim, thousands in list(zip(DIMS, budgets, strict=True))[: sized(size, None, 1, 1)]:
+            found = {}
+            for name in reversed(COMPARED):
+                args = function, sd, dim, runs, target, 1000 * thousands
+                found[name] = default_pycma(*args) if name == "pycma" else default_jax(name, *args)
+            peer = (
+                np.median(found["pycma"][np.isfinite(found["pycma"])]) if np.isfinite(found["pycma"]).any() else np.nan
+            )
+            for name in COMPARED:
+                ok = np.isfinite(found[name])
+                middle = float(np.median(found[name][ok])) if ok.any() else float("inf")
+                rows.append(
+                    {
+                        "function": function, "noise": sd, "dim": dim, "target": target, "budget": 1000 * thousands,
+                        "method": name, "runs": runs, "successes": int(ok.sum()), "evaluations": middle,
+                        "ratio": middle / float(peer),
+                    }
+                )  # fmt: skip
+                print(
+                    f"{function:11s} noise {sd:<4g} d {dim:3d}  {name:10s} {ok.sum():3d}/{runs} {middle:10.3g} "
+                    f"{middle / peer:8.2f}",
+                    flush=True,
+                )
+    return {"cases": rows}
+
+
 # --- the command ----------------------------------------------------------------------------------------------
 
 
@@ -400,7 +515,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_sizes(parser, "short calls, a small budget (about three minutes)")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/search.json"), help="JSON file")
-    parser.add_argument("--only", action="append", choices=("time", "evaluations"), help="this section")
+    parser.add_argument("--only", action="append", choices=("time", "evaluations", "default"), help="this section")
     parser.add_argument("--dim", type=int, help="default: 100, or 5 with --smallest")
     parser.add_argument("--runs", type=int, help="mapped over in one program (default: 20, or 2 with --smallest)")
     parser.add_argument("--budget", type=int, help="evaluations of a run in the section `evaluations`")
@@ -419,11 +534,13 @@ def main(argv: list[str] | None = None) -> int:
     found = result["environment"]
     print(", ".join(f"{name} {number}" for name, number in found["packages"].items()))
     print(f"one of {found['cores']} cores, JAX on {found['device']}, float64, load {found['load_at_start']:.1f}")
-    sections = args.only or ("time", "evaluations")
+    sections = args.only or ("time", "evaluations", "default")
     if "time" in sections:
         result["sections"]["time"] = section_time(dim, runs, args.size)
     if "evaluations" in sections:
         result["sections"]["evaluations"] = section_evaluations(dim, runs, args.size, args.budget)
+    if "default" in sections:
+        result["sections"]["default"] = section_default(runs, args.size)
     write(args.out, result)
     print(f"\nwrote {args.out}")
     return 0

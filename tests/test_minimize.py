@@ -9,6 +9,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
+import scipy.optimize
 
 import lowvar
 from lowvar import backends
@@ -71,7 +72,6 @@ def test_targets_are_reached(f, method, target, options):
     assert result.fun <= target
     assert f(result.x) == result.fun
     assert counted.calls == result.nfev < 12_000
-    assert result.nit * (result.nfev // result.nit) == result.nfev
     assert result.failures == 0
     assert result.mean.dtype == result.x.dtype == np.float64
     assert result.condition >= 1
@@ -137,17 +137,153 @@ def test_the_seed_decides():
     assert (first.x != other.x).any()
 
 
+@pytest.mark.parametrize(
+    ("start", "chosen"),
+    [
+        ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
+        ({"x0": X0, "sigma0": 0.5, "noisy": True}, "ingo_path"),
+        ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
+        ({"domain": "binary", "dim": 4}, "ingo_binary"),
+        ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
+    ],
+)
+def test_the_default_goes_by_the_domain(start, chosen):
+    assert lowvar.Searcher(**start).method == chosen
+    assert quiet(lambda x: float((x**2).sum()), budget=100, **start).method == chosen
+
+
+# noise --------------------------------------------------------------------------------------------------------------
+
+
+class Noisy:
+    """``|x - 1|^2 + 1`` with normal noise."""
+
+    def __init__(self, sd, seed=0):
+        self.sd, self.rng, self.calls = sd, np.random.default_rng(seed), 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return sphere(x - 1) + 1 + self.sd * self.rng.normal()
+
+
+def test_noise_is_found_and_the_mean_is_judged():
+    """The interval of two standard errors holds the truth in most of five runs, where ``fun`` is always too low."""
+    held = 0
+    for seed in range(5):
+        f = Noisy(0.5, seed)
+        result = quiet(f, np.zeros(4), 0.5, budget=1500, seed=seed)
+        truth = sphere(result.mean - 1) + 1
+        held += abs(result.mean_fun - truth) <= 2 * result.mean_fun_se
+        assert (result.method, result.status, result.success) == ("ingo_path", "budget", False)
+        assert f.calls == result.nfev <= 1500
+        assert result.fun < 0.9
+        assert truth < 1.1
+        assert 0.3 < result.noise < 0.7
+        assert "f is noisy: fun is the smallest of many noisy values and too low" in result.message
+        assert "noise" in repr(result)
+    assert held >= 3
+
+
+def test_a_target_of_a_noisy_function_is_not_reached_by_luck():
+    lucky = quiet(Noisy(0.5), np.zeros(4), 0.5, budget=1500, target=0.8)  # below the minimum
+    assert lucky.fun < 0.8
+    assert (lucky.status, lucky.success) == ("budget", False)
+    assert "the target 0.8 is not shown to be reached" in lucky.message
+    true = quiet(Noisy(0.5), np.zeros(4), 0.5, budget=20_000, target=1.3)
+    assert (true.status, true.success) == ("target", True)
+    assert true.nfev < 10_000
+    assert sphere(true.mean - 1) + 1 < 1.3
+
+
+def test_a_function_without_noise_pays_next_to_nothing_for_the_question():
+    asked, not_asked = (quiet(sphere, X0, 0.5, budget=20_000, target=1e-8, noisy=noisy) for noisy in (None, False))
+    assert asked.noise == 0
+    assert not_asked.nfev < asked.nfev < not_asked.nfev + 20
+    np.testing.assert_array_equal(asked.x, not_asked.x)
+
+
+# bounds -------------------------------------------------------------------------------------------------------------
+
+
+class Within:
+    """A function that is called at points of a box only."""
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    def __call__(self, x):
+        assert (x >= self.low).all()
+        assert (x <= self.high).all()
+        return sphere(x - np.array([2.0, 0.5, -2.0]))
+
+
+@pytest.mark.parametrize("method", [name for name in ALL if "real" in domains_of(name)])
+def test_every_method_keeps_to_bounds(method):
+    if method in PEERS:
+        pytest.importorskip(PEERS[method].package)
+    low, high = np.array([-1.0, 0, -1]), np.array([1.0, np.inf, np.inf])
+    result = quiet(
+        Within(low, high), np.array([0.9, 0.3, -1.0]), 0.8, method, budget=300, bounds=(low, high),
+        backend=backends_of(method)[0],
+    )  # fmt: skip
+    assert ((result.x >= low) & (result.x <= high)).all()
+    assert ((result.mean >= low) & (result.mean <= high)).all()
+
+
+@pytest.mark.parametrize("method", ["auto", "fast_ingo", "pycma"])
+def test_a_minimum_on_the_boundary_is_found(method):
+    if method in PEERS:
+        pytest.importorskip(PEERS[method].package)
+    bounds = scipy.optimize.Bounds([-1, 0, -1], [1, np.inf, np.inf])
+    result = quiet(Within(bounds.lb, bounds.ub), np.zeros(3), 0.5, method, budget=10_000, bounds=bounds)
+    assert result.success, result.message
+    np.testing.assert_allclose(result.x, [1, 0.5, -1], atol=1e-6)
+    solver = lowvar.Searcher(np.zeros(3), 0.5, method, bounds=(bounds.lb, bounds.ub))
+    for _ in range(20):
+        solver.tell([Within(bounds.lb, bounds.ub)(x) for x in solver.ask()])
+
+
+# whether it is a minimum --------------------------------------------------------------------------------------------
+
+
+def test_a_search_that_is_stuck_says_so_and_what_to_try():
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(10, 10)))[0]
+    scales = 10.0 ** (6 * np.arange(10) / 9)
+    stuck = quiet(lambda x: float(scales @ (turn @ x) ** 2), np.ones(10), 0.5, "fast_ingo", budget=20_000)
+    assert not stuck.success
+    assert "method='ingo_cma'" in stuck.notes[-1]
+    moving = quiet(lambda x: float(scales @ (turn @ x) ** 2), np.ones(10), 0.5, budget=2000)
+    assert (moving.success, moving.notes) == (False, ())
+
+
+def test_a_lost_search_is_told_from_a_minimum():
+    """A search that rests where a point not far away is better has stalled."""
+    calls = []
+
+    def hole(x):
+        calls.append(0)
+        return sphere(x) - 100 * float(len(calls) > 1000 and np.abs(x).max() > 0.01)
+
+    lost = quiet(hole, np.ones(3), 0.5, budget=20_000, noisy=False)
+    assert (lost.status, lost.success) == ("stalled", False)
+    bits = quiet(ones_missing, domain="binary", dim=8, budget=20_000)
+    assert (bits.status, bits.success, bits.fun) == ("converged", True, 0)
+    assert "no change of one coordinate is better" in bits.message
+
+
 # when it ends -------------------------------------------------------------------------------------------------------
 
 
 def test_the_budget_is_kept_and_its_rest_goes_to_the_mean():
     counted = Counted(sphere)
-    result = quiet(counted, X0, 0.5, budget=1001.0, population=20)
+    result = quiet(counted, X0, 0.5, "fast_ingo", budget=1001.0, population=20, noisy=False)
     assert counted.calls == result.nfev == 1001
-    assert (result.nit, result.status, result.success) == (50, "budget", True)
-    assert result.fun == sphere(result.mean)  # of a sphere the mean is better than the points around it
+    assert (result.nit, result.status, result.success) == (50, "budget", False)
+    assert "more budget may find less" in result.message
+    assert result.fun == result.mean_fun == sphere(result.mean)  # the mean is better than the points around it
+    assert (result.mean_fun_se, result.noise) == (0, 0)
     counted = Counted(sphere)
-    assert quiet(counted, X0, 0.5, budget=100, population=20).nfev == counted.calls == 100
+    assert quiet(counted, X0, 0.5, budget=100, population=20, noisy=False).nfev == counted.calls == 100
     missed = quiet(sphere, X0, 0.5, budget=100, target=1e-9)
     assert not missed.success
     assert missed.message == "the budget of 100 evaluations is spent; the target 1e-09 is not reached"
@@ -155,12 +291,16 @@ def test_the_budget_is_kept_and_its_rest_goes_to_the_mean():
 
 def test_a_search_that_cannot_go_on_ends():
     plateau = quiet(lambda x: 3.0, X0, 0.5, budget=10_000)
-    assert plateau.status == "converged"
-    assert plateau.nit == 20
-    assert plateau.fun == 3.0
+    assert (plateau.status, plateau.success, plateau.nit, plateau.fun) == ("stalled", False, 20, 3.0)
+    assert "f is constant here, or this is a plateau" in plateau.message
+    assert "larger sigma0" in plateau.notes[-1]
     fine = quiet(lambda x: sphere(x - 1), np.full(2, 1.5), 0.1, budget=50_000)
-    assert fine.status == "converged"
+    assert (fine.status, fine.success) == ("converged", True)
+    assert "may be a local one" in fine.message
     assert fine.fun < 1e-20
+    raised = quiet(lambda x: sphere(x - 1) - 1e6, np.full(2, 1.5), 0.1, budget=50_000)  # digits end before points do
+    assert (raised.status, raised.success) == ("converged", True)
+    assert sphere(raised.x - 1) < 1e-6
     away = quiet(lambda x: float(x.sum()), np.ones(2), 1.0, budget=100_000)
     assert (away.status, away.success) == ("failed", False)
     assert "ran away" in away.message
@@ -177,8 +317,8 @@ def test_the_callback():
         raise StopIteration
 
     result = quiet(sphere, X0, 0.5, budget=500, population=10, callback=at_three)
-    assert (result.status, result.success, result.nit, result.nfev) == ("callback", True, 3, 30)
-    assert [g.evaluations for g in seen] == [10, 20, 30]
+    assert (result.status, result.success, result.nit, result.nfev) == ("callback", False, 3, 33)
+    assert [g.evaluations for g in seen] == [12, 23, 33]
     assert all(g.points.shape == (10, DIM) and g.values.shape == (10,) for g in seen)
     assert seen[-1].fun == result.fun == min(g.values.min() for g in seen)
     np.testing.assert_array_equal(seen[-1].searcher.mean, result.mean)
@@ -200,7 +340,7 @@ def test_ask_and_tell_are_minimize(method):
         values = [sphere(x) for x in points]
         points[:] = np.nan  # the user's own
         solver.tell(values)
-    result = quiet(sphere, X0, 0.5, method, budget=2000, seed=3, target=5)
+    result = quiet(sphere, X0, 0.5, method, budget=2000, seed=3, target=5, noisy=False)
     assert (solver.best, solver.evaluations, solver.iteration) == (result.fun, result.nfev, result.nit)
     assert solver.sigma == result.sigma
     np.testing.assert_array_equal(solver.best_at, result.x)
@@ -220,7 +360,7 @@ def test_tell_takes_any_numbers_and_nothing_else():
     for wrong in ([1, 2, 3], [[1], [2], [3], [4]], ["a"] * 4, None):
         with pytest.raises(UserError, match="tell needs 4 numbers, one for each point"):
             solver.tell(wrong)
-    assert repr(solver) == "Searcher(fast_ingo, real, dim 3: 12 evaluations, best 0)"
+    assert repr(solver) == "Searcher(ingo_cma, real, dim 3: 12 evaluations, best 0)"
 
 
 @pytest.mark.filterwarnings("ignore:population")
@@ -252,9 +392,9 @@ def fails_far_out(x):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_failures_are_marked_where_asked(workers):
     result = quiet(fails_far_out, np.ones(6), 0.3, budget=400, errors="mark", workers=workers)
-    assert result.nfev == 400
+    assert 380 < result.nfev <= 400
     assert 0 < result.failures < 200
-    assert result.success
+    assert result.status == "budget"
     assert f"{result.failures} of them failed" in repr(result)
 
 
@@ -282,13 +422,13 @@ def test_a_function_that_stops_having_values():
     result = quiet(counted, X0, 0.5, budget=5000, errors="mark")
     assert (result.status, result.success) == ("failed", False)
     assert result.nit == 14
-    assert result.nfev == counted.calls == 14 * 14
+    assert 14 * 14 <= result.nfev == counted.calls <= 14 * 14 + 5
 
 
 def test_a_failure_at_the_last_mean_loses_nothing():
     counted = Counted(sphere)
     counted.f = lambda x: sphere(x) if counted.calls <= 28 else np.zeros(2)
-    result = quiet(counted, X0, 0.5, budget=29)
+    result = quiet(counted, X0, 0.5, budget=29, noisy=False)
     assert result.status == "budget"
     assert "it must return one number" in result.message
     assert np.isfinite(result.fun)
@@ -298,7 +438,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
     ("f", "options", "message"),
     [
         (sphere, {"budget": None}, "budget: say how many evaluations"),
-        (sphere, {"budget": 10}, "budget 10: one generation of fast_ingo takes 14 evaluations"),
+        (sphere, {"budget": 10}, "budget 10: one generation of ingo_cma takes 14 evaluations"),
         (sphere, {"budget": 0.5}, "budget 0.5: it must be a whole number"),
         ("sphere", {}, "f is a str: it must be a function"),
         (lambda x: x, {}, r"returned an array of shape \(20,\): it must return one number"),
@@ -322,21 +462,33 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"sigma0": np.nan}, "sigma0 nan: it must be one positive number"),
         (sphere, {"sigma0": X0}, "scale the coordinates inside f"),
         (sphere, {"method": "fast_igno"}, "unknown method 'fast_igno': did you mean 'fast_ingo'?"),
-        (sphere, {"betta": 1}, "fast_ingo: unknown option 'betta': did you mean 'beta'?"),
-        (sphere, {"populaton": 8}, "fast_ingo: unknown option 'populaton': did you mean 'population'?"),
-        (sphere, {"budjet": 8}, "fast_ingo: unknown option 'budjet': did you mean 'budget'?"),
-        (sphere, {"normalise": 1}, "fast_ingo: normalise 1: it must be true or false"),
-        (sphere, {"noise": ["iid"]}, r"fast_ingo: noise \['iid'\]: it must be a name"),
-        (sphere, {"beta": "small"}, "fast_ingo: beta 'small': it must be a number"),
-        (sphere, {"beta": True}, "fast_ingo: beta True: it must be a number"),
-        (sphere, {"population": "8"}, "fast_ingo: population '8': it must be a whole number"),
+        (sphere, {"method": "fast_ingo", "betta": 1}, "fast_ingo: unknown option 'betta': did you mean 'beta'?"),
+        (
+            sphere,
+            {"method": "fast_ingo", "populaton": 8},
+            "fast_ingo: unknown option 'populaton': did you mean 'population'?",
+        ),
+        (sphere, {"method": "fast_ingo", "budjet": 8}, "fast_ingo: unknown option 'budjet': did you mean 'budget'?"),
+        (sphere, {"method": "fast_ingo", "normalise": 1}, "fast_ingo: normalise 1: it must be true or false"),
+        (sphere, {"method": "fast_ingo", "noise": ["iid"]}, r"fast_ingo: noise \['iid'\]: it must be a name"),
+        (sphere, {"method": "fast_ingo", "beta": "small"}, "fast_ingo: beta 'small': it must be a number"),
+        (sphere, {"method": "fast_ingo", "beta": True}, "fast_ingo: beta True: it must be a number"),
+        (sphere, {"method": "fast_ingo", "population": "8"}, "fast_ingo: population '8': it must be a whole number"),
         (sphere, {"method": "pycma", "diagonal": "maybe"}, "pycma: diagonal 'maybe': it must be true or false"),
         (sphere, {"x0": [1e308], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 2e\+292 at 1e\+308"),
         (sphere, {"x0": [1.0, -1e20], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 1.6e\+04 at -1e\+20"),
-        (sphere, {"beta": -1}, "beta -1: it must be positive"),
-        (sphere, {"noise": "antithetik"}, "unknown noise 'antithetik': did you mean 'antithetic'?"),
+        (sphere, {"method": "fast_ingo", "beta": -1}, "beta -1: it must be positive"),
+        (
+            sphere,
+            {"method": "fast_ingo", "noise": "antithetik"},
+            "unknown noise 'antithetik': did you mean 'antithetic'?",
+        ),
         (sphere, {"population": 1}, "population 1: it must be a whole number, 2 or more"),
-        (sphere, {"domain": "binary"}, "searches real domains, not binary ones: use one of ingo_binary, pymoo_ga"),
+        (
+            sphere,
+            {"method": "es", "domain": "binary"},
+            "searches real domains, not binary ones: use one of ingo_binary, pymoo_ga",
+        ),
         (sphere, {"domain": "reel"}, "unknown domain 'reel': did you mean 'real'?"),
         (sphere, {"backend": "numpy"}, "unknown backend 'numpy'"),
         (sphere, {"method": "evosax_snes", "backend": "torch"}, "evosax_snes has no torch backend: use jax"),
@@ -344,7 +496,13 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"target": "low"}, "target 'low': it must be a number"),
         (sphere, {"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
         (sphere, {"callback": 3}, "callback is a int: it must be a function"),
-        (sphere, {"bounds": (0, 1)}, "bounds: no method keeps to them; .* let f map it into the box"),
+        (sphere, {"noisy": "yes"}, "noisy 'yes': it must be true, false, or None to find out"),
+        (sphere, {"bounds": 3}, r"bounds: they must be \(low, high\), each a number or 20 numbers"),
+        (sphere, {"bounds": [(0, 2)] * 20}, "bounds: .*not a pair for each coordinate"),
+        (sphere, {"bounds": (0, np.nan)}, "bounds: high must be a number or 20 numbers, infinite where"),
+        (sphere, {"bounds": (3, 2)}, "bounds: coordinate 0 has low 3 and high 2: low must be below high"),
+        (sphere, {"bounds": (0, 0.5)}, "x0 is outside of the bounds: coordinate 0 is 1, not between 0 and 0.5"),
+        (sphere, {"x0": X0 / 2, "domain": "binary", "bounds": (0, 1)}, "bounds: a binary search keeps to its domain"),
     ],
 )
 def test_one_sentence_for_a_mistake(f, options, message):
@@ -356,8 +514,8 @@ def test_one_sentence_for_a_mistake(f, options, message):
 
 
 def test_mistakes_of_a_searcher():
-    with pytest.raises(UserError, match="bounds: no method keeps to them"):
-        lowvar.Searcher(X0, 0.5, bounds=(0, 1))
+    with pytest.raises(UserError, match="bounds: they must be"):
+        lowvar.Searcher(X0, 0.5, bounds=(0, 1, 2))
     with pytest.raises(UserError, match="pycma: unknown option 'popsize'"):
         lowvar.Searcher(X0, 0.5, "pycma", popsize=3)
     with pytest.raises(UserError, match="unknown option 'bakend': did you mean 'backend'"):

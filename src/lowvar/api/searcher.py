@@ -15,7 +15,8 @@ from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
 from lowvar.solvers.search import ALL
-from lowvar.solvers.search.make import check_options, make_driven
+from lowvar.solvers.search.box import Box
+from lowvar.solvers.search.make import check_options, default_method, make_driven
 from lowvar.solvers.search.search import Search
 
 
@@ -29,17 +30,21 @@ class Searcher:
             categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
         sigma0: standard deviation to start from, about a third of the distance to where you expect the minimum.
             Discrete searches have none.
-        method: a search of ours or a peer; ``lowvar.solvers.search.ALL`` names them.
+        method: a search of ours or a peer; ``lowvar.solvers.search.ALL`` names them. ``"auto"`` is ``ingo_cma``, for
+            noisy values ``ingo_path``, in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and
+            ``ingo_categorical`` in their domains.
         seed: of the noise.
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
         dim: coordinates of a point, needed where ``x0`` is None.
         choices: of each coordinate of a categorical point, needed where ``x0`` is None.
         population: points of a generation; the method's default if not given.
         backend: ``"jax"`` or ``"torch"``; both draw the same points.
+        bounds: of a real search, as for ``minimize``; every point asked for keeps to them.
+        noisy: whether another evaluation of a point gives another value; ``"auto"`` chooses by it.
         **options: of the method.
 
     Attributes:
-        method: its name.
+        method: its name; of ``"auto"``, the name of what was chosen.
         domain: a ``Domain``.
         evaluations: values told.
         best: the smallest value told, infinite before there is one.
@@ -50,7 +55,7 @@ class Searcher:
         UserError: an unknown name, a number out of range, or a method that does not search this domain.
 
     >>> import numpy as np
-    >>> solver = Searcher(np.ones(10), 0.5, method="fast_ingo", seed=0)
+    >>> solver = Searcher(np.ones(10), 0.5, seed=0)
     >>> while solver.best > 1e-8 and solver.evaluations < 10_000:
     ...     points = solver.ask()
     ...     solver.tell((points**2).sum(axis=1))
@@ -62,7 +67,7 @@ class Searcher:
         self,
         x0: Any = None,
         sigma0: float | None = None,
-        method: str = "fast_ingo",
+        method: str = "auto",
         *,
         seed: int = 0,
         domain: Kind = "real",
@@ -70,15 +75,19 @@ class Searcher:
         choices: int | None = None,
         population: int | None = None,
         backend: str = "jax",
+        bounds: Any = None,
+        noisy: bool = False,
         **options: Any,
     ):
-        check_method(method, options, Searcher)
-        self.method = method
-        self.domain, start = _where(domain, x0, dim, choices)
-        seed = whole("seed", seed, 0)
+        known_method(method)
+        self.domain, start = where(domain, x0, dim, choices)
+        self.method = default_method(self.domain, noisy) if method == "auto" else method
+        check_options(self.method, options, own_options(Searcher))
+        seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
+        self._box = None if bounds is None else _box(bounds, self.domain, width)
         self._search = make_driven(
-            method, backends.get(backend), self.domain, start, _width(sigma0, domain, start), seed,
-            {"population": population, **options},
+            self.method, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
+            seed, {"population": population, **options},
         )  # fmt: skip
         self.evaluations = 0
         self.best: float = np.inf
@@ -101,11 +110,11 @@ class Searcher:
     @property
     def mean(self) -> np.ndarray:
         """Where the search believes the minimum to be, ``(dim,)``; for a discrete one the mode."""
-        return np.array(self._search.mean)
+        return self._inside(np.array(self._search.mean))
 
     @property
     def sigma(self) -> float:
-        """Geometric mean of the standard deviations along the principal axes."""
+        """Geometric mean of the standard deviations along the principal axes; with bounds, before they bend it."""
         return self.spread[0]
 
     @property
@@ -121,8 +130,19 @@ class Searcher:
     def ask(self) -> np.ndarray:
         """The points of this generation, ``(n, dim)``; the same ones until their values are told."""
         if self._points is None:
-            self._points = np.array(self._search.ask())
+            self._points = self._inside(np.array(self._search.ask()))
         return self._points.copy()
+
+    def around(self, distance: float) -> np.ndarray:
+        """Points around the mean in the directions of ``ask``'s, ``distance`` away in quadratic mean, ``(n, dim)``.
+
+        Of real searches; before bounds bend it, the distance is that of a normal point of this standard deviation.
+        """
+        mean = np.array(self._search.mean)[None, :]
+        steps = np.array(self._search.ask()) - mean
+        if not steps.any(axis=1).all():  # they are below the rounding of the mean
+            steps = np.random.default_rng(0).standard_normal(steps.shape)
+        return self._inside(mean + distance * steps / np.sqrt(np.mean(steps**2, axis=1, keepdims=True)))
 
     def tell(self, values: Any) -> None:
         """Learns the values at the points of ``ask``, in their order.
@@ -148,6 +168,9 @@ class Searcher:
             if values[first] < self.best:
                 self.best, self.best_at = float(values[first]), points[first].copy()
 
+    def _inside(self, points: np.ndarray) -> np.ndarray:
+        return self._box.inside(points) if self._box else points
+
     def __repr__(self) -> str:
         return (
             f"Searcher({self.method}, {self.domain.kind}, dim {self.domain.dim}: "
@@ -155,25 +178,24 @@ class Searcher:
         )
 
 
-def check_method(method: str, options: dict[str, Any], called: Callable) -> None:
-    """Refuses a method that there is not, and options that neither it nor the function that was called has."""
-    if method not in ALL:
-        raise unknown_name("method", method, ALL)
-    if "bounds" in options:
-        raise refuse_bounds()
-    own = [key for key, p in inspect.signature(called).parameters.items() if p.kind is not p.VAR_KEYWORD]
-    check_options(method, options, [key for key in own if key != "bounds"])
+def known_method(method: str) -> None:
+    """Refuses a method that there is not."""
+    if method not in (*ALL, "auto"):
+        raise unknown_name("method", method, (*ALL, "auto"))
 
 
-def refuse_bounds() -> UserError:
-    """The error where bounds are asked for."""
-    return UserError(
-        "bounds: no method keeps to them; search an unbounded z and let f map it into the box, "
-        "for example x = low + (high - low) / (1 + np.exp(-z))"
-    )
+def own_options(called: Callable) -> list[str]:
+    """What a function takes besides the options of a method: one of its names may have been meant by a wrong one."""
+    return [key for key, p in inspect.signature(called).parameters.items() if p.kind is not p.VAR_KEYWORD]
 
 
-def _where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
+def _box(bounds, domain: Domain, width: float) -> Box:
+    if domain.kind != "real":
+        raise UserError(f"bounds: a {domain.kind} search keeps to its domain; only a real one takes bounds")
+    return Box(bounds, domain.dim, width)
+
+
+def where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
     """The domain, and the start in it, checked."""
     if kind not in KINDS:
         raise unknown_name("domain", kind, KINDS)

@@ -31,6 +31,8 @@ SEARCH = MappingProxyType(
         "ingo_step": Ours("lowvar.solvers.search.ingo_step"),
         "fast_ingo": Ours("lowvar.solvers.search.fast_ingo"),
         "fast_ingo_adaptive": Ours("lowvar.solvers.search.fast_ingo_adaptive"),
+        "ingo_cma": Ours("lowvar.solvers.search.ingo_cma"),
+        "ingo_path": Ours("lowvar.solvers.search.ingo_path"),
         "igo": Ours("lowvar.solvers.search.igo"),
         "es": Ours("lowvar.solvers.search.es"),
         "reinforce_gd": Ours("lowvar.solvers.search.reinforce_gd"),

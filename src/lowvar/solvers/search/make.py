@@ -26,6 +26,26 @@ _TYPES = {
 }
 
 
+_WIDE = 200  # dimensions beyond which a full covariance is not learnt within the usual budgets
+
+
+def default_method(domain: Domain, noisy: bool = False) -> str:
+    """The search that fails least on a domain (docs/performance.md).
+
+    Args:
+        domain: where it searches.
+        noisy: whether another evaluation of a point gives another value.
+
+    >>> default_method(Domain("real", 10)), default_method(Domain("real", 10), noisy=True)
+    ('ingo_cma', 'ingo_path')
+    """
+    if domain.kind != "real":
+        return {"binary": "ingo_binary", "categorical": "ingo_categorical"}[domain.kind]
+    if domain.dim > _WIDE:
+        return "fast_ingo"
+    return "ingo_path" if noisy else "ingo_cma"
+
+
 def make_solver(name: str, backend: Backend, domain: Domain, options: Mapping[str, Any]) -> SearchSolver:
     """The search called ``name``: ours, or a compiled peer.
 

@@ -1,0 +1,278 @@
+"""A search under way: generations until one of the reasons to stop holds."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import numpy as np
+
+from lowvar.api.search_result import Generation, SearchResult, Status
+from lowvar.api.search_watch import Noise, Rest, around
+from lowvar.api.searcher import Searcher
+from lowvar.errors import UserError
+from lowvar.problems.blackbox.evaluator import Evaluator
+from lowvar.runs.loop import geometric
+
+_ROWS = 100  # of the trace, in a decade of generations
+_DEAD = 10  # generations in a row without any value, after which a search ends
+_FAR = 1e15  # times the first generation's points: there a search is lost
+_KEPT, _FEWEST, _MOST = 20, 10, 400  # of a noisy f, one in so many evaluations is kept for the mean, within limits
+
+
+class Run:
+    """A search under way, with what decides when it ends.
+
+    Args:
+        searcher: asks for points.
+        make: ``(noisy, x0, sigma0) -> Searcher``; without a start, from the user's.
+        evaluator: of the function, with its budget.
+        target: a value to stop at, or None.
+        callback: or None.
+        noisy: whether ``f`` is, or None to find out.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        make: Callable[..., Searcher],
+        evaluator: Evaluator,
+        target: float | None,
+        callback: Callable[[Generation], Any] | None,
+        noisy: bool | None,
+    ):
+        self.searcher, self.make, self.evaluator = searcher, make, evaluator
+        self.target, self.callback = target, callback
+        first = self.searcher.ask()
+        self.size, self.iteration = len(first), 0
+        self.far = min(_FAR * max(1.0, float(np.abs(first).max())), float(np.finfo(float).max))
+        self.stops = set(geometric(int(evaluator.remaining) // self.size, _ROWS))
+        self.rows: list[tuple] = []
+        self.noise, self.rest = Noise(noisy), Rest(self.searcher)
+        self.sigma0 = self.searcher.sigma
+        self.dead = 0
+        self.vouch = 1  # the generation from which a noisy value below the target is looked into
+        self.middle = np.nan  # of the last generation's values
+        self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
+        self.advice: list[str] = []
+        jax_problem = getattr(evaluator.problem.backend, "name", None) == "jax"
+        self._precision = (lambda: jax.enable_x64(True)) if jax_problem else nullcontext
+
+    def to_the_end(self, progress: bool | None) -> SearchResult:
+        """Generations until one of the reasons to stop holds."""
+        from tqdm import tqdm
+
+        disable = None if progress is None else not progress
+        label = f"minimize {self.evaluator.problem.name}"
+        with tqdm(total=self.evaluator.budget, desc=label, unit="eval", disable=disable, leave=False) as bar:
+            ended = None
+            try:
+                while ended is None:
+                    ended = self._generation()
+                    bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
+                    bar.update(self.evaluator.evaluations - bar.n)
+            except KeyboardInterrupt:
+                if self.evaluator.best_at is None:
+                    raise  # there is nothing to keep
+                ended = "interrupted", f"interrupted in generation {self.iteration + 1}"
+            except UserError as error:
+                if self.evaluator.best_at is not None:
+                    error.result = self._result("failed", str(error))  # type: ignore[attr-defined]
+                raise
+        return self._result(*ended)
+
+    @property
+    def kept(self) -> int:
+        """Evaluations of the budget that a noisy ``f`` leaves for the mean."""
+        budget = self.evaluator.budget or 0
+        return min(max(_FEWEST, budget // _KEPT), _MOST, budget // 2) if self.noise.known else 0
+
+    def _generation(self) -> tuple[Status, str] | None:
+        """One generation; why the search ends with it, if it does."""
+        searcher, evaluator = self.searcher, self.evaluator
+        points = searcher.ask()
+        if not (np.abs(points) <= self.far).all():
+            return "failed", "the search ran away: f falls without end, or try a smaller step or more points"
+        if searcher.domain.kind == "real" and self.rest.points(points):
+            return self._at_rest("the points of a generation no longer differ")
+        if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
+            return "budget", f"the budget of {evaluator.budget} evaluations is spent"
+        with self._precision():
+            values = evaluator(points)
+            self.iteration += 1
+            found = self.noise.look(evaluator, self.iteration, points, values)
+        searcher.tell(values)
+        finite = values[np.isfinite(values)]
+        self.dead = 0 if len(finite) else self.dead + 1
+        rests = self.rest.values(finite)
+        ended = self._reached()
+        stopped = self._told(points, values)
+        self.middle = float(np.median(finite)) if len(finite) else np.nan
+        if self.iteration in self.stops:
+            self._measure()
+        if found and not (ended or stopped):
+            self._change(points, values)
+        if rests and not self.noise.known and not (ended or stopped):
+            return self._at_rest("the values of many generations do not differ")
+        discrete = searcher.domain.kind != "real"
+        if discrete and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
+            settled = self._at_rest("half of the generations have not improved the best value")
+            self.advice.clear()
+            return settled if settled[0] == "converged" else None  # else the search goes on, perhaps from a better one
+        return ended or stopped
+
+    def _reached(self) -> tuple[Status, str] | None:
+        if self.target is not None and self.evaluator.best <= self.target:
+            if not self.noise.known:
+                return "target", f"the target {self.target:g} is reached"
+            if self._vouched(self.target):
+                return "target", f"the mean's value is below the target {self.target:g} by two standard errors"
+        if self.dead == _DEAD:
+            return "failed", f"f gave no finite value in {_DEAD} generations, up to generation {self.iteration}"
+        return None
+
+    def _vouched(self, target: float) -> bool:
+        """Whether the mean reaches the target, where a single noisy value does not show it; asked ever more rarely."""
+        count = max(_FEWEST, self.evaluator.evaluations // 50)
+        if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + self.kept:
+            return False
+        self.vouch = int(1.25 * self.iteration) + 1
+        self._evaluate_mean(count)
+        return self.at_mean[0] + 2 * self.at_mean[1] <= target
+
+    def _change(self, points: np.ndarray, values: np.ndarray) -> None:
+        """Goes on with the search that is made for noisy values, where it is another one."""
+        old = self.searcher
+        new = self.make(True)
+        if new.method == old.method:
+            return
+        if self.iteration == 1 and np.array_equal(new.ask(), points):
+            new.tell(values)
+        else:
+            wide = min(self.sigma0, old.sigma * old.condition**0.25)
+            new = self.make(True, old.mean, wide) if np.isfinite(wide) and wide > 0 else new
+        self.searcher = new
+
+    def _at_rest(self, why: str) -> tuple[Status, str]:
+        """Converged, or stalled somewhere else: a few points around tell, farther and farther away."""
+        evaluator, best = self.evaluator, self.evaluator.best
+        if evaluator.best_at is None:
+            return "stalled", why
+        points = around(self.searcher, self.sigma0, evaluator.best_at, int(evaluator.remaining))
+        before, evaluator.errors = evaluator.errors, "mark"
+        with self._precision():
+            values = evaluator(points)
+        evaluator.errors = before
+        values = values[np.isfinite(values)]
+        discrete = self.searcher.domain.kind != "real"
+        spread = self.rest.spreads[-1] if self.rest.spreads and not discrete else 0.0
+        least = 1e-11 * abs(best) + 10 * spread
+        count = f"{len(points)} points around it"
+        if not len(values):
+            return (
+                "stalled",
+                f"{why}, and none was looked at around it: more budget would tell a minimum from a plateau",
+            )
+        if (values < best - least).any():
+            self.advice.append("start again at x with a larger sigma0, or with a larger population")
+            return "stalled", f"{why}, but of {count} one is better: x is no minimum that f has there"
+        if np.ptp(values) <= least and abs(values.min() - best) <= least:
+            self.advice.append("start elsewhere, or with a larger sigma0: f does not change here")
+            return "stalled", f"{why}, nor do those of {count}: f is constant here, or this is a plateau"
+        kind = "no change of one coordinate is better" if discrete else f"{count} are no better"
+        return "converged", f"converged to a minimum, which may be a local one: {why}, and {kind}"
+
+    def _told(self, points, values) -> tuple[Status, str] | None:
+        """Calls the callback."""
+        if self.callback is None:
+            return None
+        searcher, evaluator = self.searcher, self.evaluator
+        best_at = None if evaluator.best_at is None else evaluator.best_at.copy()
+        report = Generation(
+            self.iteration, evaluator.evaluations, best_at, evaluator.best, points, values.copy(), searcher
+        )
+        try:
+            stop = self.callback(report)
+        except StopIteration:
+            stop = True
+        if isinstance(stop, (bool, np.bool_)) and stop:
+            return "callback", f"the callback ended it after generation {self.iteration}"
+        return None
+
+    def _measure(self) -> None:
+        """A row of the trace, in place of one of the same generation."""
+        evaluator = self.evaluator
+        row = (self.iteration, evaluator.evaluations, self.middle, evaluator.best, *self.searcher.spread)
+        self.rows = [*(self.rows[:-1] if self.rows and self.rows[-1][0] == row[0] else self.rows), row]
+
+    def _result(self, status: Status, message: str) -> SearchResult:
+        import pandas as pd
+
+        searcher, evaluator = self.searcher, self.evaluator
+        if status in ("budget", "converged", "stalled") and evaluator.remaining >= 1:
+            message += self._evaluate_mean(min(int(evaluator.remaining), self.kept) if self.noise.known else 1)
+        if evaluator.best_at is None:
+            shows = "; errors='raise' shows the first failure" if evaluator.evaluations else ""
+            raise UserError(f"{evaluator.problem.name}: no finite value was found: {message}{shows}")
+        if self.target is not None and status not in ("target", "failed", "interrupted"):
+            status, message = self._judged(self.target, status, message)
+        success = status == "target" or (status == "converged" and self.target is None)
+        if status == "budget" and not self.noise.known:
+            message += self._progress()
+        if self.noise.known:
+            message += "; f is noisy: fun is the smallest of many noisy values and too low"
+            value, error = self.at_mean
+            message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
+        self._measure()
+        columns = ["iteration", "evaluations", "f", "best", "sigma", "condition"]
+        *_, sigma, condition = self.rows[-1]
+        return SearchResult(
+            evaluator.best_at, evaluator.best, success, status, message, evaluator.evaluations, self.iteration,
+            searcher.mean, sigma, condition, evaluator.failures, (*searcher.notes, *self.advice), searcher.method,
+            pd.DataFrame(self.rows, columns=columns), *self.at_mean, self.noise.sd,
+        )  # fmt: skip
+
+    def _judged(self, target: float, status: Status, message: str) -> tuple[Status, str]:
+        """Status and message of a search that ended by something else than its target: it may have reached it since."""
+        value, error = self.at_mean
+        if not self.noise.known and self.evaluator.best <= target:  # be it at the mean
+            return "target", f"the target {target:g} is reached"
+        if self.noise.known and value + 2 * error <= target:
+            return "target", f"the mean's value is below the target {target:g} by two standard errors"
+        shown = "shown to be reached" if self.noise.known and self.evaluator.best <= target else "reached"
+        return status, f"{message}; the target {target:g} is not {shown}"
+
+    def _progress(self) -> str:
+        """Of a search that its budget ended: whether it had stalled, and what to try."""
+        method, domain = self.searcher.method, self.searcher.domain
+        if not self.rest.stuck():
+            return "" if self.target is not None else " before the search converged: more budget may find less"
+        others = ["start elsewhere", "a larger sigma0", "a larger population", "more budget"]
+        if domain.kind != "real":
+            others.remove("a larger sigma0")
+        if domain.kind == "real" and domain.dim <= 1000 and method not in ("ingo_cma", "pycma", "cmaes"):
+            others.insert(0, "method='ingo_cma'")
+        tried = f"{', '.join(others[:-1])} or {others[-1]}"
+        self.advice.append(f"stalled: the last quarter of the generations made hardly any progress; try {tried}")
+        return ", and the search had stalled"
+
+    def _evaluate_mean(self, count: int) -> str:
+        """Evaluates the mean so many times; what was found is not lost if that fails, the answer then says so."""
+        before, self.evaluator.errors = self.evaluator.errors, "mark"
+        try:
+            with self._precision():
+                values = self.evaluator(np.repeat(self.searcher.mean[None, :], max(count, 1), axis=0))
+        except UserError as error:
+            return f" ({error})"
+        finally:
+            self.evaluator.errors = before
+        values = values[np.isfinite(values)]
+        if not len(values):
+            return " (f gave no value at the final mean)"
+        error = 0.0
+        if self.noise.known:
+            error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
+            if len(values) > 1:
+                self.noise.measured(values)
+        self.at_mean = float(values.mean()), error
+        return ""

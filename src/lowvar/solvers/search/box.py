@@ -1,0 +1,100 @@
+"""Bounds: a smooth map from all of R^d into a box, so that any search of R^d keeps to them."""
+
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.problems.blackbox.points import to_host
+
+_MARGIN = 0.1  # of a coordinate's width, at most: how far from a bound the map begins to bend
+
+
+class Box:
+    """``low <= x <= high``, each bound a number or infinite, and ``inside: R^d -> box``.
+
+    Around a bound, ``z`` from ``low - a`` to ``low + a`` is mapped to ``low + (z - low + a)^2 / 4 a``, which has the
+    slope 0 at the bound and 1 where it becomes the identity; ``z`` farther out is mirrored, between two bounds
+    periodically. So the bound itself is reached at a finite ``z``, ``f`` is continuous there, and a minimum on the
+    boundary is a smooth one of ``f(inside(z))``. The margin ``a`` is ``sigma0``, but at most a tenth of the width.
+
+    A search from the middle between two mirror images would stay there. So coordinates are scaled where ``sigma0`` is
+    more than a third of the width, to that; and a start nearer to a bound than ``sigma0`` is moved inside by as much.
+
+    Args:
+        bounds: ``(low, high)``, each a number, ``(dim,)`` numbers, infinite ones among them, or None; or an object with
+            ``lb`` and ``ub``, such as ``scipy.optimize.Bounds``.
+        dim: coordinates.
+        sigma0: standard deviation that a search starts from.
+
+    Raises:
+        UserError: they are no bounds of ``dim`` coordinates, or leave a coordinate no room.
+
+    References:
+        Hansen, ``BoundTransform`` of pycma, doi:10.5281/zenodo.2559634, for the shape of the map.
+
+    >>> box = Box((0, None), 2, 0.5)
+    >>> box.inside(np.array([[3.0, 0.0], [-0.5, -9.0]]))
+    array([[3.   , 0.125],
+           [0.   , 8.   ]])
+    """
+
+    def __init__(self, bounds: Any, dim: int, sigma0: float):
+        if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
+            bounds = bounds.lb, bounds.ub
+        if not isinstance(bounds, (tuple, list, np.ndarray)) or len(bounds) != 2:
+            more = " (not a pair for each coordinate)" if isinstance(bounds, (tuple, list, np.ndarray)) else ""
+            raise UserError(f"bounds: they must be (low, high), each a number or {dim} numbers{more}")
+        self.low, self.high = _side("low", bounds[0], dim, -np.inf), _side("high", bounds[1], dim, np.inf)
+        empty = np.flatnonzero(~(self.low < self.high))
+        if len(empty):
+            first = empty[0]
+            raise UserError(
+                f"bounds: coordinate {first} has low {self.low[first]:g} and high {self.high[first]:g}: low must be "
+                "below high; they are (low, high) for all coordinates, and one that is fixed belongs inside f"
+            )
+        width = self.high - self.low
+        self._step = np.minimum(width / 3, sigma0)  # standard deviation that each coordinate starts from
+        self._scale = self._step / sigma0
+        self._margin = np.minimum(_MARGIN * width, sigma0)
+
+    def inside(self, z: np.ndarray) -> np.ndarray:
+        """The points of the box that ``z (n, dim)`` or ``(dim,)`` stands for."""
+        z, low, high, a = z * self._scale, self.low, self.high, self._margin
+        below, above = np.isfinite(low), np.isfinite(high)
+        with np.errstate(invalid="ignore", over="ignore"):  # of branches that are not taken
+            start, period = np.where(below, low - a, 0.0), np.where(below & above, high - low + 2 * a, 1.0)
+            both = start + period - np.abs(np.mod(z - start, 2 * period) - period)  # mirrored at both ends
+            x = np.where(below & above, both, z)
+            x = np.where(below & ~above, low - a + np.abs(z - (low - a)), x)
+            x = np.where(above & ~below, high + a - np.abs(high + a - z), x)
+            x = np.where(below & (x < low + a), low + (x - low + a) ** 2 / (4 * a), x)
+            x = np.where(above & (x > high - a), high - (high + a - x) ** 2 / (4 * a), x)
+        return np.clip(x, low, high)
+
+    def outside(self, x: np.ndarray) -> np.ndarray:
+        """A ``z (dim,)`` that stands for ``x (dim,)``, or for a point farther inside, to start from.
+
+        Raises:
+            UserError: ``x`` is not in the box.
+        """
+        out = np.flatnonzero(~((x >= self.low) & (x <= self.high)))
+        if len(out):
+            first = out[0]
+            raise UserError(
+                f"x0 is outside of the bounds: coordinate {first} is {x[first]:g}, not between "
+                f"{self.low[first]:g} and {self.high[first]:g}"
+            )
+        x = np.clip(x, self.low + self._step, self.high - self._step)  # there the map is the identity
+        return x / self._scale
+
+
+def _side(name: str, given: Any, dim: int, none: float) -> np.ndarray:
+    """One bound of all coordinates, ``(dim,)``."""
+    if given is None:
+        return np.full(dim, none)
+    given = [none if one is None else one for one in given] if isinstance(given, (tuple, list)) else given
+    array = to_host(given)
+    if array.dtype.kind not in "biuf" or array.shape not in ((), (1,), (dim,)) or np.isnan(array).any():
+        raise UserError(f"bounds: {name} must be a number or {dim} numbers, infinite where there is no bound")
+    return np.broadcast_to(array.astype(np.float64), (dim,)).copy()
