@@ -372,7 +372,7 @@ def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
     return {block: np.stack([start[block] for start in starts]) for block in starts[0]}
 
 
-def build(problem, method, solver, *, seed: int, name: str) -> VariationalEngine:
+def build(problem, method, solver, *, seed: int, name: str, starts=None) -> VariationalEngine:
     """The engine of a method on a problem.
 
     Args:
@@ -381,9 +381,11 @@ def build(problem, method, solver, *, seed: int, name: str) -> VariationalEngine
         solver: a ``SolverSpec``.
         seed: the experiment's.
         name: the problem's name, under which noise and starts are drawn.
+        starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; those of the solver's ``initial`` if not given.
     """
     keys = noise_keys(seed, name, solver.repetitions)
-    starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+    if starts is None:
+        starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
     return VariationalEngine(problem, partial(make_solver, method, solver), solver, keys, starts)
 
 
