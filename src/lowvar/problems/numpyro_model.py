@@ -74,6 +74,7 @@ def from_numpyro(
     *,
     name: str | None = None,
     init: Callable | Mapping[str, Any] | None = None,
+    init_is: str = "init",
     key=None,
 ) -> NumPyroProblem:
     """The negative ELBO of ``model(**data)``.
@@ -85,6 +86,7 @@ def from_numpyro(
         init: where a fit starts: a strategy of NumPyro's, such as ``init_to_median``; or values of sites, or an
             ``AutoNormal``'s parameters, by name. Latent sites that it leaves out start near 0 in their unconstrained
             space, ``numpyro.param`` sites at their own values.
+        init_is: what error messages call ``init``.
         key: JAX key of that start; exactly 0 if not given.
 
     Raises:
@@ -149,7 +151,7 @@ def from_numpyro(
         name, get("jax"), N, first.size, log_likelihood, lambda z: log_prior(z, jnp.zeros(1, jnp.int32)),
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), unravel=unravel, constrain=constrain, values=values,
-        start=_start(name, free, transforms, trace, np.asarray(first), point, sites, init, key),
+        start=_start(name, transforms, np.asarray(first), point, sites, init, init_is, key),
     )  # fmt: skip
     check(problem, made, free, latent)
     return problem
@@ -257,7 +259,7 @@ def _check_sites(trace, latent, params, plate, N, name):
         )
 
 
-def _start(name, free, transforms, trace, first, point, sites, init, key):
+def _start(name, transforms, first, point, sites, init, init_is, key):
     """Starting parameters of the guide, ``{"mu": (dim,), "log_sigma": (dim,)}``."""
     mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
     if callable(init):
@@ -270,18 +272,19 @@ def _start(name, free, transforms, trace, first, point, sites, init, key):
         )
         site, suffix = (given, "") if given in sites else (site, suffix)
         if site not in sites or (suffix and point[sites[site]].any()):
-            raise unknown_name("site", given, sites, where=f"{name}: init")
+            raise unknown_name("site", given, sites, where=f"{name}: {init_is}")
         try:
             leaves = jax.tree.leaves(value if suffix else transforms[site].inv(jax.tree.map(jnp.asarray, value)))
             found = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
         except (TypeError, ValueError) as error:
-            raise UserError(f"{name}: init: {given!r} is not a value of its site: {_one_line(error)}") from error
+            raise UserError(f"{name}: {init_is}: {given} is not a value of its site: {_one_line(error)}") from error
         where = sites[site]
         if found.size != where.stop - where.start:
-            shape = trace[site]["value"]
-            raise UserError(f"{name}: init: {given!r} has shape {np.shape(value)}, the site {np.shape(shape)}")
+            raise UserError(
+                f"{name}: {init_is}: {given} has {found.size} entries, the model needs {where.stop - where.start}"
+            )
         if not np.isfinite(found).all() or (suffix == "_auto_scale" and not (found > 0).all()):
-            raise UserError(f"{name}: init: {given!r} lies outside its support, or is not finite")
+            raise UserError(f"{name}: {init_is}: {given} lies outside its support, or is not finite")
         if suffix == "_auto_scale":
             log_sigma[where] = np.log(found)
         else:

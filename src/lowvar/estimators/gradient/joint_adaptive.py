@@ -3,7 +3,7 @@
 from numbers import Integral
 
 from lowvar.errors import UserError
-from lowvar.estimators.gradient.base import Estimator, Properties, plus, variational
+from lowvar.estimators.gradient.base import Estimator, Properties, variational
 
 _LAG = 10  # steps over which the mean of the gradient is averaged
 
@@ -59,15 +59,17 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         near, step = state["snapshot"], xp.exp(params["log_sigma"]) * xp.mean(noise.eps, axis=0)
         old, deviation = problem.gradient_and_hvp(near["mu"], step, noise.index, noise.weight)
         control = {"mu": [near["mean"] - old, -deviation], "log_sigma": [-old * step]}
-        gradient = found = problem.objective_gradient(params, noise)
-        state = dict(state)
-        products, squares = {}, {}
+        gradient = problem.objective_gradient(params, noise)
+        found, products, squares = {}, {}, {}
         for block, terms in control.items():
-            off = gradient[block] - state["lagged"][block]
-            pairs = zip(terms, state["products"][block], state["squares"][block], strict=True)
-            found = plus(found, {block: sum(coefficient(p, s) * c for c, p, s in pairs)})
-            products[block] = [p + share * (off * c - p) for c, p in zip(terms, state["products"][block], strict=True)]
-            squares[block] = [s + share * (c * c - s) for c, s in zip(terms, state["squares"][block], strict=True)]
+            product, square = state["products"][block], state["squares"][block]
+            used = [coefficient(p, s) * c for c, p, s in zip(terms, product, square, strict=True)]
+            found[block] = gradient[block] + sum(used)
+            off = found[block] - state["lagged"][block]
+            # against what the other control leaves: the noise that it takes away would be noise of the coefficient
+            pairs = [((off - u) * c, c * c) for c, u in zip(terms, used, strict=True)]
+            products[block] = [p + share * (new - p) for p, (new, _) in zip(product, pairs, strict=True)]
+            squares[block] = [s + share * (new - s) for s, (_, new) in zip(square, pairs, strict=True)]
         lagged = backend.tree_map(lambda old, new: old + (new - old) / _LAG, state["lagged"], found)
         state = {"snapshot": near, "lagged": lagged, "products": products, "squares": squares}
         return found, state, made.oracles(noise)
