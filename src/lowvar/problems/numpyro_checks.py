@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.infer.util import _unconstrain_reparam
+from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_model import _FixedIndex, _frame, _log_prob, _one_line
 
 _ROWS = 7  # rows that are evaluated at once
-_SHIFT = 1e-6  # relative change of the point, by which rounding is judged
 _TOLERANCE = 1e-5  # relative difference that rounding alone may make
 _ROUNDING = 50  # how many times the effect of that change counts as rounding
 
@@ -45,7 +45,7 @@ def check(problem, functions, free, latent) -> None:
 
 def _check_traceable(problem, z):
     """The model takes a batch of several rows, and of one."""
-    index = np.arange(min(_ROWS, max(1, problem.N // 2)), dtype=np.int32)
+    index = _some_rows(problem.N)
     for rows in (index, index[:1]):
         try:
             jax.eval_shape(problem.log_likelihood, z, jnp.asarray(rows))
@@ -57,13 +57,19 @@ def _check_traceable(problem, z):
         except UserError:
             raise
         except Exception as error:
-            if rows is not index and len(index) > 1:
+            if rows is not index:
                 raise UserError(
                     f"{problem.name}: the model fails on a batch of one row: {_one_line(error)}; a squeeze() that also "
                     "takes away the axis of the rows does that"
                 ) from error
             message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
             raise UserError(f"{message} ({_one_line(error)})") from error
+
+
+def _some_rows(N):
+    """A few rows at random; never as many as there are, for which NumPyro draws none: one then comes twice."""
+    rows = np.random.default_rng(0).choice(N, min(_ROWS, N), replace=False).astype(np.int32)
+    return np.append(rows, rows[0]) if len(rows) == N else rows
 
 
 def _check_density(problem, z):
@@ -103,13 +109,25 @@ def _check_lengths(problem, free):
         return
 
 
+class _Asked(Messenger):
+    """Notes that a model asks for random keys: ``numpyro.prng_key`` leaves no site in a trace."""
+
+    def __init__(self, fn, keys):
+        self.keys = keys
+        super().__init__(fn)
+
+    def process_message(self, msg):
+        if msg["type"] == "prng_key":
+            self.keys.append(msg["type"])
+
+
 def _check_randomness(problem, functions, z):
     """All random numbers are latent sites': others would be drawn once and stay."""
     traced, *_ = functions.of(problem.unravel)
-    keys = []
+    keys: list[str] = []
 
     def run(z):
-        keys.extend(name for name, site in traced(z, jnp.zeros(1, jnp.int32)).items() if site["type"] == "prng_key")
+        traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
         return z
 
     jax.eval_shape(run, z)
@@ -139,14 +157,12 @@ def _compare(problem, functions, free, start):
     _, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free))
     traced, log_likelihood, log_prior = functions.of(unravel)
     rng = np.random.default_rng(0)
-    N, start = problem.N, np.asarray(start, dtype)
-    several = np.sort(rng.choice(N, min(_ROWS, max(1, N // 2)), replace=False)).astype(np.int32)
-    mixed = several[::-1].copy()  # in another order, one of them twice
-    mixed[-1] = mixed[0]
-    if len(mixed) == 1 and N != 2:
-        mixed = np.repeat(mixed, 2)
+    start = np.asarray(start, dtype)
+    several = _some_rows(problem.N)
+    mixed = several[::-1].copy()  # in another order, another one of them twice
+    mixed[len(mixed) // 2] = mixed[0]
     direction = jnp.asarray(rng.normal(size=start.size), dtype)
-    shift = 1e-6 if dtype == np.float64 else 10 * float(np.finfo(np.float32).eps)
+    shift = 1e-6  # relative change of the point by which rounding is judged: some of float32's steps
     signs = rng.choice([-1.0, 1.0], size=(3, start.size))
 
     @partial(jax.jit, static_argnums=0)

@@ -176,7 +176,7 @@ class _Functions:
         """``traced(z, index)``, ``log_likelihood(z, index (B,)) -> (B,)`` and ``log_prior(z, index)``, nats."""
         plate, N, dtype = self.plate, self.N, self.dtype
 
-        def traced(z, index):
+        def traced(z, index, watch=lambda model: model):
             free = unravel(z)
 
             def substitute(site):
@@ -185,7 +185,7 @@ class _Functions:
                 return _unconstrain_reparam(free, site)
 
             substituted = handlers.substitute(self.model, substitute_fn=substitute)
-            seeded = handlers.seed(_FixedIndex(substituted, plate, index), jax.random.key(0))
+            seeded = handlers.seed(_FixedIndex(watch(substituted), plate, index), jax.random.key(0))
             return handlers.trace(seeded).get_trace(**self.data)
 
         def log_likelihood(z, index):
