@@ -101,7 +101,9 @@ def test_predictive_takes_parameters():
             numpyro.sample("y", dist.Normal(bias + x[index] @ w, 0.5), obs=None if y is None else y[index])
 
     found = fitted(model, num_steps=600, step_size=0.05)
-    draws = Predictive(model, guide=found.guide, params=found.params, num_samples=200)(jax.random.key(0), x=X)["y"]
+    draws = Predictive(model, guide=found.guide, params=found.params, num_samples=200)(
+        jax.random.key(0), x=IN_JAX["x"]
+    )["y"]
     assert float(draws.mean()) == pytest.approx(DATA["y"].mean(), abs=0.1)
     assert found.sample(3)["w"].shape == (3, 2)
 
@@ -147,7 +149,9 @@ def test_the_seed_moves_the_start():
     assert len({round(value, 3) for value in starts}) == 3
 
 
-@pytest.mark.parametrize(("steps", "rows", "size"), [(60, 200, 100), (61, 200, 100), (7, 200, 10), (1, 5, 5), (3, 5, 2)])
+@pytest.mark.parametrize(
+    ("steps", "rows", "size"), [(60, 200, 100), (61, 200, 100), (7, 200, 10), (1, 5, 5), (3, 5, 2)]
+)
 def test_the_number_of_steps_is_exact(steps, rows, size):
     """Adam's first step is one step size in each coordinate: plain steps of +-1 are counted."""
     data = {key: value[:rows] for key, value in DATA.items()}
@@ -272,7 +276,8 @@ def test_khat_is_numpyros(long):
 
     params = jax.tree.map(jnp.asarray, long.params)
     theirs = [
-        psis_diagnostic(jax.random.key(k), params, regression, long.guide, num_particles=1000, **IN_JAX) for k in range(4)
+        psis_diagnostic(jax.random.key(k), params, regression, long.guide, num_particles=1000, **IN_JAX)
+        for k in range(4)
     ]
     assert long.khat == pytest.approx(np.mean(theirs), abs=0.25)
 

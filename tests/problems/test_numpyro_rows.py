@@ -63,7 +63,9 @@ INTERACT = {
 @pytest.mark.parametrize("name", INTERACT)
 def test_rows_that_interact(name):
     model, data = INTERACT[name]
-    with pytest.raises(UserError, match=r"depends on the other rows of its batch: row \d+ has \S+ alone and \S+ among 7"):
+    with pytest.raises(
+        UserError, match=r"depends on the other rows of its batch: row \d+ has \S+ alone and \S+ among 7"
+    ):
         from_numpyro(model, data)
 
 
@@ -178,7 +180,8 @@ def test_no_false_refusal(name, dtype):
 def test_few_rows(rows):
     """Where there are rows to compare, and where there is one only."""
     few = {key: value[:rows] for key, value in DATA.items()}
-    assert from_numpyro(linear(lambda x, w, y: normal(x @ w, y)), few).N == rows
+    problem = from_numpyro(linear(lambda x, w, y: normal(x @ w, y)), few)
+    assert rows == problem.N
     if rows > 1:
         with pytest.raises(UserError, match="depends on the other rows"):
             from_numpyro(linear(lambda x, w, y: normal((x - x.mean(0)[None, :]) @ w, y)), few)

@@ -57,7 +57,9 @@ def _worse(methods, base, total, error, memories):
     """A line for each estimator whose error is clearly above the base's."""
     for m in methods:
         if total[m]["low"] + error[m] - total[m]["variance"] > total[base]["high"]:
-            whose = f"the memory of `{m}` makes the gradient worse" if m in memories else f"`{m}` makes the gradient worse"
+            whose = (
+                f"the memory of `{m}` makes the gradient worse" if m in memories else f"`{m}` makes the gradient worse"
+            )
             yield f"Careful: {whose} here: {error[m] / error[base]:.3g} times the squared error of `{base}`"
 
 

@@ -127,7 +127,7 @@ def decompose(
     methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
     step_size, num_steps = positive("step_size", step_size), whole("num_steps", num_steps, 1)
     fitted = params if isinstance(params, Fit) else None
-    given = fitted.params if fitted else params
+    given: Any = params if fitted is None else fitted.params
     if not isinstance(given, Mapping | None):
         raise UserError(f"params: give a Fit, or a dict under AutoNormal's names, not {type(params).__name__}")
     where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
@@ -155,7 +155,7 @@ def decompose(
         label = _own_label(methods, run.method)
         methods = {**methods, label: run.method}
         runs, parts, memory, words = _along(problem, methods, label, run)
-        found, auto, place = dict(problem.start), dict(given), "at the fit"
+        found, auto, place = dict(problem.start), dict(given or {}), "at the fit"
     elif given is not None:
         runs, parts = _follow(problem, methods, spec.leader, solver, num_steps, seed, problem.name)
         found, auto, place = dict(problem.start), dict(given), "at the given parameters"

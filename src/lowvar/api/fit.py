@@ -96,7 +96,9 @@ class Fit:
                 f"{of.optimizer} with step size {of.step_sizes[0]:g}"
             )
         if self.khat is None:
-            lines.append("k-hat was not computed: with so many rows it takes more draws than are affordable; khat_samples")
+            lines.append(
+                "k-hat was not computed: with so many rows it takes more draws than are affordable; khat_samples"
+            )
         return "\n".join([*lines, *self.notes])
 
     @cached_property
@@ -175,7 +177,8 @@ def fit(
             name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
             standard deviation 0.1. Standard deviations of the guide start at 0.1, but for a ``Fit``'s.
         seed: of starts and noise; the same seed gives the same result.
-        elbo_samples: noise points of each ELBO in the trace, on all the data; 200 if not given, fewer above 40 000 rows.
+        elbo_samples: noise points of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
+            rows.
         khat_samples: posterior draws for ``khat``, on all the data; 0 for none. If not given 1000, fewer above 33 000
             rows, and none above 167 000.
         progress: whether to draw a bar; by default on a terminal only.
@@ -293,8 +296,8 @@ def judged(found: Fit, seed: int, draws: int | None = None) -> tuple[float | Non
             else f" (with {problem.dim} latent numbers small misfits add up to such a k-hat; means may still be right)"
         )
         notes.append(
-            f"{problem.name}: k-hat {k:.2f} is above {psis.GOOD}: independent normals do not describe this posterior, and "
-            f"standard deviations may be far too small, as they are where latent variables are correlated{many}. "
+            f"{problem.name}: k-hat {k:.2f} is above {psis.GOOD}: independent normals do not describe this posterior, "
+            f"and standard deviations may be far too small, as they are where latent variables are correlated{many}. "
             f"{first[:1].upper() + first[1:] if first else ''}Check the intervals against NUTS, or reparameterise "
             "the model so that its latent variables are less correlated (centred or whitened features, non-centred "
             "hierarchies)"

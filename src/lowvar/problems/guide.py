@@ -21,8 +21,8 @@ class MeanField:
     Attributes:
         dim: dimension of ``z``.
         backend: the array library.
-        noiseless: which coordinates are point estimates, ``(dim,)`` booleans: ``z = mu`` there, without noise or entropy.
-            Their ``log_sigma`` is ``NO_NOISE`` and stays so: its gradient is zero.
+        noiseless: which coordinates are point estimates, ``(dim,)`` booleans: ``z = mu`` there, without noise or
+            entropy. Their ``log_sigma`` is ``NO_NOISE`` and stays so: its gradient is zero.
     """
 
     dim: int

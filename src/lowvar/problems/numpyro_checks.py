@@ -9,6 +9,7 @@ import warnings
 from functools import partial
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
@@ -133,8 +134,8 @@ def _check_randomness(problem, functions, z):
     jax.eval_shape(run, z)
     if keys:
         raise UserError(
-            f"{problem.name}: the model draws random numbers of its own (numpyro.prng_key, dropout), which would be the "
-            "same at every step; make them latent sites, or leave them out"
+            f"{problem.name}: the model draws random numbers of its own (numpyro.prng_key, dropout), which would be "
+            "the same at every step; make them latent sites, or leave them out"
         )
 
 
@@ -198,8 +199,8 @@ def _compare(problem, functions, free, start):
     sensitivity = np.max([np.abs(one - first) for one in moved], axis=0)
     if (np.abs(first - second) > _TOLERANCE * np.abs(first) + _ROUNDING * sensitivity + 1e-300).any():
         return (
-            f"the log density outside the plate {problem.plate!r} changes with the rows of the batch; move what depends "
-            "on the batch (numpyro.factor, numpyro.sample with obs) into the plate, with a value for each row"
+            f"the log density outside the plate {problem.plate!r} changes with the rows of the batch; move what "
+            "depends on the batch (numpyro.factor, numpyro.sample with obs) into the plate, with a value for each row"
         )
     return None
 
@@ -223,8 +224,8 @@ def _interacting(traced, problem, z, index, worst, alone, among):
         if log_prob.count(rows) > batch.count(rows) or batch.count(rows) > 1:
             return (
                 f"site {name!r}: in a batch of {rows} rows its values have shape {value} and its distribution "
-                f"{(*batch, *event)}, which broadcast to {log_prob}, every row with every other; give both one entry for "
-                "each row, such as y[:, 0] in place of a y of shape (N, 1)"
+                f"{(*batch, *event)}, which broadcast to {log_prob}, every row with every other; give both one entry "
+                "for each row, such as y[:, 0] in place of a y of shape (N, 1)"
             )
     return (
         f"the log-likelihood of a row depends on the other rows of its batch: row {int(index[worst])} has {alone:.6g} "

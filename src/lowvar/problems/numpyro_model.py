@@ -7,7 +7,6 @@ sites are coordinates of the same vector, without prior and without noise: point
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
@@ -247,8 +246,8 @@ def _check_sites(trace, latent, params, plate, N, name):
         frame = _frame(site, plate)
         if frame is not None and site["kwargs"].get("event_dim") is not None and frame.size != N:
             raise UserError(
-                f"{name}: the parameter {site['name']!r} has values for the rows of one batch only; let the data decide "
-                f"how many there are: subsample_size=None in plate {plate!r} where no batch_size is given"
+                f"{name}: the parameter {site['name']!r} has values for the rows of one batch only; let the data "
+                f"decide how many there are: subsample_size=None in plate {plate!r} where no batch_size is given"
             )
     if not latent and not params:
         raise UserError(f"{name}: the model has no latent site to infer")
@@ -266,7 +265,7 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
         mu = np.asarray(first, float)
     elif key is not None:  # float32 whatever the default is: the same start in every precision
         mu = mu + np.where(point, 0, _JITTER * np.asarray(jax.random.normal(key, first.shape, np.float32), float))
-    for given, value in (init.items() if isinstance(init, Mapping) else ()):
+    for given, value in init.items() if isinstance(init, Mapping) else ():
         site, suffix = next(
             ((given.removesuffix(end), end) for end in ("_auto_loc", "_auto_scale") if given.endswith(end)), (given, "")
         )

@@ -42,8 +42,8 @@ class VariationalProblem:
         held_out: the rows of a test, where the data have some.
         spread: standard deviations, ``(dim,)``, of the random ``mu`` that the start ``"origin"`` has; where there is
             none it starts with ``mu = 0``, which for some models is a point without a gradient.
-        noiseless: which entries of ``z`` are parameters of the model, ``(dim,)`` booleans; they have no prior and no noise,
-            see ``MeanField``.
+        noiseless: which entries of ``z`` are parameters of the model, ``(dim,)`` booleans; they have no prior and no
+            noise, see ``MeanField``.
     """
 
     name: str

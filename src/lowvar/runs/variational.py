@@ -6,8 +6,10 @@ over mapped steps. Both draw the same noise.
 
 import contextlib
 import os
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -372,7 +374,9 @@ def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
     return {block: np.stack([start[block] for start in starts]) for block in starts[0]}
 
 
-def build(problem, method, solver, *, seed: int, name: str, starts=None, engine=VariationalEngine):
+def build(
+    problem, method, solver, *, seed: int, name: str, starts=None, engine: Callable[..., Any] = VariationalEngine
+):
     """The engine of a method on a problem.
 
     Args:
@@ -390,7 +394,17 @@ def build(problem, method, solver, *, seed: int, name: str, starts=None, engine=
     return engine(problem, partial(make_solver, method, solver), solver, keys, starts)
 
 
-def follow(problem, methods, leader: str, solver, *, seed: int, name: str, starts=None, engine=VariationalEngine):
+def follow(
+    problem,
+    methods,
+    leader: str,
+    solver,
+    *,
+    seed: int,
+    name: str,
+    starts=None,
+    engine: Callable[..., Any] = VariationalEngine,
+):
     """The engine of one run that several methods follow, and their estimators by name.
 
     Args:
