@@ -192,10 +192,10 @@ def test_init_by_strategy_values_and_fit(long):
     given = fitted(init={"scale": 2.0, "bias": 1.0}, num_steps=1)
     assert given.problem.start["mu"][given.problem.sites["scale"]] == pytest.approx(np.log(2.0))
     assert given.params["bias_auto_loc"] == pytest.approx(1.0, abs=0.011)
-    warm = fitted(init=long, num_steps=1, elbo_samples=200)
+    warm = fitted(init=long, num_steps=1)
     assert warm.elbo["elbo"].iloc[0] == pytest.approx(long.elbo["elbo"].iloc[-1], abs=1e-6)
     np.testing.assert_allclose(warm.params["w_auto_scale"], long.params["w_auto_scale"], rtol=0.03)
-    from_numpy = fitted(init=dict(long.params), num_steps=1, elbo_samples=200)
+    from_numpy = fitted(init=dict(long.params), num_steps=1)
     np.testing.assert_array_equal(from_numpy.params["w_auto_loc"], warm.params["w_auto_loc"])
     parameters = fitted(with_parameters, init={"scale": 0.25}, num_steps=1)
     assert parameters.params["scale"] == pytest.approx(0.25, rel=0.02)
@@ -246,7 +246,7 @@ def correlated(rho):
     def model(y, batch_size=None):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real_vector, (), (2,)))
         with numpyro.plate("rows", y.shape[0], subsample_size=batch_size) as index:
-            numpyro.sample("y", dist.Normal(factor.T @ z, 10.0).to_event(1), obs=y[index])
+            numpyro.sample("y", dist.Normal((factor.T @ z)[None, :], 10.0).to_event(1), obs=y[index])
 
     return model, {"y": RNG.normal(size=(100, 2))}
 
@@ -285,6 +285,17 @@ def test_khat_is_numpyros(long):
 def test_a_fit_that_is_too_short_says_so():
     with pytest.warns(UserWarning, match=r"has not converged: the ELBO still rose by .* take more steps"):
         lowvar.fit(regression, DATA, num_steps=30, progress=False)
+
+
+def test_what_a_large_khat_may_come_from():
+    """Neither a short fit nor long steps are put down to the guide's family."""
+    short = fitted(num_steps=30, khat_samples=300)
+    assert short.khat > 0.7
+    assert "before a fit has converged that says little: take more steps first" in short.summary()
+    many = {"x": np.repeat(X, 20, axis=0), "y": np.repeat(DATA["y"], 20)}
+    jumping = fitted(data=many, step_size=0.2, num_steps=1000, khat_samples=300, estimator="naive")
+    assert jumping.khat > 0.7
+    assert "steps of 0.2 are not small beside the least standard deviation" in jumping.summary()
 
 
 def test_khat_has_a_price_limit(monkeypatch):

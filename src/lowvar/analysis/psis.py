@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-GOOD = 0.7  # the largest k-hat at which importance weights are of use
 LEAST = 200  # draws without which the tail has too few points
 
 
@@ -40,6 +39,15 @@ def log_weights(problem, params, eps) -> np.ndarray:
         return jax.lax.map(of_draw, eps)
 
     return np.asarray(all_of(params, eps), float)
+
+
+def good(draws: int) -> float:
+    """The largest k-hat at which importance weights are of use: 0.7, less where there are fewer than 2200 draws.
+
+    References:
+        Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024, section 3.2.4.
+    """
+    return min(0.7, 1 - 1 / math.log10(max(draws, 11)))
 
 
 def khat(weights) -> float:
