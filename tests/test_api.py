@@ -77,7 +77,9 @@ def test_elbo_trace_rises(fitted):
 
 def test_a_fit_prints_as_one_line(fitted):
     last = fitted.elbo.iloc[-1]
-    shown = re.fullmatch(r"Fit\(model, dim 5: ELBO (-?[\d.]+) \+- ([\d.]+) nats after 3000 steps\)", repr(fitted))
+    shown = re.fullmatch(
+        r"Fit\(model, dim 5: ELBO (-?[\d.]+) \+- ([\d.]+) nats after 3000 steps, k-hat -?[\d.]+\)", repr(fitted)
+    )
     assert shown, repr(fitted)
     assert float(shown[1]) == pytest.approx(last["elbo"], abs=last["elbo_se"] / 5)
     assert float(shown[2]) == pytest.approx(last["elbo_se"], rel=0.06)
@@ -96,7 +98,8 @@ def test_same_seed_same_fit(example, data):
 def test_noise_and_schedule_reach_the_run(example, data):
     def fitted(**kwargs):
         settings = {"num_steps": 24, "optimizer": "sgd", "step_size": 1e-3, "num_particles": 4, "progress": False}
-        return lowvar.fit(example.model, data, estimator="mlmc", **settings, **kwargs).params["w_auto_loc"]
+        start = {"w": np.zeros(3)}
+        return lowvar.fit(example.model, data, estimator="mlmc", init=start, **settings, **kwargs).params["w_auto_loc"]
 
     plain, rqmc = fitted(), fitted(noise="rqmc")
     falling = fitted(schedule={"kind": "step", "beta": 0.1, "r": 1})
@@ -186,11 +189,12 @@ def test_plot(example, data, fitted, tmp_path):
         ),
         ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
         ({"optimizer": object()}, "optimizer: give its name, 'adam' or 'sgd'"),
-        ({"tabel": "rows"}, "estimator 'joint'.*tabel"),
+        ({"estimator": "joint", "tabel": "rows"}, "estimator 'joint'.*tabel"),
+        ({"tabel": "rows"}, "tabel: an option of an estimator, or a typo; an option needs its estimator="),
         (
             {"estimator": "smiso"},
             "'smiso': it is a solver with an update of its own, which fit and decompose do not run; take an estimator, "
-            "such as 'joint', or run smiso as a method of an experiment",
+            "such as 'joint_adaptive', or run smiso as a method of an experiment",
         ),
         ({"seed": 1.5}, "seed 1.5: it must be a whole number, 0 or more"),
         ({"seed": "1"}, "seed '1': it must be a whole number, 0 or more"),

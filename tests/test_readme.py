@@ -14,7 +14,7 @@ def test_the_example_runs(repository, tmp_path, monkeypatch):
     fit, where = scope["fit"], scope["where"]
     assert set(fit.params) == {"scale_auto_loc", "scale_auto_scale", "w_auto_loc", "w_auto_scale"}
     np.testing.assert_allclose(fit.sample()["w"].mean(0), [0.5, -0.3, 0.1], atol=0.15)
-    assert set(where.table["method"]) == {"naive", "cv", "joint"}
+    assert set(where.table["method"]) == {"naive", "cv", "joint", "joint_svrg", "joint_adaptive"}
 
 
 def test_links_and_files_exist(repository):

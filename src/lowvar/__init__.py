@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS", "1")
 
 if TYPE_CHECKING:
+    from lowvar.api.decompose import Decomposition, decompose
+    from lowvar.api.fit import Fit, fit
     from lowvar.api.integral import IntegralResult, integrate
     from lowvar.api.scores import scores
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
-    from lowvar.api.variational import Decomposition, Fit, decompose, fit
     from lowvar.errors import UserError
 
 __version__ = "0.1.0"
@@ -36,7 +37,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Decomposition", "Fit", "decompose", "fit"), "api.variational"),
+    **dict.fromkeys(("Decomposition", "decompose"), "api.decompose"),
+    **dict.fromkeys(("Fit", "fit"), "api.fit"),
     **dict.fromkeys(("IntegralResult", "integrate"), "api.integral"),
     **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
     "Searcher": "api.searcher",

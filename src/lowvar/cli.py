@@ -14,8 +14,8 @@ _LISTS = (
     "backends", "figures",
 )  # fmt: skip
 # `decompose`: what is for a model of one's own, where it is not given
-_OWN = {"estimators": "naive,cv,joint", "batch_size": None, "steps": 5000, "step_size": 0.01, "seed": 0,
-        "dtype": "float64"}  # fmt: skip
+_OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
+        "step_size": 0.01, "seed": 0, "dtype": "float64"}  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -37,7 +37,7 @@ def load_model(target: str):
 
 def decompose(args) -> None:
     """Runs ``lowvar.decompose`` as the command line asks, prints its summary, writes table and figure."""
-    from lowvar.api import variational
+    from lowvar.api.decompose import decompose as call
     from lowvar.datasets.load import load
     from lowvar.runs import artifact
 
@@ -45,7 +45,7 @@ def decompose(args) -> None:
     data = {
         name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in prepared.arrays.items()
     }
-    found = variational.decompose(
+    found = call(
         model, data, estimators=tuple(name.strip() for name in args.estimators.split(",")),
         batch_size=args.batch_size, step_size=args.step_size, num_steps=args.steps, seed=args.seed,
         name=Path(args.target).name,

@@ -7,16 +7,21 @@ import numpy as np
 _NAMES = {"subsampling": "Subsampling", "monte_carlo": "Monte Carlo noise", "interaction": "The interaction"}
 
 
-def summary(table, time, title: str, carried: Mapping[str, float] | None = None) -> str:
+def summary(
+    table, time, title: str, carried: Mapping[str, float] | None = None, memories: Mapping[str, str] | None = None
+) -> str:
     """The decomposition as text: a line per estimator, then what dominates and what pays.
+
+    An estimator that is clearly worse than the base is said before all else.
 
     Args:
         table: of ``decomposition.table``; its block ``all`` is used.
         time: time of a step by estimator, relative.
         title: first line.
         carried: squared errors that estimators keep from earlier steps, which are in no variance; they count too.
+        memories: where the memories of estimators come from, in words.
     """
-    carried = carried or {}
+    carried, memories = carried or {}, memories or {}
     rows = table[table["block"] == "all"].set_index(["method", "source"])
     methods = list(dict.fromkeys(table["method"]))
     base = "naive" if "naive" in methods else methods[0]
@@ -25,6 +30,7 @@ def summary(table, time, title: str, carried: Mapping[str, float] | None = None)
     worth = {m: time[m] * error[m] / (time[base] * error[base]) for m in methods}
     name = max(12, *(len(m) + 1 for m in methods))
     lines = [
+        *_worse(methods, base, total, error, memories),
         f"gradient variance of {title}; 95 % intervals",
         "",
         f"{'estimator':<{name}}{'variance':<30}{'subsampling':>12}{'Monte Carlo':>13}{'interaction':>13}"
@@ -41,7 +47,20 @@ def summary(table, time, title: str, carried: Mapping[str, float] | None = None)
         for m in methods
         if m in carried
     ]
+    for words in dict.fromkeys(memories.values()):
+        whose = ", ".join(f"`{m}`" for m in methods if memories.get(m) == words)
+        lines.append(f"memory of {whose}: {words}")
     return "\n".join([*lines, "", _verdict(rows, methods, base, total, error, worth)])
+
+
+def _worse(methods, base, total, error, memories):
+    """A line for each estimator whose error is clearly above the base's."""
+    for m in methods:
+        if total[m]["low"] + error[m] - total[m]["variance"] > total[base]["high"]:
+            whose = (
+                f"the memory of `{m}` makes the gradient worse" if m in memories else f"`{m}` makes the gradient worse"
+            )
+            yield f"Careful: {whose} here: {error[m] / error[base]:.3g} times the squared error of `{base}`"
 
 
 def _percent(share):

@@ -18,6 +18,7 @@ GRADIENT = MappingProxyType(
         "full_cv": "lowvar.estimators.gradient.full_cv",
         "joint": "lowvar.estimators.gradient.joint",
         "joint_svrg": "lowvar.estimators.gradient.joint_svrg",
+        "joint_adaptive": "lowvar.estimators.gradient.joint_adaptive",
         "joint_current": "lowvar.estimators.gradient.joint_current",
         "joint_glm": "lowvar.estimators.gradient.joint_glm",
         "joint_glm_sigma": "lowvar.estimators.gradient.joint_glm_sigma",

@@ -7,6 +7,7 @@ import numpy as np
 
 from lowvar.backends import Backend
 
+NO_NOISE = -40.0  # log sigma of a point estimate: sigma is below the rounding of any precision, and above zero in all
 BLOCKS = ("mu", "log_sigma")  # the parameter blocks, in the order in which gradients are laid out
 
 
@@ -16,31 +17,51 @@ class MeanField:
 
     Parameters are a dict ``{"mu": (dim,), "log_sigma": (dim,)}``. Another guide offers the same methods;
     the control variates in ``estimators.gradient`` also use that ``mu`` and ``log_sigma`` mean what they say.
+
+    Attributes:
+        dim: dimension of ``z``.
+        backend: the array library.
+        noiseless: which coordinates are point estimates, ``(dim,)`` booleans: ``z = mu`` there, without noise or
+            entropy. Their ``log_sigma`` is ``NO_NOISE`` and stays so: its gradient is zero.
     """
 
     dim: int
     backend: Backend
+    noiseless: Any = None
 
     def transform(self, params, eps):
         """``z = mu + sigma eps``, for one ``eps (dim,)``."""
-        return params["mu"] + self.backend.xp.exp(params["log_sigma"]) * eps
+        return params["mu"] + self._noisy(self.backend.xp.exp(params["log_sigma"]) * eps)
 
     def pull_back(self, params, eps, gradient):
         """The gradient for ``(mu, log sigma)`` from one for ``z``, ``(dim,)``, at ``z = transform(params, eps)``."""
-        return {"mu": gradient, "log_sigma": gradient * self.backend.xp.exp(params["log_sigma"]) * eps}
+        along = gradient * self.backend.xp.exp(params["log_sigma"]) * eps
+        return {"mu": gradient, "log_sigma": self._noisy(along)}
 
     def path_score(self, params, eps):
         """``grad_z log q(z)`` at ``z = transform(params, eps)``, ``(dim,)``."""
-        return -eps / self.backend.xp.exp(params["log_sigma"])
+        return self._noisy(-eps / self.backend.xp.exp(params["log_sigma"]))
 
     def entropy(self, params):
         """The entropy of ``q``, in nats."""
-        return self.backend.xp.sum(params["log_sigma"]) + 0.5 * self.dim * (1 + np.log(2 * np.pi))
+        count = self.dim if self.noiseless is None else self.dim - int(np.sum(self.noiseless))
+        return self.backend.xp.sum(self._noisy(params["log_sigma"])) + 0.5 * count * (1 + np.log(2 * np.pi))
 
     def entropy_gradient(self, params):
         """The gradient of ``entropy``: zero for ``mu``, one for ``log sigma``."""
         xp = self.backend.xp
-        return {"mu": xp.zeros_like(params["mu"]), "log_sigma": xp.ones_like(params["log_sigma"])}
+        return {"mu": xp.zeros_like(params["mu"]), "log_sigma": self._noisy(xp.ones_like(params["log_sigma"]))}
+
+    def log_density(self, params, eps):
+        """``log q(z)`` at ``z = transform(params, eps)``, nats; of the coordinates that have noise."""
+        xp = self.backend.xp
+        return -xp.sum(self._noisy(params["log_sigma"] + 0.5 * eps**2 + 0.5 * np.log(2 * np.pi)))
+
+    def _noisy(self, values):
+        """``values (dim,)``, zero where there is a point estimate."""
+        if self.noiseless is None:
+            return values
+        return self.backend.xp.where(self.backend.asarray(self.noiseless), self.backend.xp.zeros_like(values), values)
 
 
 def initial_params(kind: str, dim: int, key, scale: float = 0.1) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """Any NumPyro model with one data plate, as a ``VariationalProblem``.
 
 The model's own ``plate(..., subsample_size=...)`` is found and its index substituted; latent sites are
-substituted by their values in R^d, with the Jacobians of their constraints in the log prior.
+substituted by their values in R^d, with the Jacobians of their constraints in the log prior. ``numpyro.param``
+sites are coordinates of the same vector, without prior and without noise: point estimates beside the guide.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,14 +14,18 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
-from numpyro.distributions import biject_to
+from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.util import sum_rightmost
-from numpyro.infer.util import _unconstrain_reparam
+from numpyro.infer.util import _unconstrain_reparam, helpful_support_errors
 from numpyro.primitives import Messenger
 
 from lowvar.backends import get
-from lowvar.errors import UserError
+from lowvar.errors import UserError, unknown_name
+from lowvar.problems.guide import NO_NOISE
 from lowvar.problems.variational import VariationalProblem
+
+_JITTER = 0.1  # standard deviation of the start's means, so that no start is a saddle
+_SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +36,21 @@ class NumPyroProblem(VariationalProblem):
         model: the NumPyro model.
         data: its keyword arguments.
         plate: name of the data plate.
+        params: names of the ``numpyro.param`` sites, which are point estimates.
+        start: where a fit begins, ``{"mu": (dim,), "log_sigma": (dim,)}``.
         unravel: ``z (dim,) -> {site: unconstrained value}``.
         constrain: ``z (dim,) -> {site: value}``, latent sites and deterministic ones that need no data.
+        values: ``z (dim,) -> {param: value}``, constrained.
     """
 
     model: Callable = None  # type: ignore[assignment]
     data: Mapping[str, Any] = field(default_factory=dict)
     plate: str = ""
+    params: tuple[str, ...] = ()
+    start: Mapping[str, np.ndarray] = field(default_factory=dict)
     unravel: Callable = None  # type: ignore[assignment]
     constrain: Callable = None  # type: ignore[assignment]
+    values: Callable = None  # type: ignore[assignment]
 
 
 class _FixedIndex(Messenger):
@@ -58,75 +67,76 @@ class _FixedIndex(Messenger):
             msg["value"] = self.index
 
 
-def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None = None) -> NumPyroProblem:
+def from_numpyro(
+    model: Callable,
+    data: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    init: Callable | Mapping[str, Any] | None = None,
+    init_is: str = "init",
+    key=None,
+) -> NumPyroProblem:
     """The negative ELBO of ``model(**data)``.
 
     Args:
         model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         name: what reports call it.
+        init: where a fit starts: a strategy of NumPyro's, such as ``init_to_median``; or values of sites, or an
+            ``AutoNormal``'s parameters, by name. Latent sites that it leaves out start near 0 in their unconstrained
+            space, ``numpyro.param`` sites at their own values.
+        init_is: what error messages call ``init``.
+        key: JAX key of that start; exactly 0 if not given.
 
     Raises:
         UserError: no data plate or several, latent variables inside it, a plate whose index the model does
-            not use, or a density that is not finite at the start.
+            not use, rows whose log-likelihood depends on the other rows of a batch, random numbers or mutable state
+            outside sample statements, or a density that is not finite at the start.
     """
+    from lowvar.problems.numpyro_checks import check
+
     name = str(name or getattr(model, "__name__", "model"))
     if not callable(model):
         raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    if not isinstance(init, Callable | Mapping | None):
+        raise UserError(
+            f"init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit, "
+            f"not {type(init).__name__}"
+        )
     data = {key: _array(key, value) for key, value in data.items()}
-    trace = _prototype(model, data, name)
+    trace = _prototype(model, data, name, init if callable(init) else None, key)
     plate, N = _data_plate(trace, name)
     latent = {site["name"]: site for site in trace.values() if _is_latent(site)}
-    for site in latent.values():
-        if jnp.issubdtype(jnp.result_type(site["value"]), jnp.integer):
-            raise UserError(f"{name}: latent site {site['name']!r} is discrete; marginalise it out of the model")
-        if any(frame.name == plate for frame in site["cond_indep_stack"]):
-            raise UserError(
-                f"{name}: latent site {site['name']!r} is inside the data plate {plate!r}; a mean-field guide "
-                "over all rows at once needs it outside"
-            )
-    if not latent:
-        raise UserError(f"{name}: the model has no latent site to infer")
+    params = {site["name"]: site for site in trace.values() if site["type"] == "param"}
+    _check_sites(trace, latent, params, plate, N, name)
 
-    free = {key: biject_to(site["fn"].support).inv(site["value"]) for key, site in latent.items()}
-    start, unravel = jax.flatten_util.ravel_pytree(free)
-    sites, offset = {}, 0
-    for key in sorted(free):  # ravel_pytree lays dicts out in sorted order
-        sites[key] = slice(offset, offset + free[key].size)
-        offset += free[key].size
-    dim = start.size
+    transforms = {key: _transform(site, name) for key, site in (latent | params).items()}
+    free = {key: transforms[key].inv(site["value"]) for key, site in (latent | params).items()}
     # the data's precision rules: under x64 NumPyro draws its first values in float64 whatever the data are
     floating = [v.dtype for v in data.values() if isinstance(v, jax.Array) and jnp.issubdtype(v.dtype, jnp.floating)]
-    dtype = jnp.result_type(*floating) if floating else start.dtype
+    dtype = jnp.result_type(*floating) if floating else jax.flatten_util.ravel_pytree(free)[0].dtype
+    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.zeros(()).dtype
+    free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free)
+    first, unravel = jax.flatten_util.ravel_pytree(free)
+    sites, offset = {}, 0
+    for site in sorted(free):  # ravel_pytree lays dicts out in sorted order
+        size = sum(leaf.size for leaf in jax.tree.leaves(free[site]))
+        sites[site] = slice(offset, offset + size)
+        offset += size
+    sites = {site: where for site, where in sites.items() if where.start < where.stop}
+    params = {site: params[site] for site in params if site in sites}
+    point = np.zeros(first.size, bool)
+    for site in params:
+        point[sites[site]] = True
 
-    def traced(z, index):
-        substituted = handlers.substitute(model, substitute_fn=partial(_unconstrain_reparam, unravel(z)))
-        seeded = handlers.seed(_FixedIndex(substituted, plate, index), jax.random.key(0))
-        return handlers.trace(seeded).get_trace(**data)
+    def values(z):
+        found = unravel(z)
+        return {site: transforms[site](found[site]) for site in params}
 
-    def log_likelihood(z, index):
-        rows = index.shape[0]
-        if rows == N > 1:  # numpyro.subsample takes no rows when there are as many as data: ask in two parts
-            return jnp.concatenate([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
-        total = jnp.zeros(index.shape, dtype)
-        for site in traced(z, index).values():
-            frame = _frame(site, plate)
-            if site["type"] == "sample" and frame is not None:
-                # the model's own scale of the site, without the plate's N / B
-                scale = 1.0 if site["scale"] is None else site["scale"] * (rows / N)
-                total = total + _by_row(_log_prob(site) * scale, frame.dim, rows)
-        return total
-
-    def log_prior(z):
-        # the data plate's sites are traced too, and dropped by the compiler
-        total = jnp.zeros((), dtype)
-        for site in traced(z, jnp.zeros(1, jnp.int32)).values():
-            if site["type"] == "sample" and _frame(site, plate) is None:
-                scale = site["scale"]
-                total = total + jnp.sum(_log_prob(site)) * (1.0 if scale is None else scale)
-        return total
+    made = _Functions(model, data, plate, N, transforms, dtype)
+    traced, log_likelihood, log_prior = made.of(unravel)
 
     def constrain(z):
         found = traced(z, jnp.zeros(1, jnp.int32))
@@ -137,11 +147,148 @@ def from_numpyro(model: Callable, data: Mapping[str, Any], *, name: str | None =
         }
 
     problem = NumPyroProblem(
-        name, get("jax"), N, dim, log_likelihood, log_prior, sites=sites, dtype=np.dtype(dtype),
-        model=model, data=data, plate=plate, unravel=unravel, constrain=constrain,
+        name, get("jax"), N, first.size, log_likelihood, lambda z: log_prior(z, jnp.zeros(1, jnp.int32)),
+        sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
+        params=tuple(params), unravel=unravel, constrain=constrain, values=values,
+        start=_start(name, transforms, np.asarray(first), point, sites, init, init_is, key),
     )  # fmt: skip
-    _check_density(problem)
+    check(problem, made, free, latent)
     return problem
+
+
+class _Functions:
+    """The densities of a model, as functions of the latent vector; for data in any precision."""
+
+    def __init__(self, model, data, plate, N, transforms, dtype):
+        self.model, self.data, self.plate, self.N = model, data, plate, N
+        self.transforms, self.dtype = transforms, dtype
+
+    def cast(self, dtype) -> "_Functions":
+        """The same with floating data in another precision."""
+        data = {
+            key: np.asarray(value).astype(dtype) if _is_floating(value) else value for key, value in self.data.items()
+        }
+        data = {key: jnp.asarray(value) if isinstance(value, np.ndarray) else value for key, value in data.items()}
+        return _Functions(self.model, data, self.plate, self.N, self.transforms, dtype)
+
+    def of(self, unravel):
+        """``traced(z, index)``, ``log_likelihood(z, index (B,)) -> (B,)`` and ``log_prior(z, index)``, nats."""
+        plate, N, dtype = self.plate, self.N, self.dtype
+
+        def traced(z, index, watch=lambda model: model):
+            free = unravel(z)
+
+            def substitute(site):
+                if site["type"] == "param" and site["name"] in free:
+                    return self.transforms[site["name"]](free[site["name"]])
+                return _unconstrain_reparam(free, site)
+
+            substituted = handlers.substitute(self.model, substitute_fn=substitute)
+            seeded = handlers.seed(_FixedIndex(watch(substituted), plate, index), jax.random.key(0))
+            return handlers.trace(seeded).get_trace(**self.data)
+
+        def log_likelihood(z, index):
+            rows = index.shape[0]
+            if rows == N > 1:  # numpyro.subsample takes no rows when there are as many as data: ask in two parts
+                return jnp.concatenate([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
+            total = jnp.zeros(index.shape, dtype)
+            for site in traced(z, index).values():
+                frame = _frame(site, plate)
+                if site["type"] == "sample" and frame is not None:
+                    # the model's own scale of the site, without the plate's N / B
+                    scale = 1.0 if site["scale"] is None else site["scale"] * (rows / N)
+                    total = total + _by_row(_log_prob(site) * scale, frame.dim, rows)
+            return total
+
+        def log_prior(z, index):
+            # the data plate's sites are traced too, and dropped by the compiler
+            total = jnp.zeros((), dtype)
+            for site in traced(z, index).values():
+                if site["type"] == "sample" and _frame(site, plate) is None:
+                    scale = site["scale"]
+                    total = total + jnp.sum(_log_prob(site)) * (1.0 if scale is None else scale)
+            return total
+
+        return traced, log_likelihood, log_prior
+
+
+def _is_floating(value):
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def _transform(site, name):
+    """The bijection from R^d to a site's support."""
+    if site["type"] == "param":
+        return biject_to(site["kwargs"].get("constraint", constraints.real))
+    try:
+        with helpful_support_errors(site, raise_warnings=True):
+            return biject_to(site["fn"].support)
+    except NotImplementedError as error:
+        raise UserError(f"{name}: latent site {site['name']!r}: {' '.join(str(error).split())}") from error
+
+
+def _check_sites(trace, latent, params, plate, N, name):
+    """Refuses sites that a mean-field guide over all rows at once cannot have."""
+    if mutable := [site["name"] for site in trace.values() if site["type"] == "mutable"]:
+        raise UserError(
+            f"{name}: {mutable[0]!r} is mutable state (batch statistics, say), which changes from batch to batch; "
+            "use a layer without it, such as layer normalisation"
+        )
+    for site in latent.values():
+        if jnp.issubdtype(jnp.result_type(site["value"]), jnp.integer) or site["fn"].support.is_discrete:
+            raise UserError(f"{name}: latent site {site['name']!r} is discrete; marginalise it out of the model")
+        if _frame(site, plate) is not None:
+            raise UserError(
+                f"{name}: latent site {site['name']!r} is inside the data plate {plate!r}; a mean-field guide "
+                "over all rows at once needs it outside"
+            )
+    for site in params.values():
+        frame = _frame(site, plate)
+        if frame is not None and site["kwargs"].get("event_dim") is not None and frame.size != N:
+            raise UserError(
+                f"{name}: the parameter {site['name']!r} has values for the rows of one batch only; let the data "
+                f"decide how many there are: subsample_size=None in plate {plate!r} where no batch_size is given"
+            )
+    if not latent and not params:
+        raise UserError(f"{name}: the model has no latent site to infer")
+    if not latent:
+        raise UserError(
+            f"{name}: the model has parameters (numpyro.param) but no latent site, so there is no posterior; maximise "
+            "its likelihood with an optimizer, or give a parameter a prior: numpyro.sample"
+        )
+
+
+def _start(name, transforms, first, point, sites, init, init_is, key):
+    """Starting parameters of the guide, ``{"mu": (dim,), "log_sigma": (dim,)}``."""
+    mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
+    if callable(init):
+        mu = np.asarray(first, float)
+    elif key is not None:  # float32 whatever the default is: the same start in every precision
+        mu = mu + np.where(point, 0, _JITTER * np.asarray(jax.random.normal(key, first.shape, np.float32), float))
+    for given, value in init.items() if isinstance(init, Mapping) else ():
+        site, suffix = next(
+            ((given.removesuffix(end), end) for end in ("_auto_loc", "_auto_scale") if given.endswith(end)), (given, "")
+        )
+        site, suffix = (given, "") if given in sites else (site, suffix)
+        if site not in sites or (suffix and point[sites[site]].any()):
+            raise unknown_name("site", given, sites, where=f"{name}: {init_is}")
+        try:
+            leaves = jax.tree.leaves(value if suffix else transforms[site].inv(jax.tree.map(jnp.asarray, value)))
+            found = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{name}: {init_is}: {given} is not a value of its site: {_one_line(error)}") from error
+        where = sites[site]
+        if found.size != where.stop - where.start:
+            raise UserError(
+                f"{name}: {init_is}: {given} has {found.size} entries, the model needs {where.stop - where.start}"
+            )
+        if not np.isfinite(found).all() or (suffix == "_auto_scale" and not (found > 0).all()):
+            raise UserError(f"{name}: {init_is}: {given} lies outside its support, or is not finite")
+        if suffix == "_auto_scale":
+            log_sigma[where] = np.log(found)
+        else:
+            mu[where] = found
+    return {"mu": mu, "log_sigma": log_sigma}
 
 
 def _array(key, value):
@@ -149,10 +296,17 @@ def _array(key, value):
         return value.item()  # a size, as an npz file keeps it
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()  # pandas
+    if isinstance(value, np.ma.MaskedArray):
+        raise UserError(f"data: {key!r} is a masked array, whose mask would be lost; leave those rows out")
+    if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic) and hasattr(value, "__array__"):
+        value = np.asarray(value)  # torch
     try:
-        return jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
-    except TypeError as error:
+        found = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+    except (TypeError, ValueError) as error:
         raise UserError(f"data: {key!r} is not an array of numbers: {error}") from error
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(found, value):
+        raise UserError(f"data: {key!r} has integers beyond 32 bits; number its values anew, or enable jax_enable_x64")
+    return found
 
 
 def _is_latent(site):
@@ -177,18 +331,17 @@ def _by_row(log_prob, dim, rows):
     return sum_rightmost(log_prob, log_prob.ndim - 1)
 
 
-def _prototype(model, data, name):
-    """One trace of the model, with latent values drawn as NumPyro's ``init_to_uniform`` does."""
+def _prototype(model, data, name, init, key):
+    """One trace of the model, with latent values of ``init``, or drawn as NumPyro's ``init_to_uniform`` does."""
     from numpyro.infer import init_to_uniform
 
     def run():
-        started = handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_uniform(radius=0.1))  # type: ignore[arg-type]
+        seeded = handlers.seed(model, jax.random.key(0) if key is None or init is None else key)
+        started = handlers.substitute(seeded, substitute_fn=init or init_to_uniform(radius=0.1))  # type: ignore[arg-type]
         return handlers.trace(started).get_trace(**data)
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return run()
+        return run()
     except TypeError as error:
         if "argument" in str(error):
             raise UserError(f"{name}: the model does not take these data ({', '.join(data)}): {error}") from error
@@ -225,60 +378,3 @@ def _data_plate(trace, name):
             "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
         )
     return plates[0], sizes[plates[0]]
-
-
-def _check_density(problem):
-    """The density is finite at the start for every row, and the data really are indexed by the plate."""
-    z = jnp.full(problem.dim, 0.1, problem.dtype)
-    N = problem.N
-    rows = np.unique(np.linspace(0, N - 1, min(7, max(1, N // 2))).astype(np.int32))
-    likelihood = jax.jit(problem.log_likelihood)
-    try:
-        forward = likelihood(z, jnp.asarray(rows))
-        backward = likelihood(z, jnp.asarray(rows[::-1]))
-    except jax.errors.ConcretizationTypeError as error:
-        raise UserError(
-            f"{problem.name}: the model branches in Python on a value that JAX traces; use jnp.where or jax.lax.cond"
-        ) from error
-    except (ValueError, TypeError) as error:
-        message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
-        raise UserError(f"{message} ({str(error).splitlines()[0]})") from error
-    prior = float(jax.jit(problem.log_prior)(z))
-    if not np.isfinite(prior):
-        raise UserError(f"{problem.name}: the log prior is {prior} at the start; check the priors' parameters")
-    if not np.allclose(forward, backward[::-1], rtol=1e-4, atol=1e-6, equal_nan=True):
-        raise UserError(_NOT_INDEXED.format(name=problem.name, plate=problem.plate))
-    for index in problem.chunks["index"]:
-        values = np.asarray(likelihood(z, index))
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            raise UserError(
-                f"{problem.name}: the log-likelihood of row {int(index[bad[0]])} is {values[bad[0]]} at the start; "
-                "check that row and the likelihood's support"
-            )
-    _check_lengths(problem)
-
-
-def _check_lengths(problem):
-    """Every array that the plate indexes has its N rows: JAX itself would repeat the last row of a shorter one."""
-    data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
-    start = handlers.substitute(
-        problem.model,
-        substitute_fn=partial(_unconstrain_reparam, problem.unravel(jnp.zeros(problem.dim, problem.dtype))),
-    )
-    last = jnp.full(1, problem.N - 1, jnp.int32)
-    try:
-        handlers.trace(handlers.seed(_FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
-    except IndexError as error:
-        lengths = ", ".join(f"{key} {value.shape[0]}" for key, value in data.items() if np.ndim(value))
-        raise UserError(
-            f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, an array has fewer: {lengths}"
-        ) from error
-    except Exception:  # a model that needs JAX arrays, not NumPy's, cannot be asked this way
-        return
-
-
-_NOT_INDEXED = (
-    "{name}: the data are not indexed by the plate {plate!r}; write "
-    "`with numpyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and use `x[index]`, `obs=y[index]`"
-)

@@ -42,6 +42,8 @@ class VariationalProblem:
         held_out: the rows of a test, where the data have some.
         spread: standard deviations, ``(dim,)``, of the random ``mu`` that the start ``"origin"`` has; where there is
             none it starts with ``mu = 0``, which for some models is a point without a gradient.
+        noiseless: which entries of ``z`` are parameters of the model, ``(dim,)`` booleans; they have no prior and no
+            noise, see ``MeanField``.
     """
 
     name: str
@@ -57,11 +59,12 @@ class VariationalProblem:
     dtype: Any = np.float64
     held_out: HeldOut | None = None
     spread: np.ndarray | None = None
+    noiseless: np.ndarray | None = None
 
     @cached_property
     def guide(self) -> MeanField:
         """The variational family."""
-        return MeanField(self.dim, self.backend)
+        return MeanField(self.dim, self.backend, self.noiseless)
 
     @property
     def blocks(self) -> dict[str, int]:

@@ -49,7 +49,7 @@ class Box:
 class _Projected(MeanField):
     """A mean-field guide whose points are projected."""
 
-    onto: Any
+    onto: Any = None
 
     def transform(self, params, eps):
         return self.onto.project(self.backend.xp, super().transform(params, eps))
@@ -65,7 +65,7 @@ class _Within(VariationalProblem):
 
     @cached_property
     def guide(self):
-        return _Projected(self.dim, self.backend, self.onto)
+        return _Projected(self.dim, self.backend, self.noiseless, self.onto)
 
 
 def within(problem: VariationalProblem, onto: Ball | Box) -> VariationalProblem:
@@ -83,5 +83,5 @@ def within(problem: VariationalProblem, onto: Ball | Box) -> VariationalProblem:
         raise UserError(f"box = [{onto.low}, {onto.high}]: the first must be below the second")
     return _Within(
         problem.name, problem.backend, problem.N, problem.dim, problem.log_likelihood, problem.log_prior,
-        sites=problem.sites, dtype=problem.dtype, onto=onto,
+        sites=problem.sites, dtype=problem.dtype, noiseless=problem.noiseless, onto=onto,
     )  # fmt: skip

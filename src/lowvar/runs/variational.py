@@ -6,8 +6,10 @@ over mapped steps. Both draw the same noise.
 
 import contextlib
 import os
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -372,7 +374,9 @@ def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
     return {block: np.stack([start[block] for start in starts]) for block in starts[0]}
 
 
-def build(problem, method, solver, *, seed: int, name: str) -> VariationalEngine:
+def build(
+    problem, method, solver, *, seed: int, name: str, starts=None, engine: Callable[..., Any] = VariationalEngine
+):
     """The engine of a method on a problem.
 
     Args:
@@ -381,13 +385,26 @@ def build(problem, method, solver, *, seed: int, name: str) -> VariationalEngine
         solver: a ``SolverSpec``.
         seed: the experiment's.
         name: the problem's name, under which noise and starts are drawn.
+        starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; those of the solver's ``initial`` if not given.
+        engine: the engine's class, or a function of its arguments.
     """
     keys = noise_keys(seed, name, solver.repetitions)
-    starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
-    return VariationalEngine(problem, partial(make_solver, method, solver), solver, keys, starts)
+    if starts is None:
+        starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+    return engine(problem, partial(make_solver, method, solver), solver, keys, starts)
 
 
-def follow(problem, methods, leader: str, solver, *, seed: int, name: str):
+def follow(
+    problem,
+    methods,
+    leader: str,
+    solver,
+    *,
+    seed: int,
+    name: str,
+    starts=None,
+    engine: Callable[..., Any] = VariationalEngine,
+):
     """The engine of one run that several methods follow, and their estimators by name.
 
     Args:
@@ -397,6 +414,8 @@ def follow(problem, methods, leader: str, solver, *, seed: int, name: str):
         solver: a ``SolverSpec`` with one step size and one repetition.
         seed: the experiment's.
         name: the problem's name, under which noise and start are drawn.
+        starts: as of ``build``.
+        engine: as of ``build``.
     """
     parts = {}
 
@@ -404,8 +423,9 @@ def follow(problem, methods, leader: str, solver, *, seed: int, name: str):
         parts.update({key: make_estimator(method, problem, sampler.batches, solver) for key, method in methods.items()})
         return descents(following(leader, parts), solver, sampler)
 
-    starts = start_params(problem, solver.initial, seed, name, 1)
-    return VariationalEngine(problem, make, solver, noise_keys(seed, name, 1), starts), parts
+    if starts is None:
+        starts = start_params(problem, solver.initial, seed, name, 1)
+    return engine(problem, make, solver, noise_keys(seed, name, 1), starts), parts
 
 
 def memory() -> int:

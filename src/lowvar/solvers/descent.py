@@ -53,10 +53,13 @@ class Descent:
 
     def epoch(self, state: DescentState, noise: Noise | Plan) -> DescentState:
         """The updates of an epoch with noise ``sampler.epoch(key)`` or a plan of it, in a scan or a loop."""
+        return self.end_epoch(self.some(state, noise), noise.index)
+
+    def some(self, state: DescentState, noise: Noise | Plan) -> DescentState:
+        """The first updates of an epoch, with their part of its noise; the epoch stays open."""
         backend = self.estimator.problem.backend
         state = self.begin_epoch(state)
-        state = backend.scan_or_loop(lambda state, batch: self.step(state, self.sampler.drawn(batch))[0], state, noise)
-        return self.end_epoch(state, noise.index)
+        return backend.scan_or_loop(lambda state, batch: self.step(state, self.sampler.drawn(batch))[0], state, noise)
 
     def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs, see ``Estimator``."""

@@ -1,0 +1,79 @@
+"""Whether a fitted guide is close to the posterior: the tail of importance weights."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+LEAST = 200  # draws without which the tail has too few points
+
+
+def log_weights(problem, params, eps) -> np.ndarray:
+    """``log p(x, z_s) - log q(z_s)`` up to a constant, nats, ``(S,)``: a pass over all rows for each draw.
+
+    The log-likelihood of each row is taken relative to that at ``mu``, so that the sum keeps its digits in float32.
+
+    Args:
+        problem: a variational problem in JAX.
+        params: the guide's.
+        eps: base noise, ``(S, dim)``.
+    """
+    chunks = problem.chunks
+
+    @jax.jit
+    def all_of(params, eps):
+        base = jax.lax.map(lambda index: problem.log_likelihood(params["mu"], index), chunks["index"])
+
+        def of_draw(eps):
+            z = problem.guide.transform(params, eps)
+
+            def add(total, chunk):
+                index, weight, base = chunk
+                return total + problem.N * jnp.sum(weight * (problem.log_likelihood(z, index) - base)), None
+
+            start = problem.log_prior(z) - problem.log_prior(params["mu"])
+            found, _ = jax.lax.scan(add, start, (chunks["index"], chunks["weight"], base))
+            return found - problem.guide.log_density(params, eps)
+
+        return jax.lax.map(of_draw, eps)
+
+    return np.asarray(all_of(params, eps), float)
+
+
+def good(draws: int) -> float:
+    """The largest k-hat at which importance weights are of use: 0.7, less where there are fewer than 2200 draws.
+
+    References:
+        Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024, section 3.2.4.
+    """
+    return min(0.7, 1 - 1 / math.log10(max(draws, 11)))
+
+
+def khat(weights) -> float:
+    """The shape of the generalised Pareto distribution of the largest importance weights.
+
+    Args:
+        weights: their logarithms, ``(S,)``; infinite where the model has no density.
+
+    Returns:
+        Below 0.5 the weights have a variance. Above 0.7 they are of no use, and neither is the guide where its tails
+        matter. Infinite where no weight stands out of a tail that is too short.
+
+    References:
+        Yao, Vehtari, Simpson and Gelman, "Yes, but did it work? Evaluating variational inference", 2018;
+        Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024.
+    """
+    import warnings
+
+    from numpyro.infer.importance import _psis_khat
+
+    weights = np.asarray(weights, float)
+    weights = weights[~np.isnan(weights)]
+    if len(weights) < 2 or not np.isfinite(weights.max()):
+        return math.inf
+    if np.ptp(weights) < 1e-6:  # the guide is the posterior: the tail has nothing to be fitted to
+        return -math.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(_psis_khat(weights))

@@ -1,0 +1,287 @@
+"""``lowvar.decompose``: where the noise of a model's gradient comes from, and what would pay."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lowvar.analysis import decomposition as analysis
+from lowvar.api.fit import Fit, finished, made, start_of, starts
+from lowvar.api.settings import DEFAULT, methods_of, positive, solver_of, whole
+from lowvar.errors import UserError, unknown_name
+from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
+from lowvar.runs import variational as engines
+from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
+from lowvar.runs.exact import ExactRun
+from lowvar.runs.spec import DecompositionSpec, validated
+from lowvar.solvers import descend
+from lowvar.solvers.descent import DescentState
+
+COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
+_REFERENCE = 2**22  # single-row gradients of the gradient that errors are measured from
+_DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """What ``decompose`` returns; printing it gives the summary.
+
+    Attributes:
+        table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
+            batch_size, replicates``: variances of a batch's gradient with 95 % intervals.
+        time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one).
+        params: the parameters at which the variance was taken, under ``AutoNormal``'s names.
+        title: what the summary calls the model and the place.
+        carried: for estimators that keep their past (``mlmc``, ``storm`` and their like): the squared error that it
+            has left them, nats^2, over all parameters. It is in no variance, which is over fresh noise.
+        memories: for estimators with a memory: where it comes from, in words.
+    """
+
+    table: Any
+    time: dict[str, float]
+    params: dict[str, Any]
+    title: str
+    carried: dict[str, float] = field(default_factory=dict)
+    memories: dict[str, str] = field(default_factory=dict)
+
+    def summary(self) -> str:
+        """The table for eyes, and what follows from it; a memory that adds noise is said first."""
+        from lowvar.analysis.report import summary
+
+        return summary(self.table, self.time, self.title, self.carried, self.memories)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def plot(self, stem=None):
+        """The figure of shares and totals; saved as ``stem.svg``, ``.png`` and ``.csv`` if a stem is given."""
+        from lowvar import figures
+
+        table = self.table.assign(problem=self.title.split(" (")[0], epoch=0, iteration=0, end=True)
+        if stem is not None:
+            figures.picture("bars_for_user", table, stem)
+        return figures.bars_for_user(table)
+
+
+def decompose(
+    model: Callable,
+    data: Mapping[str, Any],
+    params: "Mapping[str, Any] | Fit | None" = None,
+    *,
+    estimators: Sequence[str] | Mapping[str, str | Mapping[str, Any]] | None = None,
+    batch_size: int | None = None,
+    num_particles: int | None = None,
+    optimizer: str = "adam",
+    step_size: float = 0.01,
+    num_steps: int = 5000,
+    init: Callable | Mapping[str, Any] | Fit | None = None,
+    replicates: int = 32,
+    columns: int = 8,
+    rows: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    name: str | None = None,
+) -> Decomposition:
+    """Where the noise of a model's gradient comes from, and which estimator would remove it.
+
+    Args:
+        model: a NumPyro model with one data plate, indexed by it.
+        data: the model's keyword arguments.
+        params: where to look: a ``Fit``; or its ``params``, or an ``AutoNormal`` SVI result's. Without them a fit with
+            the last of ``estimators`` is made first, and estimators with a memory have the one of that fit. A ``Fit``
+            keeps the memory of its own estimator, which is compared too, and the others run along its last epochs
+            again. At ``params`` memories are filled anew: what they show there is the least that they can have.
+        estimators: which to compare, a list of names; or a mapping of labels of your own to names, or to
+            ``{"estimator": name, ...}`` with the estimator's options, such as
+            ``{"naive": "naive", "joint, late": {"estimator": "joint", "naive_epochs": 3}}``. The table has the labels;
+            what is relative is relative to ``naive``, or to the first if none is called so. If not given: naive, cv,
+            joint, joint_svrg and joint_adaptive.
+        batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else 100, or all rows if they are fewer.
+        num_particles: noise points per update; the ``Fit``'s if not given, else 1.
+        optimizer: of the fit.
+        step_size: of the fit.
+        num_steps: length of the fit.
+        init: start of the fit, see ``fit``.
+        replicates: independent crossed designs; the intervals' sample size.
+        columns: noise points of a design.
+        rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
+        seed: of the fit and of the designs.
+        progress: whether to draw a bar; by default on a terminal only.
+        name: what the summary calls the model; its function's name if not given.
+
+    Returns:
+        A ``Decomposition``, of batches drawn without replacement.
+
+    Raises:
+        UserError: as ``fit`` does.
+
+    References:
+        Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
+    """
+    methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
+    step_size, num_steps = positive("step_size", step_size), whole("num_steps", num_steps, 1)
+    fitted = params if isinstance(params, Fit) else None
+    given: Any = params if fitted is None else fitted.params
+    if not isinstance(given, Mapping | None):
+        raise UserError(f"params: give a Fit, or a dict under AutoNormal's names, not {type(params).__name__}")
+    where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
+    problem = from_numpyro(model, data, name=name, **where)
+    if given is not None:
+        _check_complete(problem, given)
+    run = fitted.run if fitted and fitted.run and _same(problem, fitted.problem) else None
+    batch_size = run.solver.batch_size if run and batch_size is None else batch_size
+    num_particles = (run.solver.samples if run else 1) if num_particles is None else num_particles
+    if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
+        rows = max(32, _DESIGN_BUDGET // (columns * replicates))
+    spec = validated(
+        DecompositionSpec,
+        {"leader": list(methods)[-1], "step_size": step_size, "epochs": 1, "replicates": replicates,
+         "columns": columns, "rows": rows},
+        where="decompose",
+    )  # fmt: skip
+    solver = solver_of(
+        problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
+        num_particles=num_particles, elbo_samples=2,
+    )  # fmt: skip
+    if run and (run.solver.batch_size, run.solver.samples) != (solver.batch_size, solver.samples):
+        run = None  # memories of other batches
+    if run:
+        label = _own_label(methods, run.method)
+        methods = {**methods, label: run.method}
+        runs, parts, memory, words = _along(problem, methods, label, run)
+        found, auto, place = dict(problem.start), dict(given or {}), "at the fit"
+    elif given is not None:
+        runs, parts = _follow(problem, methods, spec.leader, solver, num_steps, seed, problem.name)
+        found, auto, place = dict(problem.start), dict(given), "at the given parameters"
+        memory = _filled(runs, _arrays(problem, found))
+        word = "filled at these parameters: along a fit it is older, and leaves more variance; give the Fit to see it"
+        words = dict.fromkeys(methods, word)
+    else:
+        runs, parts = _follow(problem, methods, spec.leader, solver, num_steps, seed, problem.name)
+        result = finished(runs, progress, f"fit {problem.name}")
+        here = made(problem, result)
+        found, auto, place = here.mean_field, here.params, "at its fit"
+        memory = jax.tree.map(lambda leaf: leaf[0, 0], runs.kept[runs.whole][0].estimator)
+        words = dict.fromkeys(methods, f"as along the fit, which `{spec.leader}` led")
+    found = _arrays(problem, found)
+    design = analysis.designs(
+        problem, replicates=replicates, columns=columns, rows=rows, eps=runs.solver.eps, samples=solver.samples,
+        key=analysis.design_key(seed, problem.name),
+    )  # fmt: skip
+    values = {
+        name: analysis.decomposer(one, all_rows=rows is None)(memory[name], found, *design)
+        for name, one in parts.items()
+    }
+    table = analysis.table(problem, values, solver.batch_size, replacement=False)
+    title = f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size})"
+    carried = _carried(runs, parts, memory, found, problem)
+    words = {name: words[name] for name, one in parts.items() if jax.tree.leaves(one.init(found))}
+    return Decomposition(table, _times(runs, parts, found), auto, title, carried, words)
+
+
+def _arrays(problem, params):
+    return {block: jnp.asarray(value, problem.dtype) for block, value in params.items()}
+
+
+def _same(problem: NumPyroProblem, other: NumPyroProblem) -> bool:
+    """Whether a state of one can be that of the other."""
+    return (problem.N, dict(problem.sites), problem.dtype) == (other.N, dict(other.sites), other.dtype)
+
+
+def _check_complete(problem, params) -> None:
+    """Every latent site and every parameter of the model has its values in ``params``."""
+    for site in problem.sites:
+        for name in (site,) if site in problem.params else (f"{site}_auto_loc", f"{site}_auto_scale"):
+            if name not in params:
+                raise unknown_name("parameter", name, params, where="params")
+
+
+def _own_label(methods, own) -> str:
+    """What a fit's own estimator is called among those that are compared."""
+    for label, method in methods.items():
+        if (method.estimator, method.options) == (own.estimator, own.options):
+            return label
+    return own.estimator if own.estimator not in methods else f"{own.estimator}, the fit's"
+
+
+def _follow(problem, methods, leader, solver, num_steps, seed, name):
+    """The engine of a fit that all methods follow."""
+    return engines.follow(
+        problem, methods, leader, solver, seed=seed, name=name, starts=starts(problem),
+        engine=partial(ExactRun, num_steps=num_steps),
+    )  # fmt: skip
+
+
+def _along(problem, methods, label, run):
+    """The last epochs of a fit again, with the other methods beside its own: their memories at its end.
+
+    Returns:
+        ``(engine, estimators, states, words on them)``.
+    """
+    runs, parts = _follow(problem, methods, label, run.solver, run.num_steps, run.seed, run.name)
+    early, last = run.epochs
+    state = run.kept[early][0]
+    one = jax.tree.map(lambda leaf: leaf[0, 0], state)
+    fresh = {name: part.init(one.params) for name, part in parts.items()} | {label: one.estimator}
+    fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
+    begun = [DescentState(jax.tree.map(jnp.copy, state.params), fresh, jax.tree.map(jnp.copy, state.optimizer))]
+    ended = runs.advance(begun, early, last - early) if last > early else begun
+    memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
+    beside = f"of the fit's last {last - early} epochs, which it ran along" if last > early else "of the fit's start"
+    words = dict.fromkeys(methods, beside) | {label: "the fit's own"}
+    return runs, parts, {**memory, label: run.memory}, words
+
+
+def _filled(runs, params):
+    """States of the estimators whose memory was filled at ``params``: an epoch of steps that move nothing."""
+    still = descend(runs.at(1.0).estimator, runs.sampler, optax.set_to_zero())
+
+    @jax.jit
+    def epoch(params):
+        return still.epoch(still.init(params), runs.sampler.plan(runs.keys[0])).estimator
+
+    return epoch(params)
+
+
+def _carried(runs, parts, memory, params, problem):
+    """The squared errors that estimators keep from earlier steps."""
+    count = int(np.clip(_REFERENCE // problem.N, 64, 4096))
+    for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
+    keys, found = jax.random.split(for_noise, 64), {}
+    for name, one in parts.items():
+        if one.properties.keeps:
+
+            @jax.jit
+            def errors(state, one=one):
+                reference = reference_points(for_reference, count, problem.dim, problem.dtype)
+                return diagnose(one, state, params, keys, reference, partial(first_batch, runs.sampler))
+
+            of = errors(memory[name])
+            found[name] = float(of.squared_error - of.variance)
+    return found
+
+
+def _times(runs, parts, params, rounds: int = 7):
+    """Time of an epoch by estimator, full passes included, relative to ``naive`` or the first; medians of rounds."""
+    make = runs.sampler.plan if runs.sampler.wide else runs.sampler.epoch
+    noise = jax.block_until_ready(make(runs.keys[0]))
+    programs = {}
+    for name, one in parts.items():
+        solver = descend(one, runs.sampler, runs.at(1e-12).optimizer)
+        epoch, state = jax.jit(solver.epoch), jax.jit(solver.init)(params)
+        jax.block_until_ready(epoch(state, noise))
+        programs[name] = (epoch, state)
+    seconds: dict[str, list[float]] = {name: [] for name in parts}
+    for _ in range(rounds):
+        for name, (epoch, state) in programs.items():
+            start = time.perf_counter()
+            jax.block_until_ready(epoch(state, noise))
+            seconds[name].append(time.perf_counter() - start)
+    base = np.array(seconds["naive" if "naive" in seconds else next(iter(seconds))])
+    return {name: float(np.median(np.array(values) / base)) for name, values in seconds.items()}

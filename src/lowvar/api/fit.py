@@ -1,0 +1,332 @@
+"""``lowvar.fit``: mean-field variational inference of a NumPyro model."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.analysis import psis
+from lowvar.api.settings import DEFAULT, check_estimator, solver_of, whole
+from lowvar.errors import UserError
+from lowvar.noise import named_key
+from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
+from lowvar.runs import loop
+from lowvar.runs import variational as engines
+from lowvar.runs.exact import ExactRun
+from lowvar.runs.spec import MethodSpec, SolverSpec, validated
+
+# draws for k-hat, with a thousand of which a correlation of 0.98 is overlooked one time in four; the most that they may
+# be times data rows
+_KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
+_EPOCHS_OF_MEMORY = 2  # with fewer, the default estimator could not make up for the pass that it begins with
+_MANY = 20  # latent numbers from which on small misfits add up
+_LATE, _RISE = 0.85, 1.0  # a fit whose ELBO rises by more nats after this share of its steps has not converged
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a fit was made, and what its estimator remembers; ``decompose`` goes on from it.
+
+    Attributes:
+        method: the estimator with its options.
+        solver: the settings.
+        num_steps: updates.
+        seed: of its noise.
+        name: under which its noise was drawn.
+        epochs: ``(early, whole)``: where the state was kept.
+        kept: the state there, ``{epoch: state of the engine}``.
+    """
+
+    method: MethodSpec
+    solver: SolverSpec
+    num_steps: int
+    seed: int
+    name: str
+    epochs: tuple[int, int]
+    kept: Mapping[int, Any]
+
+    @property
+    def memory(self):
+        """The estimator's state at the end of the last whole epoch."""
+        return jax.tree.map(lambda leaf: leaf[0, 0], self.kept[self.epochs[1]][0].estimator)
+
+
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """What ``fit`` returns; printing it gives one line.
+
+    Attributes:
+        params: under ``AutoNormal``'s own names, ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's
+            unconstrained shape, and ``numpyro.param`` sites under theirs; ``numpyro.infer.Predictive`` takes them with
+            ``guide``.
+        elbo: table with the columns ``iteration, elbo, elbo_se`` (nats).
+        problem: the model as a ``VariationalProblem``.
+        mean_field: the same parameters as vectors, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+        khat: of Pareto-smoothed importance sampling: above 0.7 the guide is far from the posterior somewhere. None if
+            it was not computed.
+        notes: what is to be said of the fit, sentences; they were given as warnings too.
+        run: how it was made.
+    """
+
+    params: dict[str, Any]
+    elbo: Any
+    problem: NumPyroProblem
+    mean_field: dict[str, np.ndarray]
+    khat: float | None = None
+    notes: tuple[str, ...] = ()
+    run: Run | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        last = self.elbo.iloc[-1]
+        elbo, error = float(last["elbo"]), float(last["elbo_se"])
+        digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 8)) if error > 0 else 4
+        reached = f"ELBO {elbo:.{digits}f} +- {error:.{digits}f} nats after {int(last['iteration'])} steps"
+        tail = "" if self.khat is None else f", k-hat {self.khat:.2f}"
+        return f"Fit({self.problem.name}, dim {self.problem.dim}: {reached}{tail})"
+
+    def summary(self) -> str:
+        """The line of ``repr``, how the fit was made, and the notes."""
+        lines = [repr(self)]
+        if self.run is not None:
+            of = self.run.solver
+            lines.append(
+                f"estimator {self.run.method.estimator}, batches of {of.batch_size} out of {self.problem.N} rows, "
+                f"{of.optimizer} with step size {of.step_sizes[0]:g}"
+            )
+        if self.khat is None:
+            lines.append(
+                "k-hat was not computed: with so many rows it takes more draws than are affordable; khat_samples"
+            )
+        return "\n".join([*lines, *self.notes])
+
+    @cached_property
+    def guide(self):
+        """A ``numpyro.infer.autoguide.AutoNormal`` of the model and its data, which understands ``params``."""
+        from numpyro import handlers
+        from numpyro.infer.autoguide import AutoNormal
+
+        guide = AutoNormal(self.problem.model)
+        with handlers.block(), handlers.seed(rng_seed=0):
+            guide(**self.problem.data)  # sets it up on the data, so that it can then be used without them
+        return guide
+
+    def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
+        """Draws from the fitted posterior, constrained: ``{site: (num_samples, ...)}``.
+
+        Sites inside the data plate are not among them; ``Predictive`` has those. ``numpyro.param`` sites are in
+        ``params``.
+        """
+        num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
+        eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, self.problem.dim), self.problem.dtype)
+        z = self.mean_field["mu"][None, :] + np.exp(self.mean_field["log_sigma"])[None, :] * eps
+        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.problem.constrain))(z).items()}
+
+    def to_arviz(self, num_samples: int = 1000, seed: int = 0):
+        """The draws as ArviZ inference data (one chain).
+
+        Raises:
+            UserError: ArviZ is not installed.
+        """
+        try:
+            import arviz
+        except ModuleNotFoundError as error:
+            raise UserError("to_arviz needs the package arviz: pip install 'lowvar[arviz]'") from error
+        posterior = {site: draws[None] for site, draws in self.sample(num_samples, seed).items()}
+        return arviz.from_dict(posterior=posterior)
+
+
+def fit(
+    model: Callable,
+    data: Mapping[str, Any],
+    *,
+    estimator: str | None = None,
+    optimizer: str = "adam",
+    step_size: float = 0.01,
+    num_steps: int = 5000,
+    batch_size: int | None = None,
+    num_particles: int = 1,
+    noise: str = "iid",
+    schedule: Mapping[str, Any] | None = None,
+    init: "Callable | Mapping[str, Any] | Fit | None" = None,
+    seed: int = 0,
+    elbo_samples: int | None = None,
+    khat_samples: int | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Fit:
+    """Mean-field variational inference of a NumPyro model.
+
+    Args:
+        model: a NumPyro model with one data plate, indexed by it. Its ``numpyro.param`` sites are trained as point
+            estimates.
+        data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
+        estimator: of the gradient; ``lowvar list estimators`` says what there is. If not given, ``joint_adaptive``,
+            which docs/performance.md compares with others; ``naive`` for a fit of less than two passes over the data.
+        optimizer: ``"adam"`` or ``"sgd"``.
+        step_size: the optimizer's.
+        num_steps: updates.
+        batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
+        num_particles: noise points per update, shared by the rows of the batch; for ``mlmc`` those of the first.
+        noise: how an update draws its points: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
+        schedule: how step sizes fall, as in ``{"kind": "step", "beta": 0.5, "r": 100}``: by half every 100 updates.
+            Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``) and ``"piecewise"`` (with ``values``).
+            ``mlmc`` takes fewer points as they fall.
+        init: where to start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
+            name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
+            standard deviation 0.1. Standard deviations of the guide start at 0.1, but for a ``Fit``'s.
+        seed: of starts and noise; the same seed gives the same result.
+        elbo_samples: noise points of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
+            rows.
+        khat_samples: posterior draws for ``khat``, on all the data; 0 for none. If not given 10 000, fewer above 3 300
+            rows, and none above 167 000.
+        progress: whether to draw a bar; by default on a terminal only.
+        **options: of the estimator.
+
+    Returns:
+        A ``Fit``.
+
+    Raises:
+        UserError: an unknown name, a number out of range, a model whose rows cannot be taken in batches (see
+            ``from_numpyro``), or divergence.
+
+    References:
+        Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024.
+    """
+    if not isinstance(estimator, str | None):
+        raise UserError(f"estimator: give its name, such as {DEFAULT!r}, not {type(estimator).__name__}")
+    if estimator is not None:
+        check_estimator(estimator)
+    elif options:
+        raise UserError(f"{', '.join(options)}: an option of an estimator, or a typo; an option needs its estimator=")
+    seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1)
+    draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
+    problem = from_numpyro(model, data, **start_of(model, init, seed))
+    if "points" in options:
+        raise UserError("points: the number of noise points is num_particles here")
+    if not isinstance(schedule, Mapping | None):
+        raise UserError(
+            f'schedule = {schedule!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}'
+        )
+    solver = solver_of(
+        problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
+        num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
+    )  # fmt: skip
+    if estimator is None:
+        estimator = DEFAULT if num_steps * solver.batch_size >= _EPOCHS_OF_MEMORY * problem.N else "naive"
+    method = validated(MethodSpec, {"estimator": estimator, "options": options}, where="fit")
+    runs = engines.build(
+        problem, method, solver, seed=seed, name=problem.name, starts=starts(problem),
+        engine=partial(ExactRun, num_steps=num_steps),
+    )  # fmt: skip
+    result = finished(runs, progress, f"fit {problem.name}")
+    found = made(problem, result)
+    k, notes = judged(found, solver, seed, draws)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    run = Run(method, solver, num_steps, seed, problem.name, (runs.early, runs.whole), dict(runs.kept))
+    return Fit(found.params, found.elbo, problem, found.mean_field, k, notes, run)
+
+
+def start_of(model, init, seed: int) -> dict[str, Any]:
+    """Arguments of ``from_numpyro`` that say where a fit starts."""
+    init = init.params if isinstance(init, Fit) else init
+    return {"init": init, "key": named_key(seed, getattr(model, "__name__", "model"), "start", 0)}
+
+
+def starts(problem) -> dict[str, np.ndarray]:
+    """The start of one run, ``{"mu": (1, dim), "log_sigma": (1, dim)}``."""
+    return {block: value[None] for block, value in problem.start.items()}
+
+
+def finished(runs, progress, label):
+    """The result of an engine's runs, with a bar."""
+    from tqdm import tqdm
+
+    disable = None if progress is None else not progress
+    with tqdm(total=runs.solver.epochs, desc=label, unit="epoch", disable=disable, leave=False) as bar:
+        return loop.run(runs, progress=bar.update)
+
+
+def made(problem, result) -> Fit:
+    """A ``Fit`` of what a run gives.
+
+    Raises:
+        UserError: it diverged.
+    """
+    mean_field = {block: value[0, 0] for block, value in result.params.items()}
+    if not all(np.isfinite(value).all() for value in mean_field.values()):
+        raise UserError(f"{problem.name}: the fit diverged; use a smaller step_size")
+    trace = result.trace[["iteration", "elbo", "elbo_se"]]
+    return Fit(to_auto_normal(problem, mean_field), trace, problem, mean_field)
+
+
+def to_auto_normal(problem, mean_field) -> dict[str, Any]:
+    """The guide's parameters under ``AutoNormal``'s names, and the model's under their own."""
+    loc = problem.unravel(jnp.asarray(mean_field["mu"]))
+    scale = problem.unravel(jnp.exp(jnp.asarray(mean_field["log_sigma"])))
+    latent = [site for site in problem.sites if site not in problem.params]
+    found = {f"{site}_auto_loc": np.asarray(loc[site]) for site in latent}
+    found |= {f"{site}_auto_scale": np.asarray(scale[site]) for site in latent}
+    return found | jax.tree.map(np.asarray, problem.values(jnp.asarray(mean_field["mu"])))
+
+
+def judged(found: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
+    """``(k-hat, notes)`` of a fit."""
+    problem, notes = found.problem, []
+    rise, share = _late_rise(found.elbo)
+    late = rise > max(_RISE, 2 * float(found.elbo["elbo_se"].iloc[-1]))
+    risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of the steps"
+    if draws is None:
+        draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
+        draws = draws if draws >= psis.LEAST else 0
+    k = None
+    if draws:
+        eps = jax.random.normal(named_key(seed, "khat"), (draws, problem.dim), problem.dtype)
+        params = {block: jnp.asarray(value) for block, value in found.mean_field.items()}
+        k = psis.khat(psis.log_weights(problem, params, eps))
+    if late:
+        notes.append(f"{problem.name}: the fit has not converged: {risen}; take more steps (num_steps), or larger ones")
+    if k is not None and k > psis.good(draws):
+        notes.append(f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(found, solver, late)}")
+    return k, tuple(notes)
+
+
+def _remedy(found, solver, late: bool) -> str:
+    """What a large k-hat may come from, and what to do about it."""
+    problem, first = found.problem, ""
+    noisy = ~problem.noiseless if problem.noiseless is not None else slice(None)
+    least = float(np.exp(found.mean_field["log_sigma"][noisy].min()))
+    step = solver.step_sizes[0]
+    if late:
+        first = "before a fit has converged that says little: take more steps first; if it stays, "
+    elif solver.optimizer == "adam" and solver.schedule is None and step > least / 2:
+        first = (
+            f"steps of {step:g} are not small beside the least standard deviation, {least:.2g}, so that the means "
+            "still move about: let them fall first (schedule), or take smaller ones; if it stays, "
+        )
+    many = (
+        f"; with {problem.dim} latent numbers small misfits add up to such a k-hat, and means may still be right"
+        if problem.dim >= _MANY
+        else ""
+    )
+    return (
+        f"{first}independent normals do not describe this posterior, and standard deviations may be far too small, as "
+        f"they are where latent variables are correlated{many}. Check the intervals against NUTS, or reparameterise "
+        "the model so that its latent variables are less correlated (whitened features, non-centred hierarchies)"
+    )
+
+
+def _late_rise(trace) -> tuple[float, float]:
+    """How much the ELBO rose at the end of a run, nats, and in which share of its steps.
+
+    All ELBOs are of the same draws, so that the difference is more exact than either.
+    """
+    last = trace.iloc[-1]
+    before = trace[trace["iteration"] <= _LATE * last["iteration"]].iloc[-1]
+    share = 1 - before["iteration"] / last["iteration"]
+    return float(last["elbo"] - before["elbo"]), float(share)

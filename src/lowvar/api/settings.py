@@ -1,0 +1,101 @@
+"""Settings that ``fit`` and ``decompose`` share, checked."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.estimators import GRADIENT
+from lowvar.noise import GAUSSIAN
+from lowvar.runs.spec import MethodSpec, SolverSpec, validated
+from lowvar.solvers import OWN
+
+BATCH = 100  # data rows of a batch, where there are so many
+ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # noise points of an ELBO; the most that they may be times data rows
+LEAST_SAMPLES = 16  # however many rows there are
+DEFAULT = "joint_adaptive"
+
+
+def check_estimator(name: str) -> None:
+    """Refuses what is not the name of an estimator."""
+    if name in OWN:
+        raise UserError(
+            f"estimator {name!r}: it is a solver with an update of its own, which fit and decompose do not run; take "
+            f"an estimator, such as {DEFAULT!r}, or run {name} as a method of an experiment: lowvar run EXPERIMENT.yaml"
+        )
+    if name not in GRADIENT:
+        raise unknown_name("estimator", name, GRADIENT)
+
+
+def methods_of(estimators) -> dict[str, MethodSpec]:
+    """What ``decompose`` compares, by label."""
+    names = (estimators,) if isinstance(estimators, str) else estimators
+    if not isinstance(names, Mapping | list | tuple):
+        raise UserError(
+            f"estimators: give a list of names, or a mapping of labels to names, not {type(estimators).__name__}"
+        )
+    if not isinstance(names, Mapping):
+        if wrong := [name for name in names if not isinstance(name, str)]:
+            raise UserError(
+                f"estimators: a list has names only, not {wrong[0]!r}; options go into a mapping: "
+                "{'label': {'estimator': 'joint', ...}}"
+            )
+        names = {name: name for name in names}
+    if not names:
+        raise UserError("estimators: name at least one")
+    methods = {}
+    for label, given in names.items():
+        options = dict(given) if isinstance(given, Mapping) else {"estimator": given}
+        estimator = options.pop("estimator", None)
+        if not isinstance(label, str) or not isinstance(estimator, str):
+            raise UserError(
+                f"estimators: {label!r}: {given!r}: a label needs a name such as 'joint', "
+                "or {'estimator': 'joint', ...} with options"
+            )
+        check_estimator(estimator)
+        methods[label] = validated(
+            MethodSpec, {"estimator": estimator, "options": options}, where=f"estimators: {label}"
+        )
+    return methods
+
+
+def whole(name: str, value, least: int) -> int:
+    """``value`` as an ``int``, refused unless it is a whole number, ``least`` or more."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
+    return int(value)
+
+
+def positive(name: str, value) -> float:
+    """``value`` as a ``float``, refused unless it is a positive number."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | np.integer | np.floating)
+        or not 0 < value < np.inf
+    ):
+        raise UserError(f"{name} {value!r}: it must be a positive number")
+    return float(value)
+
+
+def solver_of(
+    problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid"
+):
+    """The ``SolverSpec`` of a run on ``problem``: as many epochs as ``num_steps`` begin."""
+    if noise not in GAUSSIAN:
+        raise unknown_name("noise", str(noise), GAUSSIAN)
+    size = min(BATCH, problem.N) if batch_size is None else batch_size
+    size = int(size) if isinstance(size, np.integer) else size
+    if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
+        raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
+    if not isinstance(optimizer, str):
+        raise UserError(f"optimizer: give its name, 'adam' or 'sgd', and step_size, not {type(optimizer).__name__}")
+    num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)
+    if elbo_samples is None:
+        elbo_samples = int(np.clip(ELBO_BUDGET // problem.N, LEAST_SAMPLES, ELBO_SAMPLES))
+    return validated(
+        SolverSpec,
+        {"optimizer": optimizer, "step_sizes": (positive("step_size", step_size),), "batch_size": size,
+         "samples": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
+         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "eps": noise},
+        where="fit",
+    )  # fmt: skip

@@ -1,0 +1,240 @@
+"""What a NumPyro model must be for mini-batches: tried out before anything starts, refused in a sentence.
+
+The objective is a sum over rows, and a batch of them stands for all. That holds if the log-likelihood of a row does not
+depend on the rows beside it, nor the prior on the batch. Both are evaluated at a random point, several rows at once
+and one by one.
+"""
+
+import warnings
+from functools import partial
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.infer.util import _unconstrain_reparam
+from numpyro.primitives import Messenger
+
+from lowvar.errors import UserError
+from lowvar.problems.numpyro_model import _FixedIndex, _frame, _log_prob, _one_line
+
+_ROWS = 7  # rows that are evaluated at once
+_TOLERANCE = 1e-5  # relative difference that rounding alone may make
+_ROUNDING = 50  # how many times the effect of that change counts as rounding
+
+
+def check(problem, functions, free, latent) -> None:
+    """Refuses a model whose rows cannot be taken in batches, or whose density is not finite at the start.
+
+    Args:
+        problem: the model as a problem.
+        functions: its densities, for data in any precision.
+        free: unconstrained values by site, a tree.
+        latent: the latent sites by name.
+
+    Raises:
+        UserError: see ``from_numpyro``.
+    """
+    start = jnp.asarray(problem.start["mu"], problem.dtype)
+    _check_traceable(problem, start)
+    _check_density(problem, start)
+    _check_lengths(problem, free)
+    _check_randomness(problem, functions, start)
+    _check_rows(problem, functions, free, start)
+
+
+def _check_traceable(problem, z):
+    """The model takes a batch of several rows, and of one."""
+    index = _some_rows(problem.N)
+    for rows in (index, index[:1]):
+        try:
+            jax.eval_shape(problem.log_likelihood, z, jnp.asarray(rows))
+        except jax.errors.ConcretizationTypeError as error:
+            raise UserError(
+                f"{problem.name}: the model branches in Python on a value that JAX traces; use jnp.where or "
+                f"jax.lax.cond ({_one_line(error)[:80]})"
+            ) from error
+        except UserError:
+            raise
+        except Exception as error:
+            if rows is not index:
+                raise UserError(
+                    f"{problem.name}: the model fails on a batch of one row: {_one_line(error)}; a squeeze() that also "
+                    "takes away the axis of the rows does that"
+                ) from error
+            message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
+            raise UserError(f"{message} ({_one_line(error)})") from error
+
+
+def _some_rows(N):
+    """A few rows at random; never as many as there are, for which NumPyro draws none: one then comes twice."""
+    rows = np.random.default_rng(0).choice(N, min(_ROWS, N), replace=False).astype(np.int32)
+    return np.append(rows, rows[0]) if len(rows) == N else rows
+
+
+def _check_density(problem, z):
+    """The density is finite at the start for every row."""
+    likelihood = jax.jit(problem.log_likelihood)
+    prior = float(jax.jit(problem.log_prior)(z))
+    if not np.isfinite(prior):
+        raise UserError(
+            f"{problem.name}: the log prior is {prior} at the start; check the priors' parameters, or start elsewhere: "
+            "init"
+        )
+    for index in problem.chunks["index"]:
+        values = np.asarray(likelihood(z, index))
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise UserError(
+                f"{problem.name}: the log-likelihood of row {int(index[bad[0]])} is {values[bad[0]]} at the start; "
+                "check that row and the likelihood's support, or start elsewhere: init"
+            )
+
+
+def _check_lengths(problem, free):
+    """Every array that the plate indexes has its N rows: JAX itself would repeat the last row of a shorter one."""
+    data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
+    start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
+    last = jnp.full(1, problem.N - 1, jnp.int32)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPyro has said it already
+            handlers.trace(handlers.seed(_FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
+    except IndexError as error:
+        lengths = ", ".join(f"{key} {value.shape[0]}" for key, value in data.items() if np.ndim(value))
+        raise UserError(
+            f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, an array has fewer: {lengths}"
+        ) from error
+    except Exception:  # a model that needs JAX arrays, not NumPy's, cannot be asked this way
+        return
+
+
+class _Asked(Messenger):
+    """Notes that a model asks for random keys: ``numpyro.prng_key`` leaves no site in a trace."""
+
+    def __init__(self, fn, keys):
+        self.keys = keys
+        super().__init__(fn)
+
+    def process_message(self, msg):
+        if msg["type"] == "prng_key":
+            self.keys.append(msg["type"])
+
+
+def _check_randomness(problem, functions, z):
+    """All random numbers are latent sites': others would be drawn once and stay."""
+    traced, *_ = functions.of(problem.unravel)
+    keys: list[str] = []
+
+    def run(z):
+        traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
+        return z
+
+    jax.eval_shape(run, z)
+    if keys:
+        raise UserError(
+            f"{problem.name}: the model draws random numbers of its own (numpyro.prng_key, dropout), which would be "
+            "the same at every step; make them latent sites, or leave them out"
+        )
+
+
+def _check_rows(problem, functions, free, start):
+    """Rows do not interact: at a random point, several at once give what single rows give."""
+    try:
+        with jax.enable_x64(True):
+            found = _compare(problem, functions.cast(np.dtype("float64")), free, start)
+    except UserError:
+        raise
+    except Exception:  # a model with arrays of its own, of one precision
+        found = _compare(problem, functions, free, start)
+    if found:
+        raise UserError(f"{problem.name}: {found}")
+
+
+def _compare(problem, functions, free, start):
+    """What is wrong with the rows, a sentence; None if nothing is."""
+    dtype = functions.dtype
+    _, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free))
+    traced, log_likelihood, log_prior = functions.of(unravel)
+    rng = np.random.default_rng(0)
+    start = np.asarray(start, dtype)
+    several = _some_rows(problem.N)
+    mixed = several[::-1].copy()  # in another order, another one of them twice
+    mixed[len(mixed) // 2] = mixed[0]
+    direction = jnp.asarray(rng.normal(size=start.size), dtype)
+    shift = 1e-6  # relative change of the point by which rounding is judged: some of float32's steps
+    signs = rng.choice([-1.0, 1.0], size=(3, start.size))
+
+    @partial(jax.jit, static_argnums=0)
+    def both(function, z, index):
+        """Values and derivatives along a direction, in which what does not depend on ``z`` is gone."""
+        value, along = jax.jvp(lambda z: function(z, index), (z,), (direction,))
+        return jnp.stack([value, along])
+
+    def of(function, z, index):
+        return np.asarray(both(function, jnp.asarray(z, dtype), jnp.asarray(index)), float)
+
+    for spread in (0.3, 0.03, 0.0):
+        z = start + spread * rng.normal(size=start.size)
+        at_once = of(log_likelihood, z, several)
+        if np.isfinite(at_once).all():
+            break
+    else:
+        return None  # derivatives that are not finite: nothing can be compared
+    single = {int(row): of(log_likelihood, z, several[k : k + 1])[:, 0] for k, row in enumerate(several)}
+    moved = [of(log_likelihood, z * (1 + shift * sign), several) for sign in signs]
+    sensitivity = np.max([np.abs(one - at_once) for one in moved], axis=(0, 2))
+    for index, values in ((several, at_once), (mixed, of(log_likelihood, z, mixed))):
+        alone = np.stack([single[int(row)] for row in index], axis=1)
+        if not np.isfinite(alone).all():
+            return None
+        tolerance = _TOLERANCE * np.abs(alone).max(axis=1) + _ROUNDING * sensitivity + 1e-300
+        off = np.abs(values - alone) / tolerance[:, None]
+        if (off > 1).any():
+            worst = int(np.argmax(off.max(axis=0)))
+            return _interacting(traced, problem, z, index, worst, alone[0, worst], values[0, worst])
+    first, second = of(log_prior, z, several[:1]), of(log_prior, z, mixed)
+    moved = [of(log_prior, z * (1 + shift * sign), several[:1]) for sign in signs]
+    sensitivity = np.max([np.abs(one - first) for one in moved], axis=0)
+    if (np.abs(first - second) > _TOLERANCE * np.abs(first) + _ROUNDING * sensitivity + 1e-300).any():
+        return (
+            f"the log density outside the plate {problem.plate!r} changes with the rows of the batch; move what "
+            "depends on the batch (numpyro.factor, numpyro.sample with obs) into the plate, with a value for each row"
+        )
+    return None
+
+
+def _interacting(traced, problem, z, index, worst, alone, among):
+    """Says what rows that interact look like, and of which site, if shapes tell."""
+    rows, shapes = len(index), []
+
+    def run(z):
+        for site in traced(z, jnp.asarray(index)).values():
+            frame = _frame(site, problem.plate)
+            if site["type"] == "sample" and frame is not None:
+                shapes.append(
+                    (site["name"], jnp.shape(site["value"]), site["fn"].batch_shape, site["fn"].event_shape,
+                     jnp.shape(_log_prob(site)), frame.dim)
+                )  # fmt: skip
+        return 0.0
+
+    jax.eval_shape(run, jnp.asarray(z))
+    for name, value, batch, event, log_prob, _ in shapes:
+        if log_prob.count(rows) > batch.count(rows) or batch.count(rows) > 1:
+            return (
+                f"site {name!r}: in a batch of {rows} rows its values have shape {value} and its distribution "
+                f"{(*batch, *event)}, which broadcast to {log_prob}, every row with every other; give both one entry "
+                "for each row, such as y[:, 0] in place of a y of shape (N, 1)"
+            )
+    return (
+        f"the log-likelihood of a row depends on the other rows of its batch: row {int(index[worst])} has {alone:.6g} "
+        f"alone and {among:.6g} among {rows} rows; what is computed from several rows (a mean, a standard deviation, a "
+        "sum, their number) has to come from all the data, before the plate"
+    )
+
+
+_NOT_INDEXED = (
+    "{name}: the data are not indexed by the plate {plate!r}; write "
+    "`with numpyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and use `x[index]`, `obs=y[index]`"
+)

@@ -1,0 +1,445 @@
+"""What a fit promises: its start, its steps, its estimator, its memory, and a word when it is wrong."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import init_to_median, init_to_value
+
+import lowvar
+from lowvar.errors import UserError
+
+RNG = np.random.default_rng(0)
+N = 200
+X = RNG.normal(size=(N, 2))
+DATA = {"x": X, "y": 3 + X @ np.array([1.0, -0.5]) + 0.5 * RNG.normal(size=N)}
+
+
+IN_JAX = {key: jnp.asarray(value) for key, value in DATA.items()}  # as NumPyro's own functions need them
+
+
+def regression(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    bias = numpyro.sample("bias", dist.Normal(0, 5))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(bias + x[index] @ w, scale), obs=y[index])
+
+
+def with_parameters(x, y, batch_size=None):
+    bias = numpyro.param("bias", 0.0)
+    scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(bias + x[index] @ w, scale), obs=y[index])
+
+
+def fitted(model=regression, data=DATA, **options):
+    settings = {"num_steps": 60, "khat_samples": 0, "elbo_samples": 20, "progress": False} | options
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return lowvar.fit(model, data, **settings)
+
+
+@pytest.fixture(scope="module")
+def long():
+    return fitted(num_steps=1500, batch_size=20, step_size=0.02, khat_samples=None)
+
+
+# --- parameters of the model ---------------------------------------------------------------------------------------
+
+
+def svi_params():
+    """What NumPyro's own SVI makes of the same model."""
+    from numpyro.infer import SVI, Trace_ELBO
+    from numpyro.infer.autoguide import AutoNormal
+
+    svi = SVI(with_parameters, AutoNormal(with_parameters), numpyro.optim.Adam(0.02), Trace_ELBO(num_particles=4))
+    return svi.run(jax.random.key(0), 1500, **IN_JAX, progress_bar=False).params
+
+
+@pytest.mark.parametrize("estimator", ["naive", "stl", "joint_current", None, "storm"])
+def test_parameters_are_trained(estimator, svi):
+    """As NumPyro's SVI trains them; with no noise and no share in the entropy."""
+    found = fitted(with_parameters, estimator=estimator, num_steps=1500, step_size=0.02, batch_size=50)
+    assert float(found.params["bias"]) == pytest.approx(float(svi["bias"]), abs=0.03)
+    assert float(found.params["scale"]) == pytest.approx(float(svi["scale"]), rel=0.05)
+    np.testing.assert_allclose(found.params["w_auto_loc"], svi["w_auto_loc"], atol=0.04)
+    np.testing.assert_allclose(found.params["w_auto_scale"], svi["w_auto_scale"], rtol=0.25)
+    assert set(found.params) == {"bias", "scale", "w_auto_loc", "w_auto_scale"}
+
+
+@pytest.fixture(scope="module")
+def svi():
+    return svi_params()
+
+
+def test_the_elbo_with_parameters_is_numpyros(svi):
+    from numpyro.infer import Trace_ELBO
+    from numpyro.infer.autoguide import AutoNormal
+
+    found = fitted(with_parameters, num_steps=600, elbo_samples=4000)
+    guide = AutoNormal(with_parameters)
+    with numpyro.handlers.block(), numpyro.handlers.seed(rng_seed=0):
+        guide(**IN_JAX)
+    params = jax.tree.map(jnp.asarray, found.params)
+    theirs = -Trace_ELBO(num_particles=4000).loss(jax.random.key(1), params, with_parameters, guide, **IN_JAX)
+    assert found.elbo["elbo"].iloc[-1] == pytest.approx(float(theirs), abs=0.3)
+
+
+def test_predictive_takes_parameters():
+    from numpyro.infer import Predictive
+
+    def model(x, y=None, batch_size=None):
+        bias = numpyro.param("bias", 0.0)
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(bias + x[index] @ w, 0.5), obs=None if y is None else y[index])
+
+    found = fitted(model, num_steps=600, step_size=0.05)
+    draws = Predictive(model, guide=found.guide, params=found.params, num_samples=200)(
+        jax.random.key(0), x=IN_JAX["x"]
+    )["y"]
+    assert float(draws.mean()) == pytest.approx(DATA["y"].mean(), abs=0.1)
+    assert found.sample(3)["w"].shape == (3, 2)
+
+
+def test_a_network_of_flax_is_trained():
+    """Its parameters are a tree; with a prior on some of them, the others stay point estimates."""
+    linen = pytest.importorskip("flax.linen")
+    from numpyro.contrib.module import flax_module, random_flax_module
+
+    target = np.sin(2 * X[:, 0])
+
+    def observe(net, x, y, batch_size):
+        scale = numpyro.sample("noise", dist.HalfNormal(1.0))
+        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(net(x[index])[:, 0], scale), obs=y[index])
+
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            return linen.Dense(1)(linen.tanh(linen.Dense(8)(x)))
+
+    def plain(x, y, batch_size=None):
+        observe(flax_module("net", Net(), input_shape=(1, 2)), x, y, batch_size)
+
+    def random(x, y, batch_size=None):
+        prior = {"Dense_1.kernel": dist.Normal(), "Dense_1.bias": dist.Normal()}
+        observe(random_flax_module("net", Net(), prior, input_shape=(1, 2)), x, y, batch_size)
+
+    with jax.numpy_rank_promotion("allow"):
+        for model, sites in ((plain, {"noise"}), (random, {"noise", "net/Dense_1.kernel", "net/Dense_1.bias"})):
+            found = fitted(model, {"x": X, "y": target}, num_steps=400, step_size=0.02)
+            first, last = found.elbo["elbo"].iloc[[0, -1]]
+            assert last > first + 100
+            assert set(found.sample(2)) == sites
+            assert "net$params" in found.params
+
+
+# --- starts and steps ------------------------------------------------------------------------------------------------
+
+
+def test_the_seed_moves_the_start():
+    starts = [fitted(seed=seed, num_steps=1).elbo["elbo"].iloc[0] for seed in (0, 1, 2)]
+    assert len({round(value, 3) for value in starts}) == 3
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows", "size"), [(60, 200, 100), (61, 200, 100), (7, 200, 10), (1, 5, 5), (3, 5, 2)]
+)
+def test_the_number_of_steps_is_exact(steps, rows, size):
+    """Adam's first step is one step size in each coordinate: plain steps of +-1 are counted."""
+    data = {key: value[:rows] for key, value in DATA.items()}
+    found = fitted(data=data, num_steps=steps, batch_size=size, estimator="naive")
+    assert found.elbo["iteration"].iloc[-1] == steps
+    assert found.run.num_steps == steps
+    state = found.run.kept[found.run.epochs[1]][0]
+    whole = steps // -(-rows // size)
+    assert int(jax.tree.leaves(state.optimizer)[0].ravel()[0]) == whole * -(-rows // size)
+
+
+def test_a_cut_epoch_is_the_beginning_of_a_whole_one():
+    """Eleven steps go where the first eleven of twenty go, for estimators with and without a table."""
+    for estimator in ("naive", "joint"):
+        part = fitted(num_steps=11, batch_size=20, estimator=estimator)
+        again = fitted(num_steps=11, batch_size=20, estimator=estimator)
+        whole = fitted(num_steps=10, batch_size=20, estimator=estimator)
+        np.testing.assert_array_equal(part.params["w_auto_loc"], again.params["w_auto_loc"])
+        moved = np.abs(part.mean_field["mu"] - whole.mean_field["mu"])
+        assert (moved > 0).all()
+        assert (moved < 0.0101).all()  # one step of Adam at 0.01
+
+
+def test_fewer_steps_than_an_epoch_of_many_rows():
+    x = RNG.normal(size=(20_000, 2))
+    found = fitted(data={"x": x, "y": x[:, 0]}, num_steps=5, batch_size=10)
+    assert found.elbo["iteration"].tolist() == [0, 5]
+    assert found.run.method.estimator == "naive"  # nothing could be remembered
+    assert fitted().run.method.estimator == "joint_adaptive"
+
+
+def test_init_by_strategy_values_and_fit(long):
+    median = fitted(init=init_to_median(num_samples=5), num_steps=1)
+    other = fitted(init=init_to_median(num_samples=5), num_steps=1, seed=1)
+    assert (median.problem.start["mu"] != other.problem.start["mu"]).all()
+    by_value = fitted(init=init_to_value(values={"w": jnp.array([4.0, 5.0])}), num_steps=1)
+    np.testing.assert_allclose(by_value.params["w_auto_loc"], [4.0, 5.0], atol=0.011)
+    given = fitted(init={"scale": 2.0, "bias": 1.0}, num_steps=1)
+    assert given.problem.start["mu"][given.problem.sites["scale"]] == pytest.approx(np.log(2.0))
+    assert given.params["bias_auto_loc"] == pytest.approx(1.0, abs=0.011)
+    warm = fitted(init=long, num_steps=1)
+    assert warm.elbo["elbo"].iloc[0] == pytest.approx(long.elbo["elbo"].iloc[-1], abs=1e-6)
+    np.testing.assert_allclose(warm.params["w_auto_scale"], long.params["w_auto_scale"], rtol=0.03)
+    from_numpy = fitted(init=dict(long.params), num_steps=1)
+    np.testing.assert_array_equal(from_numpy.params["w_auto_loc"], warm.params["w_auto_loc"])
+    parameters = fitted(with_parameters, init={"scale": 0.25}, num_steps=1)
+    assert parameters.params["scale"] == pytest.approx(0.25, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("init", "message"),
+    [
+        ("median", "init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit"),
+        ({"wieght": 1.0}, "regression: init: unknown site 'wieght'"),
+        ({"w": np.zeros(3)}, "init: w has 3 entries, the model needs 2"),
+        ({"scale": -1.0}, "init: scale lies outside its support, or is not finite"),
+        ({"w": "x"}, "init: w is not a value of its site"),
+        ({"w": [np.nan, 0.0]}, "init: w lies outside its support, or is not finite"),
+        ({"scale_auto_scale": -1.0}, "init: scale_auto_scale lies outside its support"),
+    ],
+    ids=str,
+)
+def test_wrong_inits(init, message):
+    with pytest.raises(UserError, match=message):
+        fitted(init=init)
+
+
+def test_a_start_where_the_density_is_zero_can_be_moved():
+    def narrow(x, y, batch_size=None):
+        low = numpyro.sample("low", dist.Normal(0, 10))
+        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.TruncatedNormal(low, 1.0, low=low), obs=y[index])
+
+    data = {"x": X, "y": np.abs(DATA["y"]) - 20}
+    with pytest.raises(UserError, match=r"is -inf at the start; .* or start elsewhere: init"):
+        fitted(narrow, data)
+    assert np.isfinite(fitted(narrow, data, init={"low": -30.0}, num_steps=2).elbo["elbo"].iloc[0])
+
+
+def test_the_default_needs_no_option():
+    with pytest.raises(UserError, match="naive_epoch: an option of an estimator, or a typo"):
+        fitted(naive_epoch=3)
+
+
+# --- k-hat -----------------------------------------------------------------------------------------------------------
+
+
+def correlated(rho):
+    """Normal data whose likelihood correlates the two latent means."""
+    factor = np.linalg.cholesky(np.linalg.inv(np.array([[1, rho], [rho, 1]])))
+
+    def model(y, batch_size=None):
+        z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real_vector, (), (2,)))
+        with numpyro.plate("rows", y.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal((factor.T @ z)[None, :], 10.0).to_event(1), obs=y[index])
+
+    return model, {"y": RNG.normal(size=(100, 2))}
+
+
+def test_a_correlated_posterior_is_flagged():
+    model, data = correlated(0.98)
+    with pytest.warns(UserWarning, match=r"k-hat \d\.\d+ is above 0.7: independent normals do not describe"):
+        found = lowvar.fit(model, data, num_steps=800, batch_size=100, step_size=0.03, progress=False)
+    assert 0.7 < found.khat < 1.2
+    assert "k-hat" in repr(found)
+    assert "NUTS" in found.summary()
+    assert found.params["z_auto_scale"] == pytest.approx(np.sqrt(1 - 0.98**2), rel=0.3)  # where the truth is 1
+
+
+def test_an_independent_posterior_is_not():
+    model, data = correlated(0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = lowvar.fit(model, data, num_steps=1500, batch_size=100, step_size=0.03, progress=False)
+    assert found.khat < 0.5
+    assert not found.notes
+
+
+def test_khat_is_numpyros(long):
+    """On draws of its own, within the spread of both."""
+    from numpyro.infer import psis_diagnostic
+
+    params = jax.tree.map(jnp.asarray, long.params)
+    theirs = [
+        psis_diagnostic(jax.random.key(k), params, regression, long.guide, num_particles=1000, **IN_JAX)
+        for k in range(4)
+    ]
+    assert long.khat == pytest.approx(np.mean(theirs), abs=0.25)
+
+
+def test_a_fit_that_is_too_short_says_so():
+    with pytest.warns(UserWarning, match=r"has not converged: the ELBO still rose by .* take more steps"):
+        lowvar.fit(regression, DATA, num_steps=30, progress=False)
+
+
+def test_what_a_large_khat_may_come_from():
+    """Neither a short fit nor long steps are put down to the guide's family."""
+    short = fitted(num_steps=30, khat_samples=300)
+    assert short.khat > 0.7
+    assert "before a fit has converged that says little: take more steps first" in short.summary()
+    many = {"x": np.repeat(X, 20, axis=0), "y": np.repeat(DATA["y"], 20)}
+    jumping = fitted(data=many, step_size=0.2, num_steps=1000, khat_samples=300, estimator="naive")
+    assert jumping.khat > 0.7
+    assert "steps of 0.2 are not small beside the least standard deviation" in jumping.summary()
+
+
+def test_khat_has_a_price_limit(monkeypatch):
+    from lowvar.api import fit as module
+
+    monkeypatch.setattr(module, "_KHAT_BUDGET", 100 * N)
+    found = fitted(khat_samples=None)
+    assert found.khat is None
+    assert "k-hat was not computed" in found.summary()
+    assert fitted(khat_samples=50).khat is not None
+
+
+# --- decompose and the memory of a fit --------------------------------------------------------------------------------
+
+
+def total(found, block="all"):
+    rows = found.table[(found.table["block"] == block) & (found.table["source"] == "total")]
+    return rows.set_index("method")
+
+
+def moving(x, y, batch_size=None):
+    """A model whose parameters are still on their way."""
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
+
+
+FAR = {"x": X, "y": X @ np.array([4.0, -4.0]) + RNG.normal(size=N)}
+
+
+@pytest.fixture(scope="module")
+def on_the_way():
+    return FAR, fitted(moving, FAR, estimator="joint", num_steps=60, batch_size=20, step_size=0.05)
+
+
+def test_decompose_uses_the_memory_of_the_fit(on_the_way):
+    """Filled at the fit's point a memory looks far better than the one that the fit has."""
+    data, fit = on_the_way
+    options = {"replicates": 8, "columns": 4, "progress": False}
+    own = lowvar.decompose(moving, data, fit, estimators=("naive", "joint"), **options)
+    filled = lowvar.decompose(moving, data, fit.params, estimators=("naive", "joint"), batch_size=20, **options)
+    assert total(own, "mu").loc["joint", "low"] > 10 * total(filled, "mu").loc["joint", "high"]
+    assert total(own)["batch_size"].eq(20).all()
+    assert "memory of `joint`: the fit's own" in str(own)
+    assert "memory of `joint`: filled at these parameters" in str(filled)
+    # against draws of the next step's gradient, with the state that the fit ended in
+    from lowvar.estimators import gradient_estimator
+    from lowvar.noise import independent, reshuffled, sampler
+
+    batches = reshuffled(N, 20)
+    one, draw = gradient_estimator("joint")(fit.problem, batches), sampler(batches, independent(), 2, np.float64)
+    params = jax.tree.map(jnp.asarray, fit.mean_field)
+
+    def gradient(key):
+        noise = jax.tree.map(lambda leaf: leaf[0], draw.epoch(key))
+        found, _, _ = one.estimate(fit.run.memory, params, noise)
+        return found["mu"]
+
+    draws = jax.jit(jax.vmap(gradient))(jax.random.split(jax.random.key(0), 4000))
+    assert float(draws.var(0).sum()) == pytest.approx(total(own, "mu").loc["joint", "variance"], rel=0.15)
+
+
+def test_others_run_along(on_the_way):
+    data, fit = on_the_way
+    found = lowvar.decompose(moving, data, fit, estimators=("naive", "joint_current"), replicates=4, columns=2,
+                             progress=False)  # fmt: skip
+    assert list(total(found).index) == ["naive", "joint_current", "joint"]  # the fit's own is compared too
+    assert found.memories == {"joint": "the fit's own",
+                              "joint_current": "of the fit's last 6 epochs, which it ran along"}  # fmt: skip
+    np.testing.assert_array_equal(found.params["w_auto_loc"], fit.params["w_auto_loc"])
+
+
+def test_running_along_repeats_the_fit(on_the_way):
+    """The last epochs again, beside another estimator, bring the fit's own memory back."""
+    from lowvar.api.decompose import _along
+    from lowvar.runs.spec import MethodSpec
+
+    _, fit = on_the_way
+    methods = {"joint": fit.run.method, "naive": MethodSpec(estimator="naive")}
+    runs, _, _, _ = _along(fit.problem, methods, "joint", fit.run)
+    table = runs.kept[fit.run.epochs[1]][0].estimator["joint"]["G"]["mu"][0, 0]
+    np.testing.assert_allclose(table, fit.run.memory["G"]["mu"], rtol=1e-6, atol=1e-8)
+
+
+def test_another_batch_size_fills_memories(on_the_way):
+    data, fit = on_the_way
+    found = lowvar.decompose(moving, data, fit, estimators=("naive", "joint"), batch_size=50, replicates=4, columns=2,
+                             progress=False)  # fmt: skip
+    assert found.memories["joint"].startswith("filled at these parameters")
+
+
+def test_a_memory_that_adds_noise_is_said_first():
+    """Steps so long that the table is far away."""
+    fit = fitted(moving, FAR, estimator="joint", num_steps=28, batch_size=20, step_size=0.5)
+    found = lowvar.decompose(moving, FAR, fit, replicates=8, columns=4, progress=False)
+    assert list(total(found).index) == ["naive", "cv", "joint", "joint_svrg", "joint_adaptive"]
+    assert total(found).loc["joint", "low"] > total(found).loc["naive", "high"], total(found)
+    assert str(found).startswith("Careful: the memory of `joint` makes the gradient worse here: ")
+    assert "gradient variance of moving at the fit" in str(found)
+
+
+# --- the default -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("far", [5.0, 0.0])
+def test_the_adaptive_coefficients_save_what_a_bad_control_spoils(far):
+    """With a snapshot far off joint_svrg is much worse than naive; the adaptive one is not, and as good with a near one."""
+    from lowvar.estimators import gradient_estimator
+    from lowvar.noise import independent, reshuffled, sampler
+    from lowvar.problems.numpyro_model import from_numpyro
+
+    problem, batches = from_numpyro(moving, FAR), reshuffled(N, 20)
+    draw = sampler(batches, independent(), 2, np.float64)
+    snapshot = {"mu": jnp.array([4.0 - far, -4.0 + far]), "log_sigma": jnp.full(2, -3.0)}
+    params = {"mu": jnp.array([4.0, -4.0]), "log_sigma": jnp.full(2, -3.0)}
+
+    def noises(seed, count):
+        noise = jax.vmap(draw.epoch)(jax.random.split(jax.random.key(seed), count))
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), noise)
+
+    @jax.jit
+    def learnt(state, noise):
+        return jax.lax.scan(lambda state, one: (estimator.estimate(state, params, one)[1], None), state, noise)[0]
+
+    @jax.jit
+    def gradients(state, noise):
+        return jax.vmap(lambda one: estimator.estimate(state, params, one)[0]["mu"])(noise)
+
+    variance = {}
+    for name in ("naive", "joint_svrg", "joint_adaptive"):
+        estimator = gradient_estimator(name)(problem, batches)
+        learnt.clear_cache()
+        gradients.clear_cache()
+        state = learnt(estimator.init(snapshot), noises(1, 100))
+        variance[name] = float(gradients(state, noises(2, 400)).var(0).sum())
+    if far:
+        assert variance["joint_svrg"] > 3 * variance["naive"], variance
+        assert variance["joint_adaptive"] < 1.1 * variance["naive"], variance
+    else:
+        assert variance["joint_svrg"] < 0.01 * variance["naive"], variance
+        assert variance["joint_adaptive"] < 0.05 * variance["naive"], variance
+
+
+def test_the_adaptive_coefficients_reach_one_where_the_control_is_good(long):
+    found = total(lowvar.decompose(regression, DATA, long, estimators=("naive", "joint_svrg"), replicates=8, columns=4,
+                                   progress=False))  # fmt: skip
+    assert found.loc["joint_adaptive", "high"] < 0.1 * found.loc["naive", "low"], found
