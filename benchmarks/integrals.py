@@ -188,7 +188,8 @@ def coverage(size: str, repetitions: int) -> list[dict]:
         stacked = [[np.stack([one[i][t] for one in drawn]) for t in range(len(drawn[0][2]))] for i in range(3)]
         samples = Samples(*map(tuple, stacked), shared=len(stacked[2]) == 1)
         exact = np.array(drawn[0][3])
-        for name, options in (*METHODS[:2], ("zero_variance", {"order": 2}), METHODS[2], *((one, {}) for one in more)):
+        shown = (*METHODS[:2], ("zero_variance", {"order": 2}), METHODS[2], *((one, {}) for one in more), ("auto", {}))
+        for name, options in shown:
             found = make(name, options).integrate(samples, np.arange(count))
             error = found.value - exact
             covered = float((np.abs(error) < 1.96 * found.standard_error).mean())
@@ -211,7 +212,7 @@ def scores(size: str, repetitions: int) -> list[dict]:
     def gamma(shape, jacobian):
         return lambda rng, m: (lambda u: (u, shape - 1 + jacobian - np.exp(u)))(np.log(rng.gamma(shape, size=(m, 2))))
 
-    cases = {"right: N(0, I)": normal(1), "right: log gamma(2)": gamma(2, 1), "twice too large": normal(2),
+    cases = {"right: N(0, I)": normal(1), "right: log gamma(2)": gamma(2, 1), "1.3 times too large": normal(1.3), "twice too large": normal(2),
              "no Jacobian, gamma(2)": gamma(2, 0), "no Jacobian, gamma(20)": gamma(20, 0)}  # fmt: skip
     rows, count = [], sized(size, 400, 100, 3)
     print(f"\nShare of {count} sets of samples whose scores are suspected, d = 2")

@@ -112,7 +112,8 @@ def _parser():
 
     sub = command("integrate", _integrate, "expectations of your own samples, with control variates")
     sub.add_argument("samples", metavar="SAMPLES.npz", help="with the arrays samples, scores and values")
-    sub.add_argument("--method", default="auto", help="auto, or one of: lowvar list integrators (default: %(default)s)")
+    sub.add_argument("--method", default="auto", help="one of: lowvar list integrators (default: %(default)s)")
+    sub.add_argument("--folds", type=int, help="cross-fit the method with so many folds (auto: 5; others: none)")
     sub.add_argument("--chain", action="store_true", help="the samples are successive states of a Markov chain")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--out", metavar="TABLE.csv", help="write the table there, too")

@@ -90,7 +90,7 @@ def integrate(args) -> None:
         given[name] = arrays[name] if name in arrays else [arrays[key] for key in of_tasks]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the notes are printed with the table
-        found = call(**given, method=args.method, chain=args.chain, seed=args.seed)
+        found = call(**given, method=args.method, chain=args.chain, folds=args.folds, seed=args.seed)
     print(found)
     if args.out:
         try:
