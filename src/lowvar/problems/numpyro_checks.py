@@ -68,7 +68,7 @@ def _check_traceable(problem, z):
 
 
 def _some_rows(N):
-    """A few rows at random, fewer than there are: NumPyro draws none where all are asked for, see ``log_likelihood``."""
+    """A few rows at random, fewer than there are: NumPyro draws none where all are asked for."""
     return np.random.default_rng(0).choice(N, min(_ROWS, max(1, N - 1)), replace=False).astype(np.int32)
 
 
