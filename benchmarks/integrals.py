@@ -212,7 +212,8 @@ def scores(size: str, repetitions: int) -> list[dict]:
     def gamma(shape, jacobian):
         return lambda rng, m: (lambda u: (u, shape - 1 + jacobian - np.exp(u)))(np.log(rng.gamma(shape, size=(m, 2))))
 
-    cases = {"right: N(0, I)": normal(1), "right: log gamma(2)": gamma(2, 1), "1.3 times too large": normal(1.3), "twice too large": normal(2),
+    cases = {"right: N(0, I)": normal(1), "right: log gamma(2)": gamma(2, 1),
+             "1.3 times too large": normal(1.3), "twice too large": normal(2),
              "no Jacobian, gamma(2)": gamma(2, 0), "no Jacobian, gamma(20)": gamma(20, 0)}  # fmt: skip
     rows, count = [], sized(size, 400, 100, 3)
     print(f"\nShare of {count} sets of samples whose scores are suspected, d = 2")
