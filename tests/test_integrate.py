@@ -113,7 +113,7 @@ def test_auto_along_a_chain_knows_what_the_chain_is_worth():
     rng, x = np.random.default_rng(3), np.zeros((150, 1))
     for i in range(1, 150):
         x[i] = 0.97 * x[i - 1] + np.sqrt(1 - 0.97**2) * rng.normal(size=1)
-    with pytest.warns(UserWarning, match="worth fewer than 40 independent samples"):
+    with pytest.warns(UserWarning, match="worth fewer than 200 independent samples"):
         lowvar.integrate(x, -x, np.exp(0.3 * x[:, 0]), chain=True)
 
 

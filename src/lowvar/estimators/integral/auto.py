@@ -24,7 +24,7 @@ WORK = 4e10  # multiplications of a least-squares fit, at most
 ALL = 150  # points up to which a kernel's functions around all of them are fitted
 MANY = 4  # tasks with the same points, above which they share lengthscales
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
-SHORT = 40.0  # effective points, below which autocorrelations are known too badly
+SHORT = 200.0  # effective points, below which a chain may not have been everywhere
 FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
 SIMPLER = 0.8  # of the error of a simpler fit: what a later one must stay below, or chance would choose
 HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is damped far out
@@ -93,6 +93,14 @@ def auto(folds: int = 5) -> Integrator:
         carriers = np.stack([one.carriers for one in plain], axis=1)
         worth = np.stack([one.effective for one in plain], axis=1).min(axis=1)
 
+        flags: dict[str, np.ndarray] = {
+            "scores_doubted": doubted.any(axis=1),
+            "far_from_monte_carlo": (far & ~doubted).any(axis=1),
+            "like_a_chain": alike.any(axis=1) if not samples.chain else np.zeros(shape[0], bool),
+            "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
+            "short_chain": np.asarray(worth < SHORT) if chain else np.zeros(shape[0], bool),
+        }
+
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
             rows = np.repeat(monte_carlo[:, task, None], points.shape[1], axis=1)
             for number, (_, fit) in enumerate(tried):
@@ -105,13 +113,7 @@ def auto(folds: int = 5) -> Integrator:
             value=value,
             standard_error=stated,
             condition=np.full(shape[0], np.nan),
-            flags={
-                "scores_doubted": doubted.any(axis=1),
-                "far_from_monte_carlo": (far & ~doubted).any(axis=1),
-                "like_a_chain": alike.any(axis=1) & np.full(shape[0], not samples.chain),
-                "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
-                "short_chain": (worth < SHORT) & np.full(shape[0], chain),
-            },
+            flags=flags,
             info={
                 "choice": np.array([name for name, _ in tried])[choice],
                 "monte_carlo": monte_carlo,

@@ -69,7 +69,7 @@ FLAGS = {
     "shuffle them if they are independent and sorted",
     "few_carriers": "very few samples hold most of the variance: more samples may move the estimate by more than its "
     "standard error",
-    "short_chain": "the chain is worth fewer than 40 independent samples: it may not have been everywhere, and its "
+    "short_chain": "the chain is worth fewer than 200 independent samples: it may not have been everywhere, and its "
     "standard error is a guess",
     "miscalibrated": "left-out values lie farther off than the fit says: multiply the standard error accordingly",
 }

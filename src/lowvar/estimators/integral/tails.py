@@ -61,18 +61,24 @@ def average(terms: np.ndarray, worth: np.ndarray | None = None) -> Average:
 
 
 def worth_of_chain(points: np.ndarray) -> np.ndarray:
-    """The effective size of the slowest coordinate, from ranks, ``(R,)``: no function of the chain is worth more.
+    """The effective size of what mixes slowest, ``(R,)``: no function of the chain is held to be worth more.
 
-    The values alone may look better: a region that the chain has not left, or not entered, does not show in them.
+    The values alone may look better: a region that the chain has not left, or hardly entered, does not show in them. Of
+    each coordinate four series are looked at: its ranks, the ranks of its distance from the median, and whether it is
+    among its lowest and its highest twentieth.
 
     Args:
         points: ``(R, m, d)``.
 
     References:
         Vehtari, Gelman, Simpson, Carpenter and Bürkner, "Rank-normalization, folding, and localization: an improved
-        R-hat", 2021.
+        R-hat", 2021, section 4.3, on the effective sizes of the bulk and of the tails.
     """
-    return effective_size(_ranks(points)).min(axis=1)
+    rank = _ranks(points)
+    edge = 0.45 * points.shape[1]
+    distance = _ranks(np.abs(points - np.median(points, axis=1, keepdims=True)))
+    series = (rank, distance, 1.0 * (rank < -edge), 1.0 * (rank > edge))
+    return np.min([effective_size(one).min(axis=1) for one in series], axis=0)
 
 
 def looks_like_a_chain(points: np.ndarray, limit: float = 6.0) -> np.ndarray:
