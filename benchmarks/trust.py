@@ -13,6 +13,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_th
 
 import argparse
 import dataclasses
+import json
 import platform
 import sys
 import time
@@ -245,6 +246,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, help="of each fit and search (default: 5, or 3)")
     parser.add_argument("--truths", action="store_true", help="check the cases instead: truths, scores, known minima")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/trust.json"), help="JSON file; csv beside it")
+    parser.add_argument(
+        "--keep", action="store_true", help="do not run again what OUT has in the same versions and sizes"
+    )
     parser.add_argument("--page", type=Path, help=f"the document ({PAGE} if all cases run in full, else beside --out)")
     args = parser.parse_args(argv)
     settings = SMALLEST if args.smallest else QUICK if args.quick else FULL
@@ -264,23 +268,59 @@ def main(argv: list[str] | None = None) -> int:
     in_full = len(chosen) == len(names) and settings == FULL
     where = args.page or (PAGE if in_full else args.out.with_suffix(".md"))
     verdicts: list[Verdict] = []
+    kept = kept_in(args.out, settings) if args.keep else {}
     for kind, case in chosen:
+        if (kind, case.name) in kept:
+            verdicts.append(kept[kind, case.name])
+            continue
         verdicts.append(judged(kind, case, settings))
         one = verdicts[-1]
         print(f"{kind:10} {one.name:26} {one.verdict:15}{'behind ' if one.behind else '       '}{one.seconds:7.1f} s  "
               f"{_short(one.remark)}", flush=True)  # fmt: skip
         save(verdicts, args.out)
+        write(args.out, {"versions": _versions(), "cases": [_stored(one, settings) for one in verdicts]})
     where.parent.mkdir(parents=True, exist_ok=True)
     where.write_text(page(verdicts, settings), encoding="utf-8")
-    cases = [
-        {"kind": one.kind, "case": one.name, "verdict": one.verdict, "behind": one.behind, "remark": one.remark}
-        | {name: value if not isinstance(value, float) or np.isfinite(value) else None
-           for name, value in _flat(one.measured).items()}
-        for one in verdicts
-    ]  # fmt: skip
-    write(args.out, {"versions": _versions(), "settings": dataclasses.asdict(settings), "cases": cases})
+    write(args.out, {"versions": _versions(), "cases": [_stored(one, settings) for one in verdicts]})
     print(f"\nwrote {where}, {args.out}, and csv tables beside it")
     return 0
+
+
+def _amount(kind: str, settings: Settings) -> dict:
+    """How much of a case is run."""
+    amount = dataclasses.asdict(settings)
+    return {"repetitions": amount.pop("repetitions")} if kind == "integrals" else amount | {"repetitions": None}
+
+
+def _stored(one: Verdict, settings: Settings) -> dict:
+    """A verdict as JSON has it: tuples are lists, what is not finite is a string."""
+
+    def plain(value):
+        if isinstance(value, (tuple, list)):
+            return [plain(entry) for entry in value]
+        return repr(float(value)) if isinstance(value, float) and not np.isfinite(value) else value
+
+    own = {name: getattr(one, name) for name in ("kind", "name", "what", "verdict", "behind", "remark", "seconds")}
+    return own | {"amount": _amount(one.kind, settings), "measured": {n: plain(v) for n, v in one.measured.items()}}
+
+
+def kept_in(out: Path, settings: Settings) -> dict[tuple[str, str], Verdict]:
+    """Verdicts of an earlier run in the same versions and sizes, by kind and name."""
+    stored = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    if stored.get("versions") != _versions():
+        return {}
+
+    def back(value):
+        if isinstance(value, list):
+            return tuple(back(entry) for entry in value)
+        return float(value) if value in ("nan", "inf", "-inf") else value
+
+    found = {}
+    for one in stored["cases"]:
+        if one.pop("amount") == _amount(one["kind"], settings):
+            one["measured"] = {name: back(value) for name, value in one["measured"].items()}
+            found[one["kind"], one["name"]] = Verdict(**one)
+    return found
 
 
 def check(chosen) -> int:

@@ -25,7 +25,7 @@ ALL = 150  # points up to which a kernel's functions around all of them are fitt
 MANY = 4  # tasks with the same points, above which they share lengthscales
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
 SHORT = 200.0  # effective points, below which a chain may not have been everywhere
-FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
+FAR = 3.0  # standard errors of Monte Carlo that an estimate may lie away from it
 SIMPLER = 0.8  # of the error of a simpler fit: what a later one must stay below, or chance would choose
 HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is damped far out
 
@@ -41,7 +41,7 @@ def auto(folds: int = 5) -> Integrator:
     Carlo's.
 
     Monte Carlo is returned where nothing is better, where the scores fail their test (``score_check.doubt``), and where
-    the estimate is more than four of its standard errors away from it.
+    the estimate is more than three of its standard errors away from it.
 
     Args:
         folds: of the cross-fitting, 2 or more; blocks of successive points along a chain.
@@ -93,12 +93,12 @@ def auto(folds: int = 5) -> Integrator:
         carriers = np.stack([one.carriers for one in plain], axis=1)
         worth = np.stack([one.effective for one in plain], axis=1).min(axis=1)
 
-        flags: dict[str, np.ndarray] = {
+        flags = {
             "scores_doubted": doubted.any(axis=1),
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
-            "like_a_chain": alike.any(axis=1) if not samples.chain else np.zeros(shape[0], bool),
+            "like_a_chain": np.logical_and(alike.any(axis=1), not samples.chain),
             "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
-            "short_chain": np.asarray(worth < SHORT) if chain else np.zeros(shape[0], bool),
+            "short_chain": np.logical_and(worth < SHORT, chain),
         }
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -113,7 +113,7 @@ def auto(folds: int = 5) -> Integrator:
             value=value,
             standard_error=stated,
             condition=np.full(shape[0], np.nan),
-            flags=flags,
+            flags={name: np.asarray(flag) for name, flag in flags.items()},
             info={
                 "choice": np.array([name for name, _ in tried])[choice],
                 "monte_carlo": monte_carlo,

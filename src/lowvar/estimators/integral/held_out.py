@@ -6,7 +6,7 @@ import scipy.stats
 from lowvar.estimators.integral.cross_fitting import CrossFit
 from lowvar.estimators.integral.tails import Average, average
 
-ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or most of those that carry Monte Carlo's
+ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or as many as carry Monte Carlo's
 UNLIKELY = 0.03  # the chance of a largest residual of a process, above which it is believed
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
 MIXES = 0.25  # of a chain's states: what it must be worth for its held-out blocks to be like independent points
@@ -33,7 +33,7 @@ def judge(fit: CrossFit, plain: list[Average], worths: list, one_fit: bool) -> t
         error = (error / unit).max(axis=1, keepdims=True) * unit
     for t, (raw, left) in enumerate(zip(plain, held_out, strict=True)):
         carriers = np.minimum(left.carriers, raw.carriers)
-        carried = left.carriers >= np.minimum(ENOUGH, 0.75 * raw.carriers)
+        carried = left.carriers >= np.minimum(ENOUGH, raw.carriers)
         m = fit.corrected[t].shape[1]
         likely = (fit.farthest[:, t] <= scipy.stats.norm.isf(UNLIKELY / m)) & (raw.effective >= MIXES * m)
         known = (left.largest <= EXACT * raw.largest) | likely

@@ -56,7 +56,7 @@ def sparse_control_functional(
 
     Returns:
         An integrator. Of its ``info``, ``lengthscale`` is ``(R, T, d)`` and ``penalty (R, T)``, relative. The standard
-        error is the jackknife's, of independent points.
+        error heeds the process and the jackknife, of independent points.
 
     Raises:
         UserError: an option is unknown or out of range; while integrating, too few points or too many.
@@ -112,6 +112,10 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         phi = features(r, data.x[r : r + 1], data.scores[r : r + 1])
         beta, error, weights, penalty, condition, inverse = _ridge(phi, data.y[r])
         fits[r] = (*fits[r], weights, inverse)
+        v, kept, noise = inverse
+        # of the process, whose covariance is Phi Phi' + noise: 1 / (1' M^-1 1)
+        variance = noise * (1 / phi.shape[1] + (kept * (v.T @ phi.mean(1)).square()[:, None]).sum(0))
+        error = (error.square() + variance * amplitude[r] * fits[r][1]).sqrt()
         values.append(beta)
         errors.append(error)
         penalties.append(penalty)
