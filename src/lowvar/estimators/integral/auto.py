@@ -9,7 +9,7 @@ from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.control_functional import control_functional
 from lowvar.estimators.integral.cross_fitting import CrossFit, cross_fit
-from lowvar.estimators.integral.held_out import GAIN, judge
+from lowvar.estimators.integral.held_out import EXACT, GAIN, judge
 from lowvar.estimators.integral.option_checks import whole
 from lowvar.estimators.integral.score_check import doubt
 from lowvar.estimators.integral.sparse_control_functional import sparse_control_functional
@@ -98,7 +98,7 @@ def auto(folds: int = 5) -> Integrator:
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
             "like_a_chain": np.logical_and(alike.any(axis=1), not samples.chain),
             "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
-            "short_chain": np.logical_and(worth < SHORT, chain),
+            "short_chain": np.logical_and(worth < SHORT, chain) & (stated > EXACT * error).any(axis=1),
         }
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
