@@ -12,6 +12,7 @@ rounds in one process, compiling not included.
 
 import argparse
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from vi_step import add_sizes, sized, write
 
 from lowvar.analysis.decomposition import mean_interval
 from lowvar.noise import named_key
@@ -323,24 +325,29 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help=f"some of: {', '.join(MODELS)} (default: all)")
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--quick", action="store_true", help="2 seeds, 500 steps")
+    parser.add_argument("--seeds", type=int, help="default: 8")
+    parser.add_argument("--steps", type=int, help="default: 5000")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/defaults.json"), help="JSON file")
+    add_sizes(parser, "2 seeds, 500 steps")
     args = parser.parse_args()
     if unknown := [name for name in args.models if name not in MODELS]:
         parser.error(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
     jax.config.update("jax_enable_x64", True)
-    methods = ["naive", *(name for name in args.methods.split(",") if name != "naive")]
-    seeds, steps = (2, 500) if args.quick else (args.seeds, args.steps)
+    named = "joint_adaptive" if args.size == "smallest" else args.methods
+    methods = ["naive", *(name for name in named.split(",") if name != "naive")]
+    seeds, steps = args.seeds or sized(args.size, 8, 2, 2), args.steps or sized(args.size, 5000, 500, 20)
+    found = {}
     print("| model | naive, nats | " + " | ".join(methods[1:]) + " |")
     print("|---" * (len(methods) + 1) + "|")
-    for name in args.models or MODELS:
+    for name in args.models or list(MODELS)[: sized(args.size, None, None, 1)]:
         elbos, ratios = compare(name, methods, seeds, steps)
+        found[name] = {"elbo": {method: list(elbos[method]) for method in methods}, "time": ratios}
         cells = []
         for method in methods[1:]:
             mean, low, high = mean_interval(elbos[method] - elbos["naive"])
             cells.append(f"{mean:+.2f} ± {(high - low) / 2:.2f}, {ratios[method]:.2f}x")
         print(f"| {name} | {elbos['naive'].mean():.1f} | " + " | ".join(cells) + " |", flush=True)
+    write(args.out, {"seeds": seeds, "steps": steps, "models": found})
 
 
 if __name__ == "__main__":

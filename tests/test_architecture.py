@@ -42,6 +42,6 @@ def test_the_test_sees_imports():
     "folder", ["estimators/gradient", "estimators/search", "estimators/integral", "solvers/search"]
 )
 def test_estimators_and_searches_are_short(folder):
-    shared = {"search.py", "factored.py"}  # not one search: the driver of all, and what three share
+    shared = {"search.py", "factored.py", "make.py", "cross_fitting.py"}  # not one method: what all or several share
     for path in (PACKAGE / folder).glob("*.py"):
         assert len(path.read_text().splitlines()) <= (260 if path.name in shared else 150), path

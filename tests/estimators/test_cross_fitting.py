@@ -24,7 +24,6 @@ def samples(x, values, chain=False):
         ("zero_variance", {"order": 1}, 16, 4000),
         ("zero_variance", {"order": 3}, 16, 4000),
         ("control_functional", {"lengthscale": 1.0, "nugget": 1e-4}, 16, 2000),
-        ("sparse_control_functional", {"inducing": 20, "steps": 5}, 50, 150),
     ],
 )
 def test_unbiased_for_independent_points(name, options, m, repetitions):
@@ -130,3 +129,24 @@ def test_chains_are_told_from_independent_points():
     assert looks_like_a_chain(independent).mean() <= 0.01
     assert looks_like_a_chain(chain).mean() >= 0.9
     assert np.median(worth_of_chain(chain)) < 30
+
+
+def test_kernels_around_some_of_the_points():
+    x = normal(2, 300, 2, seed=10)
+    y = np.exp(0.3 * x[..., 0]) + x[..., 1] ** 2
+    exact, plain = np.exp(0.045) + 1, np.abs(y.mean(axis=1) - np.exp(0.045) - 1).max()
+    for inducing, share in ((300, 1e-2), (60, 5e-2)):
+        found = make("sparse_control_functional", {"inducing": inducing}).integrate(samples(x, y), np.zeros(2, int))
+        assert np.abs(found.value - exact).max() < share * plain
+        np.testing.assert_allclose(found.fitted(0, x, -x), y, atol=0.05)
+        assert (found.deviation(0, x, -x) > 0).all()
+
+
+def test_scores_of_any_size_have_a_kernel_matrix():
+    """One huge score rules the mean diagonal of a kernel matrix, and would leave nothing of a relative jitter."""
+    draw = np.random.default_rng(11).gamma(0.3, size=(1, 400, 1))
+    x, scores = np.log(draw), 0.3 - draw
+    heavy = np.random.default_rng(12).lognormal(sigma=3.0, size=(1, 400, 1))
+    for points, score in ((x, scores), (heavy, -(1 + np.log(heavy) / 9) / heavy)):
+        data = Samples((points,), (score,), (np.tanh(points[..., 0]),), shared=True)
+        assert np.isfinite(make("sparse_control_functional", {}).integrate(data, np.zeros(1, int)).value).all()

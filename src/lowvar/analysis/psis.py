@@ -54,7 +54,7 @@ def khat(weights) -> float:
     """The shape of the generalised Pareto distribution of the largest importance weights.
 
     Args:
-        weights: their logarithms, ``(S,)``; infinite where the model has no density.
+        weights: their logarithms, ``(S,)``; minus infinite where the model has no density.
 
     Returns:
         Below 0.5 the weights have a variance. Above 0.7 they are of no use, and neither is the guide where its tails
@@ -69,8 +69,7 @@ def khat(weights) -> float:
     from numpyro.infer.importance import _psis_khat
 
     weights = np.asarray(weights, float)
-    weights = weights[~np.isnan(weights)]
-    if len(weights) < 2 or not np.isfinite(weights.max()):
+    if len(weights) < 2 or np.isnan(weights).any() or not np.isfinite(weights.max()):
         return math.inf
     if np.ptp(weights) < 1e-6:  # the guide is the posterior: the tail has nothing to be fitted to
         return -math.inf

@@ -190,8 +190,11 @@ def _arrays(problem, params):
 
 
 def _same(problem: NumPyroProblem, other: NumPyroProblem) -> bool:
-    """Whether a state of one can be that of the other."""
-    return (problem.N, dict(problem.sites), problem.dtype) == (other.N, dict(other.sites), other.dtype)
+    """Whether a state of one is that of the other: of the same model, as far as its sites tell, on the same data."""
+    if (problem.N, dict(problem.sites), problem.dtype) != (other.N, dict(other.sites), other.dtype):
+        return False
+    mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
+    return mine[1] == others[1] and all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True))
 
 
 def _check_complete(problem, params) -> None:

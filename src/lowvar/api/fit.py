@@ -99,9 +99,7 @@ class Fit:
                 f"{of.optimizer} with step size {of.step_sizes[0]:g}"
             )
         if self.khat is None:
-            lines.append(
-                "k-hat was not computed: with so many rows it takes more draws than are affordable; khat_samples"
-            )
+            lines.append("k-hat was not computed: each draw is a pass over all rows; set khat_samples to compute it")
         return "\n".join([*lines, *self.notes])
 
     @cached_property
@@ -290,7 +288,7 @@ def judged(found: Fit, solver: SolverSpec, seed: int, draws: int | None = None) 
         params = {block: jnp.asarray(value) for block, value in found.mean_field.items()}
         k = psis.khat(psis.log_weights(problem, params, eps))
     if late:
-        notes.append(f"{problem.name}: the fit has not converged: {risen}; take more steps (num_steps), or larger ones")
+        notes.append(f"{problem.name}: the fit has not converged: {risen}; increase num_steps, or change step_size")
     if k is not None and k > psis.good(draws):
         notes.append(f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(found, solver, late)}")
     return k, tuple(notes)

@@ -92,7 +92,10 @@ class Run:
         searcher, evaluator = self.searcher, self.evaluator
         points = searcher.ask()
         if not (np.abs(points) <= self.far).all():
-            return "failed", "the search ran away: f falls without end, or try a smaller step or more points"
+            return (
+                "failed",
+                "the search diverged: f may be unbounded below; otherwise try a smaller sigma0 or a larger population",
+            )
         if searcher.domain.kind == "real" and self.rest.points(points):
             return self._at_rest("the points of a generation no longer differ")
         if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
@@ -123,7 +126,10 @@ class Run:
 
     def _reached(self) -> tuple[Status, str] | None:
         if self.target is not None and self.evaluator.best <= self.target:
-            if not self.noise.known:
+            assert self.evaluator.best_at is not None
+            if not self.noise.known and not self.noise.lucky(
+                self.evaluator, self.evaluator.best_at, self.evaluator.best
+            ):
                 return "target", f"the target {self.target:g} is reached"
             if self._vouched(self.target):
                 return "target", f"the mean's value is below the target {self.target:g} by two standard errors"

@@ -57,6 +57,17 @@ class Noise:
             return True
         return False
 
+    def lucky(self, evaluator: Evaluator, point: np.ndarray, value: float) -> bool:
+        """Whether another evaluation of the best point gives another value, where nothing was seen before."""
+        if self.known is not None or not self.asked or evaluator.remaining < 1:
+            return False
+        again = float(evaluator(point[None, :])[0])
+        if abs(again - value) <= _SEEN * max(self._first, abs(value)):
+            return False
+        self._squares.append((again - value) ** 2 / 2 if math.isfinite(again) else 0.0)
+        self.known = True
+        return True
+
     def measured(self, values: np.ndarray) -> None:
         """Takes evaluations ``(n,)`` of one point for its standard deviation."""
         self._squares = [float(np.var(values, ddof=1))]

@@ -53,7 +53,7 @@ ESTIMATORS = {
     "smiso": Estimator("SMISO", "#7F7F7F", "s", 1.6, _DASH),
     "joint": Estimator("joint (SAGA)", "#0072B2", "D", 2.5),
     "joint_svrg": Estimator("joint (SVRG)", "#56B4E9", "^", 1.5),
-    "joint_adaptive": Estimator("joint, adaptive", "#44AA99", "P", 2.0),
+    "joint_adaptive": Estimator("joint, adaptive", "#661100", "P", 2.0),
     "joint_current": Estimator("joint, current sigma", "#7B6FD0", "v", 1.4, _DASH),
     "joint_glm": Estimator("joint GLM", "#D55E00", "o", 1.6, _DASH),
     "joint_glm_sigma": Estimator("joint GLM, sigma too", "#882255", "s", 1.8),

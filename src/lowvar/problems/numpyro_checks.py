@@ -186,8 +186,13 @@ def _compare(problem, functions, free, start):
     sensitivity = np.max([np.abs(one - at_once) for one in moved], axis=(0, 2))
     for index, values in ((several, at_once), (mixed, of(log_likelihood, z, mixed))):
         alone = np.stack([single[int(row)] for row in index], axis=1)
-        if not np.isfinite(alone).all():
-            return None
+        if not np.isfinite(alone).all():  # among others they are finite
+            row = int(index[int(np.argmin(np.isfinite(alone).all(axis=0)))])
+            return (
+                f"the log-likelihood of a row depends on the other rows of its batch: row {row} has none alone, "
+                "and has one among others; rows must be independent given the latent variables (compute means and the like "
+                "from all the data, before the plate)"
+            )
         tolerance = _TOLERANCE * np.abs(alone).max(axis=1) + _ROUNDING * sensitivity + 1e-300
         off = np.abs(values - alone) / tolerance[:, None]
         if (off > 1).any():

@@ -63,7 +63,7 @@ FLAGS = {
     "at_bound": "a hyper-parameter ended at its bound: the kernel may not suit the integrand",
     "not_converged": "the optimiser stopped before it converged",
     "scores_doubted": "the scores look like another density's than the samples': Monte Carlo's estimate was returned",
-    "far_from_monte_carlo": "a control variate moved the estimate by more than three standard errors of Monte Carlo's, "
+    "far_from_monte_carlo": "a control variate moved the estimate by more than four standard errors of Monte Carlo's, "
     "which was returned: the scores may be another density's, or few samples hold most of the integral",
     "like_a_chain": "successive samples depend on each other: they were taken as a Markov chain; say chain=True, or "
     "shuffle them if they are independent and sorted",

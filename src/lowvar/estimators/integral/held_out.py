@@ -10,13 +10,15 @@ ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or as m
 UNLIKELY = 0.03  # the chance of a largest residual of a process, above which it is believed
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
 MIXES = 0.25  # of a chain's states: what it must be worth for its held-out blocks to be like independent points
-UNSEEN = 2.0  # samples that the regions without samples are worth
+# what regions without samples weigh, in samples: where many carry the variance, where the process is likely, and where
+# neither holds or the integrand itself has a heavy tail
+UNSEEN = 0.5, 1.0, 2.0
 GAIN = 0.35  # of Monte Carlo's standard error: what is below pays, however few terms carry it
 ROUNDING = 8 * np.finfo(float).eps  # of the largest value
 
 
-def judge(fit: CrossFit, plain: list[Average], worths: list, one_fit: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The estimates, and what errors to believe, ``(R, T)``; infinite where it does not pay.
+def judge(fit: CrossFit, plain: list[Average], worths: list, one_fit: bool) -> tuple[np.ndarray, ...]:
+    """The estimates; their held-out errors, infinite where they do not pay; and the errors to state, ``(R, T)`` each.
 
     Args:
         fit: of a candidate.
@@ -31,16 +33,19 @@ def judge(fit: CrossFit, plain: list[Average], worths: list, one_fit: bool) -> t
     if one_fit:
         unit = np.stack([np.maximum(raw.plain_error, 1e-300) for raw in plain], axis=1)
         error = (error / unit).max(axis=1, keepdims=True) * unit
+    stated = error.copy()
     for t, (raw, left) in enumerate(zip(plain, held_out, strict=True)):
         carriers = np.minimum(left.carriers, raw.carriers)
         carried = left.carriers >= np.minimum(ENOUGH, raw.carriers)
         m = fit.corrected[t].shape[1]
         likely = (fit.farthest[:, t] <= scipy.stats.norm.isf(UNLIKELY / m)) & (raw.effective >= MIXES * m)
-        known = (left.largest <= EXACT * raw.largest) | likely
-        unseen = UNSEEN * raw.largest / raw.effective
-        careful = np.maximum(error[:, t], np.minimum(np.hypot(error[:, t], unseen), raw.error))
-        stated = np.where(carried | known, error[:, t], careful)
+        exact = left.largest <= EXACT * raw.largest
+        heavy = raw.carriers < ENOUGH
+        weight = np.select([exact, heavy, carried, likely], [0.0, UNSEEN[2], *UNSEEN[:2]], UNSEEN[2])
+        unseen = np.hypot(error[:, t], weight * raw.largest / raw.effective)
+        stated[:, t] = np.maximum(error[:, t], np.minimum(unseen, raw.error))
         # variances are known up to a relative error of sqrt(2 / carriers): a gain must be seen through it
-        pays = np.where(known, 1.0, np.maximum(1 - np.sqrt(2 / carriers), GAIN))
-        error[:, t] = np.where(stated < pays * raw.error, stated, np.inf)
-    return np.stack([left.mean for left in held_out], axis=1), error
+        pays = np.where(exact, 1.0, np.maximum(1 - np.sqrt(2 / carriers), GAIN))
+        seen = np.where(carried | likely, error[:, t], stated[:, t]) < pays * raw.error
+        error[:, t] = np.where(seen, error[:, t], np.inf)
+    return np.stack([left.mean for left in held_out], axis=1), error, stated

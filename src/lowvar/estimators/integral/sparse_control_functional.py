@@ -9,20 +9,16 @@ import torch
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.checks import check_memory, check_sizes
 from lowvar.estimators.integral.exact import Settings, settings, space_of
-from lowvar.estimators.integral.hyper import Hyper
+from lowvar.estimators.integral.inducing import amplitude as amplitude_of
+from lowvar.estimators.integral.inducing import diagonal, ridge, root
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.learn import learn
 from lowvar.estimators.integral.option_checks import whole
-from lowvar.estimators.integral.regression import LEAST_FREEDOM
-from lowvar.estimators.integral.reml import shifted
-from lowvar.estimators.integral.stacked import Stacked, stack
+from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, side_by_side
 from lowvar.problems.integrals.samples import Samples
 
-JITTER = 1e-11  # of the kernel matrix of the inducing points, relative to its mean diagonal
-PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
 COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
-DIAGONAL = 64  # points whose kernel matrix is made for its diagonal
 LEARN = 200  # points that lengthscales are learnt from
 
 
@@ -92,7 +88,7 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
     centres = data.thin(inducing)
     fits = []
 
-    amplitude = _amplitude(chosen, some, hyper)
+    amplitude = amplitude_of(chosen, some, hyper)
 
     def features(r: int, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """``Phi (n, .)`` of repetition ``r`` at points ``(1, ., d)``, transposed."""
@@ -101,16 +97,15 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         if len(fits) == r:
             square = chosen.covariance.between(params, at.x, at.x, at.scores, at.scores)[0]
             level = square.diagonal().mean()
-            root = torch.linalg.cholesky(square + JITTER * level * torch.eye(len(square)).to(square))
-            fits.append((root, level))
-        root, level = fits[r][:2]
+            fits.append((root(square), level))
+        factor, level = fits[r][:2]
         cross = chosen.covariance.between(params, at.x, x, at.scores, scores)[0]
-        return torch.linalg.solve_triangular(root, cross, upper=False) / level.sqrt()
+        return torch.linalg.solve_triangular(factor, cross, upper=False) / level.sqrt()
 
     values, errors, conditions, penalties = [], [], [], []
     for r in range(data.repetitions):
         phi = features(r, data.x[r : r + 1], data.scores[r : r + 1])
-        beta, error, weights, penalty, condition, inverse = _ridge(phi, data.y[r])
+        beta, error, weights, penalty, condition, inverse = ridge(phi, data.y[r])
         fits[r] = (*fits[r], weights, inverse)
         v, kept, noise = inverse
         # of the process, whose covariance is Phi Phi' + noise: 1 / (1' M^-1 1)
@@ -133,7 +128,7 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         for r in range(data.repetitions):
             params = {name: value[r : r + 1] for name, value in hyper.kernel.items()}
             phi = features(r, x[r : r + 1], lx[r : r + 1])
-            own = _diagonal(chosen, params, x[r : r + 1], lx[r : r + 1]) / fits[r][1]
+            own = diagonal(chosen, params, x[r : r + 1], lx[r : r + 1]) / fits[r][1]
             v, kept, penalty = fits[r][3]
             known = phi.square().sum(0)
             rest = penalty[task] * (1 + (kept[:, task, None] * (v.T @ phi).square()).sum(0))
@@ -148,54 +143,4 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         info={"lengthscale": numpy(lengthscale), "penalty": numpy(torch.stack(penalties))},
         fitted=fitted,
         deviation=deviation,
-    )
-
-
-def _ridge(phi: torch.Tensor, y: torch.Tensor):
-    """Constants, their errors, weights ``(n, T)``, penalties and a condition number, for features ``(n, m)``."""
-    m = y.shape[0]
-    mean = phi.mean(1)
-    centred = phi - mean[:, None]
-    y = y - y.mean(0)  # values are centred already, up to rounding
-    s, v = torch.linalg.eigh(centred @ centred.T)
-    s = s.clamp(min=0)
-    rotated = v.T @ centred  # (n, m)
-    pull = rotated @ y
-    penalties = torch.logspace(*PENALTIES).to(y) * s.amax().clamp(min=1e-300)
-    kept = 1 / (s[:, None] + penalties)  # (n, p)
-    square = pull.square()
-    left = y.square().sum(0) - ((2 - s[:, None] * kept) * kept).T @ square  # (p, T)
-    freedom = (m - 1 - (s[:, None] * kept).sum(0)).clamp(min=1.0)
-    score = left.clamp(min=1e-14 * m) / freedom[:, None].square()  # generalised cross-validation
-    best = score.argmin(0)
-    shrunk = kept[:, best]  # (n, T)
-    weights = v @ (shrunk * pull)
-    beta = -mean @ weights
-    residual = y - beta - phi.T @ weights
-    influence = 1 / m - rotated.T @ (shrunk * (v.T @ mean)[:, None])  # beta = influence' y
-    leverage = 1 / m + rotated.square().T @ shrunk
-    left_out = residual / (1 - leverage).clamp(min=LEAST_FREEDOM)
-    error = (influence * left_out).square().sum(0).sqrt()
-    condition = (s.amax() + penalties[best].amin()) / (s.amin() + penalties[best].amin())
-    relative = penalties[best] / s.amax().clamp(min=1e-300)
-    return beta, error, weights, relative, condition, (v, shrunk, penalties[best])
-
-
-def _amplitude(chosen: Settings, data: Stacked, hyper: Hyper) -> torch.Tensor:
-    """Of the process, task by task, by REML from the points that lengthscales were learnt from: ``(R, T)``."""
-    matrix, level = chosen.covariance.gram(data, hyper)
-    factor = torch.linalg.cholesky(shifted(matrix, hyper.nugget * level))
-    half = torch.linalg.solve_triangular(
-        factor, torch.cat([data.member.expand(len(matrix), -1, -1), data.y], 2), upper=False
-    )
-    one, rest = half[:, :, :1], half[:, :, 1:]
-    rest = rest - one * ((one * rest).sum(1, keepdim=True) / one.square().sum(1, keepdim=True))
-    return rest.square().sum(1) / (data.rows - 1)
-
-
-def _diagonal(chosen: Settings, params, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """``k0(x, x)`` of points ``(1, n, d)``, ``(n,)``, some at a time."""
-    pieces = zip(x[0].split(DIAGONAL), scores[0].split(DIAGONAL), strict=True)
-    return torch.cat(
-        [chosen.covariance.between(params, a[None], a[None], b[None], b[None])[0].diagonal() for a, b in pieces]
     )

@@ -45,6 +45,12 @@ class Box:
         if not isinstance(bounds, (tuple, list, np.ndarray)) or len(bounds) != 2:
             more = " (not a pair for each coordinate)" if isinstance(bounds, (tuple, list, np.ndarray)) else ""
             raise UserError(f"bounds: they must be (low, high), each a number or {dim} numbers{more}")
+        lists = not isinstance(bounds, np.ndarray) and all(isinstance(one, (tuple, list)) for one in bounds)
+        if dim == 2 and lists and len(bounds[0]) == len(bounds[1]) == 2 and bounds[0][1] != bounds[1][0]:
+            raise UserError(
+                "bounds: two pairs for two coordinates may be (low, high) or one for each coordinate; say which with "
+                "scipy.optimize.Bounds(low, high), or with arrays: (np.array(low), np.array(high))"
+            )
         self.low, self.high = _side("low", bounds[0], dim, -np.inf), _side("high", bounds[1], dim, np.inf)
         empty = np.flatnonzero(~(self.low < self.high))
         if len(empty):
