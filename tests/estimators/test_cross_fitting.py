@@ -6,7 +6,7 @@ import pytest
 from lowvar.errors import UserError
 from lowvar.estimators.integral.cross_fitting import cross_fit, cross_fitted, fold_of
 from lowvar.estimators.integral.options import make
-from lowvar.estimators.integral.tails import average, looks_like_a_chain, worth_of_chain
+from lowvar.estimators.integral.tails import average, stride, worth_of_chain
 from lowvar.problems.integrals.samples import Samples
 
 
@@ -126,8 +126,10 @@ def test_chains_are_told_from_independent_points():
     chain = independent.copy()
     for i in range(1, 100):
         chain[:, i] = 0.8 * chain[:, i - 1] + 0.6 * chain[:, i]
-    assert looks_like_a_chain(independent).mean() <= 0.01
-    assert looks_like_a_chain(chain).mean() >= 0.9
+    assert np.mean([stride(one) > 0 for one in independent]) <= 0.01
+    assert np.mean([stride(one) == 1 for one in chain]) >= 0.8
+    walkers = chain[:10].transpose(1, 0, 2).reshape(-1, 4)  # ten chains whose states lie between each other
+    assert stride(walkers) == 10
     assert np.median(worth_of_chain(chain)) < 30
 
 

@@ -190,8 +190,8 @@ def _compare(problem, functions, free, start):
             row = int(index[int(np.argmin(np.isfinite(alone).all(axis=0)))])
             return (
                 f"the log-likelihood of a row depends on the other rows of its batch: row {row} has none alone, "
-                "and has one among others; rows must be independent given the latent variables (compute means and the like "
-                "from all the data, before the plate)"
+                "and has one among others; rows must be independent given the latent variables (compute means and the "
+                "like from all the data, before the plate)"
             )
         tolerance = _TOLERANCE * np.abs(alone).max(axis=1) + _ROUNDING * sensitivity + 1e-300
         off = np.abs(values - alone) / tolerance[:, None]

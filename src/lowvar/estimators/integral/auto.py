@@ -4,11 +4,12 @@ import numpy as np
 
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.candidates import heavy, methods, orders, scores_fail
+from lowvar.estimators.integral.candidates import methods, scores_fail
 from lowvar.estimators.integral.cross_fitting import CrossFit, cross_fit
 from lowvar.estimators.integral.held_out import EXACT, GAIN, judge
+from lowvar.estimators.integral.kinds import in_order, kind_of, stacked, strides
 from lowvar.estimators.integral.option_checks import whole
-from lowvar.estimators.integral.tails import average, looks_like_a_chain, worth_of_chain
+from lowvar.estimators.integral.tails import average, worth_of_chain
 from lowvar.problems.integrals.samples import Samples
 
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
@@ -51,14 +52,14 @@ def auto(folds: int = 5) -> Integrator:
         """Repetitions do not know of each other: those are treated together for which the same is tried."""
         groups: dict[tuple, list[int]] = {}
         for r in range(samples.repetitions):
-            groups.setdefault(_kind(samples.repetition(slice(r, r + 1))), []).append(r)
+            groups.setdefault(kind_of(samples.repetition(slice(r, r + 1))), []).append(r)
         rows = [np.array(group) for group in groups.values()]
-        return _stacked([of_kind(samples.repetition(group), seeds[group]) for group in rows], rows)
+        return stacked([ofkind_of(samples.repetition(group), seeds[group]) for group in rows], rows)
 
-    def of_kind(samples: Samples, seeds: np.ndarray) -> Integrals:
-        shape = samples.repetitions, samples.tasks
-        alike = np.stack([looks_like_a_chain(points) for points in samples.points], axis=1)
-        chain = samples.chain or bool(alike.any())
+    def ofkind_of(samples: Samples, seeds: np.ndarray) -> Integrals:
+        shape, apart = (samples.repetitions, samples.tasks), strides(samples)
+        chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
+        samples = in_order(samples, apart)
         sets = samples.points[:1] if samples.shared else samples.points
         worths = [worth_of_chain(points) if chain else None for points in sets]
         worths = worths * samples.tasks if samples.shared else worths
@@ -93,7 +94,7 @@ def auto(folds: int = 5) -> Integrator:
         flags = {
             "scores_doubted": doubted.any(axis=1),
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
-            "like_a_chain": np.logical_and(alike.any(axis=1), not samples.chain),
+            "like_a_chain": np.full(shape[0], chain and not told),
             "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
             "short_chain": np.logical_and(worth < SHORT, chain) & (stated > EXACT * error).any(axis=1),
         }
@@ -121,32 +122,3 @@ def auto(folds: int = 5) -> Integrator:
         )
 
     return Integrator("auto", IntegralProperties(transfers=True, exact_on="constants"), integrate)
-
-
-def _kind(samples: Samples) -> tuple:
-    """Of one repetition: all that decides what is tried."""
-    sets = range(1 if samples.shared else samples.tasks)
-    chains = tuple(bool(looks_like_a_chain(samples.points[t])[0]) for t in sets)
-    distinct = tuple(len(np.unique(samples.points[t][0], axis=0)) for t in sets)
-    return chains, tuple(scores_fail(samples, 0, t) for t in sets), distinct, orders(samples), heavy(samples)
-
-
-def _stacked(results: list[Integrals], rows: list[np.ndarray]) -> Integrals:
-    """Results of some repetitions each as one."""
-    order = np.argsort(np.concatenate(rows))
-
-    def joined(arrays) -> np.ndarray:
-        return np.concatenate(list(arrays))[order]
-
-    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        pairs = zip(results, rows, strict=True)
-        return joined(one.fitted(task, points[group], scores[group]) for one, group in pairs if one.fitted)
-
-    return Integrals(
-        joined(one.value for one in results),
-        joined(one.standard_error for one in results),
-        joined(one.condition for one in results),
-        {name: joined(one.flags[name] for one in results) for name in results[0].flags},
-        {name: joined(one.info[name] for one in results) for name in results[0].info},
-        fitted,
-    )

@@ -65,8 +65,8 @@ FLAGS = {
     "scores_doubted": "the scores look like another density's than the samples': Monte Carlo's estimate was returned",
     "far_from_monte_carlo": "a control variate moved the estimate by more than four standard errors of Monte Carlo's, "
     "which was returned: the scores may be another density's, or few samples hold most of the integral",
-    "like_a_chain": "successive samples depend on each other: they were taken as a Markov chain; say chain=True, or "
-    "shuffle them if they are independent and sorted",
+    "like_a_chain": "samples depend on others a few rows away: they were taken as Markov chains; put the draws of each "
+    "chain below those of another and say chain=True, or shuffle samples that are independent and sorted",
     "few_carriers": "very few samples hold most of the variance: more samples may move the estimate by more than its "
     "standard error",
     "short_chain": "the chain is worth fewer than 200 independent samples: it may not have been everywhere, and its "

@@ -135,13 +135,7 @@ def _norm(matrix, steps):
 
 
 def standardised(weights, amplitude, precision):
-    """Residuals of left-out values, ``weights / precision``, over their standard deviations: mean square, and largest.
-
-    Args:
-        weights: ``(R, M)``.
-        amplitude: ``(R,)``.
-        precision: of each left-out value, ``(R, M)``.
-    """
+    """Residuals ``weights / precision (R, M)`` of left-out values, standardised: mean square, and largest."""
     scaled = weights.square() / (amplitude[:, None] * precision)
     scaled = torch.where(amplitude[:, None] > 0, scaled, 1.0)
     return scaled.mean(-1), scaled.amax(-1).sqrt()

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.stats
 
 from lowvar.estimators.integral.chains import effective_size
+from lowvar.estimators.integral.tails import stride
 
 DOUBT = 1e-2  # significance, all tests of a set of points together
 ENOUGH = 20  # (effective) points from which on scores are checked
@@ -43,6 +44,7 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False) -> Doubt 
         points: ``(m, d)``.
         scores: ``(m, d)``.
         chain: the points are successive states of a Markov chain; its effective size takes the place of ``m``.
+            Points that depend on their neighbours are taken for one.
 
     Returns:
         None where the scores pass, or where there are too few points to tell.
@@ -51,6 +53,7 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False) -> Doubt 
         Johnson, "Modified t tests and confidence intervals for asymmetrical populations", 1978, since the terms are
         skew.
     """
+    chain = chain or stride(points) > 0
     moving = np.flatnonzero(np.ptp(points, axis=0) > 0)
     if not len(moving):
         return None

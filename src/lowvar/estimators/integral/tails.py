@@ -81,19 +81,23 @@ def worth_of_chain(points: np.ndarray) -> np.ndarray:
     return np.min([effective_size(one).min(axis=1) for one in series], axis=0)
 
 
-def looks_like_a_chain(points: np.ndarray, limit: float = 6.0) -> np.ndarray:
-    """Whether successive points depend on each other, ``(R,)``: a lag-one autocorrelation of a coordinate's ranks.
+def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
+    """How many rows apart points depend on each other most: 0 for independent ones, 1 for a chain.
+
+    More where the states of several chains or walkers lie between each other.
 
     Args:
-        points: ``(R, m, d)``.
-        limit: standard deviations of an autocorrelation of independent points, ``1 / sqrt(m)``, that are too many.
+        points: ``(m, d)``.
+        limit: standard deviations of an autocorrelation of independent ranks, ``1 / sqrt(m)``, that are too many.
+        lags: at most so many rows apart, and a quarter of the points.
     """
-    m = points.shape[1]
+    m = len(points)
     if m < 20:
-        return np.zeros(len(points), bool)
-    rank = _ranks(points)
-    square = np.maximum((rank**2).sum(axis=1), 1e-300)
-    return ((rank[:, 1:] * rank[:, :-1]).sum(axis=1) / square > limit / np.sqrt(m)).any(axis=1)
+        return 0
+    rank = _ranks(points[None])[0]
+    square = np.maximum((rank**2).sum(axis=0), 1e-300)
+    seen = [((rank[k:] * rank[:-k]).sum(axis=0) / square).max() for k in range(1, min(lags, m // 4) + 1)]
+    return int(np.argmax(seen)) + 1 if max(seen) > limit / np.sqrt(m) else 0
 
 
 def _ranks(points: np.ndarray) -> np.ndarray:
