@@ -348,6 +348,7 @@ def main():
             cells.append(f"{mean:+.2f} ± {(high - low) / 2:.2f}, {ratios[method]:.2f}x")
         print(f"| {name} | {elbos['naive'].mean():.1f} | " + " | ".join(cells) + " |", flush=True)
     write(args.out, {"seeds": seeds, "steps": steps, "models": found})
+    print(f"\nwrote {args.out}")
 
 
 if __name__ == "__main__":

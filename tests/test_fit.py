@@ -283,7 +283,7 @@ def test_khat_is_numpyros(long):
 
 
 def test_a_fit_that_is_too_short_says_so():
-    with pytest.warns(UserWarning, match=r"has not converged: the ELBO still rose by .* take more steps"):
+    with pytest.warns(UserWarning, match=r"has not converged: the ELBO still rose by .* increase num_steps"):
         lowvar.fit(regression, DATA, num_steps=30, progress=False)
 
 
