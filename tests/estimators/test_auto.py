@@ -176,3 +176,11 @@ def test_very_few_points(m):
     found = auto().integrate(Samples((x,), (-x,), (x[..., 0],), shared=True), np.zeros(2, int))
     assert np.isfinite(found.value).all()
     assert (found.standard_error > 0).all()
+
+
+def test_resampled_points_are_worth_the_distinct_ones():
+    rng = np.random.default_rng(10)
+    x = np.stack([rng.normal(size=(50, 1))[rng.integers(50, size=400)] for _ in range(40)])
+    y = 1.0 * (np.sin(9 * x[..., 0]) > 0)
+    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(40, int))
+    assert (np.abs(found.value[:, 0] - 0.5) < 1.96 * found.standard_error[:, 0]).sum() >= 33

@@ -9,7 +9,7 @@ from lowvar.estimators.integral.cross_fitting import CrossFit, cross_fit
 from lowvar.estimators.integral.held_out import EXACT, GAIN, judge
 from lowvar.estimators.integral.kinds import in_order, kind_of, stacked, strides
 from lowvar.estimators.integral.option_checks import whole
-from lowvar.estimators.integral.tails import average, worth_of_chain
+from lowvar.estimators.integral.tails import average, worth_of_chain, worth_of_copies
 from lowvar.problems.integrals.samples import Samples
 
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
@@ -61,7 +61,7 @@ def auto(folds: int = 5) -> Integrator:
         chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
         samples = in_order(samples, apart)
         sets = samples.points[:1] if samples.shared else samples.points
-        worths = [worth_of_chain(points) if chain else None for points in sets]
+        worths = [worth_of_chain(points) if chain else worth_of_copies(points) for points in sets]
         worths = worths * samples.tasks if samples.shared else worths
         plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
         doubted = np.array([[scores_fail(samples, r, t) for t in range(shape[1])] for r in range(shape[0])])

@@ -81,6 +81,18 @@ def worth_of_chain(points: np.ndarray) -> np.ndarray:
     return np.min([effective_size(one).min(axis=1) for one in series], axis=0)
 
 
+def worth_of_copies(points: np.ndarray) -> np.ndarray | None:
+    """What resampled points are worth, ``(R,)``: ``m^2 / sum c^2``, where they occur ``c`` times; None without copies.
+
+    References:
+        Kish, "Survey Sampling", 1965.
+    """
+    counts = [np.unique(one, axis=0, return_counts=True)[1] for one in points]
+    if all(len(one) == points.shape[1] for one in counts):
+        return None
+    return np.array([points.shape[1] ** 2 / (one**2).sum() for one in counts], dtype=float)
+
+
 def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
     """How many rows apart points depend on each other most: 0 for independent ones, 1 for a chain.
 
