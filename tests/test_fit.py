@@ -11,6 +11,7 @@ import pytest
 from numpyro.infer import init_to_median, init_to_value
 
 import lowvar
+from lowvar.analysis import psis
 from lowvar.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -268,6 +269,29 @@ def test_an_independent_posterior_is_not():
         found = lowvar.fit(model, data, num_steps=1500, batch_size=100, step_size=0.03, progress=False)
     assert found.khat < 0.5
     assert not found.notes
+
+
+def centred(group, y=None, batch_size=None, groups=12):
+    tau = numpyro.sample("tau", dist.HalfCauchy(1.0))
+    effect = numpyro.sample("effect", dist.Normal(0.0, tau).expand([groups]).to_event(1))
+    with numpyro.plate("rows", group.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(effect[group[index]], 3.0), obs=None if y is None else y[index])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_guide_that_is_too_narrow_is_flagged_whatever_khat_is(seed):
+    """Here k-hat is near 0.7, on either side; the weights themselves show the standard deviation of ``tau``."""
+    data = {"group": np.arange(24) % 12, "y": 3.0 * np.random.default_rng(seed).normal(size=24)}
+    with pytest.warns(
+        UserWarning, match=r"k-hat \d|importance weights give tau 1\.\d times the guide's standard deviation"
+    ):
+        lowvar.fit(centred, data, num_steps=3000, seed=seed, progress=False)
+
+
+def test_importance_weights_give_the_posteriors_standard_deviations():
+    z = np.random.default_rng(0).normal(size=(200_000, 2))
+    ratio = -0.5 * (z[:, 0] / 1.3) ** 2 + 0.5 * z[:, 0] ** 2  # the first coordinate is 1.3 times as wide
+    np.testing.assert_allclose(psis.spread(ratio + 700, z), [1.3, 1.0], rtol=0.02)
 
 
 def test_khat_is_numpyros(long):

@@ -76,3 +76,16 @@ def khat(weights) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return float(_psis_khat(weights))
+
+
+def spread(weights, z) -> np.ndarray:
+    """The posterior's standard deviations by importance weights, ``(dim,)``.
+
+    Args:
+        weights: their logarithms, ``(S,)``.
+        z: the draws, ``(S, dim)``.
+    """
+    weights, z = np.asarray(weights, float), np.asarray(z, float)
+    shares = np.exp(weights - weights.max())
+    shares /= shares.sum()
+    return np.sqrt(shares @ (z - shares @ z) ** 2)

@@ -25,6 +25,7 @@ from lowvar.runs.spec import MethodSpec, SolverSpec, validated
 _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
 _EPOCHS_OF_MEMORY = 2  # with fewer, the default estimator could not make up for the pass that it begins with
 _MANY = 20  # latent numbers from which on small misfits add up
+_WIDER = 1.5  # times the guide's standard deviation, from which on a posterior's is worth a word
 _LATE, _RISE = 0.85, 1.0  # a fit whose ELBO rises by more nats after this share of its steps has not converged
 
 
@@ -282,16 +283,37 @@ def judged(found: Fit, solver: SolverSpec, seed: int, draws: int | None = None) 
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
         draws = draws if draws >= psis.LEAST else 0
-    k = None
+    k, narrow = None, None
     if draws:
         eps = jax.random.normal(named_key(seed, "khat"), (draws, problem.dim), problem.dtype)
         params = {block: jnp.asarray(value) for block, value in found.mean_field.items()}
-        k = psis.khat(psis.log_weights(problem, params, eps))
+        weights = psis.log_weights(problem, params, eps)
+        k = psis.khat(weights)
+        narrow = _narrowest(problem, params, weights, eps)
     if late:
         notes.append(f"{problem.name}: the fit has not converged: {risen}; increase num_steps, or change step_size")
     if k is not None and k > psis.good(draws):
         notes.append(f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(found, solver, late)}")
+    elif narrow and not late:
+        notes.append(
+            f"{problem.name}: importance weights give {narrow[0]} {narrow[1]:.1f} times the guide's standard "
+            "deviation: a mean-field guide is too narrow where latent variables are correlated or skewed. Check the intervals "
+            "against NUTS, or reparameterise the model (whitened features, non-centred hierarchies)"
+        )
     return k, tuple(notes)
+
+
+def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
+    """The latent site whose posterior is widest beside the guide, and how many times as wide; None if none is."""
+    if np.isnan(weights).any() or not np.isfinite(weights.max()):
+        return None
+    z = np.asarray(jax.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
+    scale = np.exp(np.asarray(params["log_sigma"]))
+    free = problem.noiseless is None or ~np.asarray(problem.noiseless)
+    wider = problem.unravel(jnp.asarray(np.where(free, psis.spread(weights, z) / scale, 0.0)))
+    site, most = max(((name, float(np.max(wider[name]))) for name in problem.sites if np.size(wider[name])),
+                     key=lambda pair: pair[1])  # fmt: skip
+    return (site, most) if most > _WIDER else None
 
 
 def _remedy(found, solver, late: bool) -> str:
