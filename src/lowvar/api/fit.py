@@ -297,8 +297,8 @@ def judged(found: Fit, solver: SolverSpec, seed: int, draws: int | None = None) 
     elif narrow and not late:
         notes.append(
             f"{problem.name}: importance weights give {narrow[0]} {narrow[1]:.1f} times the guide's standard "
-            "deviation: a mean-field guide is too narrow where latent variables are correlated or skewed. Check the intervals "
-            "against NUTS, or reparameterise the model (whitened features, non-centred hierarchies)"
+            "deviation: a mean-field guide is too narrow where latent variables are correlated or skewed. Check the "
+            "intervals against NUTS, or reparameterise the model (whitened features, non-centred hierarchies)"
         )
     return k, tuple(notes)
 
