@@ -174,17 +174,23 @@ def _compare(problem, functions, free, start):
     def of(function, z, index):
         return np.asarray(both(function, jnp.asarray(z, dtype), jnp.asarray(index)), float)
 
-    for spread in (0.3, 0.03, 0.0):
-        z = start + spread * rng.normal(size=start.size)
-        at_once = of(log_likelihood, z, several)
-        if np.isfinite(at_once).all():
-            break
-    else:
-        return None  # derivatives that are not finite: nothing can be compared
-    single = {int(row): of(log_likelihood, z, several[k : k + 1])[:, 0] for k, row in enumerate(several)}
-    moved = [of(log_likelihood, z * (1 + shift * sign), several) for sign in signs]
+    tried = [start + spread * rng.normal(size=start.size) for spread in (0.3, 0.03, 0.0)]
+    parts = slice(0, 2)
+    z = next((z for z in tried if np.isfinite(of(log_likelihood, z, several)).all()), None)
+    if z is None:  # values have to do where derivatives are not finite
+        parts = slice(0, 1)
+        z = next((z for z in tried if np.isfinite(of(log_likelihood, z, several)[parts]).all()), None)
+    if z is None:
+        return None  # the start is refused for that
+
+    def compared(function, z, index):
+        return of(function, z, index)[parts]
+
+    at_once = compared(log_likelihood, z, several)
+    single = {int(row): compared(log_likelihood, z, several[k : k + 1])[:, 0] for k, row in enumerate(several)}
+    moved = [compared(log_likelihood, z * (1 + shift * sign), several) for sign in signs]
     sensitivity = np.max([np.abs(one - at_once) for one in moved], axis=(0, 2))
-    for index, values in ((several, at_once), (mixed, of(log_likelihood, z, mixed))):
+    for index, values in ((several, at_once), (mixed, compared(log_likelihood, z, mixed))):
         alone = np.stack([single[int(row)] for row in index], axis=1)
         if not np.isfinite(alone).all():  # among others they are finite
             row = int(index[int(np.argmin(np.isfinite(alone).all(axis=0)))])
@@ -198,8 +204,8 @@ def _compare(problem, functions, free, start):
         if (off > 1).any():
             worst = int(np.argmax(off.max(axis=0)))
             return _interacting(traced, problem, z, index, worst, alone[0, worst], values[0, worst])
-    first, second = of(log_prior, z, several[:1]), of(log_prior, z, mixed)
-    moved = [of(log_prior, z * (1 + shift * sign), several[:1]) for sign in signs]
+    first, second = compared(log_prior, z, several[:1]), compared(log_prior, z, mixed)
+    moved = [compared(log_prior, z * (1 + shift * sign), several[:1]) for sign in signs]
     sensitivity = np.max([np.abs(one - first) for one in moved], axis=0)
     if (np.abs(first - second) > _TOLERANCE * np.abs(first) + _ROUNDING * sensitivity + 1e-300).any():
         return (

@@ -239,8 +239,8 @@ def _check_sites(trace, latent, params, plate, N, name):
             raise UserError(f"{name}: latent site {site['name']!r} is discrete; marginalise it out of the model")
         if _frame(site, plate) is not None:
             raise UserError(
-                f"{name}: latent site {site['name']!r} is inside the data plate {plate!r}; a mean-field guide "
-                "over all rows at once needs it outside"
+                f"{name}: latent site {site['name']!r} is inside the data plate {plate!r}; sample all of its values "
+                "before the plate (dist.Normal(0, 1).expand([N]).to_event(1)) and index them inside, or marginalise it"
             )
     for site in params.values():
         frame = _frame(site, plate)
