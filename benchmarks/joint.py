@@ -52,14 +52,14 @@ BY_ROW = {"mnist": 200, "ppca": 30, "tennis": 300, "movielens": 10}
 
 def experiment(name: str):
     """An experiment of `workflow/experiments` at the paper's scale."""
-    from lowvar.runs.spec import load_experiment
+    from lowvar.studies.load import load_experiment
 
     return load_experiment(EXPERIMENTS / f"{name}.yaml", "paper")
 
 
 def published_ms(task: str) -> dict[str, float]:
     """Table 3: milliseconds of an iteration on the paper's GPU, by method."""
-    from lowvar.analysis import published
+    from lowvar.studies.variational import published
 
     spec = experiment(f"joint_{task}").model(task)
     return published.of(published.MILLISECONDS, spec.model, spec.dataset)
@@ -116,8 +116,8 @@ def problem_of(task: str, dtype: str | None, size: str):
 def solver_of(name: str, problem, settings):
     """``(batches' sampler, step_size -> solver)`` of a method."""
     from lowvar.noise import BATCHES, independent, sampler
-    from lowvar.runs.spec import MethodSpec
-    from lowvar.runs.variational import make_solver
+    from lowvar.studies.load import MethodSpec
+    from lowvar.studies.variational.engine import make_solver
 
     smiso = name == "smiso"
     batches = BATCHES["fixed" if smiso else "reshuffled"](problem.N, settings.batch_size)
@@ -346,7 +346,7 @@ def grid(task: str, dtype: str | None, size: str) -> dict:
     """An epoch of five step sizes at once, as the experiment runs them."""
     import jax
 
-    from lowvar.runs.variational import VariationalEngine
+    from lowvar.studies.variational.engine import VariationalEngine
 
     problem, _, settings, title = problem_of(task, dtype, size)
     settings = settings.model_copy(update={"repetitions": 1, "epochs": 1000})
@@ -406,7 +406,7 @@ def peak(name: str, dtype: str | None, size: str) -> None:
     """The child of ``memory``: prints its own peaks as JSON, in MB (10^6 bytes)."""
     import jax
 
-    from lowvar.runs.variational import VariationalEngine
+    from lowvar.studies.variational.engine import VariationalEngine
 
     problem, arrays, settings, _ = problem_of("mnist", dtype, size)
     arrays.clear()

@@ -57,7 +57,7 @@ def problem_of(task: str, backend: str, size: str):
     from lowvar.noise import named_key
     from lowvar.problems.catalogue import build
     from lowvar.problems.split import split
-    from lowvar.runs.spec import load_experiment
+    from lowvar.studies.load import load_experiment
 
     experiment = load_experiment(EXPERIMENT, "paper")
     spec = experiment.model(task)
@@ -78,8 +78,8 @@ def problem_of(task: str, backend: str, size: str):
 
 def engine_of(name: str, problem, settings, **update):
     """The engine of a method's runs."""
-    from lowvar.runs.spec import MethodSpec
-    from lowvar.runs.variational import build
+    from lowvar.studies.load import MethodSpec
+    from lowvar.studies.variational.engine import build
 
     estimator, options, own = METHODS[name]
     solver = settings.model_copy(update={**own, **update})
@@ -258,7 +258,7 @@ def variance(task: str, backend: str, size: str) -> dict:
     """Conditional variance of the gradient where a short run of each scheme ends, over that of ``mc``."""
     from scipy.stats import t
 
-    from lowvar.runs.spec.variational_parts import DiagnosticsSpec
+    from lowvar.studies.variational.spec import DiagnosticsSpec
 
     problem, _, settings, origin = problem_of(task, backend, size)
     repetitions, steps = sized(size, 10, 4, 2), sized(size, STEPS, STEPS, 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ["datasets", "problems", "noise", "estimators", "solvers", "runs", "analysis", "figures"]
+ROOMS = ["datasets", "problems", "noise", "estimators", "solvers", "runs", "analysis", "studies"]
 SHARED = {"errors", "files", "backends"}
 PACKAGE = Path(__file__).parents[1] / "src" / "lowvar"
 

@@ -16,9 +16,10 @@ import pydantic
 import pytest
 import yaml
 
-from lowvar import commands, estimators
+from lowvar import estimators
 from lowvar.errors import UserError
-from lowvar.runs.spec import FAMILIES, SCALES, merged
+from lowvar.studies import jobs as commands
+from lowvar.studies.load import FAMILIES, SCALES, merged
 
 DOCS = Path(__file__).parents[1] / "docs"
 CONTRACTS = Path(__file__).parent / "contracts"
@@ -642,7 +643,7 @@ def test_keys_of_experiments(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kinds_of_claims(family):
     """The page has the kinds of claims that a family knows."""
-    from lowvar.analysis import claims
+    from lowvar.studies import claims
 
     text = (DOCS / "results-schema.md").read_text()
     rows = re.search(rf"^### Kinds of claims \({family}\)$(.*?)^#", text, re.M | re.S)[1]

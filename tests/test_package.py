@@ -42,7 +42,7 @@ def test_help_is_cheap_and_loads_nothing_heavy():
 
 def test_the_specs_load_nothing_heavy():
     """Snakemake reads them at every start, and in every job of a cluster."""
-    assert loaded("import lowvar.runs.spec") <= {"scipy"}
+    assert loaded("import lowvar.studies.load") <= {"scipy"}
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_the_quickstart_plans_searches_and_integrals_too(copy):
 
 
 def test_the_experiments_of_a_paper_are_targets(copy):
-    from lowvar.runs.spec import load_experiment
+    from lowvar.studies.load import load_experiment
 
     papers = ["vvcv", "vvcv_table2", "vvcv_unbalanced", "vvcv_synthetic", "vvcv_evidence", "vvcv_lotka"]
     names = [*papers, "ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]

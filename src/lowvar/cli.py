@@ -185,7 +185,7 @@ def _prepare(args):
 
 
 def _run(args):
-    from lowvar import commands
+    from lowvar.studies import jobs as commands
 
     place = commands.Place.load(args.experiment, args.scale)
     backend = args.backend or place.experiment.backends[0]
@@ -196,7 +196,7 @@ def _run(args):
 
 
 def _tune(args):
-    from lowvar import commands
+    from lowvar.studies import jobs as commands
 
     place = commands.Place.load(args.experiment, args.scale)
     backend = args.backend or place.experiment.backends[0]
@@ -207,7 +207,7 @@ def _tune(args):
 
 
 def _sample(args):
-    from lowvar import commands
+    from lowvar.studies import jobs as commands
 
     place = commands.Place.load(args.experiment, args.scale)
     _configure(args, backend="jax", dtype="float64")
@@ -220,7 +220,7 @@ def _decompose(args):
         return
     if args.target.endswith(".py"):
         raise UserError(f"{args.target}: which function? write {args.target}:FUNCTION")
-    from lowvar import commands
+    from lowvar.studies import jobs as commands
 
     _only_for("a model of your own", args, _OWN, f"what {args.target} decomposes, and how, stands in it")
     place = commands.Place.load(args.target, args.scale or "quick")
@@ -260,7 +260,7 @@ def _integrate(args):
 
 
 def _table(args):
-    from lowvar import commands
+    from lowvar.studies import jobs as commands
 
     _configure(args, backend="jax", dtype="float64")
     place = commands.Place.load(args.experiment, args.scale, args.results, args.data)
@@ -269,7 +269,7 @@ def _table(args):
 
 
 def _figure(args):
-    from lowvar import commands
+    from lowvar.studies import jobs as commands
 
     place = commands.Place.load(args.experiment, args.scale, args.results, args.data)
     for path in commands.figure(place, args.kind):
@@ -277,14 +277,14 @@ def _figure(args):
 
 
 def _claims(args):
-    from lowvar import commands
+    from lowvar.studies import jobs as commands
 
     print(commands.claims(commands.Place.load(args.experiment, args.scale, args.results, args.data), args.claims))
 
 
 def _keep(args):
-    from lowvar import commands
-    from lowvar.commands.keep import keep
+    from lowvar.studies import jobs as commands
+    from lowvar.studies.keep import keep
 
     for path in keep(commands.Place.load(args.experiment, args.scale, args.results, args.data), args.out):
         print(path)
@@ -319,7 +319,7 @@ def _described(what, names):
 def _listed(what):
     """The names of one list."""
     if what == "figures":
-        from lowvar.runs.spec import FAMILIES
+        from lowvar.studies.load import FAMILIES
 
         return list(dict.fromkeys(name for model, _ in FAMILIES.values() for name in model.FIGURES))
     where = {
@@ -340,7 +340,7 @@ def _listed(what):
 def _schema(args):
     import json
 
-    from lowvar.runs.spec import json_schema
+    from lowvar.studies.load import json_schema
 
     print(json.dumps(json_schema(), indent=2))
 

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.analysis import claims as C
-from lowvar.analysis import convergence as A
 from lowvar.analysis.report import summary
 from lowvar.errors import UserError
+from lowvar.studies import claims as C
+from lowvar.studies.variational import convergence as A
 
 
 def decomposition(**methods):
@@ -154,7 +154,7 @@ def test_files_of_claims_that_are_none(tmp_path, content):
 )
 def test_shipped_claims_load(repository, name):
     """They load, and speak of what their experiments run and take apart."""
-    from lowvar.runs.spec import load_experiment
+    from lowvar.studies.load import load_experiment
 
     loaded = C.load(repository / "workflow" / "claims" / f"{name}.yaml")
     assert len({claim.id for claim in loaded}) == len(loaded)
@@ -175,8 +175,8 @@ def test_shipped_claims_load(repository, name):
 
 def test_numbers_of_the_claims_are_those_of_the_tables(repository):
     """Tables 1 and 2 of the paper stand in two places, and are the same there."""
-    from lowvar.analysis import published
-    from lowvar.runs.spec import load_experiment
+    from lowvar.studies.load import load_experiment
+    from lowvar.studies.variational import published
 
     experiment = load_experiment(repository / "workflow" / "experiments" / "joint.yaml", "paper")
     claims = C.load(repository / "workflow" / "claims" / "joint.yaml")

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from test_diagnostics import GRADIENTS, measured, trace
 
-from lowvar.analysis import claims as C
-from lowvar.analysis import convergence as A
-from lowvar.analysis import diagnostics as D
-from lowvar.analysis import published
 from lowvar.errors import UserError
+from lowvar.studies import claims as C
+from lowvar.studies.variational import convergence as A
+from lowvar.studies.variational import diagnostics as D
+from lowvar.studies.variational import published
 
 SPREAD = [1e-2, 1.0, 1e2]  # repetitions differ by more than methods do
 

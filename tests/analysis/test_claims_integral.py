@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.analysis import claims as C
-from lowvar.analysis import integrals as A
 from lowvar.errors import UserError
+from lowvar.studies import claims as C
+from lowvar.studies.integral import errors as A
 
 N = 50
 NOISE = np.random.default_rng(4).standard_normal(N)

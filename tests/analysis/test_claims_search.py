@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.analysis import claims as C
 from lowvar.errors import UserError
+from lowvar.studies import claims as C
 
 INF = np.inf
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.analysis import convergence as A
-from lowvar.analysis import variational_tables as B
-from lowvar.runs.spec.variational_parts import ModelSpec
+from lowvar.studies.variational import convergence as A
+from lowvar.studies.variational import costs as B
+from lowvar.studies.variational.spec import ModelSpec
 
 EPOCHS = (0, 1, 3)
 

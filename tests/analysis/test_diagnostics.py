@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.analysis import convergence as C
-from lowvar.analysis import diagnostics as D
-from lowvar.analysis import published
+from lowvar.studies.variational import convergence as C
+from lowvar.studies.variational import diagnostics as D
+from lowvar.studies.variational import published
 
 STEP = SimpleNamespace(kind="step", beta=0.5, r=10)
 
@@ -86,7 +86,7 @@ def test_means_of_realised_errors_are_arithmetic_and_true_ratios_are_made_of_the
 
 
 def test_ratio_of_means_has_a_jackknifed_interval():
-    from lowvar.analysis import search_variance
+    from lowvar.studies.search import variance as search_variance
 
     a, b = np.random.default_rng(0).exponential(size=(2, 30))
     found = D.ratio_of_means([(1, a), (-1, b)])

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.analysis import integrals as A
 from lowvar.errors import UserError
+from lowvar.studies.integral import errors as A
 
 TRUTH = 3.0
 

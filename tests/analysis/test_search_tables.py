@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.analysis import search as A
+from lowvar.studies.search import progress as A
 
 INF = np.inf
 OPTIMA, DIMS = {"p": 1.0, "q": 1.0, "policy": None}, {"p": 10, "q": 10, "policy": 4}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from lowvar import backends
-from lowvar.analysis import search_variance as S
 from lowvar.errors import UserError
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.noise import GAUSSIAN
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
+from lowvar.studies.search import variance as S
 
 D, N = 6, 4
 A = np.array([1.0, -2.0, 0.5, 3.0, 0.0, 1.5])

@@ -13,9 +13,9 @@ from lowvar import backends, estimators
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT, gradient_estimator
 from lowvar.noise import antithetic, iid, independent, reshuffled, sampler
-from lowvar.runs import variational as engine
-from lowvar.runs.spec import MethodSpec, SolverSpec
 from lowvar.solvers import descend, optimizer
+from lowvar.studies.load import MethodSpec, SolverSpec
+from lowvar.studies.variational import engine
 
 
 def test_signature(name):

@@ -203,8 +203,8 @@ def test_takes_samples_of_every_form(name, form):
 def test_chunks_of_any_data_fit_together(name, tmp_path):
     """The engine stacks what is learnt of different repetitions and sizes."""
     from lowvar.runs import artifact, loop
-    from lowvar.runs.integral import IntegralEngine
-    from lowvar.runs.samples import read, write
+    from lowvar.studies.integral.engine import IntegralEngine
+    from lowvar.studies.integral.samples import read, write
 
     rng = np.random.default_rng(8)
     x = rng.normal(size=(3, 24, 1))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from lowvar.analysis import convergence as C
-from lowvar.analysis import diagnostics as D
+from lowvar.studies.variational import convergence as C
+from lowvar.studies.variational import diagnostics as D
 
 PAPER = ("mc", "rqmc", "mlmc")
 ALL = (*PAPER, "mlmc_rqmc", "mlmc_cv", "mlmc_prox", "mlmc_restart", "mlmc_optimal", "mlmc_adam", "storm", "storm_rqmc",

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pandas as pd
 
-from lowvar.analysis import integrals as A
+from lowvar.studies.integral import errors as A
 
 # mean absolute errors by points, and the share of bias in the root mean square
 BOREHOLE = {

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pandas as pd
 
-from lowvar.analysis import search as A
+from lowvar.studies.search import progress as A
 
 # evaluations to 1e-10 by method; infinite with the gap at which it stalls
 MEDIANS = {

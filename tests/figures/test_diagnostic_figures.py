@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import synthetic_diagnostics as S
 
-from lowvar import figures
 from lowvar.errors import UserError
-from lowvar.figures import style
+from lowvar.studies import drawing as figures
+from lowvar.studies.drawing import style
 
 
 def line(ax, label):

@@ -11,8 +11,8 @@ import synthetic_search
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from lowvar import figures
 from lowvar.errors import UserError
+from lowvar.studies import drawing as figures
 
 SIX = ("sonar", "australian", "breast cancer", "mnist", "tennis", "movielens")
 EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")

@@ -10,9 +10,9 @@ import synthetic_integrals
 import synthetic_search
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
-from lowvar import figures
 from lowvar.errors import UserError
-from lowvar.figures import style, tables
+from lowvar.studies import drawing as figures
+from lowvar.studies.drawing import style, tables
 
 SIX = ("sonar", "australian", "breast cancer", "mnist", "tennis", "movielens")
 

@@ -6,9 +6,9 @@ import pytest
 import synthetic_integrals as S
 from test_figure_files import _whole
 
-from lowvar import figures
 from lowvar.errors import UserError
-from lowvar.figures import style
+from lowvar.studies import drawing as figures
+from lowvar.studies.drawing import style
 
 
 def line(ax, label):

@@ -7,8 +7,9 @@ from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
-from lowvar.runs import artifact, loop, samples
-from lowvar.runs.integral import IntegralEngine, every_task, label
+from lowvar.runs import artifact, loop
+from lowvar.studies.integral import samples
+from lowvar.studies.integral.engine import IntegralEngine, every_task, label
 
 SIZES = [(4, 4), (9, 6)]
 MARK = artifact.stamp("0" * 16, {})
@@ -205,7 +206,7 @@ def test_what_is_learnt_is_kept_where_a_size_is_refused(tmp_path, sizes):
 def test_more_points_than_were_drawn_are_refused(tmp_path):
     from types import SimpleNamespace
 
-    from lowvar.runs.integral import build
+    from lowvar.studies.integral.engine import build
 
     spec = SimpleNamespace(
         seed=0, name="p", tasks=None, sizes=(4, 8), repetitions=5, chunk=2,

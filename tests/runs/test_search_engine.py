@@ -12,9 +12,10 @@ import yaml
 from lowvar.errors import UserError
 from lowvar.problems.blackbox.callable import from_callable
 from lowvar.problems.blackbox.evaluator import BudgetSpent
-from lowvar.runs import loop, search
-from lowvar.runs.spec import load_experiment
+from lowvar.runs import loop
 from lowvar.solvers.search.search import Search
+from lowvar.studies.load import load_experiment
+from lowvar.studies.search import engine as search
 
 EXPERIMENT = {
     "name": "small",

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from lowvar.errors import UserError
-from lowvar.runs.spec import FAMILIES, SCALES, SolverSpec, json_schema, load_experiment, validated
+from lowvar.studies.load import FAMILIES, SCALES, SolverSpec, json_schema, load_experiment, validated
 
 BASE = {
     "name": "small",
@@ -262,9 +262,9 @@ def test_specs_know_what_there_is():
     from lowvar.noise import GAUSSIAN
     from lowvar.noise.integrals import SAMPLERS
     from lowvar.problems.blackbox.catalogue import FUNCTIONS, build
-    from lowvar.runs.search import TARGETS
-    from lowvar.runs.spec.integral import Sampler
-    from lowvar.runs.spec.search import Baseline, Scheme, SearchSettings
+    from lowvar.studies.integral.spec import Sampler
+    from lowvar.studies.search.engine import TARGETS
+    from lowvar.studies.search.spec import Baseline, Scheme, SearchSettings
 
     assert (get_args(Scheme), get_args(Baseline)) == (tuple(GAUSSIAN), BASELINES)
     assert get_args(Sampler) == tuple(SAMPLERS)

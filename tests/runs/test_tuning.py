@@ -15,12 +15,14 @@ import yaml
 
 pytest.importorskip("optuna")
 
-from lowvar import cli, commands
-from lowvar.commands import tuning as studies
+from lowvar import cli
 from lowvar.datasets.prepare import prepare
 from lowvar.errors import UserError
-from lowvar.runs import artifact, loop, tuning
-from lowvar.runs.spec import load_experiment, merged
+from lowvar.runs import artifact, loop
+from lowvar.studies import jobs as commands
+from lowvar.studies.load import load_experiment, merged
+from lowvar.studies.variational import trials as tuning
+from lowvar.studies.variational import tuning as studies
 
 FALLING = {"optimizer": "sgd", "schedule": {"kind": "step"}, "tune": {"beta": {"low": 0.1, "high": 1}, "r": {"low": 10, "high": 50}}}  # fmt: skip
 EXPERIMENT = {

@@ -12,8 +12,8 @@ from lowvar.errors import UserError
 from lowvar.noise import BATCHES, GAUSSIAN, Plan, named_key, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.runs import loop
-from lowvar.runs import variational as engine
-from lowvar.runs.spec import MethodSpec, SolverSpec, load_experiment
+from lowvar.studies.load import MethodSpec, SolverSpec, load_experiment
+from lowvar.studies.variational import engine
 
 SAMPLER = importlib.import_module("lowvar.noise.sampler")  # the package has a function of the same name
 N, DIM, SIZES, REPETITIONS = 20, 3, (1e-2, 1e-3), 2

@@ -10,9 +10,9 @@ from lowvar.errors import UserError
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
 from lowvar.noise.batches import fixed
 from lowvar.problems.logistic_regression import problem as logistic_regression
-from lowvar.runs import variational as engine
-from lowvar.runs.spec import MethodSpec, SolverSpec
 from lowvar.solvers.smiso import smiso
+from lowvar.studies.variational import engine
+from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 N, DIM, BATCH = 11, 3, 4  # the last batch has three rows
 ALPHA, GAMMA, EPOCHS = 0.9, 0.3, 4

@@ -10,7 +10,7 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
-from lowvar.runs.spec import SCALES, load_experiment, validated
+from lowvar.studies.load import SCALES, load_experiment, validated
 from snakemake.exceptions import WorkflowError
 
 NAME = "[A-Za-z0-9_]+"

@@ -16,12 +16,12 @@ from lowvar.api.fit import Fit, finished, made, start_of, starts
 from lowvar.api.settings import DEFAULT, methods_of, positive, solver_of, whole
 from lowvar.errors import UserError, unknown_name
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
-from lowvar.runs import variational as engines
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
-from lowvar.runs.exact import ExactRun
-from lowvar.runs.spec import DecompositionSpec, validated
 from lowvar.solvers import descend
 from lowvar.solvers.descent import DescentState
+from lowvar.studies.load import DecompositionSpec, validated
+from lowvar.studies.variational import engine as engines
+from lowvar.studies.variational.exact import ExactRun
 
 COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the gradient that errors are measured from
@@ -61,7 +61,7 @@ class Decomposition:
 
     def plot(self, stem=None):
         """The figure of shares and totals; saved as ``stem.svg``, ``.png`` and ``.csv`` if a stem is given."""
-        from lowvar import figures
+        from lowvar.studies import drawing as figures
 
         table = self.table.assign(problem=self.title.split(" (")[0], epoch=0, iteration=0, end=True)
         if stem is not None:

@@ -16,9 +16,9 @@ from lowvar.errors import UserError
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
-from lowvar.runs import variational as engines
-from lowvar.runs.exact import ExactRun
-from lowvar.runs.spec import MethodSpec, SolverSpec, validated
+from lowvar.studies.load import MethodSpec, SolverSpec, validated
+from lowvar.studies.variational import engine as engines
+from lowvar.studies.variational.exact import ExactRun
 
 # draws for k-hat, with a thousand of which a correlation of 0.98 is overlooked one time in four; the most that they may
 # be times data rows

@@ -7,8 +7,8 @@ import numpy as np
 from lowvar.errors import UserError, unknown_name
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
-from lowvar.runs.spec import MethodSpec, SolverSpec, validated
 from lowvar.solvers import OWN
+from lowvar.studies.load import MethodSpec, SolverSpec, validated
 
 BATCH = 100  # data rows of a batch, where there are so many
 ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # noise points of an ELBO; the most that they may be times data rows

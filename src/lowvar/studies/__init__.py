@@ -1,0 +1,1 @@
+"""Studies: what runs, and what is made of it; one folder for each family."""

@@ -1,0 +1,185 @@
+"""What a family of studies declares, each thing once: its tables, its figures, the effects that claims are about.
+
+A study is an experiment at a scale (``study.Study``). A family (``variational``, ``search``, ``integral``) is a folder
+beside this file; its ``family.py`` lists what is declared there. Files, the workflow's jobs, the report's captions and
+docs/results-schema.md are all made from these declarations.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from lowvar.errors import unknown_name
+
+Frame: TypeAlias = Any  # a pandas.DataFrame, whose own types are too loose to check
+
+
+def always(experiment: Any) -> bool:
+    """Of a table or figure that every experiment has."""
+    return True
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: as in the file.
+        dtype: as parquet has it: ``str``, ``float64``, ``int64``, ``bool``.
+        meaning: one line.
+        unit: ``nats``, ``seconds``, ``data rows``; empty where there is none.
+    """
+
+    name: str
+    dtype: str
+    meaning: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a family.
+
+    Attributes:
+        name: of its files, and in ``Figure.table`` and claims.
+        about: what a row is, and how rows were chosen.
+        columns: in the order of the file.
+        make: ``make(gathered) -> Frame``; ``gathered[name]`` is another table, ``gathered.traces`` and the like are
+            what the runs left.
+        when: whether an experiment has it.
+        kept: whether it is written as a file; False if it is for claims alone.
+        timed: whether it holds wall times, which differ from run to run.
+    """
+
+    name: str
+    about: str
+    columns: tuple[Column, ...]
+    make: Callable[[Any], Frame]
+    when: Callable[[Any], bool] = always
+    kept: bool = True
+    timed: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a family.
+
+    Attributes:
+        name: of its files.
+        table: the table that it is drawn from.
+        select: ``select(table, **options) -> rows``: what is drawn, and saved beside the picture.
+        draw: ``draw(rows, **options) -> matplotlib.figure.Figure``, of those rows and nothing else.
+        caption: for the report.
+        answer: what it shows at a glance, for the head of the report.
+        when: whether an experiment has it.
+        options: keywords of ``select`` and ``draw`` that make this figure one of several of a kind.
+    """
+
+    name: str
+    table: str
+    select: Callable[..., Frame]
+    draw: Callable[..., Any]
+    caption: str
+    answer: str = ""
+    when: Callable[[Any], bool] = always
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def picture(self, table: Frame, stem: str | os.PathLike, **options: Any) -> list[Path]:
+        """Draws it and saves it with the rows that it shows; the paths of the vector, the bitmap and the csv.
+
+        Args:
+            table: what it is drawn from.
+            stem: path without its ending.
+            options: keywords of ``select`` and ``draw``, over its own.
+
+        Raises:
+            UserError: an unknown option, a missing column, or a folder that cannot be written.
+        """
+        from lowvar.studies.drawing.save import save
+
+        rows = self.rows(table, **options)
+        return save(self.draw(rows, **self._of(self.draw, options)), stem, rows)
+
+    def rows(self, table: Frame, **options: Any) -> Frame:
+        """The rows that it shows; raises as ``picture``."""
+        known = dict.fromkeys([*_keywords(self.select), *_keywords(self.draw)])
+        for option in options:
+            if option not in known:
+                raise unknown_name("option", option, known, where=f"figure {self.name}")
+        return self.select(table, **self._of(self.select, options))
+
+    def _of(self, function, options):
+        given = {**self.options, **options}
+        return {name: given[name] for name in _keywords(function) if name in given}
+
+
+def _keywords(function) -> list[str]:
+    return list(inspect.signature(function).parameters)[1:]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a job will take, about.
+
+    Attributes:
+        operations: numbers that are read and worked on, for its time.
+        memory: numbers that are held at once.
+    """
+
+    operations: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command of the workflow: what it reads, what it leaves, what it costs.
+
+    Attributes:
+        kind: a subcommand of ``lowvar``: ``sample``, ``tune``, ``run``, ``decompose``, ``table``, ``figure``, ``claims``.
+        names: what tells it from others of its kind, such as ``{"problem": ..., "method": ..., "backend": ...}``.
+        spec: hash of all that its result depends on.
+        inputs: files that it reads, by the option that names them.
+        outputs: files that it leaves and others may rely on.
+        cost: what it will take.
+    """
+
+    kind: str
+    names: Mapping[str, str]
+    spec: str
+    inputs: Mapping[str, Path]
+    outputs: tuple[Path, ...]
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Family:
+    """What all studies of one kind have.
+
+    Attributes:
+        name: the ``family`` of their files.
+        experiment: the model of their files.
+        method: the key of a method that is a name alone.
+        tables: what runs are gathered into.
+        figures: what is drawn of them.
+        effects: what claims can be about, by name.
+        engine: ``engine(spec, source)``: what advances a run.
+        packages: ``packages(spec)``: what a run needs besides the packages of every run.
+        decomposition: ``decomposition(job, prepared, progress_bar) -> Frame``; None where no variance is taken apart.
+        metrics: ``metrics(study, tables)``: numbers to watch from one run to the next.
+    """
+
+    name: str
+    experiment: type
+    method: str
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    effects: Mapping[str, Any]
+    engine: Callable[..., Any]
+    packages: Callable[[Any], tuple[str, ...]]
+    decomposition: Callable[..., Frame] | None
+    metrics: Callable[..., dict]

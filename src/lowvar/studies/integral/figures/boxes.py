@@ -1,0 +1,247 @@
+"""How estimates of integrals scatter over repetitions, and where about: boxes by method."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lowvar.studies.drawing import lines, panels, tables
+from lowvar.studies.drawing.style import FAINT, INK, SMALL, Estimator, integrators, styled
+from lowvar.studies.drawing.tables import Table
+from lowvar.studies.integral.figures.errors import title
+from lowvar.studies.integral.figures.integral_tables import OF, of_estimates
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BOX = 0.56  # height of a box; rows are 1 apart
+_FEW = 40  # repetitions up to which every one is drawn as a dot
+_FEWEST = 5  # repetitions of a box
+_WIDE = 25.0  # ratio of the methods' spreads from which errors are drawn without their sign, on a logarithmic axis
+
+
+@styled
+def boxes(
+    table: Table, task: str | None = None, of: str | None = None, sizes: str | tuple[str, ...] | None = None
+) -> Figure:
+    """Draws quartiles, median and 5 % and 95 % quantiles of estimates over repetitions, by method.
+
+    Errors whose size differs much between methods are drawn without their sign on a logarithmic axis, and the diamond
+    is the size of the mean error: the bias, which is small where it lies to the left of its box. Sums of errors are on
+    a logarithmic axis, too. Values (``of="value"``) have a panel for each method with boxes over the number of points,
+    their standard deviations in words, and a line at the truth.
+
+    Args:
+        table: columns ``problem, method, backend, sizes, points, repetition, task, m, derived, value, error, truth,
+            truth_error, status``.
+        task: which task; if None, each problem's last.
+        of: ``error``, ``value``, or a sum over tasks: ``absolute`` or ``squared`` errors. If None, values where the
+            tasks are derived from others, such as a log evidence, else errors.
+        sizes: which; if None, all.
+
+    Returns:
+        A figure with one panel for each problem and sizes (or method).
+
+    Raises:
+        UserError: a column is missing, or a name is unknown.
+    """
+    rows = of_estimates(table, task, of, sizes)
+    looks = integrators(rows["method"])
+    drawn = str(rows["of"].iloc[0])
+    return _values(rows, looks) if drawn == "value" else _errors(rows, looks, drawn)
+
+
+def _errors(rows: Table, looks: dict, of: str) -> Figure:
+    several = rows.groupby("problem")["sizes"].nunique()
+    groups = [(name, size) for name in tables.problems(rows)
+              for size in rows.loc[rows["problem"] == name, "sizes"].drop_duplicates()]  # fmt: skip
+    signed = of == "error" and not any(_wide(part) for _, part in rows.groupby("problem"))
+    there = [
+        {key: look for key, look in looks.items() if key in set(rows.loc[rows["problem"] == name, "method"])}
+        for name, _ in groups
+    ]
+    columns = min(len(groups), 2)
+    heights = [max(map(len, there[at : at + columns])) for at in range(0, len(groups), columns)]
+    fig = panels.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
+    ratios = [0.27 * height + 0.4 for height in heights]
+    axes = list(fig.subplots(len(heights), columns, squeeze=False, height_ratios=ratios).flat)
+    for spare in axes[len(groups) :]:
+        spare.remove()
+    for rank, ((name, size), own, ax) in enumerate(zip(groups, there, axes, strict=False)):
+        looks = own
+        words = [textwrap.shorten(look.label, 30, placeholder="...") for look in looks.values()]
+        labelled = rank % columns == 0 or list(own) != list(there[rank - 1])
+        problem = rows[rows["problem"] == name]
+        task = problem["task"].iloc[0] if of == "error" else ""
+        ax.set_title(title(name, task, size if several[name] > 1 else ""))
+        (_linear if signed else _logarithmic)(ax, problem)
+        _rows(ax, problem[problem["sizes"] == size], looks, signed)
+        ax.set_yticks(range(len(looks)), words if labelled else [""] * len(looks))
+        if rank + columns >= len(groups):
+            ax.set_xlabel({"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
+    lines.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))
+    return fig
+
+
+def _keys(mean: str) -> list:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    return [
+        Patch(fc="#D0D0D0", ec=FAINT, label="quartiles and median"),
+        Line2D([], [], color=FAINT, lw=1.4, marker="|", ms=6, label="5 % and 95 %"),
+        Line2D([], [], ls="", marker="D", ms=5, mfc="white", mec=INK, label=mean),
+    ]
+
+
+def _wide(rows: Table) -> bool:
+    """Whether some methods' errors would be a line on the linear axis of the others."""
+    size = rows["drawn"].abs()
+    spread = size[size > 0].groupby([rows["method"], rows["sizes"]]).quantile(0.75)
+    return len(spread) > 0 and bool(spread.max() > _WIDE * spread.min())
+
+
+def _linear(ax: Axes, rows: Table) -> None:
+    size = rows["drawn"].abs()
+    ax.grid(axis="x")
+    ax.axvline(0, color=INK, lw=1.0, zorder=1)
+    most = float(size.max()) if (size > 0).any() else 1.0
+    ax.set_xlim(-1.08 * most, 1.08 * most)
+    ax.locator_params(axis="x", nbins=5)
+
+
+def _logarithmic(ax: Axes, rows: Table) -> None:
+    """From the lowest whisker up: single estimates can be right by chance."""
+    ax.set_xscale("log")
+    ax.grid(axis="x")
+    size = rows["drawn"].abs()
+    known = size[size > 0]
+    if not len(known):
+        return
+    whiskers = known.groupby([rows["method"], rows["sizes"]]).quantile(0.05)
+    low, high = math.log10(whiskers.min()), math.log10(known.max())
+    room = 0.04 * max(high - low, 0.4)
+    low, high = low - room, high + room
+    ax.set_xlim(10**low, 10**high)
+    inside = list(range(math.ceil(low), math.floor(high) + 1))
+    if len(inside) > 1:
+        chosen = inside[:: math.ceil(len(inside) / 6)]
+        ax.set_xticks([10.0**power for power in chosen], [f"$10^{{{power}}}$" for power in chosen])
+        ax.minorticks_off()
+
+
+def _rows(ax: Axes, rows: Table, looks: dict, signed: bool) -> None:
+    ax.set_ylim(len(looks) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    for y, (method, look) in enumerate(looks.items()):
+        sample = rows.loc[rows["method"] == method, "drawn"].to_numpy(float)
+        sample, failed = sample[np.isfinite(sample)], int((~np.isfinite(sample)).sum())
+        if len(sample) and signed:
+            box(ax, y, sample, look, method, across=True)
+        elif (sample != 0).any():
+            box(ax, y, np.abs(sample), look, method, across=True, mean=float(np.abs(sample.mean())))
+        elif len(sample):
+            _word(ax, y, "exact")
+        if failed or not len(sample):
+            _word(ax, y, f"{failed} failed" if failed else "not run")
+
+
+def _word(ax: Axes, y: float, word: str) -> None:
+    style: dict[str, Any] = {"ha": "right", "va": "center", "color": FAINT, "fontsize": SMALL}
+    ax.text(0.99, y, word, transform=ax.get_yaxis_transform(), **style)
+
+
+def box(
+    ax: Axes, place: float, sample: np.ndarray, look: Estimator, label: str, *, across: bool, mean: float = np.nan
+) -> None:
+    """Quartiles, median, 5 % and 95 % quantiles and mean of a sample, and its values where they are few.
+
+    Args:
+        ax: where.
+        place: along the axis of categories.
+        sample: finite values.
+        look: colours.
+        label: what the parts' labels begin with.
+        across: whether values are on the horizontal axis.
+        mean: where the diamond is, if not at the sample's mean.
+    """
+
+    def draw(values, places, **style: Any) -> None:
+        ax.plot(*((values, places) if across else (places, values)), **style)
+
+    if len(sample) >= _FEWEST:
+        low, first, middle, third, high = np.quantile(sample, [0.05, 0.25, 0.5, 0.75, 0.95])
+        draw([low, high], [place, place], color=look.colour, lw=1.4, marker="|" if across else "_", ms=6, zorder=2,
+             label=f"{label}: 5 % to 95 %")  # fmt: skip
+        corners = ([first, third, third, first], [place - _BOX / 2] * 2 + [place + _BOX / 2] * 2)
+        ax.fill(*(corners if across else corners[::-1]), fc=look.colour, ec=look.colour, alpha=0.35, lw=0.8, zorder=2,
+                label=f"{label}: quartiles")  # fmt: skip
+        draw([middle, middle], [place - _BOX / 2, place + _BOX / 2], color=look.colour, lw=2.2, zorder=3,
+             label=f"{label}: median")  # fmt: skip
+    if len(sample) <= _FEW:
+        beside = place + 0.5 * _BOX * (np.arange(len(sample)) * 0.618034 % 1 - 0.5)  # apart, the same every time
+        draw(sample, beside, color=look.colour, marker=".", ls="", ms=4, alpha=0.7, zorder=3, mew=0, label=label)
+    if not np.isfinite(mean):
+        mean = float(sample.mean())
+    edge = ax.get_xlim()[0] if across else -np.inf
+    style = {"mfc": "white", "mec": INK, "mew": 0.9, "ls": "", "zorder": 4, "clip_on": mean >= edge}
+    draw([max(mean, edge)], [place], marker="D" if mean >= edge else "<", ms=4.5, label=f"{label}: mean", **style)
+
+
+def _values(rows: Table, looks: dict) -> Figure:
+    groups = [(name, method) for name in tables.problems(rows) for method in looks
+              if ((rows["problem"] == name) & (rows["method"] == method)).any()]  # fmt: skip
+    columns = min(len(groups), 3 if rows["sizes"].nunique() <= 4 else 2)
+    height = math.ceil(len(groups) / columns)
+    fig = panels.figure(2.5 * height + 0.2)
+    axes = list(fig.subplots(height, columns, squeeze=False).flat)
+    for spare in axes[len(groups) :]:
+        spare.remove()
+    several = len(tables.problems(rows)) > 1
+    for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=False)):
+        here = rows[(rows["problem"] == name) & (rows["method"] == method)]
+        words = textwrap.shorten(looks[method].label, 24, placeholder="...")
+        ax.set_title(f"{name}\n{words}" if several else words, pad=20)
+        _by_size(ax, here, looks[method], method, rows[rows["problem"] == name])
+        if rank % columns == 0:
+            ax.set_ylabel(here["task"].iloc[0].replace("_", " "))
+        else:
+            ax.set_yticklabels([])
+        if rank + columns >= len(groups):
+            ax.set_xlabel("points m")
+    from matplotlib.lines import Line2D
+
+    keys = [*_keys("mean"), Line2D([], [], color=INK, lw=1.2, ls=(0, (4, 2)), label="truth")]
+    keys.append(Line2D([], [], ls="", marker="$0.1$", ms=15, color=INK, mew=0.3, label="standard deviation"))
+    lines.legend(fig, keys)
+    return fig
+
+
+def _by_size(ax: Axes, rows: Table, look: Estimator, method: str, problem: Table) -> None:
+    order = list(problem.sort_values("points", kind="stable")["sizes"].drop_duplicates())
+    truth = float(rows["truth"].iloc[0])
+    reach = (problem["drawn"] - truth).abs()
+    reach = 1.08 * float(reach[np.isfinite(reach)].groupby(problem["method"]).max().median())
+    reach = reach if reach > 0 else max(1e-3 * abs(truth), 1e-12)  # all failed, or all exact
+    ax.set_ylim(truth - reach, truth + reach)
+    ax.set_xlim(-0.6, len(order) - 0.4)
+    ax.set_xticks(range(len(order)), order)
+    ax.tick_params(axis="x", length=0)
+    ax.grid(axis="y")
+    ax.axhline(truth, color=INK, lw=1.2, ls=(0, (4, 2)), zorder=1, label="truth")
+    for place, size in enumerate(order):
+        sample = rows.loc[rows["sizes"] == size, "drawn"].to_numpy(float)
+        sample = sample[np.isfinite(sample)]
+        if len(sample):
+            box(ax, place, sample, look, f"{method}, {size}", across=False)
+        else:
+            ax.text(place, truth, "failed", rotation=90, ha="center", va="center", color=FAINT, fontsize=SMALL)
+        if len(sample) > 1:
+            sd = float(sample.std(ddof=1))
+            word = f"{sd:.2g}" if 1e-3 <= sd < 1e3 else panels.number(sd)
+            ax.text(place, 1.02, word, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=SMALL)

@@ -1,0 +1,88 @@
+"""The scores of power posteriors along a ladder of temperatures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowvar.studies.drawing import panels
+from lowvar.studies.drawing.style import INK, SMALL, styled
+from lowvar.studies.drawing.tables import Table
+from lowvar.studies.integral.figures.integral_tables import of_scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MAP = "viridis_r"  # from the prior, pale, to the posterior, dark
+_NAMED = 5  # temperatures on the scale of colours
+
+
+@styled
+def power_scores(table: Table) -> Figure:
+    """Draws the score of every power posterior, coloured by its place in the ladder of temperatures.
+
+    Colours follow the place and not the temperature, of which most are near 0.
+
+    Args:
+        table: columns ``target`` (place in the ladder), ``temperature, x, score``.
+
+    Returns:
+        A figure with one panel.
+
+    Raises:
+        UserError: a column is missing.
+    """
+    import matplotlib
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    rows = of_scores(table)
+    ladder = rows[["target", "temperature"]].drop_duplicates().sort_values("temperature").reset_index(drop=True)
+    shades = matplotlib.colormaps[_MAP](np.linspace(0.05, 1.0, len(ladder)))
+    fig = panels.figure(3.4)
+    ax = fig.subplots()
+    ax.grid()
+    ax.axhline(0, color=INK, lw=0.9, zorder=1)
+    for place, target in enumerate(ladder["target"]):
+        line = rows[rows["target"] == target].sort_values("x")
+        ends = place in (0, len(ladder) - 1)
+        ax.plot(line["x"], line["score"], color=shades[place], lw=2.4 if ends else 1.2, label=str(target))
+    ax.set(xlabel="x", ylabel="score: d log density / dx")
+    ax.margins(x=0.01)
+    ax.set_ylim(*_span(rows))
+    norm = BoundaryNorm(np.arange(len(ladder) + 1) - 0.5, len(ladder))
+    bar = fig.colorbar(ScalarMappable(norm, ListedColormap(list(shades))), ax=ax, aspect=24, pad=0.02)
+    chosen = np.unique(np.round(np.linspace(0, len(ladder) - 1, _NAMED)).astype(int))
+    names = [_temperature(float(t)) for t in ladder["temperature"].iloc[chosen]]
+    bar.set_ticks(list(chosen), labels=names)
+    bar.minorticks_off()
+    bar.ax.tick_params(labelsize=SMALL, length=3)
+    bar.ax.set_title("temperature", fontsize=SMALL, weight="normal")
+    bar.outline.set_visible(False)  # pyright: ignore
+    return fig
+
+
+def _span(rows: Table) -> tuple[float, float]:
+    """Nearly all scores: they leave without bound towards the ends of the support."""
+    scores = rows["score"].to_numpy(float)
+    scores = scores[np.isfinite(scores)]
+    if not len(scores):
+        return -1.0, 1.0
+    low, high = np.quantile(scores, [0.01, 0.99])
+    room = 0.06 * max(high - low, 1e-12)
+    return float(low - room), float(high + room)
+
+
+def _temperature(value: float) -> str:
+    """A temperature in words.
+
+    >>> [_temperature(t) for t in (0.0, 1.0, 0.03125, 0.0009765)]
+    ['0 (prior)', '1 (posterior)', '0.031', '9.8e-4']
+    """
+    if value in (0.0, 1.0):
+        return "0 (prior)" if value == 0 else "1 (posterior)"
+    if value >= 1e-3:
+        return f"{value:.2g}"
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits}e{int(power)}"

@@ -1,0 +1,82 @@
+"""What matrix-valued Stein kernels look like on the line."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowvar.studies.drawing import panels
+from lowvar.studies.drawing.style import INK, SMALL, styled
+from lowvar.studies.drawing.tables import Table
+from lowvar.studies.integral.figures.integral_tables import of_kernels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LEVELS = 20
+_SHOWN = 0.9  # quantile of sizes at which the colours end: polynomials grow without bound towards the corners
+
+
+@styled
+def stein_kernels(table: Table) -> Figure:
+    """Draws the sum over outputs, ``1' K0(x, y) 1``, of each kernel as a map, red above zero and blue below.
+
+    Args:
+        table: columns ``kernel`` (a label), ``x, y, value``, a rectangular grid for each kernel.
+
+    Returns:
+        A figure with one panel for each kernel, each with its own scale of colours, ended by arrows where values lie
+        beyond it.
+
+    Raises:
+        UserError: a column is missing.
+    """
+    rows = of_kernels(table)
+    names = list(rows["kernel"].drop_duplicates())
+    columns = min(len(names), 3)
+    height = math.ceil(len(names) / columns)
+    fig = panels.figure(2.9 * height if columns > 1 else 3.6)
+    axes = list(fig.subplots(height, columns, squeeze=False).flat)
+    for spare in axes[len(names) :]:
+        spare.remove()
+    for rank, (name, ax) in enumerate(zip(names, axes, strict=False)):
+        ax.set_title(str(name).replace(", ", "\n"), fontsize=SMALL + 0.5)
+        _panel(ax, rows[rows["kernel"] == name])
+        if rank % columns == 0:
+            ax.set_ylabel("y")
+        if rank + columns >= len(names):
+            ax.set_xlabel("x")
+    return fig
+
+
+def _panel(ax: Axes, rows: Table) -> None:
+    wide = rows.pivot(index="y", columns="x", values="value").sort_index().sort_index(axis=1)
+    values = wide.to_numpy(float)
+    known = np.abs(values[np.isfinite(values)])
+    if not len(known) or known.max() == 0:
+        panels.say(ax, "zero everywhere")
+        return
+    top = _round_up(float(np.quantile(known, _SHOWN)) or float(known.max()))
+    levels = np.linspace(-top, top, _LEVELS + 1)
+    x, y = wide.columns.to_numpy(float), wide.index.to_numpy(float)
+    style = {"levels": levels, "cmap": "RdBu_r", "extend": "both"}
+    drawn = ax.contourf(x, y, values, **style)  # paths and not pixels: the vector stays one
+    ax.contour(x, y, values, levels=[0.0], colors=INK, linewidths=0.8)
+    ax.set_aspect("equal")
+    bar = ax.get_figure().colorbar(drawn, ax=ax, location="bottom", shrink=0.95, aspect=16, pad=0.03)  # pyright: ignore
+    bar.set_ticks([-top, 0.0, top], labels=[f"{-top:g}".replace("-", "−"), "0", f"{top:g}"])
+    bar.ax.tick_params(labelsize=SMALL, length=3)
+    bar.outline.set_visible(False)  # pyright: ignore
+
+
+def _round_up(value: float) -> float:
+    """The next number of one digit.
+
+    >>> [_round_up(value) for value in (0.012, 3.0, 7.2, 140.0)]
+    [0.02, 3.0, 8.0, 200.0]
+    """
+    power = 10.0 ** math.floor(math.log10(value))
+    return float(f"{math.ceil(round(value / power, 9)) * power:.6g}")

@@ -1,0 +1,362 @@
+"""The specs of the family ``integral``: expectations with control variates, from the same points for all methods."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import pydantic
+from pydantic import Field
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.studies.spec import Cost, Count, Data, Strict, check_known, merged
+
+
+def _sizes(given: Any) -> Any:
+    """Whole numbers, and lists of them as long as each other, all different."""
+    entries = list(given) if isinstance(given, (list, tuple)) else []
+    lists = [entry for entry in entries if isinstance(entry, (list, tuple))]
+    numbers = [n for entry in entries for n in (entry if isinstance(entry, (list, tuple)) else [entry])]
+    if not entries or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in numbers):
+        raise ValueError(f"{given!r}: it must be a list of whole numbers, at least 1, or of lists, one for each task")
+    if len({len(entry) for entry in lists}) > 1 or (lists and not lists[0]):
+        raise ValueError(f"{given!r}: every list must have a number for each task")
+    tasks = len(lists[0]) if lists else 1
+    spread = [tuple(entry) if isinstance(entry, (list, tuple)) else (entry,) * tasks for entry in entries]
+    if len(set(spread)) < len(spread):
+        raise ValueError(f"{given!r}: a size stands there twice")
+    return tuple(tuple(entry) if isinstance(entry, list) else entry for entry in entries)
+
+
+def _chosen(given: Any) -> Any:
+    """Methods by name, as a list, or as a mapping to options."""
+    if given is None:
+        return None
+    options = given.values() if isinstance(given, dict) else ()
+    if not isinstance(given, (dict, list, tuple)) or not all(isinstance(one, (dict, type(None))) for one in options):
+        raise ValueError(f"{given!r}: it must be a list of methods, or a mapping from methods to options")
+    if not given or not all(isinstance(name, str) for name in given):
+        raise ValueError(f"{given!r}: it must name at least one method")
+    return given
+
+
+Sizes = Annotated[tuple[int | tuple[int, ...], ...], pydantic.BeforeValidator(_sizes)]
+Chosen = Annotated[dict[str, dict[str, Any] | None] | tuple[str, ...] | None, pydantic.BeforeValidator(_chosen)]
+Sampler = Literal["iid", "rqmc", "nuts", "tempered", "published"]
+
+
+class IntegralProblemSpec(Strict):
+    """A problem of the catalogue, and how many points it is estimated from."""
+
+    problem: str | None = Field(None, description="a problem of the catalogue")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
+    within: str | None = Field(None, description="another problem here: some of its tasks, at the same points")
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(None, description="which, with 'within'")
+    sampler: Sampler | None = Field(None, description="who draws the points; the problem's own choice if not given")
+    sizes: Sizes = Field(description="points of every task, or a list with a number for each task")
+    methods: Chosen = Field(
+        None, description="the methods that run on it, perhaps with options of their own here; all if not given"
+    )
+    repetitions: Count | None = Field(None, description="in place of estimation.repetitions")
+    truth_effort: Count = Field(1, description="work spent on a truth that is not exact, as a multiple")
+
+    @pydantic.model_validator(mode="after")
+    def _one_origin(self):
+        if (self.problem is None) == (self.within is None):
+            raise ValueError("exactly one of 'problem' and 'within' must be given")
+        if (self.within is None) != (self.tasks is None):
+            raise ValueError("'tasks' and 'within' go together")
+        own = [key for key in ("options", "sampler", "repetitions", "truth_effort") if key in self.model_fields_set]
+        if self.within is not None and own:
+            raise ValueError(f"{own[0]!r} is that of the problem named by 'within'")
+        if self.tasks and len(set(self.tasks)) < len(self.tasks):
+            raise ValueError("tasks: one stands there twice")
+        if self.sampler == "published" and len(self.sizes) > 1:
+            raise ValueError("sizes: the published points of one size are not the first of another: give one size")
+        return self
+
+
+class IntegralMethodSpec(Strict):
+    """An integrator and its options."""
+
+    integrator: str
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
+
+
+class EstimationSpec(Strict):
+    """How often everything is estimated."""
+
+    repetitions: Count = Field(description="independent sets of points, shared by the methods")
+    chunk: Count = Field(25, description="repetitions that are computed at once, at most; also between two checkpoints")
+
+
+class Illustrations(Strict):
+    """What is computed for pictures only."""
+
+    fits: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="problem of one dimension -> methods whose fitted functions are drawn"
+    )
+    stein_kernels: bool = Field(False, description="matrix-valued Stein kernels on a grid")
+    epochs: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="problem -> stochastic methods (with the option record) drawn by epoch"
+    )
+    power_scores: str | None = Field(None, description="a problem with power posteriors, whose scores are drawn")
+    predictive: str | None = Field(None, description="a problem with a posterior predictive that is drawn")
+
+
+class IntegralExperiment(Strict):
+    """One experiment at one scale: every method on the same points of every problem."""
+
+    TABLES: ClassVar = ("truth", "errors", "sums", "estimates", "decomposition")
+    ILLUSTRATED: ClassVar = {  # illustration -> table
+        "fits": "fits",
+        "stein_kernels": "kernels",
+        "epochs": "epochs",
+        "power_scores": "scores",
+        "predictive": "predictive",
+    }
+    FIGURES: ClassVar = {
+        "errors": "errors",
+        "boxes": "estimates",
+        "split": "decomposition",
+        "fits": "fits",
+        "stein_kernels": "kernels",
+        "epochs": "epochs",
+        "power_scores": "scores",
+        "predictive": "predictive",
+        "seconds": "seconds",
+    }
+
+    name: str
+    title: str
+    family: Literal["integral"]
+    seed: int = 0
+    problems: Annotated[dict[str, IntegralProblemSpec], Field(min_length=1)]
+    methods: Annotated[dict[str, IntegralMethodSpec], Field(min_length=1)]
+    estimation: EstimationSpec
+    illustrate: Illustrations = Illustrations()  # type: ignore[call-arg]
+    draw: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        ("errors", "boxes", "split", "seconds"), description="figures, the headline first"
+    )
+    figure_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="figure -> keyword arguments, such as the task that it shows"
+    )
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Integrators are PyTorch."""
+        return ("torch",)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that its runs are gathered into."""
+        return (*self.TABLES, *(table for kind, table in self.ILLUSTRATED.items() if getattr(self.illustrate, kind)))
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Its figures, and the table that each is drawn from."""
+        return {name: self.FIGURES[name] for name in self.draw}
+
+    @property
+    def headline(self) -> str:
+        """The figure that answers its question at a glance."""
+        return self.draw[0]
+
+    def methods_on(self, problem: str) -> dict[str, IntegralMethodSpec]:
+        """The methods that run on a problem, with the options that they have there."""
+        chosen = self.problems[problem].methods
+        if chosen is None:
+            return self.methods
+        changed = chosen if isinstance(chosen, dict) else dict.fromkeys(chosen)
+        return {
+            name: self.methods[name].model_copy(update={"options": merged(self.methods[name].options, options or {})})
+            for name, options in changed.items()
+        }
+
+    def runs(self) -> list[tuple[str, str, str]]:
+        """Problem, method and backend of every run."""
+        return [(problem, method, "torch") for problem in self.problems for method in self.methods_on(problem)]
+
+    def samples(self) -> list[str]:
+        """Problems whose points are drawn once, for all methods."""
+        return [name for name, spec in self.problems.items() if spec.within is None]
+
+    def drawn_from(self, problem: str) -> str:
+        """The problem whose points a problem's runs read: itself, or the one that it is within."""
+        return self.problems[problem].within or problem
+
+    def decompositions(self) -> list[str]:
+        """Errors are taken apart from the runs themselves, so there are no jobs for it."""
+        return []
+
+    def data(self, problem: str) -> Data | None:
+        """The prepared data of a problem, None for those that stand on none."""
+        from lowvar.problems.integrals.catalogue import dataset_of
+
+        spec = self.problems[self.drawn_from(problem)]
+        dataset = dataset_of(spec.problem or "", spec.options)
+        return Data(dataset=dataset, scaling="none") if dataset else None
+
+    def dtype(self, problem: str) -> str:
+        """The floating type that a problem's jobs compute in."""
+        return "float64"
+
+    def repetitions(self, problem: str) -> int:
+        """Independent sets of points of a problem."""
+        return self.problems[self.drawn_from(problem)].repetitions or self.estimation.repetitions
+
+    def run(self, problem: str, method: str, backend: str) -> "IntegralRunSpec":
+        """The spec of the job that runs ``method`` on ``problem``.
+
+        Raises:
+            UserError: this experiment has no such problem, method or backend, or not together.
+        """
+        check_known(self, problem=problem, method=method, backend=backend)
+        methods = self.methods_on(problem)
+        if method not in methods:
+            raise UserError(f"experiment {self.name!r} does not run {method!r} on {problem!r}")
+        return IntegralRunSpec(
+            seed=self.seed,
+            name=problem,
+            tasks=self.problems[problem].tasks,
+            sizes=self.problems[problem].sizes,
+            method=methods[method],
+            repetitions=self.repetitions(problem),
+            chunk=self.estimation.chunk,
+        )
+
+    def sample(self, problem: str) -> "SampleSpec":
+        """The spec of the job that draws the points of ``problem``.
+
+        Raises:
+            UserError: this experiment has no such problem, or it is within another.
+        """
+        check_known(self, problem=problem)
+        spec = self.problems[problem]
+        if spec.problem is None:
+            raise UserError(f"experiment {self.name!r}: {problem!r} has the points of {spec.within!r}: draw those")
+        return SampleSpec(
+            seed=self.seed,
+            name=problem,
+            problem=spec.problem,
+            options=spec.options,
+            sampler=spec.sampler,
+            sizes=_largest(spec.sizes),
+            repetitions=self.repetitions(problem),
+            truth_effort=spec.truth_effort,
+        )
+
+    def decompose(self, problem: str) -> Strict:
+        """Refuses: errors are taken apart by ``lowvar table``."""
+        raise UserError(f"experiment {self.name!r}: the errors of integrals are taken apart by: lowvar table")
+
+    def run_cost(self, problem: str, method: str, backend: str) -> Cost:
+        """A few hundred factorisations of all points' Gram matrix; the stochastic methods take as long."""
+        spec = self.problems[problem]
+        m = _most(spec.sizes)
+        tasks = len(spec.sizes[0]) if isinstance(spec.sizes[0], tuple) else 2
+        runs = self.repetitions(problem) * len(spec.sizes)
+        return Cost(operations=runs * 200 * (m * tasks) ** 2 * 10, memory=self.estimation.chunk * 12 * (m * tasks) ** 2)
+
+    def sample_cost(self, problem: str) -> Cost:
+        """Cheap where points are drawn directly; a Markov chain solves differential equations along its way."""
+        m = _most(self.problems[problem].sizes)
+        chain = self.data(problem) is not None
+        return Cost(operations=self.repetitions(problem) * m * (2e6 if chain else 1e4), memory=1e7)
+
+    def decompose_cost(self, problem: str) -> Cost:
+        """There are no such jobs."""
+        return Cost(operations=0, memory=0)
+
+    def check_names(self, where: str) -> None:
+        """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
+        from lowvar.estimators import INTEGRAL
+        from lowvar.estimators.integral.options import check_options
+        from lowvar.problems.integrals.catalogue import PROBLEMS
+
+        for name, problem in self.problems.items():
+            if problem.within is not None:
+                known = self.samples()
+                if problem.within not in known:
+                    raise unknown_name("problem", problem.within, known, where=f"{where}: problems.{name}.within")
+                asked, there = _most(problem.sizes), _most(self.problems[problem.within].sizes)
+                if asked > there:
+                    raise UserError(
+                        f"{where}: problems.{name}.sizes: {asked} points, and {problem.within} draws {there}"
+                    )
+            elif problem.problem not in PROBLEMS:
+                raise unknown_name("problem", problem.problem, PROBLEMS, where=f"{where}: problems.{name}.problem")
+            for method in problem.methods or ():
+                if method not in self.methods:
+                    raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+        for name, method in self.methods.items():
+            if method.integrator not in INTEGRAL:
+                raise unknown_name("integrator", method.integrator, INTEGRAL, where=f"{where}: methods.{name}")
+            _checked(check_options, method, f"{where}: methods.{name}.options")
+        for name in self.problems:
+            for method, spec in self.methods_on(name).items():
+                _checked(check_options, spec, f"{where}: problems.{name}.methods.{method}")
+        for kind in ("fits", "epochs"):
+            for name, methods in getattr(self.illustrate, kind).items():
+                self._check_illustrated(name, methods, f"{where}: illustrate.{kind}")
+        for kind in ("power_scores", "predictive"):
+            if name := getattr(self.illustrate, kind):
+                self._check_illustrated(name, (), f"{where}: illustrate.{kind}")
+        for figure in self.figure_options:
+            if figure not in self.draw:
+                raise unknown_name("figure", figure, self.draw, where=f"{where}: figure_options")
+        for figure in self.draw:
+            known = [name for name, table in self.FIGURES.items() if table in (*self.tables, "seconds")]
+            if figure not in known:
+                raise unknown_name("figure", figure, known, where=f"{where}: draw")
+
+    def _check_illustrated(self, problem, methods, where):
+        if problem not in self.problems:
+            raise unknown_name("problem", problem, self.problems, where=where)
+        if self.problems[problem].within is not None:
+            raise UserError(f"{where}: {problem!r} is within {self.problems[problem].within!r}: illustrate that one")
+        for method in methods:
+            if method not in self.methods_on(problem):
+                raise unknown_name("method", method, self.methods_on(problem), where=f"{where}.{problem}")
+
+
+class IntegralRunSpec(Strict):
+    """A job: one method on one problem, all sizes and repetitions."""
+
+    seed: int
+    name: str
+    tasks: tuple[str, ...] | None
+    sizes: Sizes
+    method: IntegralMethodSpec
+    repetitions: int
+    chunk: int
+
+
+class SampleSpec(Strict):
+    """A job: the points of one problem, and the truth of its integrals."""
+
+    seed: int
+    name: str
+    problem: str
+    options: dict[str, Any]
+    sampler: Sampler | None
+    sizes: Count | tuple[Count, ...]
+    repetitions: int
+    truth_effort: int
+
+
+def _largest(sizes):
+    """The most points of each task that any of ``sizes`` asks for: one number, or one for each task."""
+    lists = [one if isinstance(one, tuple) else (one,) for one in sizes]
+    tasks = max(map(len, lists))
+    most = tuple(max(one[t % len(one)] for one in lists) for t in range(tasks))
+    return most if tasks > 1 else most[0]
+
+
+def _most(sizes) -> int:
+    """The most points of any task."""
+    return max(max(one) if isinstance(one, tuple) else one for one in sizes)
+
+
+def _checked(check_options, method, where):
+    try:
+        check_options(method.integrator, method.options)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error

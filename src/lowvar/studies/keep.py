@@ -1,0 +1,101 @@
+"""What a finished run leaves in ``docs/reproduction``: claims, small figures, wall times, and where it was made."""
+
+import json
+from pathlib import Path
+
+from lowvar.errors import UserError
+from lowvar.files import write_bytes, write_text
+from lowvar.runs import artifact
+from lowvar.studies import jobs as commands
+from lowvar.studies.results import Place
+
+
+def keep(place: Place, folder: str | Path) -> list[Path]:
+    """Writes ``NAME.md`` and ``NAME-FIGURE.png`` of an experiment whose tables are complete.
+
+    Claims are judged and figures drawn anew from the tables, which are refused if they are stale.
+
+    Args:
+        place: the experiment, its scale and its results.
+        folder: where to.
+
+    Raises:
+        UserError: a result is missing or stale, or the page there is of another scale.
+    """
+    import pandas as pd
+
+    name, folder = place.experiment.name, Path(folder)
+    page = folder / f"{name}.md"
+    if page.is_file() and f"at scale `{place.scale}`" not in page.read_text(encoding="utf-8"):
+        raise UserError(f"{page}: it is of another scale than {place.scale}; remove it first, or name another --out")
+    runs = list(place.gather("timing.parquet", artifact.read_table))
+    claims = pd.read_csv(commands.claims(place))
+    pictures = {}
+    for kind in place.experiment.figures:
+        drawn = commands.figure(place, kind)
+        pictures[kind] = next(path for path in drawn if path.suffix == ".png").read_bytes()
+    parts = [
+        f"# {place.experiment.title}",
+        f"Experiment `{name}` at scale `{place.scale}`, as `lowvar keep {place.path} --scale {place.scale}` wrote it.",
+        _made(place),
+        *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
+        "## Figures",
+        *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
+        "## Wall time",
+        "Minutes of each task, compiling included.",
+        _markdown(_minutes(runs)),
+    ]
+    for kind, content in pictures.items():
+        write_bytes(folder / f"{name}-{kind}.png", content)
+    write_text(page, "\n\n".join(parts) + "\n")
+    return [page, *(folder / f"{name}-{kind}.png" for kind in pictures)]
+
+
+def _made(place):
+    """Commits, machines, dates and versions of the runs."""
+    records = [
+        json.loads((place.run_folder(*job) / "provenance.json").read_text())
+        for job in place.experiment.runs()
+        if (place.run_folder(*job) / "provenance.json").is_file()
+    ]
+    if not records:
+        return "Where and when the runs were made is not known: they have no provenance.json."
+    days = sorted({record["date"][:10] for record in records})
+    machines = sorted({f"{record['platform'].split('-')[0]}, {record['device']}" for record in records})
+    versions = {f"{key} {value}" for record in records for key, value in record["stamp"]["versions"].items()}
+    commits = sorted({record["commit"] for record in records if record.get("commit")})
+    at = f" at {', '.join(commits)}" if commits else ""
+    when = " to ".join(sorted({days[0], days[-1]}))
+    return f"Made {when}{at}, on {'; '.join(machines)}; {', '.join(sorted(versions))}."
+
+
+def _summary(claims):
+    counts = claims["verdict"].value_counts()
+    return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in ("holds", "fails", "undecided")) + "."
+
+
+def _claims(claims):
+    table = claims.copy()
+    table["interval"] = [
+        f"[{low:.3g}, {high:.3g}]" if low == low else "" for low, high in zip(table["low"], table["high"], strict=True)
+    ]
+    table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
+    table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
+    return _markdown(table[["verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna(""))
+
+
+def _minutes(runs):
+    rows = {}
+    for problem, method, backend, timing in runs:
+        last = timing.iloc[-1]
+        rows.setdefault(f"{method} ({backend})", {})[problem] = (last["seconds"] + last["compile_seconds"]) / 60
+    import pandas as pd
+
+    table = pd.DataFrame(rows).T.rename_axis("method").reset_index()
+    return table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else value).replace("nan", "")
+
+
+def _markdown(table):
+    """A table in Markdown."""
+    lines = [table.columns, ["---"] * table.shape[1], *table.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

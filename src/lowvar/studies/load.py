@@ -1,0 +1,119 @@
+"""What runs: an experiment file, checked, at one scale, and cut into jobs.
+
+An experiment file (``workflow/experiments/*.yaml``) says which problems, methods and settings; its ``scales``
+override parts of it, and its ``family`` says what is estimated. Unknown keys are errors. A job's spec holds all
+that its result depends on and nothing else, so its hash says whether a result is stale.
+"""
+
+import difflib
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.files import read_yaml
+from lowvar.studies.integral.spec import IntegralExperiment
+from lowvar.studies.search.spec import SearchExperiment
+from lowvar.studies.spec import SCALES, Cost, Data, merged, validated
+from lowvar.studies.variational.experiment import VariationalExperiment
+from lowvar.studies.variational.spec import DecompositionSpec, MethodSpec, SolverSpec
+
+Experiment = VariationalExperiment | SearchExperiment | IntegralExperiment
+
+# family -> its model, and what a method that is a name alone names
+FAMILIES = MappingProxyType(
+    {
+        "variational": (VariationalExperiment, "estimator"),
+        "search": (SearchExperiment, "solver"),
+        "integral": (IntegralExperiment, "integrator"),
+    }
+)
+
+__all__ = [
+    "FAMILIES",
+    "SCALES",
+    "Cost",
+    "Data",
+    "DecompositionSpec",
+    "Experiment",
+    "IntegralExperiment",
+    "MethodSpec",
+    "SearchExperiment",
+    "SolverSpec",
+    "VariationalExperiment",
+    "json_schema",
+    "load_experiment",
+    "merged",
+    "validated",
+]
+
+
+def load_experiment(path: str | Path, scale: str) -> "Experiment":
+    """The experiment of a YAML file at a scale.
+
+    Args:
+        path: e.g. ``workflow/experiments/quickstart.yaml``.
+        scale: one of ``smoke``, ``quick``, ``paper``.
+
+    Raises:
+        UserError: no such file, not YAML, an unknown key or name, or a value out of range; the message names
+            the file and the key.
+    """
+    path = Path(path)
+    if not path.is_file():
+        known = [p.stem for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+        if not difflib.get_close_matches(path.stem, known, n=1, cutoff=0.4):
+            raise UserError(f"{path}: no such file of an experiment")
+        raise unknown_name("experiment", path.stem, known, where=str(path.parent))
+    if scale not in SCALES:
+        raise unknown_name("scale", scale, SCALES)
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: an experiment is a mapping of keys, see docs/results-schema.md")
+    scales = content.pop("scales", None) or {}
+    for key, value in (("scales", scales), ("methods", content.get("methods"))):
+        if not isinstance(value or {}, dict):
+            raise UserError(f"{path}: {key} = {value!r}: it must be a mapping of names")
+    family = content.get("family", "variational")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise unknown_name("family", str(family), FAMILIES, where=f"{path}: family")
+    for key, meant in (("search", "search"), ("estimation", "integral")):
+        if "family" not in content and key in content:
+            raise UserError(f"{path}: an experiment with the key {key!r} must say so: family: {meant}")
+    kind, what = FAMILIES[family]
+    for name, method in (content.get("methods") or {}).items():
+        if isinstance(method, dict):
+            method.setdefault(what, name)
+        elif method is None:
+            content["methods"][name] = {what: name}
+    for name, override in scales.items():
+        if name not in SCALES:
+            raise unknown_name("scale", name, SCALES, where=str(path))
+        if not isinstance(override or {}, dict):
+            raise UserError(f"{path}: scales.{name} = {override!r}: it must be a mapping of keys")
+    experiment = validated(kind, merged(content, scales.get(scale) or {}), where=str(path))
+    if experiment.name != path.stem:
+        raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")
+    experiment.check_names(str(path))
+    return experiment
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of an experiment file, for editors: with its scales, and methods that are a name alone."""
+    schemas, definitions = [], {}
+    for family, (model, what) in FAMILIES.items():
+        schema = model.model_json_schema(ref_template="#/$defs/{model}")
+        definitions |= schema.pop("$defs")
+        methods = schema["properties"]["methods"]
+        of_method = methods["additionalProperties"]["$ref"].rpartition("/")[2]
+        definitions[of_method]["required"] = [key for key in definitions[of_method]["required"] if key != what]
+        methods["additionalProperties"] = {"anyOf": [methods["additionalProperties"], {"type": "null"}]}
+        schema["properties"]["scales"] = {
+            "type": "object",
+            "description": "what each scale overrides",
+            "propertyNames": {"enum": list(SCALES)},
+            "additionalProperties": {"type": "object"},
+        }
+        schema["title"] = f"Experiment of the family {family}"
+        schemas.append(schema)
+    return {"anyOf": schemas, "$defs": definitions}

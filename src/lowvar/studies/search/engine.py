@@ -1,0 +1,353 @@
+"""Many searches at once: all repetitions of one method on one function.
+
+Where the function can be compiled, JAX runs any number of generations of all repetitions in one program and
+PyTorch a generation at a time. Where it cannot, or the solver is an object of its own, the repetitions are asked
+and told from Python, side by side. A position is a generation.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar import backends
+from lowvar.errors import UserError
+from lowvar.noise import named_key
+from lowvar.problems.blackbox import catalogue
+from lowvar.problems.blackbox.evaluator import Evaluator
+from lowvar.problems.blackbox.problem import BlackBoxProblem, Ledger, open_ledger, record
+from lowvar.runs import trees
+from lowvar.runs.loop import geometric
+from lowvar.solvers.search import is_driven
+from lowvar.solvers.search.make import make_driven, make_solver
+from lowvar.solvers.search.search import Search, generation, to_backend
+from lowvar.studies.search.spec import TARGET_EXPONENTS
+
+TARGETS = 10.0 ** np.array(TARGET_EXPONENTS)  # precisions above the optimum
+_PER_DECADE = 24  # stops in a decade of generations
+_DRAWN = 64  # generations whose noise is drawn at once for PyTorch
+
+
+class Progress(NamedTuple):
+    """One search under way.
+
+    Attributes:
+        solver: the solver's state.
+        ledger: what the function has been asked.
+        met: evaluations at which ``f`` at the mean first came within each target, infinite before; ``(T,)``.
+        met_best: the same for the best point so far.
+    """
+
+    solver: Any
+    ledger: Ledger
+    met: Any
+    met_best: Any
+
+
+class _Engine:
+    """What both kinds of engine share: stops, the trace, and where the runs ended.
+
+    The budget fixes how many generations there are, here: no engine goes past the last stop.
+    """
+
+    def __init__(self, problem: BlackBoxProblem, settings, evaluations: int):
+        self.problem, self.settings, self.evaluations = problem, settings, evaluations
+        generations = settings.budget // evaluations
+        if generations < 1:
+            raise UserError(f"budget {settings.budget}: one generation takes {evaluations} evaluations")
+        self.stops = geometric(generations, _PER_DECADE)
+        self.runs = settings.repetitions
+        self.targets = TARGETS if problem.optimum is not None else TARGETS[:0]
+
+    def trace(self, stops, measured):
+        """A row per stop and repetition."""
+        import pandas as pd
+
+        shape = measured["f"].shape
+        stop, repetition = (axis.ravel() for axis in np.indices(shape))
+        generations = np.asarray(stops)[stop]
+        flat = {name: values.ravel() for name, values in measured.items()}
+        return pd.DataFrame(
+            {
+                "repetition": repetition,
+                "iteration": generations,
+                "evaluations": generations * self.evaluations,
+                "f": flat["f"],
+                "best": flat["best"],
+                "sigma": flat["sigma"],
+                "condition": flat["condition"],
+                "failures": flat["failures"],
+                "status": np.where(np.isfinite(flat["f"]), "ok", "diverged"),
+            }
+        )
+
+    def work(self, stops) -> dict:
+        """Generations and evaluations done."""
+        return {"iteration": stops, "evaluations": np.asarray(stops) * self.evaluations}
+
+    def _ends(self, mean, ledger, met, met_best):
+        return {
+            "mean": mean,
+            "best": ledger.best,
+            "best_at": ledger.best_at,
+            "evaluations": ledger.evaluations,
+            "targets": self.targets,
+            "met": met,
+            "met_best": met_best,
+            "budget": np.array(self.settings.budget),
+        }
+
+
+class CompiledEngine(_Engine):
+    """All repetitions of a search as one array program.
+
+    Args:
+        problem: a function of a backend.
+        solver: a ``SearchSolver`` of that backend.
+        settings: a ``SearchSettings``.
+        keys: one JAX key for each repetition's noise.
+        starts: ``(repetitions, ...)`` NumPy, what the solver starts from.
+        sigma0: standard deviation to start from.
+    """
+
+    def __init__(self, problem, solver, settings, keys, starts, sigma0):
+        super().__init__(problem, settings, solver.evaluations)
+        self.solver, self.keys, self.starts, self.sigma0 = solver, keys, starts, sigma0
+        self.backend = solver.backend
+        self._generation = generation(solver, problem.values)
+        self._goals = None if problem.optimum is None else self.backend.asarray(problem.optimum + self.targets)
+        self.advance = {"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name]()
+        measure = self.backend.vmap(self._measure_one)
+        self._measure = jax.jit(measure) if self.backend.name == "jax" else measure
+
+    def init(self):
+        """All repetitions before their first generation."""
+        backend, one = self.backend, []
+        for start in self.starts:
+            state = self.solver.init(np.asarray(start, float), self.sigma0)
+            like = backend.asarray(np.zeros(0))
+            never = backend.asarray(np.full(len(self.targets), np.inf))
+            ledger = open_ledger(backend, self.problem.domain, like)
+            one.append(Progress(state, ledger, never, never))
+        return backend.tree_map(lambda *leaves: backend.xp.stack(leaves), *one)
+
+    def _one(self, progress: Progress, noise) -> Progress:
+        """One generation of one repetition."""
+        backend, xp = self.backend, self.backend.xp
+        state, points, values = self._generation(progress.solver, noise)
+        ledger = record(backend, progress.ledger, points, values)
+        met, met_best = progress.met, progress.met_best
+        if self._goals is not None:
+            now = xp.astype(ledger.evaluations, met.dtype)
+            at_mean = self.problem.values(self.solver.mean(state)[None, :])[0]
+            met = xp.where(xp.isinf(met) & (at_mean <= self._goals), now, met)
+            met_best = xp.where(xp.isinf(met_best) & (ledger.best <= self._goals), now, met_best)
+        return Progress(state, ledger, met, met_best)
+
+    def _draw(self, key, generation):
+        return self.solver.draw(jax.random.fold_in(key, generation))
+
+    def _advance_jax(self):
+        @partial(jax.jit, donate_argnums=0)
+        def advance(state, keys, first, count):
+            def body(i, state):
+                return jax.vmap(lambda one, key: self._one(one, self._draw(key, i)))(state, keys)
+
+            return jax.lax.fori_loop(first, first + count, body, state)
+
+        return lambda state, first, count: advance(state, self.keys, first, count)
+
+    def _advance_torch(self):
+        one = self.backend.compile(self.backend.vmap(self._one))
+
+        @jax.jit
+        def draw(keys, first):
+            block = jax.vmap(lambda key: jax.vmap(lambda t: self._draw(key, first + t))(jnp.arange(_DRAWN)))(keys)
+            return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), block)
+
+        def advance(state, first, count):
+            if count == 0:  # traces the program, and moves nothing: a generation whose result is dropped
+                advance(state, first, 1)
+                return state
+            for start in range(first - first % _DRAWN, first + count, _DRAWN):
+                block = to_backend(self.backend, draw(self.keys, start))
+                for t in range(max(start, first), min(start + _DRAWN, first + count)):
+                    state = one(state, self.backend.tree_map(lambda leaf: leaf[t - start], block))
+            return state
+
+        return advance
+
+    def wait(self, state) -> None:
+        """Returns when ``state`` has been computed."""
+        trees.wait(self.backend, state)
+
+    def _measure_one(self, progress):
+        mean = self.solver.mean(progress.solver)
+        sigma, condition = self.solver.spread(progress.solver)
+        return {
+            "f": self.problem.values(mean[None, :])[0],
+            "best": progress.ledger.best,
+            "sigma": sigma,
+            "condition": condition,
+            "failures": progress.ledger.failures,
+        }
+
+    def measure(self, state, position: int) -> dict[str, np.ndarray]:
+        """``f`` at the mean and of the best point, spread, failures, each ``(repetitions,)``."""
+        return self.backend.to_numpy(self._measure(state))
+
+    def finished(self, state) -> bool:
+        """Whether every repetition has met the last target."""
+        if not (self.settings.early_stop and len(self.targets)):
+            return False
+        return bool(np.isfinite(self.backend.to_numpy(state.met)[:, -1]).all())
+
+    def params(self, state, measured) -> dict[str, np.ndarray]:
+        """Means, best points, and the evaluations at which targets were met."""
+        mean = self.backend.vmap(self.solver.mean)(state.solver)
+        return self._ends(*self.backend.to_numpy((mean, state.ledger, state.met, state.met_best)))
+
+    def flatten(self, state) -> list[np.ndarray]:
+        """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
+        return trees.flatten(self.backend, state)
+
+    def unflatten(self, leaves):
+        """The state whose arrays are ``leaves``."""
+        return trees.unflatten(self.backend, leaves, like=self.init())
+
+
+class DrivenEngine(_Engine):
+    """All repetitions of a search that is asked and told from Python.
+
+    Args:
+        problem: any function.
+        make: ``repetition -> search``, an object with ``ask``, ``tell``, ``mean`` and ``spread``.
+        settings: a ``SearchSettings``; its budget is what each repetition's evaluator pays.
+    """
+
+    def __init__(self, problem, make, settings):
+        self._make = make
+        self._first = [make(r) for r in range(settings.repetitions)]
+        super().__init__(problem, settings, len(self._first[0].ask()))
+
+    def init(self):
+        """All repetitions before their first generation."""
+        searches = self._first or [self._make(r) for r in range(self.runs)]
+        self._first = []  # searches keep their state in themselves: each is handed out once
+        never = np.full(len(self.targets), np.inf)
+        return [
+            _Driven(search, Evaluator(self.problem, self.settings.budget, "mark"), never.copy(), never.copy())
+            for search in searches
+        ]
+
+    def advance(self, state, first, count):
+        """Asks, evaluates and tells, one repetition after the other."""
+        goals = None if self.problem.optimum is None else self.problem.optimum + self.targets
+        for _ in range(count):
+            for one in state:
+                one.search.tell(one.evaluator(one.search.ask()))
+                if goals is not None:
+                    now = one.evaluator.evaluations
+                    one.met[np.isinf(one.met) & (one.f_at_mean() <= goals)] = now
+                    one.met_best[np.isinf(one.met_best) & (one.evaluator.best <= goals)] = now
+        return state
+
+    def wait(self, state) -> None:
+        """Nothing to wait for."""
+
+    def measure(self, state, position: int) -> dict[str, np.ndarray]:
+        """``f`` at the mean and of the best point, spread, failures, each ``(repetitions,)``."""
+        spread = np.array([one.search.spread for one in state], float)
+        return {
+            "f": np.array([one.f_at_mean() for one in state]),
+            "best": np.array([one.evaluator.best for one in state]),
+            "sigma": spread[:, 0],
+            "condition": spread[:, 1],
+            "failures": np.array([one.evaluator.failures for one in state]),
+        }
+
+    def finished(self, state) -> bool:
+        """Whether every repetition has met the last target."""
+        return self.settings.early_stop and len(self.targets) > 0 and all(np.isfinite(one.met[-1]) for one in state)
+
+    def params(self, state, measured) -> dict[str, np.ndarray]:
+        """Means, best points, and the evaluations at which targets were met."""
+        together = Ledger(*map(np.stack, zip(*(one.ledger() for one in state), strict=True)))
+        mean = np.stack([np.asarray(one.search.mean) for one in state])
+        return self._ends(
+            mean, together, np.stack([one.met for one in state]), np.stack([one.met_best for one in state])
+        )
+
+    def flatten(self, state) -> list[np.ndarray] | None:
+        """The arrays of all repetitions; None for a peer, which keeps its state to itself."""
+        if not isinstance(state[0].search, Search):
+            return None
+        leaves = []
+        for one in state:
+            own = one.search.state_arrays()
+            leaves += [*(own[name] for name in sorted(own)), *one.ledger(), one.met, one.met_best]
+        return leaves
+
+    def unflatten(self, leaves):
+        """The state whose arrays are ``leaves``."""
+        state = self.init()
+        each = len(leaves) // len(state)
+        for r, one in enumerate(state):
+            mine = leaves[r * each : (r + 1) * each]
+            names = sorted(one.search.state_arrays())
+            one.search.restore(dict(zip(names, mine, strict=False)))
+            evaluations, failures, best, one.evaluator.best_at = mine[len(names) : -2]
+            one.evaluator.evaluations, one.evaluator.failures = int(evaluations), int(failures)
+            one.evaluator.best = float(best)
+            one.met[:], one.met_best[:] = mine[-2], mine[-1]
+        return state
+
+
+class _Driven(NamedTuple):
+    search: Any
+    evaluator: Evaluator
+    met: np.ndarray
+    met_best: np.ndarray
+
+    def ledger(self) -> Ledger:
+        """The evaluator's count, as arrays; before the first value the best point is the mean."""
+        e = self.evaluator
+        best_at = self.search.mean if e.best_at is None else e.best_at
+        return Ledger(np.array(e.evaluations), np.array(e.failures), np.array(e.best), np.array(best_at))
+
+    def f_at_mean(self) -> float:
+        """A measurement of ours, outside the count."""
+        return float(self.evaluator.measure(np.asarray(self.search.mean)[None, :])[0])
+
+
+def build(spec) -> CompiledEngine | DrivenEngine:
+    """The engine of a ``SearchRunSpec``.
+
+    Raises:
+        UserError: options that a function or a solver does not take, or a pair that does not go together.
+    """
+    backend = backends.get(spec.backend)
+    problem = catalogue.build(
+        spec.problem.function, backend, dim=spec.problem.dim, name=spec.name, **spec.problem.options
+    )
+    name, settings = spec.method.solver, spec.search
+    options = {"population": spec.problem.population, **spec.method.options}
+    repetitions = range(settings.repetitions)
+    starts = [problem.start(named_key(spec.seed, spec.name, "start", r)) for r in repetitions]
+    sigma0 = settings.sigma0 or problem.sigma0
+    if is_driven(name):
+
+        def make(r):
+            seed = int(jax.random.randint(named_key(spec.seed, spec.name, "peer", r), (), 1, 2**30))
+            return make_driven(name, backend, problem.domain, starts[r], sigma0, seed, options)
+
+        return DrivenEngine(problem, make, settings)
+    solver = make_solver(name, backend, problem.domain, options)
+    if problem.backend is None:
+        return DrivenEngine(
+            problem, lambda r: Search(solver, starts[r], sigma0, spec.seed, f"{spec.name} {r}"), settings
+        )
+    keys = jnp.stack([named_key(spec.seed, spec.name, "noise", r) for r in repetitions])
+    return CompiledEngine(problem, solver, settings, keys, np.stack(starts), sigma0)

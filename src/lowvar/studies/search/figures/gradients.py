@@ -1,0 +1,170 @@
+"""What noise schemes do to the variance of search gradients, and what that variance is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowvar.studies.drawing import lines, panels, tables
+from lowvar.studies.drawing.style import FAINT, INK, SCHEMES, SMALL, Estimator, styled
+from lowvar.studies.drawing.tables import Table
+from lowvar.studies.search.figures.search_tables import search_gradients
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BLOCKS = {"mu": "mean", "sigma": "scale"}
+_SPREADS = 3  # columns of panels: more standard deviations than these are thinned out
+_PARTS = {"odd": "#332288", "even": "#DDCC77"}
+
+
+@styled
+def gradients(table: Table, baseline: str | None = None) -> Figure:
+    """Draws the variance of search gradients relative to iid noise, and its odd and even parts.
+
+    Panels on the left: the ratio of variances to iid noise of as many points, against points per dimension, for
+    each problem and standard deviation of the distribution. Filled markers are the gradient of the mean, open
+    ones that of the scale. Bars on the right: with iid noise and the most points, the share of the variance that
+    is odd in the noise (which antithetic pairs double or leave) and even (which they remove from the mean).
+
+    Args:
+        table: columns ``problem, dim, sigma, population, scheme, baseline, block, source, variance, to_iid,
+            to_iid_low, to_iid_high``.
+        baseline: ``none``, ``mean`` or ``centre``; if None, ``mean`` where it is known.
+
+    Returns:
+        A figure with one row of panels for each problem.
+
+    Raises:
+        UserError: a column is missing, or the baseline is not in the table.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    rows = search_gradients(table, baseline)
+    names = tables.problems(rows)
+    spreads = np.unique(rows["sigma"].to_numpy(float))
+    if len(spreads) > _SPREADS:
+        spreads = spreads[np.round(np.linspace(0, len(spreads) - 1, _SPREADS)).astype(int)]
+    looks = {name: look for name, look in SCHEMES.items() if name in set(rows["scheme"]) - {"iid"}}
+    fig = panels.figure(2.05 * len(names) + 0.3)
+    widths = [*([1.0] * len(spreads)), 0.75]
+    axes = fig.subplots(len(names), len(widths), squeeze=False, gridspec_kw={"width_ratios": widths})
+    for name, line in zip(names, axes, strict=True):
+        here = rows[rows["problem"] == name]
+        totals = here[here["source"] == "total"]
+        ends = _ends(totals[totals["scheme"].isin(list(looks))])
+        for rank, (spread, ax) in enumerate(zip(spreads, line, strict=False)):
+            title = f"$\\sigma$ = {spread:g}"
+            ax.set_title(f"{name}\n{title}" if rank == 0 else title)
+            _ratios(ax, totals[np.isclose(totals["sigma"], spread)], looks, ends)
+            if rank:
+                ax.set_yticklabels([])
+        line[0].set_ylabel("variance / iid")
+        line[-1].set_title("iid: odd, even")
+        _composition(line[-1], here, spreads)
+    for ax in axes[-1, :-1]:
+        ax.set_xlabel("points / dimension")
+    axes[-1, -1].set_xlabel("share (%)")
+    keys: list = [Line2D([], [], **lines.kind(look), label=look.label) for look in looks.values()]
+    keys.append(Line2D([], [], **_kind(Estimator("", INK, "o"), "mu"), label="gradient of the mean"))
+    keys.append(Line2D([], [], **_kind(Estimator("", INK, "o"), "sigma"), label="of the scale"))
+    keys.append(Line2D([], [], color=FAINT, lw=2.5, alpha=0.6, label="95 % interval"))
+    keys += [Patch(color=colour, lw=0, label=f"{part} part") for part, colour in _PARTS.items()]
+    lines.legend(fig, keys)
+    return fig
+
+
+def _kind(look: Estimator, block: str) -> dict:
+    style = {"color": look.colour, "marker": look.marker, "ms": 6, "lw": 1.6}
+    return style if block == "mu" else style | {"mfc": "white", "ls": (0, (3, 2)), "lw": 1.2, "mew": 1.3}
+
+
+def _ends(rows: Table) -> tuple[float, float]:
+    known = rows[["to_iid", "to_iid_low", "to_iid_high"]].to_numpy(float)
+    known = known[np.isfinite(known) & (known > 0)]
+    middle = rows["to_iid"].to_numpy(float)
+    middle = middle[np.isfinite(middle) & (middle > 0)]
+    if not len(middle):
+        return 0.5, 2.0
+    low, high = max(known.min(), middle.min() / 3), min(known.max(), middle.max() * 3)
+    low, high = min(low, 0.8), max(high, 1.25)
+    room = max(1.15, (high / low) ** 0.06)  # a marker's height
+    return low / room, high * room
+
+
+def _ratios(ax: Axes, rows: Table, looks: dict, ends: tuple[float, float]) -> None:
+    ax.set_yscale("log")
+    ax.set_ylim(*ends)
+    ticks = [value for value in (1e-4, 1e-3, 0.01, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 100.0) if ends[0] <= value <= ends[1]]
+    if ends[1] / ends[0] > 60:
+        ticks = [value for value in ticks if value not in (0.3, 2.0, 5.0)]
+    ax.set_yticks(ticks, [f"{value:g}" for value in ticks])
+    ax.minorticks_off()
+    ax.grid()
+    ax.axhline(1.0, color=INK, lw=1.1, ls=(0, (1, 2)), zorder=1, label="iid")
+    if not len(rows):
+        panels.say(ax, "not measured")
+        return
+    ratio = rows["population"] / rows["dim"]
+    ax.set_xscale("log")
+    places = np.unique(ratio.to_numpy(float))
+    shown = _thinned(places)
+    ax.set_xticks(shown, [f"{place:.2g}" for place in shown])
+    ax.minorticks_off()
+    ax.set_xlim(places[0] / 1.5, places[-1] * 1.5)
+    count = 2 * len(looks)
+    rank = 0
+    for scheme, look in looks.items():
+        for block in _BLOCKS:
+            shift = 1.05 ** (rank - (count - 1) / 2)  # side by side, so that none hides another
+            rank += 1
+            line = rows[(rows["scheme"] == scheme) & (rows["block"] == block)].sort_values("population")
+            line = line[np.isfinite(line["to_iid"])]
+            if not len(line):
+                continue
+            x = ratio.loc[line.index].to_numpy(float) * shift
+            style = _kind(look, block)
+            ax.plot(x, line["to_iid"], label=f"{scheme}, {block}", **style)
+            low = np.maximum(line["to_iid_low"].to_numpy(float), ends[0])
+            ax.vlines(x, low, line["to_iid_high"], color=look.colour, lw=2.0, alpha=0.6,
+                      label=f"{scheme}, {block}: 95 %")  # fmt: skip
+
+
+def _thinned(places: np.ndarray) -> list[float]:
+    """Ticks at least a factor of 2.5 apart, the last and 1 among them."""
+    chosen: list[float] = []
+    for place in sorted(places, key=lambda value: (value != 1.0, -value)):
+        if all(max(place / other, other / place) >= 2.5 for other in chosen):
+            chosen.append(float(place))
+    return sorted(chosen)
+
+
+def _composition(ax: Axes, rows: Table, spreads: np.ndarray) -> None:
+    ax.set_xlim(0, 100)
+    ax.set_xticks([0, 50, 100])
+    places, words = [], []
+    iid = rows[rows["scheme"] == "iid"]
+    iid = iid[iid["population"] == iid["population"].max()]
+    y = 0.0
+    for spread in spreads:
+        for block, word in _BLOCKS.items():
+            here = iid[(iid["block"] == block) & np.isclose(iid["sigma"], spread)].set_index("source")["variance"]
+            parts = {part: max(float(here.get(part, 0.0)), 0.0) for part in _PARTS}
+            whole = sum(parts.values())
+            start = 0.0
+            for part, colour in _PARTS.items():
+                width = 100 * parts[part] / whole if whole > 0 else 0.0
+                ax.barh(y, width, 0.8, left=start, color=colour, lw=0).set_label(f"{spread:g}, {block}, {part}")
+                start += width
+            places.append(y)
+            words.append(f"{spread:g}, {word}")
+            y += 1.0
+        y += 0.4
+    ax.set_yticks(places, words, fontsize=SMALL)
+    ax.yaxis.tick_right()
+    ax.set_ylim(y - 0.8, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)

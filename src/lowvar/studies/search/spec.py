@@ -1,0 +1,286 @@
+"""The specs of the family ``search``: black-box search, and the variance of its gradients."""
+
+import math
+from typing import Annotated, Any, ClassVar, Literal
+
+import pydantic
+from pydantic import Field
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.studies.spec import BackendName, Cost, Count, Positive, Strict, check_known
+
+# log10 of the precisions above the optimum at which runs are watched
+TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
+
+Scheme = Literal["iid", "antithetic", "orthogonal", "rqmc"]
+Baseline = Literal["none", "mean", "centre"]
+_NO_OPTIONS = {  # arguments of a problem's factory that are stated elsewhere
+    "dim": "state it beside 'function'",
+    "name": "a problem is named by its key",
+    "backend": "state it in 'backends'",
+}
+_POLICY_STEP = 1e6  # an episode of a simulated robot, in the operations that costs are counted in
+
+
+class SearchProblemSpec(Strict):
+    """A function of the catalogue."""
+
+    function: str = Field(description="a function of the catalogue")
+    dim: Count | None = Field(None, description="coordinates; a policy's are implied")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
+    population: Count | None = Field(None, description="points of a generation, for methods that state none")
+    methods: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        None, description="the methods that run on it; all if not given"
+    )
+    budget: Count | None = Field(None, description="evaluations of a run, in place of search.budget")
+
+
+class SearchMethodSpec(Strict):
+    """A solver and its options."""
+
+    solver: str
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
+    budget: Count | None = Field(None, description="evaluations of a run, in place of the problem's")
+    repetitions: Count | None = Field(None, description="in place of search.repetitions, for a slow method")
+
+
+class SearchSettings(Strict):
+    """How every method is run."""
+
+    budget: Count = Field(description="evaluations of a run")
+    repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
+    sigma0: Positive | None = Field(None, description="standard deviation at the start; the problem's if not given")
+    target: Positive = Field(1e-10, description="precision that counts as solved")
+    early_stop: bool = Field(True, description="end when every repetition has met the finest precision")
+
+    @pydantic.model_validator(mode="after")
+    def _watched(self):
+        exponent = math.log10(self.target)
+        if not any(math.isclose(exponent, one, abs_tol=2e-7) for one in TARGET_EXPONENTS):
+            first, second, *_, last = TARGET_EXPONENTS
+            raise ValueError(
+                f"target {self.target:g}: it must be 1e{first:g}, .., 1e{last:g} in steps of 10^{first - second:.1g}, "
+                "as runs watch them"
+            )
+        return self
+
+
+class GradientVarianceSpec(Strict):
+    """At which Gaussians the variance of the search gradient is taken apart, and how finely."""
+
+    problems: Annotated[tuple[str, ...], Field(min_length=1)]
+    sigmas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.05, 0.005)
+    populations: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
+    schemes: tuple[Scheme, ...] = ("iid", "antithetic", "orthogonal", "rqmc")
+    baselines: tuple[Baseline, ...] = ("none", "mean", "centre")
+    replicates: Annotated[int, Field(ge=50)] = Field(2000, description="independent estimates of each kind")
+
+    @pydantic.model_validator(mode="after")
+    def _compared(self):
+        if "iid" not in self.schemes:
+            raise ValueError("schemes: iid must be among them, the others are compared with it")
+        if "antithetic" in self.schemes and any(n % 2 for n in self.populations):
+            raise ValueError("populations: antithetic points come in pairs, so they must be even")
+        return self
+
+
+class SearchExperiment(Strict):
+    """One experiment at one scale: methods that search for the minimum of functions."""
+
+    TABLES: ClassVar = ("curves", "targets", "profiles", "ends")
+    FIGURES: ClassVar = {
+        "effort": "targets",
+        "curves": "curves",
+        "profiles": "profiles",
+        "scaling": "targets",
+        "gradients": "decomposition",
+        "seconds": "seconds",
+    }
+
+    name: str
+    title: str
+    family: Literal["search"]
+    seed: int = 0
+    problems: Annotated[dict[str, SearchProblemSpec], Field(min_length=1)]
+    backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
+    methods: Annotated[dict[str, SearchMethodSpec], Field(min_length=1)]
+    search: SearchSettings
+    decomposition: GradientVarianceSpec | None = None
+    draw: tuple[str, ...] = Field(
+        ("effort", "curves", "profiles", "seconds"), description="figures, the headline first"
+    )
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that its runs are gathered into."""
+        return (*self.TABLES, "decomposition") if self.decomposition else self.TABLES
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Its figures, and the table that each is drawn from."""
+        return {name: self.FIGURES[name] for name in self.draw}
+
+    @property
+    def headline(self) -> str:
+        """The figure that answers its question at a glance."""
+        return self.draw[0]
+
+    def runs(self) -> list[tuple[str, str, str]]:
+        """Problem, method and backend of every run; a search that has none of the backends runs on one that it has."""
+        from lowvar.solvers.search import backends_of
+
+        jobs = []
+        for name, problem in self.problems.items():
+            for method in problem.methods or self.methods:
+                known = backends_of(self.methods[method].solver)
+                chosen = [backend for backend in self.backends if backend in known] or known[:1]
+                jobs += [(name, method, backend) for backend in chosen]
+        return jobs
+
+    def samples(self) -> list[str]:
+        """Problems whose points are drawn beforehand: none, runs draw their noise by name."""
+        return []
+
+    def drawn_from(self, problem: str) -> None:
+        """The problem whose points a problem's runs read: none."""
+
+    def decompositions(self) -> list[str]:
+        """Problems whose gradient variance is taken apart."""
+        return list(self.decomposition.problems) if self.decomposition else []
+
+    def data(self, problem: str) -> None:
+        """The prepared data of a problem: a function stands on none."""
+
+    def dtype(self, problem: str) -> str:
+        """The floating type that a problem's jobs compute in: float32 ends at 1e-12 on some functions."""
+        return "float64"
+
+    def budget(self, problem: str, method: str) -> int:
+        """Evaluations of a run: the method's if it states one, else the problem's, else the experiment's."""
+        return self.methods[method].budget or self.problems[problem].budget or self.search.budget
+
+    def repetitions(self, method: str) -> int:
+        """Runs of a method on a problem."""
+        return self.methods[method].repetitions or self.search.repetitions
+
+    def run(self, problem: str, method: str, backend: str) -> "SearchRunSpec":
+        """The spec of the job that runs ``method`` on ``problem`` in ``backend``.
+
+        Raises:
+            UserError: this experiment has no such problem, method or backend, or not together.
+        """
+        check_known(self, problem=problem, method=method)
+        jobs = self.runs()
+        if backend not in {of for *_, of in jobs}:
+            check_known(self, backend=backend)
+        if (problem, method, backend) not in jobs:
+            raise UserError(f"experiment {self.name!r} does not run {method!r} on {problem!r} in {backend}")
+        return SearchRunSpec(
+            seed=self.seed,
+            name=problem,
+            problem=self.problems[problem].model_copy(update={"methods": None, "budget": None}),
+            method=self.methods[method].model_copy(update={"budget": None, "repetitions": None}),
+            backend=backend,  # type: ignore[arg-type]
+            search=self.search.model_copy(
+                update={"budget": self.budget(problem, method), "repetitions": self.repetitions(method)}
+            ),
+        )
+
+    def decompose(self, problem: str) -> "GradientVarianceJob":
+        """The spec of the job that takes the variance of the search gradient on ``problem`` apart.
+
+        Raises:
+            UserError: this experiment does not take it apart there.
+        """
+        check_known(self, problem=problem)
+        if self.decomposition is None or problem not in self.decomposition.problems:
+            raise UserError(f"experiment {self.name!r}: decomposition.problems does not have {problem!r}")
+        return GradientVarianceJob(
+            seed=self.seed,
+            name=problem,
+            problem=self.problems[problem].model_copy(update={"methods": None, "budget": None}),
+            decomposition=self.decomposition.model_copy(update={"problems": (problem,)}),
+        )
+
+    def run_cost(self, problem: str, method: str, backend: str) -> Cost:
+        """Each evaluation touches every coordinate some times; an episode of a robot costs far more."""
+        dim = self.problems[problem].dim
+        each = 20 * dim if dim else _POLICY_STEP
+        slower = 20 if backend == "torch" else 1
+        runs = self.repetitions(method)
+        return Cost(operations=slower * runs * self.budget(problem, method) * each, memory=runs * (dim or 1000) ** 2)
+
+    def decompose_cost(self, problem: str) -> Cost:
+        """Every estimate of every kind, twice (odd and even part)."""
+        d, dim = self.decomposition, self.problems[problem].dim or 1000
+        if d is None:
+            return Cost(operations=0, memory=0)
+        kinds = len(d.schemes) * len(d.baselines) * len(d.sigmas)
+        return Cost(operations=kinds * sum(d.populations) * d.replicates * dim * 40, memory=1e7)
+
+    def check_names(self, where: str) -> None:
+        """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
+        from lowvar.problems.blackbox.catalogue import FUNCTIONS
+        from lowvar.solvers.search import ALL, SEARCH, domains_of
+        from lowvar.solvers.search.make import check_options
+
+        for name, problem in self.problems.items():
+            if problem.function not in FUNCTIONS:
+                raise unknown_name("function", problem.function, FUNCTIONS, where=f"{where}: problems.{name}.function")
+            for key, instead in _NO_OPTIONS.items():
+                if key in problem.options:
+                    raise UserError(f"{where}: problems.{name}.options: {key!r} is no option: {instead}")
+            for method in problem.methods or ():
+                if method not in self.methods:
+                    raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+        for name, method in self.methods.items():
+            if method.solver not in ALL:
+                raise unknown_name("solver", method.solver, ALL, where=f"{where}: methods.{name}.solver")
+            if method.solver in SEARCH:  # a peer's factory needs its package
+                try:
+                    check_options(method.solver, method.options)
+                except UserError as error:
+                    raise UserError(f"{where}: methods.{name}.options: {error}") from error
+        for name, problem in self.problems.items():
+            kind = FUNCTIONS[problem.function].kind
+            for method in problem.methods or self.methods:
+                searched = domains_of(self.methods[method].solver)
+                if kind not in searched:
+                    raise UserError(
+                        f"{where}: problems.{name}: method {method!r} searches {' and '.join(searched)} domains, and "
+                        f"{problem.function} has a {kind} one: problems.{name}.methods says which methods run on it"
+                    )
+        for name in self.decompositions():
+            if name not in self.problems:
+                raise unknown_name("problem", name, self.problems, where=f"{where}: decomposition.problems")
+            row = FUNCTIONS[self.problems[name].function]
+            if row.kind != "real" or not row.program:
+                what = f"a {row.kind} domain" if row.kind != "real" else "values from a simulator"
+                raise UserError(
+                    f"{where}: decomposition.problems: {name!r} has {what}: the variance of the gradient is taken "
+                    "apart for functions of real numbers that are array programs"
+                )
+        for figure in self.draw:
+            if figure not in self.FIGURES or (figure == "gradients" and not self.decomposition):
+                known = [name for name in self.FIGURES if name != "gradients" or self.decomposition]
+                raise unknown_name("figure", figure, known, where=f"{where}: draw")
+
+
+class SearchRunSpec(Strict):
+    """A job: one method on one function, all repetitions."""
+
+    seed: int
+    name: str
+    problem: SearchProblemSpec
+    method: SearchMethodSpec
+    backend: BackendName
+    search: SearchSettings
+
+
+class GradientVarianceJob(Strict):
+    """A job: the variance of the search gradient on one function."""
+
+    seed: int
+    name: str
+    problem: SearchProblemSpec
+    decomposition: GradientVarianceSpec

@@ -1,0 +1,437 @@
+"""Many runs of one method at once: mapped over step sizes and repetitions, an epoch or more per call.
+
+JAX runs any number of epochs in one compiled program, whose length is an argument; PyTorch loops in Python
+over mapped steps. Both draw the same noise.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.estimators.gradient.following import following
+from lowvar.noise import BATCHES, GAUSSIAN, Noise, Plan, named_key, sampler
+from lowvar.runs import trees
+from lowvar.runs.diagnostics import measurer
+from lowvar.runs.loop import geometric
+from lowvar.studies.variational.methods import descents, make_estimator, make_solver
+
+_UNROLL = 6  # steps that PyTorch runs as one program
+_NOISE_AXES = Noise(index=0, weight=None, rows=None, eps=0, position=None)
+_PLAN_AXES = Plan(index=0, weight=None, rows=None, key=0, position=None)
+_RUNS, _REPETITIONS = (0, 0), (None, 0)
+_READ = 2**22  # bytes of a table from which mapped runs would read more than caches hold
+_SHARE = 0.8  # of the memory that tables may take
+
+
+class VariationalEngine:
+    """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
+
+    The state is a list of parts, each of some step sizes and repetitions, over which it maps: all of them; or, where
+    an epoch's noise is too wide to be held, one repetition each; or single runs, where a wide table is read as well,
+    or where the number of noise points depends on the run. There is a program for every number of points.
+
+    Args:
+        problem: an objective.
+        make_solver: ``(problem, sampler) -> (setting -> solver)``, a setting being a step size, or a dict of that and
+            of what the schedule is made of.
+        solver: a ``SolverSpec``.
+        keys: one JAX key for each repetition's noise.
+        starts: initial parameters, ``{"mu": (repetitions, dim), ...}`` NumPy arrays.
+
+    Raises:
+        UserError: the tables of the runs would not fit in memory.
+    """
+
+    def __init__(self, problem, make_solver, solver, keys, starts):
+        self.problem, self.solver, self.keys, self.starts = problem, solver, keys, starts
+        self.backend = problem.backend
+        self.batches = BATCHES[solver.batches](problem.N, solver.batch_size)
+        self.steps = self.batches.steps
+        self._make_solver = partial(make_solver, problem)
+        self.sampler = self.sampler_of(solver.samples)
+        self.at = self._make_solver(self.sampler)
+        estimator = getattr(self.at(1.0), "estimator", None)
+        if estimator is None and solver.diagnostics is not None:
+            raise UserError(f"{problem.name}: diagnostics look at an estimator's gradients, and this solver has none")
+        self._points, self._review = (estimator.points, estimator.review) if estimator else (None, 0)
+        self.stops = geometric(solver.epochs, solver.per_decade)
+        self.runs = len(solver.step_sizes) * solver.repetitions
+        self._check_memory()
+        self.parts = self._parts()
+        self._program = cache({"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name])
+        self._measurer = cache(partial(measurer, self))
+        self._elbos = self._make_elbos()
+
+    def sampler_of(self, points: int):
+        """A sampler of the runs' batches with so many noise points."""
+        return sampler(self.batches, GAUSSIAN[self.solver.eps](points), self.problem.dim, self.problem.dtype)
+
+    def points(self, epoch: int, part=None) -> int:
+        """Noise points of the steps of an epoch, for a part of the state."""
+        if self._points is None:
+            return self.solver.samples
+        one = None
+        if self._review and part is not None:
+            one = self.backend.to_numpy(self.backend.tree_map(lambda leaf: leaf[0, 0], part.estimator))
+        elif self._review:
+            return self.solver.samples
+        return self._whole(self._points(epoch, one))
+
+    def _whole(self, points):
+        """So many noise points, or one more where they come in pairs."""
+        return points + points % 2 if self.solver.eps == "antithetic" else points
+
+    def _parts(self):
+        """Slices of step sizes and of repetitions."""
+        sizes, repetitions = len(self.solver.step_sizes), self.solver.repetitions
+        if not self.sampler.wide and not self._review:
+            return [(slice(0, sizes), slice(0, repetitions))]
+        alone = self._review or self.at(1.0).table_bytes > _READ
+        some = [slice(i, i + 1) for i in range(sizes)] if alone else [slice(0, sizes)]
+        return [(one, slice(r, r + 1)) for r in range(repetitions) for one in some]
+
+    def _check_memory(self):
+        needed, there = self._state_bytes() * self.runs, memory()
+        of, fewer = (f"{self.runs} runs", "fewer step sizes or repetitions, ") if self.runs > 1 else ("a run", "")
+        if needed > _SHARE * there:
+            raise UserError(
+                f"{self.problem.name}: the tables of {of} need {needed / 2**30:.1f} GiB, and the "
+                f"machine has {there / 2**30:.1f}; take {fewer}a larger batch, dtype float32, or a method with a "
+                "smaller table: joint_svrg, or joint_glm where the model has linear predictors"
+            )
+
+    def _state_bytes(self):
+        """What the state of one run holds, tables above all."""
+        if self.backend.name != "jax":
+            return self.at(1.0).table_bytes
+        start = {k: jax.ShapeDtypeStruct(v.shape[1:], self.problem.dtype) for k, v in self.starts.items()}
+        leaves = jax.tree.leaves(jax.eval_shape(self.at(1.0).init, start))
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+    def _mapped(self, function, *axes):
+        """``function(setting, ...)`` over step sizes (outer) and repetitions (inner).
+
+        Each further argument has ``_RUNS`` (an axis for both), ``_REPETITIONS`` (shared by the step sizes) or the
+        axes of noise (also shared, and batch weights and positions shared by the repetitions as well).
+        """
+        vmap = self.backend.vmap
+        inner = vmap(function, (None, *(inner for _, inner in axes)))
+        return vmap(inner, (0, *(outer for outer, _ in axes)))
+
+    def _settings(self, sizes: slice):
+        """What runs differ in, arrays over some step sizes: arguments of programs, which do not depend on them."""
+        step_sizes = np.asarray(self.solver.step_sizes[sizes], self.problem.dtype)
+        plan = self.solver.schedule and self.solver.schedule.make()
+        decay = {} if plan is None else {name: getattr(plan, name) for name in ("beta", "r")}
+        decay = {name: np.full_like(step_sizes, value) for name, value in decay.items() if value is not None}
+        return self.backend.tree_map(self.backend.asarray, {"step_size": step_sizes, **decay})
+
+    def init(self):
+        """The state of all runs before the first epoch."""
+        mapped = self._mapped(lambda setting, start: self.at(setting).init(start), _REPETITIONS)
+        mapped = jax.jit(mapped) if self.backend.name == "jax" else mapped
+        starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
+        return [
+            mapped(self._settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
+            for sizes, repetitions in self.parts
+        ]
+
+    def advance(self, state, first: int, count: int):
+        """The state ``count`` epochs after ``first``; none makes the programs of the whole run, and moves nothing."""
+        parts = zip(state, self.parts, strict=True)
+        return [self._advance_part(one, *which, first, count) for one, which in parts]
+
+    def _advance_part(self, part, sizes, repetitions, first, count):
+        fixed = self._settings(sizes), self.keys[repetitions]
+        if count == 0:
+            for points in self._sizes():
+                part = self._program(points)(part, *fixed, first, 0)
+            return part
+        at, end = first, first + count
+        while at < end:
+            points, stop = self.points(at, part), at + 1
+            if self._review:
+                stop = min(end, at - at % self._review + self._review)
+            while not self._review and stop < end and self.points(stop) == points:
+                stop += 1
+            part = self._program(points)(part, *fixed, at, stop - at)
+            at = stop
+        return part
+
+    def _sizes(self) -> list[int]:
+        """All numbers of points that the runs may take."""
+        if self._points is None:
+            return [self.solver.samples]
+        if self._review:
+            return sorted({self._whole(points) for points in self.at(1.0).estimator.sizes})
+        return sorted({self.points(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
+
+    def _draw(self, sampler, keys, epoch):
+        """The noise of an epoch, or its plan, for some repetitions."""
+        make, axes = (sampler.plan, _PLAN_AXES) if sampler.wide else (sampler.epoch, _NOISE_AXES)
+        return jax.vmap(lambda key: make(jax.random.fold_in(key, epoch)), out_axes=axes)(keys)
+
+    def _advance_jax(self, points):
+        sampler = self.sampler_of(points)
+        at = self._make_solver(sampler)
+
+        def epoch(setting, state, noise):
+            return at(setting).epoch(state, noise)
+
+        mapped = self._mapped(epoch, _RUNS, (None, _PLAN_AXES if sampler.wide else _NOISE_AXES))
+
+        @partial(jax.jit, donate_argnums=0)
+        def advance(state, settings, keys, first, count):
+            def body(i, state):
+                return mapped(settings, state, self._draw(sampler, keys, i))
+
+            return jax.lax.fori_loop(first, first + count, body, state)
+
+        return advance
+
+    def _advance_torch(self, points):
+        sampler = self.sampler_of(points)
+        at = self._make_solver(sampler)
+        draw = jax.jit(lambda keys, epoch: self._draw(sampler, keys, epoch))
+        eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, self.problem.dim, self.problem.dtype))))
+
+        def begin(setting, state):
+            return at(setting).begin_epoch(state)
+
+        def some(setting, state, noise):
+            solver = at(setting)
+            return self.backend.scan_or_loop(lambda state, noise: solver.step(state, noise)[0], state, noise)
+
+        def end(setting, state, index):
+            return at(setting).end_epoch(state, index)
+
+        begin = self.backend.compile(self._mapped(begin, _RUNS))
+        some = self.backend.compile(self._mapped(some, _RUNS, (None, _NOISE_AXES)))
+        end = self.backend.compile(self._mapped(end, _RUNS, _REPETITIONS))
+
+        def some_noise(noise, here):
+            """The noise of a few steps, drawn now where it was only planned."""
+            points = noise.eps[:, here] if isinstance(noise, Noise) else eps(noise.key[:, here])
+            parts = noise.index[:, here], noise.weight[here], noise.rows[here], points, noise.position[here]
+            return Noise(*(self.backend.asarray(np.asarray(part)) for part in parts))
+
+        def advance(state, settings, keys, first, count):
+            if count == 0:  # traces the programs, and moves nothing: an epoch whose result is dropped
+                advance(state, settings, keys, first, 1)
+                return state
+            for i in range(first, first + count):
+                noise = draw(keys, i)
+                state = begin(settings, state)
+                for t in range(0, self.steps, _UNROLL):
+                    state = some(settings, state, some_noise(noise, slice(t, t + _UNROLL)))
+                state = end(settings, state, self.backend.asarray(np.asarray(noise.index)))
+            return state
+
+        return advance
+
+    def _make_elbos(self):
+        """``state -> (ELBOs, their errors)``, nats, and where rows are held out test log-likelihoods, nats per row.
+
+        Each is ``(step sizes, repetitions)``.
+        """
+        problem, backend = self.problem, self.backend
+        test = getattr(problem, "held_out", None) is not None
+        eps = None
+        if problem.exact_elbo is None or test:
+            # the same points at every evaluation: differences along a run are then less noisy than values
+            key = named_key(0, "elbo", problem.name)
+            eps = backend.asarray(
+                np.asarray(jax.random.normal(key, (self.solver.elbo_samples, problem.dim), problem.dtype))
+            )
+
+        def values(params):
+            elbo = problem.elbo(params, eps if problem.exact_elbo is None else None)
+            return (*elbo, problem.test_log_likelihood(params, eps)) if test else elbo
+
+        def in_jax(params):
+            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params)
+            return jax.lax.map(values, flat)
+
+        def in_torch(params):
+            flat = {name: leaf.reshape(-1, leaf.shape[-1]) for name, leaf in params.items()}
+            runs = next(iter(flat.values())).shape[0]
+            found = [values({name: leaf[r] for name, leaf in flat.items()}) for r in range(runs)]
+            return tuple(backend.xp.stack(column) for column in zip(*found, strict=True))
+
+        compute = jax.jit(in_jax) if backend.name == "jax" else in_torch
+
+        def of_part(part):
+            shape = next(iter(part.params.values())).shape[:2]
+            return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(part.params))))
+
+        return lambda state: tuple(map(self._together, zip(*map(of_part, state), strict=True)))
+
+    def _together(self, parts):
+        """Arrays of the parts, each ``(step sizes, repetitions, ...)``, as one."""
+        whole = np.empty((len(self.solver.step_sizes), self.solver.repetitions, *parts[0].shape[2:]), parts[0].dtype)
+        for where, part in zip(self.parts, parts, strict=True):
+            whole[where] = part
+        return whole
+
+    def wait(self, state) -> None:
+        """Returns when ``state`` has been computed."""
+        trees.wait(self.backend, state)
+
+    def measure(self, state, position: int) -> dict[str, np.ndarray]:
+        """What the trace says of a stop, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
+        names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
+        found: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
+        if self._review:
+            for name in ("points", "taken"):
+                found[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
+            found["points"] = self._whole(found["points"])
+        if self.solver.diagnostics is not None:
+            parts = [
+                self.backend.to_numpy(self._measurer(self.points(position, part))(part, self.keys[rows], position))
+                for part, (_, rows) in zip(state, self.parts, strict=True)
+            ]
+            found |= {name: self._together([getattr(one, name) for one in parts]) for name in parts[0]._fields}
+        return found
+
+    def finished(self, state) -> bool:
+        """Never before the end."""
+        return False
+
+    def trace(self, stops, measured):
+        """A row per stop, step size and repetition."""
+        import pandas as pd
+
+        values = measured["elbo"]
+        epoch, step, repetition = (axis.ravel() for axis in np.indices(values.shape))
+        epochs = np.asarray(stops)[epoch]
+        rows_per_epoch = self.problem.N if self.batches.covers else self.steps * self.solver.batch_size
+        points, mean = self._points_at(stops, measured)
+        oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, mean.ravel())
+        extra = {
+            name: of.ravel() for name, of in measured.items() if name not in ("elbo", "elbo_se", "points", "taken")
+        }
+        return pd.DataFrame(
+            {
+                "step_size": np.asarray(self.solver.step_sizes)[step],
+                "repetition": repetition,
+                "epoch": epochs,
+                "iteration": epochs * self.steps,
+                "gradients": np.rint(oracles.gradients).astype(int),
+                "hvps": np.rint(oracles.hvps).astype(int),
+                "points": points.ravel().astype(int),
+                "elbo": values.ravel(),
+                "elbo_se": measured["elbo_se"].ravel(),
+                **extra,
+                "status": np.where(np.isfinite(values.ravel()), "ok", "diverged"),
+            }
+        )
+
+    def _points_at(self, stops, measured):
+        """Noise points of the step after each stop, and the mean number of all steps before; as ``elbo`` is shaped."""
+        like = np.ones_like(measured["elbo"], dtype=float)
+        before = np.maximum(np.asarray(stops), 1)[:, None, None] * like
+        if self._review:
+            return measured["points"], measured["taken"] / (before * self.steps)
+        each = np.array([self.points(epoch) for epoch in range(max(stops) + 1)])
+        taken = np.concatenate([[0], np.cumsum(each)])
+        column = np.asarray(stops)
+        return each[column][:, None, None] * like, taken[column][:, None, None] / before
+
+    def work(self, stops) -> dict:
+        """Epochs done."""
+        return {"epoch": stops}
+
+    def params(self, state, measured) -> dict[str, np.ndarray]:
+        """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
+        parts = [self.backend.to_numpy(part.params) for part in state]
+        return {name: self._together([part[name] for part in parts]) for name in parts[0]}
+
+    def flatten(self, state) -> list[np.ndarray]:
+        """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
+        return trees.flatten(self.backend, state)
+
+    def unflatten(self, leaves):
+        """The state whose arrays are ``leaves``."""
+        return trees.unflatten(self.backend, leaves, like=self.init())
+
+
+def noise_keys(seed: int, name: str, repetitions: int):
+    """The noise keys of a problem's repetitions: by name, so that methods and backends share them."""
+    return jnp.stack([named_key(seed, name, "noise", r) for r in range(repetitions)])
+
+
+def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
+    """Initial parameters of a problem's repetitions, ``{"mu": (repetitions, dim), "log_sigma": ...}``."""
+    starts = [problem.initial(kind, named_key(seed, name, "start", r)) for r in range(repetitions)]
+    return {block: np.stack([start[block] for start in starts]) for block in starts[0]}
+
+
+def build(
+    problem, method, solver, *, seed: int, name: str, starts=None, engine: Callable[..., Any] = VariationalEngine
+):
+    """The engine of a method on a problem.
+
+    Args:
+        problem: an objective.
+        method: a ``MethodSpec``.
+        solver: a ``SolverSpec``.
+        seed: the experiment's.
+        name: the problem's name, under which noise and starts are drawn.
+        starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; those of the solver's ``initial`` if not given.
+        engine: the engine's class, or a function of its arguments.
+    """
+    keys = noise_keys(seed, name, solver.repetitions)
+    if starts is None:
+        starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+    return engine(problem, partial(make_solver, method, solver), solver, keys, starts)
+
+
+def follow(
+    problem,
+    methods,
+    leader: str,
+    solver,
+    *,
+    seed: int,
+    name: str,
+    starts=None,
+    engine: Callable[..., Any] = VariationalEngine,
+):
+    """The engine of one run that several methods follow, and their estimators by name.
+
+    Args:
+        problem: an objective.
+        methods: ``{name: MethodSpec}``.
+        leader: the method whose gradients are used.
+        solver: a ``SolverSpec`` with one step size and one repetition.
+        seed: the experiment's.
+        name: the problem's name, under which noise and start are drawn.
+        starts: as of ``build``.
+        engine: as of ``build``.
+    """
+    parts = {}
+
+    def make(problem, sampler):
+        parts.update({key: make_estimator(method, problem, sampler.batches, solver) for key, method in methods.items()})
+        return descents(following(leader, parts), solver, sampler)
+
+    if starts is None:
+        starts = start_params(problem, solver.initial, seed, name, 1)
+    return engine(problem, make, solver, noise_keys(seed, name, 1), starts), parts
+
+
+def memory() -> int:
+    """Bytes of memory that the machine, or the group of processes, has."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    with contextlib.suppress(OSError, ValueError):
+        return min(there, int(limit.read_text()))
+    return there

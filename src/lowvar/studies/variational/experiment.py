@@ -1,0 +1,358 @@
+"""An experiment of the family ``variational``: gradient estimators on Bayesian models."""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+import pydantic
+from pydantic import Field
+
+from lowvar.errors import UserError, unknown_name
+from lowvar.studies.spec import BackendName, Cost, Data, Strict, check_known, merged, validated
+from lowvar.studies.variational.spec import (
+    DecompositionJob,
+    DecompositionSpec,
+    MethodSpec,
+    ModelSpec,
+    ProblemSpec,
+    RunSpec,
+    SolverSpec,
+    TuneJob,
+    TuneSpec,
+    TuningSpec,
+    with_choice,
+)
+
+
+class VariationalExperiment(Strict):
+    """One experiment at one scale: every method on every problem, and the variance of their gradients."""
+
+    TABLES: ClassVar = (
+        "optimum", "convergence", "best", "ends", "paths", "table2", "table3", "decomposition", "table1", "schemes",
+        "measured", "diagnostics", "repair", "fractions", "sensitivity", "selected", "pace",
+    )  # fmt: skip
+    FIGURES: ClassVar = {
+        "shares": "decomposition",
+        "along": "decomposition",
+        "split_along": "decomposition",
+        "convergence": "convergence",
+        "iterations": "convergence",
+        "steps": "convergence",
+        "schemes": "schemes",
+        "variance": "diagnostics",
+        "snr": "diagnostics",
+        "points": "diagnostics",
+        "test": "diagnostics",
+        "rates": "diagnostics",
+        "work": "convergence",
+        "sizes": "fractions",
+        "sensitivity": "sensitivity",
+        "cost": "seconds",
+        "seconds": "seconds",
+    }
+
+    name: str
+    title: str
+    family: Literal["variational"] = "variational"
+    seed: int = 0
+    problems: Annotated[dict[str, ProblemSpec], Field(min_length=1)]
+    backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
+    methods: Annotated[dict[str, MethodSpec], Field(min_length=1)]
+    solver: SolverSpec
+    decomposition: DecompositionSpec | None = None
+    tuning: TuningSpec | None = Field(None, description="how what methods tune is searched")
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_tuning(self, handler):
+        dumped = handler(self)
+        return {key: value for key, value in dumped.items() if key != "tuning" or value is not None}
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that its runs are gathered into."""
+        there = {
+            "decomposition": bool(self.decompositions()), "table1": bool(self.decompositions()),
+            "schemes": self._noises(),
+        }  # fmt: skip
+        looked_at = self._looked_at()
+        there |= dict.fromkeys(("measured", "diagnostics", "repair"), bool(looked_at))
+        there |= dict.fromkeys(("selected", "pace"), "points" in looked_at)
+        there |= {name: name in looked_at for name in ("fractions", "sensitivity")}
+        return tuple(name for name in self.TABLES if there.get(name, True))
+
+    @property
+    def figures(self) -> dict[str, str]:
+        """Its figures, and the table that each is drawn from."""
+        looked_at = self._looked_at()
+        there = {name: name in looked_at for name in ("points", "test", "rates")}
+        there |= dict.fromkeys(("variance", "snr"), "errors" in looked_at)
+        there |= {"work": bool(looked_at), "cost": "points" in looked_at}
+        of_tables = {kind: of for kind, of in self.FIGURES.items() if of in (*self.tables, "seconds")}
+        return {kind: of for kind, of in of_tables.items() if there.get(kind, True)}
+
+    def _looked_at(self) -> set[str]:
+        """What is measured of runs beside the ELBO: ``errors`` of gradients, ``points``, ``test`` rows.
+
+        And what varies: ``rates`` says that several step sizes are tried on rows for a test, ``fractions`` that several
+        shares of one dataset are learnt from, ``sensitivity`` that there are several schedules on one problem.
+        """
+        solvers = {(p, m): self.solver_on(p, m) for p in self.problems for m in self.methods_on(p)}
+        splits = [(spec.model, spec.dataset, spec.split.train) for spec in self.problems.values() if spec.split]
+        plans = {(p, solver.schedule) for (p, _), solver in solvers.items() if solver.schedule is not None}
+        found = {"errors"} if any(solver.diagnostics for solver in solvers.values()) else set()
+        found |= {"points"} if plans else set()
+        found |= {"test"} if splits else set()
+        found |= {"rates"} if splits and any(len(solver.step_sizes) > 1 for solver in solvers.values()) else set()
+        found |= {"fractions"} if len(set(splits)) > len({one[:2] for one in splits}) else set()
+        per_problem = [sum(p == problem for p, _ in plans) for problem in self.problems]
+        return found | ({"sensitivity"} if max(per_problem) > 3 else set())
+
+    def _noises(self) -> bool:
+        """Whether any variance is taken apart under several ways of drawing noise."""
+        return any(self.decomposition_on(problem).noises for problem in self.decompositions())
+
+    @property
+    def headline(self) -> str:
+        """The figure that answers its question at a glance."""
+        if self.decompositions():
+            return "shares"
+        looked_at = self._looked_at()
+        chosen = {"fractions": "sizes", "sensitivity": "sensitivity", "errors": "variance"}
+        return next((kind for what, kind in chosen.items() if what in looked_at), "convergence")
+
+    def runs(self) -> list[tuple[str, str, str]]:
+        """Problem, method and backend of every run."""
+        return [(p, m, b) for p in self.problems for m in self.methods_on(p) for b in self.backends]
+
+    def methods_on(self, problem: str) -> list[str]:
+        """The methods that run on a problem, in the experiment's order."""
+        chosen = self.problems[problem].methods
+        return [method for method in self.methods if chosen is None or method in chosen]
+
+    def samples(self) -> list[str]:
+        """Problems whose points are drawn beforehand: none, runs draw their noise by name."""
+        return []
+
+    def drawn_from(self, problem: str) -> None:
+        """The problem whose points a problem's runs read: none."""
+
+    def studies(self) -> list[tuple[str, str, str]]:
+        """The runs whose settings are searched for first."""
+        return [(p, m, b) for p, m, b in self.runs() if self.tune_on(p, m) is not None]
+
+    def tune_on(self, problem: str, method: str) -> TuneSpec | None:
+        """What a method searches on a problem, if anything.
+
+        Raises:
+            UserError: a range that is out of range, or no range of step sizes; the message says where it stands.
+        """
+        general, own = self.methods[method].tune, (self.problems[problem].methods or {}).get(method) or {}
+        values = own.get("tune", general)
+        if values is None or isinstance(values, TuneSpec):
+            return values
+        if general and isinstance(values, Mapping):
+            values = merged(general.model_dump(), values)
+        return validated(TuneSpec, values, where=f"problems.{problem}.methods.{method}.tune")
+
+    def decompositions(self) -> list[str]:
+        """Problems whose gradient variance is taken apart."""
+        if self.decomposition is None:
+            return []
+        return [name for name, problem in self.problems.items() if problem.decomposition is not None]
+
+    def data(self, problem: str) -> Data:
+        """The prepared data of a problem."""
+        spec = self.problems[problem]
+        return Data(dataset=spec.dataset, scaling=spec.scaling)
+
+    def dtype(self, problem: str) -> str:
+        """The floating type that a problem's jobs compute in."""
+        return self.solver_on(problem).dtype
+
+    def model(self, problem: str) -> ModelSpec:
+        """The model and data of a problem."""
+        spec = self.problems[problem]
+        return ModelSpec(**{key: getattr(spec, key) for key in ModelSpec.model_fields})
+
+    def solver_on(self, problem: str, method: str | None = None) -> SolverSpec:
+        """The settings of a problem's runs, or of those of one method.
+
+        Settings that the method tunes are at their low ends.
+
+        Raises:
+            UserError: a setting that does not exist or is out of range; the message says where it stands.
+        """
+        spec, values, where = self.problems[problem], self.solver.model_dump(), f"problems.{problem}.solver"
+        values = merged(values, spec.solver)
+        if method and (of_method := self.methods[method].solver):
+            values, where = merged(values, of_method), f"methods.{method}.solver"
+        own = {key: value for key, value in ((spec.methods or {}).get(method or "") or {}).items() if key != "tune"}
+        if own:
+            values, where = merged(values, own), f"problems.{problem}.methods.{method}"
+        if method and (tune := self.tune_on(problem, method)):
+            values = with_choice(values, tune.lowest(), where=f"problems.{problem}.methods.{method}.tune")
+        return validated(SolverSpec, values, where=where)
+
+    def decomposition_on(self, problem: str) -> DecompositionSpec:
+        """The settings of a problem's decomposition.
+
+        Raises:
+            UserError: as ``solver_on``.
+        """
+        general = self.decomposition.model_dump() if self.decomposition else {}
+        values = merged(general, self.problems[problem].decomposition or {})
+        return validated(DecompositionSpec, values, where=f"problems.{problem}.decomposition")
+
+    def decomposed_methods(self, problem: str) -> list[str]:
+        """The methods whose variance is taken apart on a problem."""
+        from lowvar.estimators import GRADIENT, RECURSIVE
+
+        chosen = self.decomposition_on(problem).methods
+        methods = self.methods_on(problem) if chosen is None else chosen
+        return [name for name in methods if self.methods[name].estimator in set(GRADIENT) - RECURSIVE]
+
+    def run(self, problem: str, method: str, backend: str) -> "RunSpec":
+        """The spec of the job that runs ``method`` on ``problem`` in ``backend``.
+
+        Raises:
+            UserError: this experiment has no such problem, method or backend, or the method does not run on it.
+        """
+        self._check_run(problem, method, backend)
+        return RunSpec(
+            seed=self.seed,
+            name=problem,
+            problem=self.model(problem),
+            method=self._method(method),
+            backend=backend,  # type: ignore[arg-type]
+            solver=self.solver_on(problem, method),
+            study=self.tune(problem, method, backend).hash if self.tune_on(problem, method) else None,
+        )
+
+    def tune(self, problem: str, method: str, backend: str) -> "TuneJob":
+        """The spec of the job that searches settings of ``method`` on ``problem`` in ``backend``.
+
+        Raises:
+            UserError: as ``run``, or the method tunes nothing there.
+        """
+        self._check_run(problem, method, backend)
+        ranges, tuning = self.tune_on(problem, method), self.tuning or TuningSpec()  # type: ignore[call-arg]
+        if ranges is None:
+            raise UserError(f"experiment {self.name!r} tunes nothing of {method!r} on {problem!r}: no key 'tune'")
+        solver = self.solver_on(problem, method)
+        alone = {"repetitions": tuning.repetitions, "per_decade": 1, "diagnostics": None}
+        return TuneJob(
+            seed=self.seed,
+            name=problem,
+            problem=self.model(problem),
+            method=self._method(method),
+            backend=backend,  # type: ignore[arg-type]
+            solver=solver.model_copy(update={**alone, "epochs": tuning.epochs or solver.epochs}),
+            ranges=ranges,
+            trials=tuning.trials,
+        )
+
+    def _check_run(self, problem, method, backend):
+        """Refuses a run that the experiment does not have."""
+        check_known(self, problem=problem, method=method, backend=backend)
+        if method not in self.methods_on(problem):
+            raise unknown_name("method", method, self.methods_on(problem), where=f"problems.{problem}.methods")
+
+    def _method(self, name):
+        """A method alone: its settings are the run's solver's, what it tunes is no part of a run."""
+        return self.methods[name].model_copy(update={"tune": None, "solver": None})
+
+    def decompose(self, problem: str) -> "DecompositionJob":
+        """The spec of the job that decomposes the variance of every method on ``problem``.
+
+        Raises:
+            UserError: this experiment has no such problem, or no decomposition of it.
+        """
+        check_known(self, problem=problem)
+        if problem not in self.decompositions():
+            raise UserError(f"experiment {self.name!r} takes no variance apart on {problem!r}")
+        spec = self.decomposition_on(problem)
+        alone = {"step_sizes": (spec.step_size,), "epochs": spec.epochs, "repetitions": 1, "elbo_samples": 2}
+        return DecompositionJob(
+            seed=self.seed,
+            name=problem,
+            problem=self.model(problem),
+            methods={name: self._method(name) for name in (*self.decomposed_methods(problem), spec.leader)},
+            solver=self.solver_on(problem, spec.leader).model_copy(update=alone),
+            decomposition=spec,
+        )
+
+    def run_cost(self, problem: str, method: str, backend: str) -> Cost:
+        """Every lane (step size x repetition) sees the data once an epoch."""
+        cells, solver = _cells(self.problems[problem]), self.solver_on(problem, method)
+        lanes = len(solver.step_sizes) * solver.repetitions
+        slower = 20 if backend == "torch" else 1
+        return Cost(operations=slower * lanes * solver.epochs * solver.samples * cells, memory=40 * cells)
+
+    def tune_cost(self, problem: str, method: str, backend: str) -> Cost:
+        """Trials are runs of their own, one after another."""
+        job, run = self.tune(problem, method, backend), self.run_cost(problem, method, backend)
+        solver = self.solver_on(problem, method)
+        lengths = job.solver.epochs * job.solver.repetitions / (solver.epochs * solver.repetitions)
+        return Cost(operations=job.trials * lengths * run.operations, memory=run.memory)
+
+    def decompose_cost(self, problem: str) -> Cost:
+        """The run that is followed, then every design of every method at every point."""
+        cells, d = _cells(self.problems[problem]), self.decomposition_on(problem)
+        designs = len(self.decomposed_methods(problem)) * (d.points_along + 1) * d.replicates * d.columns
+        return Cost(operations=(d.epochs + designs) * cells, memory=400 * cells)
+
+    def check_names(self, where: str) -> None:
+        """Refuses models, datasets, methods and settings that do not exist; ``where`` starts the message."""
+        from lowvar.datasets.catalogue import DATASETS
+        from lowvar.datasets.prepare import SCALINGS
+        from lowvar.estimators import GRADIENT
+        from lowvar.problems.catalogue import MODELS
+        from lowvar.solvers import OWN
+
+        for name, problem in self.problems.items():
+            here = f"{where}: problems.{name}"
+            for kind, value, known in (
+                ("problem", problem.model, MODELS),
+                ("dataset", problem.dataset, DATASETS),
+                ("scaling", problem.scaling, SCALINGS),
+            ):
+                if value not in known:
+                    key = "model" if kind == "problem" else kind
+                    raise unknown_name(kind, value, known, where=f"{here}.{key}")
+            for method in problem.methods or {}:
+                if method not in self.methods:
+                    raise unknown_name("method", method, self.methods, where=f"{here}.methods")
+        for name, method in self.methods.items():
+            if method.estimator not in (known := {**GRADIENT, **OWN}):
+                raise unknown_name("estimator", method.estimator, known, where=f"{where}: methods.{name}.estimator")
+        try:
+            for problem, method, _ in self.runs():
+                self.solver_on(problem, method)
+            for problem in self.decompositions():
+                self._check_decomposition(problem)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error.__cause__
+
+    def _check_decomposition(self, problem: str) -> None:
+        from lowvar.estimators import GRADIENT, RECURSIVE
+
+        spec = self.decomposition_on(problem)
+        for key, names in (("leader", (spec.leader,)), ("methods", spec.methods or ())):
+            for name in names:
+                if name not in self.methods:
+                    raise unknown_name("method", name, self.methods, where=f"decomposition.{key}")
+                if self.methods[name].estimator in RECURSIVE:
+                    raise UserError(
+                        f"decomposition.{key}: {name!r} keeps errors of its past, which no variance shows; "
+                        "measure its error along its own run, with solver.diagnostics"
+                    )
+        if self.methods[spec.leader].estimator not in GRADIENT:
+            raise UserError(f"decomposition.leader: {spec.leader!r} is no estimator, but a solver of its own")
+        if (tune := self.tune_on(problem, spec.leader)) and (tune.beta or tune.r):
+            raise UserError(f"decomposition.leader: {spec.leader!r} tunes its schedule on {problem!r}; take another")
+
+
+def _cells(problem):
+    """Numbers in a dataset, about: its raw files have some five bytes for each."""
+    from lowvar.datasets.catalogue import DATASETS
+
+    return sum(file.bytes for file in DATASETS[problem.dataset].files) / 5 or 20_000

@@ -1,0 +1,98 @@
+"""The two panels of `shares`: what an estimator's variance is made of, and how large it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowvar.studies.drawing import panels
+from lowvar.studies.drawing.style import FAINT, INK, SMALL, SOURCES
+from lowvar.studies.drawing.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BAR = 0.56  # height of a bar; rows are 1 apart
+_LEVEL = {"subsampling": 0.335, "monte_carlo": 0.405, "interaction": 0.475}  # whiskers lie under the bar
+_DECADES = 2.5  # how far below the smallest total a component is still drawn to scale
+
+
+def composition(ax: Axes, by: Table, methods: list[str]) -> None:
+    """Stacked bars; a slightly negative estimate has no length, and the rest is scaled to 100 %."""
+    ax.set_xlim(0, 100)
+    ax.set_xticks([0, 25, 50, 75, 100])
+    for y, method in enumerate(methods):
+        part = {source: _get(by, method, source, "share") for source in SOURCES}
+        length = {source: max(np.nan_to_num(share), 0.0) for source, share in part.items()}
+        whole = sum(length.values())
+        if whole == 0:
+            ax.text(50, y, "no finite variance", ha="center", va="center", color=FAINT, fontsize=SMALL)
+            continue
+        start = 0.0
+        for source, look in SOURCES.items():
+            width = 100 * length[source] / whole
+            bar = ax.barh(y, width, _BAR, left=start, color=look.colour, lw=0)
+            bar.set_label(source)
+            if width >= 7:
+                words = f"{width:.0f} %" if width >= 16 else f"{width:.0f}"
+                style = {"ha": "center", "va": "center", "fontsize": SMALL}
+                ax.text(start + width / 2, y, words, color=look.ink, **style)
+            low, high = (100 * _get(by, method, source, key) / whole for key in ("share_low", "share_high"))
+            ends = (100 - high, 100 - low) if source == "interaction" else (start + low, start + high)
+            if np.isfinite(ends).all():
+                style = {"color": look.colour, "lw": 1.6, "marker": "|", "ms": 4}
+                ax.plot(np.clip(ends, 0, 100), [y + _LEVEL[source]] * 2, **style)
+            start += width
+
+
+def amounts(ax: Axes, by: Table, methods: list[str]) -> None:
+    """Total and components on a logarithmic axis, and the total in words at the right."""
+    total = {method: _interval(by, method, "total") for method in methods}
+    positive = [value[0] for value in total.values() if np.isfinite(value[0]) and value[0] > 0]
+    if not positive:
+        panels.say(ax, "no finite variance")
+        return
+    edge = min(positive) / 10**_DECADES
+    parts = [_interval(by, method, source)[0] for method in methods for source in SOURCES]
+    edge = max(edge, 0.5 * min([value for value in parts if value > edge], default=edge))
+    top = max([*positive, *(value[2] for value in total.values() if np.isfinite(value[2]))])
+    ax.set_xscale("log")
+    ax.set_xlim(edge, top * 1.6)
+    ax.grid(axis="x")
+    for y, method in enumerate(methods):
+        for source, look in SOURCES.items():
+            _point(ax, y + 0.2, _interval(by, method, source), look.colour, "o", edge)
+        _point(ax, y - 0.12, total[method], INK, "D", edge)
+        for place, words in ((1.04, panels.number(total[method][0])), (1.28, _against(total, method))):
+            ax.text(place, y, words, transform=ax.get_yaxis_transform(), va="center", fontsize=SMALL)
+    for place, words in ((1.04, "total"), (1.28, "vs naive" if "naive" in total else "")):
+        style = {"va": "bottom", "color": FAINT, "fontsize": SMALL}
+        ax.text(place, -0.6, words, transform=ax.get_yaxis_transform(), **style)
+
+
+def _point(ax: Axes, y: float, interval: tuple[float, float, float], colour: str, marker: str, edge: float) -> None:
+    value, low, high = interval
+    if not np.isfinite(value):
+        return
+    if np.isfinite([low, high]).all() and high > edge:
+        ax.plot([max(low, edge), high], [y, y], color=colour, lw=1.4, zorder=2)
+    marker, size = (marker, 6) if value > edge else ("<", 7)
+    style = {"color": colour, "mec": INK, "mew": 0.6, "zorder": 3, "clip_on": False}
+    ax.plot(max(value, edge), y, marker=marker, ms=size, **style)
+
+
+def _against(total: dict, method: str) -> str:
+    """How a total compares with naive's: a factor, or that the two intervals overlap."""
+    if method == "naive" or "naive" not in total or not np.isfinite(total[method][0]):
+        return ""
+    (reference, low, high), (value, mine_low, mine_high) = total["naive"], total[method]
+    return "≈ naive" if mine_low <= high and low <= mine_high else panels.times(reference / value)
+
+
+def _interval(by: Table, method: str, source: str) -> tuple[float, float, float]:
+    return tuple(_get(by, method, source, key) for key in ("variance", "low", "high"))  # pyright: ignore
+
+
+def _get(by: Table, method: str, source: str, key: str) -> float:
+    return float(by.loc[(method, source), key]) if (method, source) in by.index else np.nan  # pyright: ignore

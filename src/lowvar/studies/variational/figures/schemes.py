@@ -1,0 +1,100 @@
+"""What antithetic, orthogonal and randomised quasi-Monte Carlo noise take off each estimator's variance."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lowvar.studies.drawing import lines, panels, tables
+from lowvar.studies.drawing.style import INK, SCHEMES, estimators, styled
+from lowvar.studies.drawing.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SPREAD = 0.5  # of the schemes within a row, which has height 1
+_FLOOR = 1e-4  # smaller ratios are drawn here
+
+
+@styled
+def schemes(table: Table) -> Figure:
+    """Draws the variance under each scheme of noise relative to as many independent points, with 95 % intervals.
+
+    Left of the line at 1 a scheme helps. All methods are looked at where one run ended, on the same data rows.
+
+    Args:
+        table: columns ``problem, eps, samples, method, block, source, variance, to_iid, to_iid_low, to_iid_high``.
+
+    Returns:
+        A figure with a row of panels for each problem, a panel for each number of points.
+
+    Raises:
+        UserError: a column is missing, or the table knows independent noise alone.
+    """
+    from matplotlib.lines import Line2D
+
+    rows = tables.by_scheme(table)
+    names, counts = tables.problems(rows), sorted(rows["samples"].unique())
+    looks = estimators(rows["method"])
+    known = [eps for eps in SCHEMES if (rows["eps"] == eps).any()]
+    fig = panels.figure(len(names) * (0.4 * len(looks) + 0.75) + 0.2)
+    axes = fig.subplots(len(names), len(counts), squeeze=False, sharex=True)
+    for name, line in zip(names, axes, strict=True):
+        for rank, (count, ax) in enumerate(zip(counts, line, strict=True)):
+            ax.set_title(f"{name}, {count} points")
+            _panel(ax, rows[(rows["problem"] == name) & (rows["samples"] == count)], list(looks), known)
+            labels = [textwrap.shorten(look.label, 22, placeholder="...") for look in looks.values()]
+            ax.set_yticks(range(len(looks)), labels if rank == 0 else [""] * len(looks))
+    _ticks(axes[0, 0])
+    for ax in axes[-1]:
+        ax.set_xlabel("variance / that of iid points")
+    keys: list = [Line2D([], [], color=SCHEMES[eps].colour, marker=SCHEMES[eps].marker, lw=1.8, mec=INK, mew=0.5,
+                         label=f"{SCHEMES[eps].label}, 95 % interval") for eps in known]  # fmt: skip
+    keys.append(Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="iid points"))
+    lines.legend(fig, keys)
+    return fig
+
+
+def _panel(ax: Axes, rows: Table, methods: list[str], known: list[str]) -> None:
+    ax.set_xscale("log")
+    ax.set_ylim(len(methods) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    ax.axvline(1.0, color=INK, lw=1.1, ls=(0, (1, 2)), zorder=1)
+    places = np.linspace(-_SPREAD / 2, _SPREAD / 2, len(known)) if len(known) > 1 else [0.0]
+    by = rows.drop_duplicates(["method", "eps"]).set_index(["method", "eps"])
+    for y, method in enumerate(methods):
+        ax.axhspan(y - 0.38, y + 0.38, color="#F5F5F5", lw=0, zorder=0)
+        for eps, shift in zip(known, places, strict=True):
+            if (method, eps) not in by.index:
+                continue
+            value, low, high = (float(by.loc[(method, eps), f"to_iid{end}"]) for end in ("", "_low", "_high"))  # pyright: ignore
+            if not np.isfinite(value):
+                continue
+            look, label = SCHEMES[eps], f"{method}: {eps}"
+            if np.isfinite([low, high]).all():
+                ends = np.maximum([low, high], _FLOOR)
+                ax.plot(ends, [y + shift] * 2, color=look.colour, lw=1.8, zorder=2, label=f"{label}, 95 %")
+            style = {"color": look.colour, "marker": look.marker, "ms": 6, "mec": INK, "mew": 0.5, "ls": ""}
+            ax.plot([max(value, _FLOOR)], [y + shift], zorder=3, label=label, **style)
+
+
+def _ticks(ax: Axes) -> None:
+    """Round numbers on the common axis, five or fewer."""
+    low, high = (np.log10(end) for end in ax.get_xlim())
+    powers = np.arange(np.floor(low), np.ceil(high) + 1)
+    ticks: list[float] = []
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [step * 10.0**power for power in powers for step in steps if low <= power + np.log10(step) <= high]
+        if len(ticks) <= 6:
+            break
+    if len(ticks) < 3:  # less than a decade
+        from matplotlib.ticker import MaxNLocator
+
+        ticks = [tick for tick in MaxNLocator(5).tick_values(10**low, 10**high) if low <= np.log10(tick) <= high]
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
