@@ -140,7 +140,7 @@ class Job:
     """One command of the workflow: what it reads, what it leaves, what it costs.
 
     Attributes:
-        kind: a subcommand of ``lowvar``: ``sample``, ``tune``, ``run``, ``decompose``, ``table``, ``figure``, ``claims``.
+        kind: the subcommand of ``lowvar``: ``sample``, ``tune``, ``run``, ``decompose``, ``table``, ``figure``, ...
         names: what tells it from others of its kind, such as ``{"problem": ..., "method": ..., "backend": ...}``.
         spec: hash of all that its result depends on.
         inputs: files that it reads, by the option that names them.
