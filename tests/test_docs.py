@@ -319,7 +319,7 @@ def walk(folder, page, also=MappingProxyType({})):
     (folder / "claims.yaml").write_text(CLAIMS[content.get("family", "variational")])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        place = commands.Place.load(f"{content['name']}.yaml", SCALE)
+        place = commands.Study.load(f"{content['name']}.yaml", SCALE)
         for problem in place.experiment.problems:
             if data := place.experiment.data(problem):
                 prepare(data.dataset, data.scaling, out=place.prepared(problem))

@@ -187,7 +187,7 @@ def _prepare(args):
 def _run(args):
     from lowvar.studies import jobs as commands
 
-    place = commands.Place.load(args.experiment, args.scale)
+    place = commands.Study.load(args.experiment, args.scale)
     backend = args.backend or place.experiment.backends[0]
     place.experiment.run(args.problem, args.method, backend)  # so that a wrong name is said at once
     _configure(args, backend=backend, dtype=place.experiment.dtype(args.problem))
@@ -198,7 +198,7 @@ def _run(args):
 def _tune(args):
     from lowvar.studies import jobs as commands
 
-    place = commands.Place.load(args.experiment, args.scale)
+    place = commands.Study.load(args.experiment, args.scale)
     backend = args.backend or place.experiment.backends[0]
     commands.tuning.spec(place, args.problem, args.method, backend)  # so that a wrong name is said at once
     _configure(args, backend=backend, dtype=place.experiment.dtype(args.problem))
@@ -209,7 +209,7 @@ def _tune(args):
 def _sample(args):
     from lowvar.studies import jobs as commands
 
-    place = commands.Place.load(args.experiment, args.scale)
+    place = commands.Study.load(args.experiment, args.scale)
     _configure(args, backend="jax", dtype="float64")
     print(commands.sample(place, args.problem, args.data, args.out))
 
@@ -223,7 +223,7 @@ def _decompose(args):
     from lowvar.studies import jobs as commands
 
     _only_for("a model of your own", args, _OWN, f"what {args.target} decomposes, and how, stands in it")
-    place = commands.Place.load(args.target, args.scale or "quick")
+    place = commands.Study.load(args.target, args.scale or "quick")
     if args.problem is None:
         known = place.experiment.decompositions()
         raise UserError(f"say which problem with --problem (known: {', '.join(known)})" if known
@@ -263,7 +263,7 @@ def _table(args):
     from lowvar.studies import jobs as commands
 
     _configure(args, backend="jax", dtype="float64")
-    place = commands.Place.load(args.experiment, args.scale, args.results, args.data)
+    place = commands.Study.load(args.experiment, args.scale, args.results, args.data)
     for path in commands.tables(place, seconds=args.seconds):
         print(path)
 
@@ -271,7 +271,7 @@ def _table(args):
 def _figure(args):
     from lowvar.studies import jobs as commands
 
-    place = commands.Place.load(args.experiment, args.scale, args.results, args.data)
+    place = commands.Study.load(args.experiment, args.scale, args.results, args.data)
     for path in commands.figure(place, args.kind):
         print(path)
 
@@ -279,14 +279,14 @@ def _figure(args):
 def _claims(args):
     from lowvar.studies import jobs as commands
 
-    print(commands.claims(commands.Place.load(args.experiment, args.scale, args.results, args.data), args.claims))
+    print(commands.claims(commands.Study.load(args.experiment, args.scale, args.results, args.data), args.claims))
 
 
 def _keep(args):
     from lowvar.studies import jobs as commands
     from lowvar.studies.keep import keep
 
-    for path in keep(commands.Place.load(args.experiment, args.scale, args.results, args.data), args.out):
+    for path in keep(commands.Study.load(args.experiment, args.scale, args.results, args.data), args.out):
         print(path)
 
 

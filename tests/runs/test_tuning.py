@@ -49,7 +49,7 @@ def write(folder, changes=(), scale="quick"):
             value = {key: value}
         content = merged(content, value)
     (folder / "small.yaml").write_text(yaml.safe_dump(content))
-    return commands.Place.load(folder / "small.yaml", scale, folder / "results", folder / "data")
+    return commands.Study.load(folder / "small.yaml", scale, folder / "results", folder / "data")
 
 
 @pytest.fixture(scope="module")

@@ -123,40 +123,6 @@ def _keywords(function) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a job will take, about.
-
-    Attributes:
-        operations: numbers that are read and worked on, for its time.
-        memory: numbers that are held at once.
-    """
-
-    operations: float
-    memory: float
-
-
-@dataclass(frozen=True)
-class Job:
-    """One command of the workflow: what it reads, what it leaves, what it costs.
-
-    Attributes:
-        kind: the subcommand of ``lowvar``: ``sample``, ``tune``, ``run``, ``decompose``, ``table``, ``figure``, ...
-        names: what tells it from others of its kind, such as ``{"problem": ..., "method": ..., "backend": ...}``.
-        spec: hash of all that its result depends on.
-        inputs: files that it reads, by the option that names them.
-        outputs: files that it leaves and others may rely on.
-        cost: what it will take.
-    """
-
-    kind: str
-    names: Mapping[str, str]
-    spec: str
-    inputs: Mapping[str, Path]
-    outputs: tuple[Path, ...]
-    cost: Cost
-
-
-@dataclass(frozen=True)
 class Family:
     """What all studies of one kind have.
 

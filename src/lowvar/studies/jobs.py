@@ -13,18 +13,18 @@ from lowvar.files import all_or_none, sweep, write_text
 from lowvar.runs import artifact, loop
 from lowvar.studies.integral import samples
 from lowvar.studies.integral import tables as integral
-from lowvar.studies.results import Place
 from lowvar.studies.search import tables as search
+from lowvar.studies.study import Study
 from lowvar.studies.variational import tables as variational
 from lowvar.studies.variational import tuning
 
 # family -> module with: engine, packages, decomposition, tables, evidence, metrics, with_seconds, picture
 FAMILIES = {"variational": variational, "search": search, "integral": integral}
 
-__all__ = ["Place", "claims", "decompose", "figure", "progress_bar", "run", "sample", "tables", "tune"]
+__all__ = ["Study", "claims", "decompose", "figure", "progress_bar", "run", "sample", "tables", "tune"]
 
 
-def run(place: Place, problem: str, method: str, backend: str, data=None, out=None, study=None, *,
+def run(place: Study, problem: str, method: str, backend: str, data=None, out=None, study=None, *,
         checkpoint_every=10.0):  # fmt: skip
     """Runs a method on a problem; resumes where a killed run stopped.
 
@@ -57,13 +57,13 @@ def run(place: Place, problem: str, method: str, backend: str, data=None, out=No
     return out / "trace.parquet"
 
 
-def tune(place: Place, problem: str, method: str, backend: str, data=None, out=None, *, checkpoint_every=10.0):
+def tune(place: Study, problem: str, method: str, backend: str, data=None, out=None, *, checkpoint_every=10.0):
     """Searches the settings that a method tunes on a problem; resumes where a killed search stopped."""
     return tuning.tune(place, problem, method, backend, data, out, device=_device(backend), every=checkpoint_every,
                        progress_bar=progress_bar)  # fmt: skip
 
 
-def sample(place: Place, problem: str, data=None, out=None):
+def sample(place: Study, problem: str, data=None, out=None):
     """Draws the points that all methods estimate the integrals of a problem from, and computes the truth.
 
     Raises:
@@ -73,7 +73,7 @@ def sample(place: Place, problem: str, data=None, out=None):
     if not experiment.samples():
         raise UserError(f"experiment {experiment.name!r} draws no points beforehand: its runs draw their own noise")
     job = experiment.sample(problem)
-    out = Path(out or place.results / "samples" / problem)
+    out = Path(out or place.job("sample", problem).folder)
     prepared = place.load_data(problem, data)
     inputs = {problem: prepared.sha256} if prepared else {}
     mark = artifact.stamp(job.hash, inputs, packages=(*artifact.PACKAGES, *integral.SAMPLING))
@@ -86,10 +86,10 @@ def sample(place: Place, problem: str, data=None, out=None):
     return out / "samples.npz"
 
 
-def decompose(place: Place, problem: str, data=None, out=None):
+def decompose(place: Study, problem: str, data=None, out=None):
     """Takes the variance of gradients on a problem apart."""
     job = place.experiment.decompose(problem)
-    out = Path(out or place.results / "decomposition" / problem)
+    out = Path(out or place.job("decompose", problem).folder)
     prepared = place.load_data(problem, data)
     mark = artifact.stamp(job.hash, {problem: prepared.sha256} if prepared else {})
     table = FAMILIES[place.experiment.family].decomposition(job, prepared, progress_bar)
@@ -101,7 +101,7 @@ def decompose(place: Place, problem: str, data=None, out=None):
     return out / "decomposition.parquet"
 
 
-def tables(place: Place, *, seconds: bool = False) -> list[Path]:
+def tables(place: Study, *, seconds: bool = False) -> list[Path]:
     """Gathers an experiment's runs and decompositions into tables, refusing stale ones."""
     family, mark = FAMILIES[place.experiment.family], place.tables_stamp()
     if seconds:
@@ -113,7 +113,7 @@ def tables(place: Place, *, seconds: bool = False) -> list[Path]:
     return [*written, metrics]
 
 
-def figure(place: Place, kind: str) -> list[Path]:
+def figure(place: Study, kind: str) -> list[Path]:
     """Draws one figure of an experiment from its tables."""
     from lowvar.studies import drawing as figures
 
@@ -124,12 +124,12 @@ def figure(place: Place, kind: str) -> list[Path]:
     return figures.picture(name, place.table(drawn[kind]), place.results / "figures" / kind, **options)
 
 
-def claims(place: Place, path=None) -> Path:
+def claims(place: Study, path=None) -> Path:
     """Judges the claims of a file by an experiment's tables; an experiment without a file makes no claims."""
     from lowvar.studies import claims as analysis
 
-    beside = place.path.parent.parent / "claims" / f"{place.experiment.name}.yaml"
-    stated = analysis.load(path or beside) if path or beside.is_file() else []
+    path = path or place.claims
+    stated = analysis.load(path) if path else []
     table = analysis.judge(stated, FAMILIES[place.experiment.family].evidence(place))
     target = place.results / "claims.csv"
     write_text(target, table.to_csv(index=False))

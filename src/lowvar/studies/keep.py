@@ -7,10 +7,10 @@ from lowvar.errors import UserError
 from lowvar.files import write_bytes, write_text
 from lowvar.runs import artifact
 from lowvar.studies import jobs as commands
-from lowvar.studies.results import Place
+from lowvar.studies.study import Study
 
 
-def keep(place: Place, folder: str | Path) -> list[Path]:
+def keep(place: Study, folder: str | Path) -> list[Path]:
     """Writes ``NAME.md`` and ``NAME-FIGURE.png`` of an experiment whose tables are complete.
 
     Claims are judged and figures drawn anew from the tables, which are refused if they are stale.

@@ -174,6 +174,10 @@ class IntegralExperiment(Strict):
         """Problem, method and backend of every run."""
         return [(problem, method, "torch") for problem in self.problems for method in self.methods_on(problem)]
 
+    def studies(self) -> list[tuple[str, str, str]]:
+        """The runs whose settings are searched for first: none."""
+        return []
+
     def samples(self) -> list[str]:
         """Problems whose points are drawn once, for all methods."""
         return [name for name, spec in self.problems.items() if spec.within is None]

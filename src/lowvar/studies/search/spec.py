@@ -137,6 +137,10 @@ class SearchExperiment(Strict):
                 jobs += [(name, method, backend) for backend in chosen]
         return jobs
 
+    def studies(self) -> list[tuple[str, str, str]]:
+        """The runs whose settings are searched for first: none."""
+        return []
+
     def samples(self) -> list[str]:
         """Problems whose points are drawn beforehand: none, runs draw their noise by name."""
         return []

@@ -9,7 +9,7 @@ from lowvar.errors import UserError
 from lowvar.files import all_or_none, sha256, sweep
 from lowvar.runs import artifact
 from lowvar.studies.load import VariationalExperiment
-from lowvar.studies.results import Place
+from lowvar.studies.study import Study
 from lowvar.studies.variational import tables as variational
 from lowvar.studies.variational import trials as tuning
 
@@ -17,12 +17,12 @@ PACKAGES = (*artifact.PACKAGES, "optuna")
 FILES = ("timing.parquet", "provenance.json", "study.parquet")
 
 
-def studies(place: Place) -> list[tuple[str, str, str]]:
+def studies(place: Study) -> list[tuple[str, str, str]]:
     """Problem, method and backend of the runs whose settings are searched for; none but in the family variational."""
     return place.experiment.studies() if isinstance(place.experiment, VariationalExperiment) else []
 
 
-def spec(place: Place, problem: str, method: str, backend: str):
+def spec(place: Study, problem: str, method: str, backend: str):
     """The spec of the job that searches.
 
     Raises:
@@ -33,12 +33,12 @@ def spec(place: Place, problem: str, method: str, backend: str):
     return place.experiment.tune(problem, method, backend)
 
 
-def path(place: Place, problem: str, method: str, backend: str) -> Path:
+def path(place: Study, problem: str, method: str, backend: str) -> Path:
     """Where the study of a run is."""
-    return place.run_folder(problem, method, backend) / "tuning" / "study.parquet"
+    return place.job("tune", problem, method, backend).outputs[0]
 
 
-def tune(place: Place, problem: str, method: str, backend: str, data=None, out=None, *, device="", every=10.0,
+def tune(place: Study, problem: str, method: str, backend: str, data=None, out=None, *, device="", every=10.0,
          progress_bar) -> Path:  # fmt: skip
     """Searches the settings of a method on a problem; resumes where a killed search stopped."""
     job = spec(place, problem, method, backend)
@@ -83,7 +83,7 @@ def _made_once():
             compilation_cache.reset_cache()
 
 
-def read(place: Place, problem: str, method: str, backend: str, file=None, inputs=None):
+def read(place: Study, problem: str, method: str, backend: str, file=None, inputs=None):
     """The study of a run.
 
     Args:
@@ -104,7 +104,7 @@ def read(place: Place, problem: str, method: str, backend: str, file=None, input
     return artifact.read_table(file, expect=expect, rebuild=_command(place, problem, method, backend, home))
 
 
-def settled(place: Place, run, problem: str, method: str, backend: str, inputs: dict[str, str], file=None):
+def settled(place: Study, run, problem: str, method: str, backend: str, inputs: dict[str, str], file=None):
     """The spec of a run with the settings that its study chose, and what its stamp says of what it read.
 
     Args:
@@ -127,7 +127,7 @@ def settled(place: Place, run, problem: str, method: str, backend: str, inputs: 
     return run.at(tuning.choice(study)), inputs | {_name(problem, method, backend): sha256(file)}
 
 
-def inputs(place: Place, *jobs: tuple[str, str, str]) -> dict[str, str]:
+def inputs(place: Study, *jobs: tuple[str, str, str]) -> dict[str, str]:
     """The hashes of the studies that these runs read, as stamps carry them; stale studies are refused."""
     found = {}
     for job in jobs:
@@ -137,7 +137,7 @@ def inputs(place: Place, *jobs: tuple[str, str, str]) -> dict[str, str]:
     return found
 
 
-def spec_of(place: Place, problem: str, method: str, backend: str):
+def spec_of(place: Study, problem: str, method: str, backend: str):
     """The spec of a run as it was made: with the settings of its study, if it has one.
 
     Raises:
@@ -147,7 +147,7 @@ def spec_of(place: Place, problem: str, method: str, backend: str):
     return settled(place, spec_of_run, problem, method, backend, place.data_inputs(problem))[0]
 
 
-def with_trials(place: Place, selected):
+def with_trials(place: Study, selected):
     """A table of chosen settings, by ``problem, method, backend``, with what is known of how they were found.
 
     Args:

@@ -1,0 +1,295 @@
+"""A study: an experiment at a scale, its jobs, and its files."""
+
+import dataclasses
+import shlex
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lowvar.errors import UserError
+from lowvar.files import sha256
+from lowvar.runs import artifact
+from lowvar.studies.load import Experiment, load_experiment
+from lowvar.studies.spec import Cost
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What jobs of one kind have in common.
+
+    Attributes:
+        folder: of their files, below the study's results, with the names of a job in braces.
+        outputs: the files there that others may rely on.
+        names: what tells one job from another.
+        minutes: wall time of the smallest one.
+        megabytes: memory of the smallest one.
+    """
+
+    folder: str
+    outputs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    minutes: float = 10
+    megabytes: float = 2000
+
+
+_RUN = ("problem", "method", "backend")
+KINDS = {
+    "sample": Kind("samples/{problem}", ("samples.npz",), ("problem",), megabytes=4000),
+    "tune": Kind("runs/{problem}/{method}-{backend}/tuning", ("study.parquet",), _RUN),
+    "run": Kind("runs/{problem}/{method}-{backend}", ("trace.parquet", "params.npz"), _RUN),
+    "decompose": Kind("decomposition/{problem}", ("decomposition.parquet",), ("problem",)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One command of the workflow: what it reads, what it leaves, what it costs.
+
+    Attributes:
+        study: whose it is.
+        kind: the subcommand of ``lowvar``: ``sample``, ``tune``, ``run`` or ``decompose``.
+        names: the ``problem``, and the ``method`` and ``backend`` where the kind has them.
+    """
+
+    study: "Study"
+    kind: str
+    names: dict[str, str]
+
+    @cached_property
+    def spec(self) -> Any:
+        """All that its result depends on.
+
+        Raises:
+            UserError: the experiment has no such job.
+        """
+        return getattr(self.study.experiment, self.kind)(**self.names)
+
+    @property
+    def folder(self) -> Path:
+        """Where it leaves its files."""
+        return self.study.results / KINDS[self.kind].folder.format(**self.names)
+
+    @property
+    def outputs(self) -> tuple[Path, ...]:
+        """The files that others may rely on; the first is its result."""
+        return tuple(self.folder / name for name in KINDS[self.kind].outputs)
+
+    @property
+    def inputs(self) -> dict[str, Path]:
+        """The files that it reads, by the option that names them."""
+        study, problem = self.study, self.names["problem"]
+        source = study.source(problem) if self.kind == "run" else study.prepared(problem)
+        files = {"data": source} if source else {}
+        if self.kind == "run" and (tune := study.tune_of(**self.names)):
+            files["study"] = tune.outputs[0]
+        return files
+
+    @property
+    def cost(self) -> Cost:
+        """What it will take, about."""
+        return getattr(self.study.experiment, f"{self.kind}_cost")(**self.names)
+
+    @property
+    def minutes(self) -> float:
+        """Wall time to ask a cluster for, with room; every trial of a search compiles."""
+        return KINDS[self.kind].minutes + getattr(self.spec, "trials", 0) + self.cost.operations / 3e8
+
+    @property
+    def megabytes(self) -> float:
+        """Memory to ask a cluster for."""
+        most = 0 if self.kind == "sample" else self.cost.memory * 8 / 1e6
+        return KINDS[self.kind].megabytes + most
+
+    @property
+    def command(self) -> str:
+        """The command line that does it."""
+        return self.study.command(self.kind, **self.names, **self.inputs, out=self.folder)
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        """The stamp that its result must carry.
+
+        Raises:
+            UserError: what it reads is missing or stale.
+        """
+        from lowvar.studies.variational import tuning
+
+        problem = self.names["problem"]
+        if self.kind != "run":
+            return {"spec": self.spec.hash, "inputs": self.study.data_inputs(problem)}
+        studies = tuning.inputs(self.study, (problem, self.names["method"], self.names["backend"]))
+        return {"spec": self.spec.hash, "inputs": self.study.inputs(problem) | studies}
+
+    def read(self, name: str, reader=artifact.read_table):
+        """One of its files, refused if it is stale."""
+        return reader(self.folder / name, expect=self.expected, rebuild=self.command)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """An experiment at a scale, its jobs, and its files.
+
+    Attributes:
+        path: the experiment's YAML file.
+        scale: ``smoke``, ``quick`` or ``paper``.
+        experiment: its content.
+        results: folder of its results.
+        data: folder of raw and prepared data.
+    """
+
+    path: Path
+    scale: str
+    experiment: Experiment
+    results: Path
+    data: Path
+
+    @classmethod
+    def load(cls, path, scale, results=None, data="data") -> "Study":
+        """Reads and checks the experiment."""
+        experiment = load_experiment(path, scale)
+        return cls(Path(path), scale, experiment, Path(results or f"results/{scale}/{experiment.name}"), Path(data))
+
+    @property
+    def name(self) -> str:
+        """The experiment's."""
+        return self.experiment.name
+
+    # ------------------------------------------------------------------------------------------------ its jobs
+
+    def job(self, kind: str, *names: str) -> Job:
+        """The job of a kind, by the names that tell it from others."""
+        return Job(self, kind, dict(zip(KINDS[kind].names, names, strict=True)))
+
+    def jobs(self, *kinds: str) -> Iterator[Job]:
+        """Its jobs, of these kinds or of all, in the order in which they can be done."""
+        listed = {
+            "sample": [(problem,) for problem in self.experiment.samples()],
+            "tune": self.experiment.studies(),
+            "run": self.experiment.runs(),
+            "decompose": [(problem,) for problem in self.experiment.decompositions()],
+        }
+        for kind in kinds or KINDS:
+            yield from (self.job(kind, *names) for names in listed[kind])
+
+    def tune_of(self, problem: str, method: str, backend: str) -> Job | None:
+        """The job that searches the settings of a run, if one does."""
+        searched = (problem, method, backend) in self.experiment.studies()
+        return self.job("tune", problem, method, backend) if searched else None
+
+    def run_folder(self, problem: str, method: str, backend: str) -> Path:
+        """Where a run's files are."""
+        return self.job("run", problem, method, backend).folder
+
+    def command(self, verb: str, **options) -> str:
+        """A command line that works on this experiment."""
+        words = ["lowvar", *verb.split(), str(self.path), "--scale", self.scale]
+        for key, value in options.items():
+            if value is not None:
+                words += [f"--{key}", str(value)]
+        return shlex.join(words)
+
+    # ------------------------------------------------------------------------------------------------ its files
+
+    def tables(self, *names: str) -> list[Path]:
+        """The files of its tables, for programs; of all that it has if none is named."""
+        return [self.results / "tables" / f"{name}.parquet" for name in names or self.experiment.tables]
+
+    @property
+    def claims(self) -> Path | None:
+        """The file of the claims that it is judged by, if there is one."""
+        beside = (self.path.parent.parent / "claims", self.path.parent / "claims")
+        return next((file for folder in beside if (file := folder / f"{self.name}.yaml").is_file()), None)
+
+    def prepared(self, problem: str) -> Path | None:
+        """The prepared data of a problem, if it stands on any."""
+        data = self.experiment.data(problem)
+        return data and self.data / "prepared" / f"{data.dataset}-{data.scaling}.npz"
+
+    def source(self, problem: str) -> Path | None:
+        """The file that runs on a problem read: its samples, or its prepared data, or none."""
+        drawn = self.experiment.drawn_from(problem)
+        return self.job("sample", drawn).outputs[0] if drawn else self.prepared(problem)
+
+    def inputs(self, problem: str) -> dict[str, str]:
+        """The hash of what runs on a problem read, as stamps carry it; stale samples are refused."""
+        drawn = self.experiment.drawn_from(problem)
+        if not drawn:
+            return self.data_inputs(problem)
+        job = self.job("sample", drawn)
+        artifact.check_arrays(job.outputs[0], expect=job.expected, rebuild=job.command)
+        return {problem: sha256(job.outputs[0])}
+
+    def data_inputs(self, problem: str) -> dict[str, str]:
+        """The hash of a problem's prepared data."""
+        path, data = self.prepared(problem), self.experiment.data(problem)
+        if path is None or data is None:
+            return {}
+        if not path.is_file():
+            raise UserError(
+                f"{path}: no such file; make it with: lowvar prepare {data.dataset} --scaling {data.scaling} "
+                f"--raw {self.data}/raw --out {path}"
+            )
+        return {problem: sha256(path)}
+
+    def load_data(self, problem: str, path: str | Path | None = None):
+        """The prepared data of a problem, checked to be what it asks for; None if it stands on none."""
+        from lowvar.datasets.load import load
+
+        wanted = self.experiment.data(problem)
+        if wanted is None:
+            if path is not None:
+                raise UserError(f"--data {path}: {problem} stands on no data")
+            return None
+        prepared = load(path or (self.data_inputs(problem) and self.prepared(problem)))  # type: ignore[arg-type]
+        for key, value in wanted.model_dump().items():
+            if prepared.meta.get(key) != value:
+                raise UserError(
+                    f"{path or self.prepared(problem)}: its {key} is {prepared.meta.get(key)!r}, {problem} needs "
+                    f"{value!r}; make it with: lowvar prepare {wanted.dataset} --scaling {wanted.scaling}"
+                )
+        return prepared
+
+    def load_source(self, problem: str, path: str | Path | None = None):
+        """What runs on a problem read, with its ``sha256``: samples, prepared data, or None."""
+        drawn = self.experiment.drawn_from(problem)
+        if not drawn:
+            return self.load_data(problem, path)
+        from lowvar.studies.integral import samples
+
+        job = self.job("sample", drawn)
+        return samples.read(Path(path or job.outputs[0]), expect=job.expected, rebuild=job.command)
+
+    def tables_stamp(self) -> dict[str, Any]:
+        """The stamp of tables: of the whole experiment, and of all its data and studies."""
+        from lowvar.studies.variational import tuning
+
+        inputs = {}
+        for problem in self.experiment.problems:
+            inputs |= self.inputs(problem)
+        inputs |= tuning.inputs(self, *self.experiment.runs())
+        return artifact.stamp(self.experiment.hash, inputs, packages=("lowvar",))
+
+    def gather(self, name: str, reader):
+        """``(problem, method, backend, content)`` of every run's file ``name``, refused if it is stale."""
+        for job in self.jobs("run"):
+            yield *job.names.values(), job.read(name, reader)
+
+    def gather_tables(self, name: str):
+        """One table out of all runs' tables ``name``."""
+        import pandas as pd
+
+        return pd.concat([table for *_, table in self.gather(name, artifact.read_table)], ignore_index=True)
+
+    def decomposition(self):
+        """One table out of all decompositions, refused if they are stale."""
+        import pandas as pd
+
+        tables = [job.read("decomposition.parquet") for job in self.jobs("decompose")]
+        return pd.concat(tables, ignore_index=True)
+
+    def table(self, name: str):
+        """A table of this experiment, refused if it is stale."""
+        rebuild = self.command("table", results=self.results, data=self.data)
+        rebuild += " --seconds" if name == "seconds" else ""
+        return artifact.read_table(self.tables(name)[0], expect=self.tables_stamp(), rebuild=rebuild)
