@@ -2,87 +2,83 @@
 # make help   the rest
 
 CORES ?= 2
+CONSTRAINTS ?= constraints.txt
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-SNAKEMAKE := snakemake --cores $(CORES) --quiet host reason
 SMOKE := scale=smoke
-
-# shows what a command says only if it fails
-quietly = @said=$$($(1) 2>&1) && echo "ok: $(1)" || { echo "$$said"; echo "failed: $(1)"; exit 1; }
+LOG := logs/make.log
+MAKE_RESULTS := python .ci/progress.py $(LOG) snakemake --cores $(CORES) --quiet host
+REPORT := snakemake --report report.html --quiet all
+PART := @python .ci/part.py
+PYTEST := pytest -q --durations=25
 
 .DEFAULT_GOAL := report
-.PHONY: report install test lint types workflow smoke wheel doctests unit pull clean distclean help
+.PHONY: report results install test test-long lint types workflow smoke wheel doctests unit pull clean distclean help
 
-report: install  ## run what params.yaml picks, and write report.html (the default)
-	$(SNAKEMAKE)
-	snakemake --report report.html --quiet all
-	@echo
+report: results  ## run what params.yaml picks, and write report.html (the default)
+	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; all that was said: $(LOG)"; exit 1; }
 	@echo "report:  $(CURDIR)/report.html"
-	@echo "results: $(CURDIR)/results"
+	@echo "results: $(CURDIR)/results (its README.md says what is what)"
+	@echo "logs:    $(CURDIR)/logs"
+
+results: install
+	@$(MAKE_RESULTS)
 
 install: $(INSTALLED)  ## make .venv and install lowvar in it, with the versions of constraints.txt
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@test -n "$(PYTHON)" || { echo "make: lowvar needs Python 3.11 or newer; name one with: make PYTHON=..."; exit 2; }
 	@echo "installing into .venv (some minutes, about 2.5 GB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@start=$$(date +%s) && $(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]' \
+		&& echo "installed in $$(($$(date +%s) - start)) s"
 	@touch $@
 
-# The tests, cheapest first; pytest's last line comes last.
-test: lint types workflow smoke wheel doctests unit  ## all tests, as .ci/run runs them
+# A line for each part, cheapest first; what a part says is in logs/test.
+test: lint types workflow smoke wheel doctests unit  ## all tests but the long ones, as .ci/run runs them
 
 lint: install  ## ruff
-	ruff check --quiet .
-	ruff format --quiet --check .
+	$(PART) $@ 'ruff check --quiet . && ruff format --quiet --check .'
 
 types: install  ## pyright
-	pyright
+	$(PART) $@ pyright
 
-workflow: install  ## Snakemake's lint (but for its wish for conda or containers), and dry runs
-	@snakemake --lint 2>&1 | awk '/^Lints for/ {where = $$0} \
-		/^    \* / && !/Specify a conda environment or container/ {print where, $$0; bad = 1} \
-		END {if (where == "") print "snakemake --lint failed"; exit bad || where == ""}'
-	$(call quietly,snakemake -n --config scale=quick experiments=quickstart)
-	$(call quietly,snakemake -n joint --config scale=paper)
-	$(call quietly,snakemake -n --workflow-profile gpu)
-	$(call quietly,snakemake -n --workflow-profile slurm)
+# Snakemake's lint but for its wish for conda or containers, and dry runs
+workflow: install  ## Snakemake's lint, and plans of the workflow
+	$(PART) $@ .ci/workflow
 
 smoke: install  ## the quickstart end to end, at the smallest scale
-	$(SNAKEMAKE) --config $(SMOKE)
-	@mkdir -p build
-	snakemake --report build/smoke.html --quiet all --config $(SMOKE)
+	$(PART) $@ 'snakemake --cores $(CORES) --config $(SMOKE) && mkdir -p build && \
+		snakemake --report build/smoke.html --quiet all --config $(SMOKE)'
 
 wheel: install  ## build the wheel, install it in an empty environment, use it there
-	rm -rf dist build/wheel-venv
-	python -m build --wheel --no-isolation --outdir dist . > /dev/null
-	python -m venv build/wheel-venv
-	build/wheel-venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt dist/lowvar-*.whl
-	cd build && PYTHONSAFEPATH=1 wheel-venv/bin/python -c 'import lowvar; print(lowvar.__version__, lowvar.__file__)'
-	cd build && wheel-venv/bin/lowvar --help > /dev/null && wheel-venv/bin/lowvar list estimators > /dev/null
-	rm -rf build/wheel-venv
+	$(PART) $@ .ci/wheel
 
 doctests: install  ## of the docstrings, the README and docs
-	pytest -q --durations=0 --doctest-modules --doctest-glob='*.md' src README.md $(wildcard docs)
+	$(PART) $@ $(PYTEST) -n $(CORES) --doctest-modules "--doctest-glob='*.md'" src README.md docs
 
 unit: install  ## unit and contract tests
-	pytest -q -n $(CORES) --dist worksteal
+	$(PART) $@ $(PYTEST) -n $(CORES) --dist worksteal
+
+test-long: install  ## the long tests alone: statistics that take minutes, as CI runs them each week
+	$(PART) $@ $(PYTEST) -n $(CORES) --dist worksteal -m long
 
 pull: install  ## results from the DVC remote, right after a fresh clone, before any edit
 	dvc pull
-	snakemake --cores 1 --touch --forceall --quiet all
-	$(SNAKEMAKE)
-	snakemake --report report.html --quiet all
+	@snakemake --cores 1 --touch --forceall --quiet all
+	@$(MAKE) report
 
 clean:  ## remove results, report and logs; keep data and .venv
-	rm -rf results logs report.html .snakemake dvc_plots dist build
+	@test ! -d results || find results/ -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
+	rm -rf logs report.html .snakemake dvc_plots dist build
 
 distclean: clean  ## and data, DVC's cache and .venv
-	rm -rf data .dvc/cache .dvc/tmp .venv
+	@test ! -d data || find data/ -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
+	rm -rf .dvc/cache .dvc/tmp .venv
 
 help:
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | while IFS='	' read -r a b; do \
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | while IFS='	' read -r a b; do \
 		printf '  make %-10s %s\n' "$$a" "$$b"; done

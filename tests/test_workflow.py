@@ -12,6 +12,7 @@ import yaml
 
 pytest.importorskip("snakemake")
 
+FOLDERS, FILES = ("workflow", "profiles"), ("Snakefile", "params.yaml", "dvc.yaml", ".dvcignore", ".gitignore")
 SMALL = yaml.safe_load("""
 problems: {breast_cancer: {model: logistic_regression, dataset: breast_cancer}}
 solver: {step_sizes: [1.0e-3], batch_size: 50, epochs: 2}
@@ -28,19 +29,21 @@ def write(folder, name, **changes):
 def copy(tmp_path_factory):
     """The workflow in a folder of its own, with two small experiments besides its own."""
     root, folder = Path(__file__).parents[1], tmp_path_factory.mktemp("workflow")
-    shutil.copytree(root / "workflow", folder / "workflow")
+    for name in FOLDERS:
+        shutil.copytree(root / name, folder / name)
     shutil.copytree(root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore"):
+    for name in FILES:
         shutil.copy(root / name, folder)
     write(folder, "first", methods={"naive": None, "joint": None})
     write(folder, "second", methods={"naive": None})
     return folder
 
 
-def call(folder, *command):
+def call(folder, *command, **variables):
     """The exit code and all that the command says; .venv/bin comes first on the path, as in the Makefile."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    environment = {**os.environ, "PATH": path, **variables}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -55,6 +58,12 @@ def plan(folder, *arguments):
 
 
 @pytest.fixture(scope="module")
+def planned(copy):
+    """What `snakemake` alone plans."""
+    return plan(copy)
+
+
+@pytest.fixture(scope="module")
 def built(copy):
     """The small experiments: all of the first, the runs of the second."""
     code, said = call(copy, "snakemake", "first", "second_runs", "--cores", "2")
@@ -64,14 +73,13 @@ def built(copy):
 
 def test_the_quickstart_plans_every_job(copy):
     jobs = {"prepare": 1, "run": 10, "decompose": 1, "quickstart_tables": 1, "quickstart_seconds": 1, "figure": 7,
-            "claims": 1, "all": 1}  # fmt: skip
+            "claims": 1, "default": 1}  # fmt: skip
     assert plan(copy, "--config", "experiments=quickstart") == jobs
 
 
-def test_the_quickstart_plans_searches_and_integrals_too(copy):
-    jobs = plan(copy)
-    assert (jobs["run"], jobs["claims"], jobs["quickstart_search_tables"]) == (10 + 4 + 5 + 3, 4, 1)
-    assert (jobs["sample"], jobs["quickstart_integrals_tables"], jobs["quickstart_mlmc_tables"]) == (1, 1, 1)
+def test_the_quickstart_plans_searches_and_integrals_too(planned):
+    assert (planned["run"], planned["claims"], planned["quickstart_search_tables"]) == (10 + 4 + 5 + 3, 4, 1)
+    assert (planned["sample"], planned["quickstart_integrals_tables"], planned["quickstart_mlmc_tables"]) == (1, 1, 1)
 
 
 def test_the_experiments_of_a_paper_are_targets(copy):
@@ -96,9 +104,55 @@ def test_an_experiment_that_params_do_not_pick_is_a_target(copy):
     assert (jobs["fetch_sonar"], jobs["fetch_australian"], jobs["run"], jobs["claims"]) == (1, 1, 20, 1)
 
 
-@pytest.mark.parametrize("profile", ["gpu", "slurm"])
-def test_profiles_plan_the_same_jobs(copy, profile):
-    assert plan(copy, "--workflow-profile", profile) == plan(copy)
+@pytest.mark.parametrize("profile", ["--workflow-profile=gpu", "--workflow-profile=slurm", "--profile=profiles/slurm"])
+def test_profiles_plan_the_same_jobs(copy, planned, profile):
+    assert plan(copy, profile) == planned
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["--workflow-profile", "slrum"],
+            "--workflow-profile slrum: no such profile (known: default, gpu, slurm, none)",
+        ),
+        (["--workflow-prof=slrum"], "--workflow-profile slrum: no such profile"),
+        (["--profile", "profiles/slrum"], "profiles/slrum"),
+    ],
+)
+def test_a_mistyped_profile_is_an_error(copy, given, message):
+    """And no run on this machine, which is what Snakemake makes of a workflow profile that it does not find."""
+    code, said = call(copy, "snakemake", "-n", *given)
+    assert code != 0
+    assert message in said
+    assert "Traceback" not in said
+    assert "Job stats" not in said
+
+
+@pytest.mark.parametrize("what", ["-n", "--lint"])
+def test_without_lowvar_it_is_one_sentence(copy, tmp_path, what):
+    (tmp_path / "lowvar.py").write_text("raise ModuleNotFoundError(\"No module named 'lowvar'\", name='lowvar')")
+    code, said = call(copy, "snakemake", what, PYTHONPATH=str(tmp_path))
+    assert code != 0
+    said = [line for line in said.splitlines() if not line.startswith("Using workflow specific profile")]
+    assert len(said) == 1, said
+    assert said[0].startswith("lowvar is not installed for ")
+    assert "make install" in said[0]
+
+
+def test_it_plans_the_same_from_any_folder(copy, planned, tmp_path):
+    """With the root's Snakefile from afar, and with workflow/Snakefile, where the default rule has another name."""
+    assert plan(tmp_path, "-s", str(copy / "Snakefile")) == planned
+    assert list(tmp_path.iterdir()) == []
+    catalogue = {"all" if rule == "default" else rule: jobs for rule, jobs in planned.items()}
+    assert plan(copy / "workflow", "--cores", "1") == catalogue
+
+
+def test_a_folder_without_params_is_one_sentence(copy, tmp_path):
+    code, said = call(copy, "snakemake", "-n", "-d", str(tmp_path))
+    assert code != 0
+    assert f"lowvar: {tmp_path} has no params.yaml: run Snakemake in lowvar's folder" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(
@@ -200,16 +254,21 @@ def test_a_failed_job_shows_the_one_line_of_its_command(built):
 @pytest.mark.slow
 def test_dvc_makes_the_same_once(built, tmp_path):
     pytest.importorskip("dvc")
-    for name in ("workflow", "src"):
+    for name in (*FOLDERS, "src"):
         shutil.copytree(built / name, tmp_path / name)
-    for name in ("params.yaml", "dvc.yaml", ".dvcignore", ".gitignore"):
+    for name in FILES:
         shutil.copy(built / name, tmp_path)
+    for name in ("data", "results"):  # their pages are in git, what DVC owns lies beside them
+        (tmp_path / name).mkdir()
+        shutil.copy(Path(__file__).parents[1] / name / "README.md", tmp_path / name)
     params = tmp_path / "params.yaml"
     params.write_text(re.sub(r"experiments: \[.*\]", "experiments: [second]", params.read_text()))
     for command in ("git init -q", "dvc init -q -f", "dvc config core.analytics false"):
         assert call(tmp_path, *command.split())[0] == 0
-    code, said = call(tmp_path, "dvc", "repro")
+    code, said = call(tmp_path, "dvc", "repro", LOWVAR_CORES="1")
     assert code == 0, said
+    assert "Provided cores: 1 " in said
+    assert all((tmp_path / name / "README.md").is_file() for name in ("data", "results"))
 
     again = call(tmp_path, "dvc", "repro")[1]
     assert "Running stage" not in again

@@ -1,0 +1,85 @@
+"""What `make` says and removes."""
+
+import subprocess
+import sys
+
+import pytest
+
+SAID = ["SNAKEMAKE", "Job stats:", "total 50", ""]
+
+
+def spoken(lines, code=0):
+    """A command that says these lines."""
+    return [sys.executable, "-c", f"import sys; print({chr(10).join(lines)!r}); sys.exit({code})"]
+
+
+def progress(repository, folder, lines, code=0):
+    (folder / "params.yaml").write_text("experiments: [first, second]\nscale: quick\n")
+    script = [sys.executable, repository / ".ci/progress.py", "logs/make.log"]
+    done = subprocess.run([*script, *spoken(lines, code)], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_progress_is_a_line_for_each_tenth(repository, tmp_path):
+    steps = [
+        line
+        for i in range(1, 51)
+        for line in ("rule run:", "    output: x", f"    wildcards: problem=p{i}", f"{i} of 50 steps ({2 * i}%) done")
+    ]
+    said = progress(repository, tmp_path, SAID + steps)
+    assert said[:2] == ["making first, second at scale quick, as params.yaml says",
+                        "50 jobs; each one's log is in logs/, Snakemake's in logs/make.log"]  # fmt: skip
+    assert len(said) == 12
+    assert said[2].startswith("  10 %     5 of 50 jobs    0:0")
+    assert said[2].endswith("last started: run p5")
+    assert (tmp_path / "logs/make.log").read_text().splitlines() == SAID + steps
+
+
+@pytest.mark.parametrize(
+    "error", ["Error in rule run:", "WorkflowError in file x:", "lowvar: --workflow-profile a: no"]
+)
+def test_a_failure_is_shown(repository, tmp_path, error):
+    said = progress(repository, tmp_path, [*SAID, "noise", error, *(f"line {i}" for i in range(100))], code=1)
+    assert said[2:4] == [error, "line 0"]
+    assert said[-1].endswith("all that was said: logs/make.log")
+    assert len(said) < 40
+
+
+def test_nothing_to_do_is_said(repository, tmp_path):
+    assert progress(repository, tmp_path, ["Nothing to be done."])[-1].startswith("nothing to be done: results are up")
+
+
+def test_a_part_is_one_line_unless_it_fails(repository, tmp_path):
+    def part(command):
+        script = [sys.executable, repository / ".ci/part.py", "name", command]
+        done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+    code, said = part("echo many; echo words; echo '== 3 passed, 1 skipped in 2.00s =='")
+    assert (code, len(said)) == (0, 1)
+    assert said[0].split()[:2] == ["ok", "name"]
+    assert said[0].endswith(" s   3 passed, 1 skipped in 2.00s")
+    assert (tmp_path / "logs/test/name.log").read_text().startswith("many\nwords\n")
+    code, said = part("echo what; exit 3")
+    assert (code, said[0], said[1].split()[:2]) == (3, "what", ["FAILED", "name"])
+    assert said[1].endswith(" s   details: logs/test/name.log")
+
+
+def test_clean_spares_the_pages_of_results_and_data(repository, tmp_path):
+    (tmp_path / "Makefile").write_text((repository / "Makefile").read_text())
+    for path in (
+        "results/README.md",
+        "results/quick/a.csv",
+        "results/.gitignore",
+        "data/README.md",
+        "data/raw/b",
+        "logs/c",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    for target, left in (("clean", {"README.md", "raw"}), ("distclean", {"README.md"})):
+        subprocess.run(["make", "-s", target], cwd=tmp_path, check=True, capture_output=True)
+        assert [path.name for path in (tmp_path / "results").iterdir()] == ["README.md"]
+        assert {path.name for path in (tmp_path / "data").iterdir()} == left
+        assert not (tmp_path / "logs").exists()

@@ -1,0 +1,47 @@
+# What must hold before anything is read. Each failure is one sentence: a WorkflowError would add files and lines.
+
+import sys
+from pathlib import Path
+
+ROOT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1]
+
+
+def workflow_profile(arguments):
+    """The value of ``--workflow-profile``, perhaps abbreviated as argparse allows; none if it was not given."""
+    values = []
+    for position, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
+        if option.startswith("--workflow-p") and "--workflow-profile".startswith(option):
+            values += [value] if equals else arguments[position + 1 : position + 2]
+    return values[-1] if values else None
+
+
+def check_profile(name, started_in, snakefile_in):
+    """Snakemake ignores a workflow profile that does not exist and runs everything here."""
+    places = [Path(started_in) / name, Path(started_in) / "profiles" / name, Path(snakefile_in) / "profiles" / name]
+    if name != "none" and not any(place.exists() for place in places):
+        known = sorted({path.parent.name for path in (ROOT / "profiles").glob("*/profile.yaml")})
+        sys.exit(f"lowvar: --workflow-profile {name}: no such profile (known: {', '.join(known)}, none)")
+
+
+if workflow.is_main_process:
+    if (given := workflow_profile(sys.argv[1:])) is not None:
+        check_profile(given, workflow.rundir, Path(workflow.rundir, workflow.main_snakefile).parent)
+
+try:
+    import lowvar  # noqa: F401
+except ModuleNotFoundError:
+    sys.exit(
+        f"lowvar is not installed for {sys.executable}, which runs Snakemake: "
+        f"run `make install` in {ROOT}, then `source .venv/bin/activate`"
+    )
+
+# `snakemake -s FOLDER/Snakefile` works from anywhere: it runs in FOLDER
+if not Path("params.yaml").is_file():
+    if workflow.overwrite_workdir is not None or not (ROOT / "params.yaml").is_file():
+        sys.exit(
+            f"lowvar: {Path.cwd()} has no params.yaml: run Snakemake in lowvar's folder; results and data go elsewhere with "
+            "--config results=FOLDER data=FOLDER"
+        )
+
+    workdir: str(ROOT)
