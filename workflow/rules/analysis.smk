@@ -1,15 +1,17 @@
-# Runs into tables, and tables into figures and claims: small jobs. Each experiment has rules of its own, since its
-# family says which tables and figures there are.
+# Runs into tables, and tables into figures and claims: small jobs. Each experiment has a rule of its own for its
+# tables, since its family says which there are.
 
-for name, experiment in EXPERIMENTS.items():
+SMALL = {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * 20}
+
+for name, study in STUDIES.items():
 
     rule:
         name: f"{name}_tables"
         input:
-            runs_of(name) + studies_of(name) + data_of(name) + samples_of(name),
+            made_by(name, *KINDS) + prepared_of(name),
         output:
-            [in_report(name, f"tables/{table}.csv", "table", table) for table in experiment.tables],
-            tables_of(name),
+            [in_report(name, f"tables/{table}.csv", "table", table) for table in study.experiment.tables],
+            paths(study.tables()),
             f"{RESULTS}/{name}/metrics.json",
         log:
             f"{LOGS}/{name}/tables.log",
@@ -17,37 +19,35 @@ for name, experiment in EXPERIMENTS.items():
             f"{LOGS}/{name}/tables.tsv"
         threads: 1
         resources:
-            mem_mb=lambda w, attempt: attempt * 3000,
-            runtime=lambda w, attempt: attempt * 20,
+            **SMALL,
         params:
-            spec=experiment.hash,
+            spec=study.experiment.hash,
             name=name,
-            where=where(name),
+            command=read_by("table", name),
         shell:
-            "lowvar table workflow/experiments/{params.name}.yaml {params.where} > {log} 2>&1"
+            "{params.command} > {log} 2>&1"
 
     rule:
         # wall times differ from run to run: a file of their own, so that the other tables repeat to the byte
         name: f"{name}_seconds"
         input:
-            runs_of(name) + tables_of(name),
+            runs_of(name) + paths(study.tables()),
         output:
             in_report(name, "tables/seconds.csv", "table", "seconds"),
-            f"{RESULTS}/{name}/tables/seconds.parquet",
+            paths(study.tables("seconds")),
         log:
             f"{LOGS}/{name}/seconds.log",
         benchmark:
             f"{LOGS}/{name}/seconds.tsv"
         threads: 1
         resources:
-            mem_mb=lambda w, attempt: attempt * 3000,
-            runtime=lambda w, attempt: attempt * 20,
+            **SMALL,
         params:
-            spec=experiment.hash,
+            spec=study.experiment.hash,
             name=name,
-            where=where(name),
+            command=read_by("table", name),
         shell:
-            "lowvar table workflow/experiments/{params.name}.yaml {params.where} --seconds > {log} 2>&1"
+            "{params.command} --seconds > {log} 2>&1"
 
 
 rule figure:
@@ -63,19 +63,18 @@ rule figure:
         f"{LOGS}/{{experiment}}/figures/{{kind}}.tsv"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: attempt * 3000,
-        runtime=lambda w, attempt: attempt * 20,
+        **SMALL,
     params:
-        spec=spec_hash,
-        where=lambda w: where(w.experiment),
+        spec=lambda w: STUDIES[w.experiment].experiment.hash,
+        command=lambda w: read_by(f"figure {w.kind}", w.experiment),
     shell:
-        "lowvar figure {wildcards.kind} workflow/experiments/{wildcards.experiment}.yaml {params.where} > {log} 2>&1"
+        "{params.command} > {log} 2>&1"
 
 
 rule claims:
     input:
-        lambda w: tables_of(w.experiment),
-        claims_of,
+        lambda w: paths(STUDIES[w.experiment].tables()),
+        lambda w: paths(filter(None, [STUDIES[w.experiment].claims])),
     output:
         in_report("{experiment}", "claims.csv", "table", "claims"),
     log:
@@ -84,10 +83,9 @@ rule claims:
         f"{LOGS}/{{experiment}}/claims.tsv"
     threads: 1
     resources:
-        mem_mb=lambda w, attempt: attempt * 3000,
-        runtime=lambda w, attempt: attempt * 20,
+        **SMALL,
     params:
-        spec=spec_hash,
-        where=lambda w: where(w.experiment),
+        spec=lambda w: STUDIES[w.experiment].experiment.hash,
+        command=lambda w: read_by("claims", w.experiment),
     shell:
-        "lowvar claims workflow/experiments/{wildcards.experiment}.yaml {params.where} > {log} 2>&1"
+        "{params.command} > {log} 2>&1"

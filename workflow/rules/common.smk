@@ -1,5 +1,5 @@
-# What runs, read once from params.yaml and workflow/experiments; functions from a job's names to its files,
-# its spec and its cost. No rules here.
+# What runs, read once from params.yaml and the experiments: studies, whose jobs know their files, commands and costs.
+# No rules here.
 
 import math
 from pathlib import Path
@@ -10,7 +10,8 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
-from lowvar.studies.load import SCALES, load_experiment, validated
+from lowvar.studies.load import SCALES, validated
+from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError
 
 NAME = "[A-Za-z0-9_]+"
@@ -27,20 +28,26 @@ class Params(pydantic.BaseModel):
 
 
 def load_all():
-    """The checked params, and every experiment at their scale."""
+    """The checked params, and every experiment at their scale; one of one's own is named by its file's path."""
     if isinstance(config.get("experiments"), str):  # --config experiments=joint
         config["experiments"] = [config["experiments"]]
     params = validated(Params, config, where="params.yaml or --config")
-    paths = sorted(Path("workflow/experiments").glob("*.yaml"))
-    known = {path.stem: load_experiment(path, params.scale) for path in paths}
+    own = [Path(name) for name in params.experiments if name.endswith((".yaml", ".yml"))]
+    config["experiments"] = [Path(name).stem if Path(name) in own else name for name in params.experiments]
+    params = params.model_copy(update={"experiments": tuple(config["experiments"])})
+    folder = Path(f"{params.results}/{params.scale}")
+    studies = {
+        path.stem: Study.load(path, params.scale, folder / path.stem, params.data)
+        for path in [*sorted(Path("workflow/experiments").glob("*.yaml")), *own]
+    }
     for name in params.experiments:
-        if name not in known:
-            raise unknown_name("experiment", name, known, where="params.yaml or --config: experiments")
-    return params, known
+        if name not in studies:
+            raise unknown_name("experiment", name, studies, where="params.yaml or --config: experiments")
+    return params, studies
 
 
 try:
-    PARAMS, EXPERIMENTS = load_all()
+    PARAMS, STUDIES = load_all()
 except UserError as error:
     raise WorkflowError(str(error)) from None
 
@@ -49,65 +56,57 @@ RESULTS = f"{PARAMS.results}/{PARAMS.scale}"
 LOGS = f"logs/{PARAMS.scale}"
 
 
-def prepared(data):
-    """The file of a problem's prepared data, if it stands on any."""
-    return [f"{DATA}/prepared/{data.dataset}-{data.scaling}.npz"] if data else []
+def paths(files):
+    return [str(file) for file in files]
 
 
-def problem_data(w):
-    return prepared(EXPERIMENTS[w.experiment].data(w.problem))
+# ------------------------------------------------------------------------ the jobs of a study, by a rule's wildcards
 
 
-def problem_source(w):
-    """What a run reads: the points that were drawn for its problem, or its data."""
-    drawn = EXPERIMENTS[w.experiment].drawn_from(w.problem)
-    return [f"{RESULTS}/{w.experiment}/samples/{drawn}/samples.npz"] if drawn else problem_data(w)
+def job(kind):
+    """The job of a kind that a rule's wildcards name."""
+    return lambda w: STUDIES[w.experiment].job(kind, *(w[name] for name in KINDS[kind].names))
 
 
-def data_of(name):
-    """The prepared data that an experiment stands on."""
-    experiment = EXPERIMENTS[name]
-    return sorted({path for problem in experiment.problems for path in prepared(experiment.data(problem))})
+def of(kind, what):
+    """What a rule's job says, as a function of its wildcards."""
+    find = job(kind)
+    return lambda w: what(find(w))
 
 
-def samples_of(name):
-    """The points that an experiment draws for its problems."""
-    return [f"{RESULTS}/{name}/samples/{problem}/samples.npz" for problem in EXPERIMENTS[name].samples()]
+def at_least(kind, what):
+    """A number that a retry asks more of."""
+    find = job(kind)
+    return lambda w, attempt: attempt * math.ceil(what(find(w)))
 
 
-def study_of(w):
-    """The study of a run that tunes its settings."""
-    return [path for path in studies_of(w.experiment) if f"/runs/{w.problem}/{w.method}-{w.backend}/" in path]
+def pattern(kind, file):
+    """A file of a kind of job, with wildcards for its names."""
+    return f"{RESULTS}/{{experiment}}/{KINDS[kind].folder}/{file}"
 
 
-def studies_of(name):
-    """The studies that an experiment makes before its runs."""
-    experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}/runs"
-    tuned = experiment.studies() if experiment.family == "variational" else []
-    return [f"{folder}/{p}/{m}-{b}/tuning/study.parquet" for p, m, b in tuned]
+# ---------------------------------------------------------------------------------------- files of a whole study
 
 
-def data_option(w, input):
-    return f"--data {input[0]}" if input else ""
+def prepared_of(name):
+    """The prepared data that a study stands on."""
+    study = STUDIES[name]
+    return sorted({str(path) for problem in study.experiment.problems if (path := study.prepared(problem))})
 
 
-def run_options(w, input):
-    """What a run reads; one string, so that a run without a study has the parameters that it always had."""
-    given = {"--data": input.get("source"), "--study": input.get("study")}
-    return " ".join(f"{option} {path}" for option, path in given.items() if path)
+def made_by(name, *kinds):
+    """The files that jobs of these kinds leave."""
+    return paths(file for job in STUDIES[name].jobs(*kinds) for file in job.outputs)
 
 
 def runs_of(name):
-    """The files that the runs and decompositions of an experiment leave."""
-    experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}"
-    return [f"{folder}/runs/{p}/{m}-{b}/trace.parquet" for p, m, b in experiment.runs()] + [
-        f"{folder}/decomposition/{p}/decomposition.parquet" for p in experiment.decompositions()
-    ]
+    """The results of a study's runs and decompositions."""
+    return paths(job.outputs[0] for job in STUDIES[name].jobs("run", "decompose"))
 
 
 def results_of(name):
-    """The tables, figures and claims of an experiment."""
-    experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}"
+    """The tables, figures and claims of a study."""
+    experiment, folder = STUDIES[name].experiment, f"{RESULTS}/{name}"
     tables = [f"tables/{table}.csv" for table in experiment.tables]
     of_times = [kind for kind, table in experiment.figures.items() if "seconds" in (kind, table)]
     figures = [f"figures/{kind}.svg" for kind in experiment.figures if kind not in of_times]
@@ -116,25 +115,15 @@ def results_of(name):
     return [f"{folder}/{path}" for path in (*tables, *figures, "claims.csv", *timed)]
 
 
-def claims_of(w):
-    """The published claims that an experiment is judged by, if there are any."""
-    path = Path(f"workflow/claims/{w.experiment}.yaml")
-    return [str(path)] if path.is_file() else []
-
-
 def timed_here(name):
     """Not for runs that `dvc pull` brought: wall times stay on the machine that measured them."""
-    traces = [Path(path) for path in runs_of(name) if path.endswith("trace.parquet")]
+    traces = [job.outputs[0] for job in STUDIES[name].jobs("run")]
     return not any(path.exists() and not path.with_name("timing.parquet").exists() for path in traces)
 
 
-def tables_of(name, *tables):
-    """Tables of an experiment, for programs; all that it has if none is named."""
-    return [f"{RESULTS}/{name}/tables/{table}.parquet" for table in tables or EXPERIMENTS[name].tables]
-
-
 def table_of_figure(w):
-    return tables_of(w.experiment, EXPERIMENTS[w.experiment].figures.get(w.kind, w.kind))
+    study = STUDIES[w.experiment]
+    return paths(study.tables(study.experiment.figures.get(w.kind, w.kind)))
 
 
 def in_report(name, path, kind, label):
@@ -149,62 +138,11 @@ def in_report(name, path, kind, label):
     )
 
 
-def spec_hash(w):
-    """Of all that the job's result depends on: Snakemake reruns a job when this changes."""
-    names, experiment = w.keys(), EXPERIMENTS[w.experiment]
-    if "method" in names:
-        return experiment.run(w.problem, w.method, w.backend).hash
-    return experiment.decompose(w.problem).hash if "problem" in names else experiment.hash
-
-
-def tune_hash(w):
-    """Of all that a study depends on."""
-    return EXPERIMENTS[w.experiment].tune(w.problem, w.method, w.backend).hash
-
-
-def sample_hash(w):
-    """Of all that the points of a problem depend on."""
-    return EXPERIMENTS[w.experiment].sample(w.problem).hash
-
-
-def folder(w, output):
-    """The folder of a job's first output."""
-    return str(Path(output[0]).parent)
-
-
-def where(name):
-    """The options that tell the analysis commands what to read and where to write."""
-    return f"--scale {PARAMS.scale} --results {RESULTS}/{name} --data {PARAMS.data}"
+def read_by(verb, name):
+    """The command of a job that makes tables, or reads them."""
+    study = STUDIES[name]
+    return study.command(verb, results=study.results, data=study.data)
 
 
 def gpus(w):
     return 1 if PARAMS.device == "gpu" else 0
-
-
-def cost(w):
-    """What a run or a decomposition will take, by its spec."""
-    experiment = EXPERIMENTS[w.experiment]
-    return experiment.run_cost(w.problem, w.method, w.backend) if "method" in w.keys() else experiment.decompose_cost(w.problem)
-
-
-def minutes(w, attempt):
-    """Wall time to ask a cluster for, with room; a retry asks for more."""
-    return attempt * math.ceil(10 + cost(w).operations / 3e8)
-
-
-def tune_minutes(w, attempt):
-    """The same for a study; every trial compiles."""
-    experiment = EXPERIMENTS[w.experiment]
-    trials = experiment.tune(w.problem, w.method, w.backend).trials
-    operations = experiment.tune_cost(w.problem, w.method, w.backend).operations
-    return attempt * math.ceil(10 + trials + operations / 3e8)
-
-
-def sample_minutes(w, attempt):
-    """The same for drawing points."""
-    return attempt * math.ceil(10 + EXPERIMENTS[w.experiment].sample_cost(w.problem).operations / 3e8)
-
-
-def megabytes(w, attempt):
-    """Memory to ask a cluster for; a retry asks for more."""
-    return attempt * math.ceil(2000 + cost(w).memory * 8 / 1e6)

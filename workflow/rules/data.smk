@@ -43,7 +43,7 @@ rule prepare:
 rule manifest:
     # the bytes that an experiment stands on, for DVC
     input:
-        lambda w: data_of(w.experiment),
+        lambda w: prepared_of(w.experiment),
     output:
         f"{DATA}/prepared/{{experiment}}.sha256",
     localrule: True
