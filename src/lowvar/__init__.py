@@ -3,12 +3,7 @@
 ``lowvar.fit``, ``decompose``, ``integrate`` and ``minimize`` are loaded when first used, so ``import lowvar`` is cheap.
 """
 
-import os
 from typing import TYPE_CHECKING
-
-# data that a compiled function closes over become its arguments, not copies inside every program; JAX reads this when
-# it is first imported, and not again
-os.environ.setdefault("JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS", "1")
 
 if TYPE_CHECKING:
     from lowvar.api.decompose import Decomposition, decompose

@@ -358,6 +358,8 @@ def _limit_threads(threads: int) -> None:
 def _configure(args, *, backend: str, dtype: str) -> None:
     """Sets up the numerical libraries."""
     threads, device = getattr(args, "threads", 1), getattr(args, "device", "auto")
+    # arrays that a compiled function closes over become its arguments, not copies in every program; JAX reads this once
+    os.environ.setdefault("JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS", "1")
     if backend == "torch" and device != "gpu":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX only draws the noise
     import jax
