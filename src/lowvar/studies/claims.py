@@ -1,21 +1,110 @@
-"""Published statements against our results: a test, an interval, a verdict."""
+"""Published statements against our results: an effect, a bound, a verdict.
 
+A claim of ``workflow/claims/{experiment}.yaml`` names an effect of the experiment's family with its arguments, and what
+is stated of its value::
+
+    - id: lowest-sonar
+      statement: joint has a lower gradient variance than naive
+      source: Table 1
+      test: {effect: variance_ratio, problem: sonar, method: joint, others: [naive], below: 1}
+
+``Test`` lists the bounds. docs/results-schema.md lists the effects.
+"""
+
+import functools
+import inspect
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
-from lowvar.studies.integral import claims as integral
-from lowvar.studies.search import claims as search
-from lowvar.studies.variational import claims as variational
-from lowvar.studies.verdicts import Strict
+from lowvar.studies.effects import Effect, Effects
+from lowvar.studies.integral import effects as integral
+from lowvar.studies.search import effects as search
+from lowvar.studies.spec import validated
+from lowvar.studies.variational import effects as variational
+
+EFFECTS = variational.EFFECTS | search.EFFECTS | integral.EFFECTS
 
 _COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
-_JUDGES = variational.JUDGES | search.JUDGES | integral.JUDGES
+_STANDARD_ERRORS = 2.0  # by which our value and a published one may differ
+_FEWEST = 5  # repetitions without which a standard error decides nothing
+
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Strict(pydantic.BaseModel):
+    """A model that refuses unknown keys."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class Test(Strict):
+    """An effect and the bounds of its value; a subclass for each effect adds the effect's arguments.
+
+    The 95 % interval decides: the claim holds where all of it meets every bound, fails where all of it violates one, and
+    is undecided otherwise. A published value without another bound is to be met within its tolerance, or within two
+    standard errors, ours and the published one's combined. Beside another bound it is for the reader.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    effect: str
+    below: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    at_least: float | None = None
+    published: float | None = None
+    tolerance: NotNegative = Field(0.0, description="relative, of a published value or a strict bound")
+    plus_minus: NotNegative | None = Field(None, description="absolute tolerance of a published value")
+    published_se: NotNegative | Literal["ours"] | None = Field(None, description="ours where none was published")
+
+    @pydantic.model_validator(mode="after")
+    def _bounded(self):
+        uppers, lowers = self.upper, self.lower
+        if not uppers and not lowers and self.published is None:
+            raise ValueError("a bound is missing: below, above, at_most, at_least or published")
+        if len(uppers) > 1 or len(lowers) > 1:
+            raise ValueError("one upper and one lower bound at most")
+        if (self.published is None or uppers or lowers) and (self.plus_minus, self.published_se) != (None, None):
+            raise ValueError("plus_minus and published_se belong to a published value without another bound")
+        return self
+
+    @property
+    def upper(self) -> list[float]:
+        """The upper bound, if there is one."""
+        return [bound for bound in (self.below, self.at_most) if bound is not None]
+
+    @property
+    def lower(self) -> list[float]:
+        """The lower bound, if there is one."""
+        return [bound for bound in (self.above, self.at_least) if bound is not None]
+
+    @property
+    def shown(self) -> float:
+        """What the column ``published`` shows: the published value, or an inclusive bound; NaN for a comparison."""
+        return next((x for x in (self.published, self.at_least, self.at_most) if x is not None), math.nan)
+
+    def limits(self):
+        """``(sign, limit, slack, strict)`` of each bound: ``sign * value`` is to be below ``limit``."""
+        if not self.upper and not self.lower:
+            value: Any = self.published
+            low, high = sorted((value * (1 - self.tolerance), value * (1 + self.tolerance)))
+            if self.plus_minus is not None:
+                low, high = value - self.plus_minus, value + self.plus_minus
+            yield from ((1, high, 0.0, False), (-1, -low, 0.0, False))
+        for sign, bounds, strict in ((1, self.upper, self.below), (-1, self.lower, self.above)):
+            yield from ((sign, sign * bound, self.tolerance * abs(bound), strict is not None) for bound in bounds)
+
+    def badness(self, effect: Effect) -> float:
+        """Orders effects by how far they are from a bound; one without a value is the worst."""
+        value = effect.value if effect.rank is None else effect.rank
+        return math.inf if math.isnan(value) else -value if self.lower else value
 
 
 class Claim(Strict):
@@ -24,18 +113,23 @@ class Claim(Strict):
     id: str
     statement: str
     source: str
-    test: Annotated[
-        variational.VariationalTest | search.SearchTest | integral.IntegralTest,
-        Field(discriminator="kind"),
-    ]
+    test: Test
     note: str = ""
+
+    def measure(self, tables: Mapping[str, Any]) -> Effects:
+        """The effect in an experiment's tables."""
+        function = EFFECTS[self.test.effect]
+        given = {name: getattr(self.test, name) for name in _arguments(function)}
+        effect = function(tables, **given)
+        return effect if isinstance(effect, Effects) else Effects((effect,))
 
 
 def load(path: str | Path) -> list[Claim]:
     """The claims of a YAML file.
 
     Raises:
-        UserError: the file is missing or says something that a claim cannot say.
+        UserError: the file is missing, or a claim has an unknown effect, argument or value; the message names the file
+            and the claim.
     """
     path = Path(path)
     if not path.is_file():
@@ -43,41 +137,112 @@ def load(path: str | Path) -> list[Claim]:
     stated = read_yaml(path)
     if not isinstance(stated, list):
         raise UserError(f"{path}: it must be a list of claims")
-    try:
-        return [Claim.model_validate(entry) for entry in stated]
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+    return [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(stated, 1)]
+
+
+def parse(stated: Any, where: str = "claim") -> Claim:
+    """A claim from what a file says.
+
+    Args:
+        stated: a mapping with the keys of ``Claim``; ``test`` is a mapping with ``effect``, its arguments and bounds.
+        where: the file and the claim's number, for messages.
+
+    Raises:
+        UserError: an unknown effect, key or value.
+    """
+    if not isinstance(stated, dict) or not isinstance(stated.get("test"), dict):
+        raise UserError(f"{where}: a claim is a mapping whose key 'test' is a mapping")
+    where = f"{where} {stated['id']!r}" if "id" in stated else where
+    test = stated["test"]
+    if "effect" not in test:
+        raise UserError(f"{where}: test: key 'effect' is missing")
+    if test["effect"] not in EFFECTS:
+        raise unknown_name("effect", test["effect"], EFFECTS, where=where)
+    model = _model(EFFECTS[test["effect"]])
+    return validated(Claim, {**stated, "test": validated(model, test, where=f"{where}: test")}, where=where)
 
 
 def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
-    """A row per claim: ``id, statement, source, published, ours, low, high, verdict, note``.
-
-    The verdict is ``holds`` or ``fails`` where the whole 95 % interval says so, else ``undecided``. For
-    ``below``, ``ours`` is the ratio of the claimed lowest variance to the lowest of the others, and the claim
-    holds where the two intervals do not overlap. For ``gap`` it is the ratio of the final gaps, a geometric mean
-    over pairs of repetitions on the same noise, to the nearest rival; the claim holds where all intervals are
-    below one. A method that diverged at every step size is farther than any that did not. Claims about searches
-    have the budget of evaluations, within which they were judged, at the end of their note; those on how many
-    repetitions meet a target are judged by the count, beside which the share's interval stands: see `claims.search`.
-    Those about integrals have sizes and repetitions there: see `claims.integral`. Those about gradients along a
-    run, and about held-out rows, say there what was compared, and when: see `claims.diagnostics`.
+    """A row for each claim: ``id, statement, source, published, ours, low, high, verdict, note``.
 
     Args:
         claims: what ``load`` gave.
-        tables: the experiment's tables by name, those that the claims need: ``decomposition, schemes, ends,
-            paths, convergence, table2, table3, measured, sensitivity, pace`` for variational problems; ``hits``,
-            ``ends`` and ``decomposition`` for searches; ``errors``, ``sums``, ``estimates`` and ``truth`` for
-            integrals.
+        tables: the experiment's tables by name.
 
     Raises:
-        UserError: a claim speaks of something that the tables do not have.
+        UserError: the tables lack what a claim is about.
     """
     import pandas as pd
 
     rows = []
     for claim in claims:
-        judged = _JUDGES[claim.test.kind](claim.test, tables)
-        note = "; ".join(text for text in (claim.note, judged.pop("note", "")) if text)
-        rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, **judged, "note": note})
+        try:
+            judged = _judged(claim, claim.measure(tables))
+        except UserError as error:
+            raise UserError(f"claim {claim.id!r}: {error}") from error
+        rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, **judged})
     return pd.DataFrame(rows, columns=list(_COLUMNS))
+
+
+def _judged(claim, effects):
+    test, agreed = claim.test, ""
+    worst = max(effects.each, key=test.badness)
+    if test.published_se is not None:
+        holds, fails, agreed = _agreement(test, worst)
+    else:
+        verdicts = [_verdict(test, effect) for effect in effects.each]
+        holds, fails = all(one for one, _ in verdicts), any(one for _, one in verdicts)
+    notes = (claim.note, *effects.before, agreed, worst.note, *effects.after)
+    return {
+        "published": test.shown,
+        "ours": worst.value,
+        "low": worst.low,
+        "high": worst.high,
+        "verdict": "holds" if holds else "fails" if fails else "undecided",
+        "note": "; ".join(text for text in notes if text),
+    }
+
+
+def _verdict(test, effect):
+    """Whether the bounds hold for an effect, and whether one fails."""
+    low, high = effect.bounds or (effect.low, effect.high)
+    holds, fails = True, False
+    for sign, limit, slack, strict in test.limits():
+        bottom, top = (low, high) if sign > 0 else (-high, -low)
+        top = sign * effect.value if effect.counted else top
+        holds &= top < limit + slack or (top == limit + slack and not strict)
+        fails |= bottom > limit or (bottom == limit and strict and effect.bounds is not None)
+    return holds, fails
+
+
+def _agreement(test, effect):
+    """The same for a published value with a standard error, and the distance in standard errors.
+
+    It is undecided whether they agree where the standard errors are so large that an effect of zero would agree too.
+    """
+    if not effect.errors:
+        raise UserError(f"the effect {test.effect!r} has no standard errors: give a tolerance instead of published_se")
+    theirs = effect.errors[0] if test.published_se == "ours" else test.published_se
+    combined = math.hypot(theirs, *effect.errors)
+    apart, allowed = abs(effect.value - test.published), _STANDARD_ERRORS * combined
+    note = f"{apart / combined:.2g} combined standard errors apart" if combined > 0 else ""
+    if math.isinf(effect.value):
+        return False, True, note
+    if effect.pairs < _FEWEST or math.isnan(combined):
+        return False, False, note
+    return apart <= allowed < abs(test.published), apart > allowed, note
+
+
+def _arguments(function) -> dict[str, inspect.Parameter]:
+    """The parameters of an effect that a claim gives: all but the tables."""
+    return dict(list(inspect.signature(function).parameters.items())[1:])
+
+
+@functools.cache
+def _model(function) -> type[Test]:
+    """The model of a test by an effect, from the effect's signature."""
+    fields: dict[str, Any] = {
+        name: (one.annotation, ... if one.default is one.empty else one.default)
+        for name, one in _arguments(function).items()
+    }
+    return pydantic.create_model(function.__name__, __base__=Test, **fields)

@@ -1,0 +1,217 @@
+"""Black-box searches: success rates, evaluations to a target, final gaps, variances of search gradients.
+
+Everything is within a budget of evaluations, which the note gives. ``of`` says whether the mean of the search
+distribution or the best evaluated point is to meet the target.
+"""
+
+import math
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from lowvar.analysis.decomposition import mean_interval
+from lowvar.errors import UserError
+from lowvar.studies.effects import Count, Declared, Effect, Effects, Positive, Rivals, Share, missing, select, table
+from lowvar.studies.search.progress import TARGET, median_interval, quantile, same_target, share_interval
+
+EFFECTS = Declared()
+Of = Literal["mean", "best"]
+Block = Literal["mu", "sigma"]
+Source = Literal["total", "odd", "even"]
+
+_LEAST_GAP = TARGET  # below it a final gap depends on where its run was stopped
+_RESAMPLES = 4000
+_FEWEST = 5  # repetitions of a bootstrap
+
+
+@EFFECTS.effect
+def success_rate(tables, problem: str, method: str, target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):
+    """The share of repetitions that meet the target, with Clopper and Pearson's interval."""
+    values, budget = _evaluations(tables, problem, method, target, of, backend)
+    return _share(np.isfinite(values), budgets({method: budget}))
+
+
+@EFFECTS.effect
+def divergence_rate(tables, problem: str, method: str, backend: str = "jax"):
+    """The share of repetitions that diverged or ended above their start, with Clopper and Pearson's interval."""
+    ends = _ends(tables, problem, method, backend)
+    lost = (ends["status"] != "ok") | ~np.isfinite(ends["f"]) | (ends["f"] > ends["start"])
+    return _share(lost, budgets({method: ends["budget"].max()}))
+
+
+@EFFECTS.effect
+def evaluations(tables, problem: str, method: str, target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):
+    """The median evaluations to the target, with the interval of order statistics."""
+    values, budget = _evaluations(tables, problem, method, target, of, backend)
+    low, high = (float(end) for end in median_interval(values))
+    note = budgets({method: budget})
+    if math.isnan(low):
+        note = f"fewer than 6 repetitions, so no interval; {note}"
+    return Effect(float(quantile(values, 0.5)), low, high, note=note)
+
+
+@EFFECTS.effect
+def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: Positive = TARGET, of: Of = "mean",
+                     backend: str = "jax"):  # fmt: skip
+    """The median evaluations to the target divided by each rival's, with a bootstrap interval.
+
+    A median that is not reached within the budget lies anywhere beyond it.
+    """
+    names = dict.fromkeys((method, *others))
+    met = {name: _evaluations(tables, problem, name, target, of, backend) for name in names}
+    reached = {name: bool(np.isfinite(quantile(values, 0.5))) for name, (values, _) in met.items()}
+    each, notes = [], []
+    for other in others:
+        ratio = _ratio(met[method], met[other])
+        if reached[method] and not reached[other]:
+            notes.append(f"{other} is not there in its budget, so its ratio is a bound from above")
+        elif reached[other] and not reached[method]:
+            notes.append(f"{method} is not there in its budget, so the ratio to {other} is a bound from below")
+        if min(len(met[method][0]), len(met[other][0])) < _FEWEST:
+            notes.append(f"fewer than {_FEWEST} repetitions, so no interval for {other}")
+        each.append(Effect.of(ratio, rank=-1.0 if math.isnan(ratio[0]) else None))
+    return Effects(each, before=notes, after=[budgets({name: budget for name, (_, budget) in met.items()})])
+
+
+@EFFECTS.effect
+def final_gap_ratio(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
+    """The final gap to the known optimum divided by each rival's: a geometric mean over pairs of repetitions."""
+    return _final(tables, problem, method, others, of, backend, logarithms=True)
+
+
+@EFFECTS.effect
+def final_difference(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
+    """The final value less each rival's, over pairs of repetitions, where no optimum is known."""
+    return _final(tables, problem, method, others, of, backend, logarithms=False)
+
+
+@EFFECTS.effect
+def problems_solved(tables, problems: Annotated[tuple[str, ...], Field(min_length=1)], method: str,
+                    share: Share = 1.0, target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):  # fmt: skip
+    """The number of problems on which at least a share of the repetitions meets the target.
+
+    Its ends leave out the problems on which it cannot be ruled out that the method misses the share, or meets it.
+    """
+    rates, spent = {}, {}
+    for problem in problems:
+        values, spent[problem] = _evaluations(tables, problem, method, target, of, backend)
+        rates[problem] = _share(np.isfinite(values))
+    solved = [problem for problem, rate in rates.items() if rate.value >= share]
+    excluded = [problem for problem, rate in rates.items() if rate.value < share and rate.high < share]
+    note = f"{', '.join(solved) or 'none'}; {budgets(spent)}"
+    return Effect(len(solved), len(solved), len(rates) - len(excluded), counted=True, note=note)
+
+
+@EFFECTS.effect
+def search_variance_ratio(tables, problem: str, scheme: str, baseline: str, population: Count, sigma: Positive,
+                          block: Block = "mu", source: Source = "total"):  # fmt: skip
+    """The variance of a search gradient under a noise scheme, divided by that on independent noise."""
+    wanted = {"problem": problem, "scheme": scheme, "baseline": baseline, "population": population}
+    wanted |= {"block": block, "source": source}
+    found = select(table(tables, "decomposition"), **wanted)
+    found = found[np.isclose(found["sigma"].astype(float), sigma)]
+    if len(found) != 1:
+        raise missing("decomposition", **wanted, sigma=sigma)
+    return Effect.read(found.iloc[0], "to_iid")
+
+
+def _share(met, note=""):
+    """The share of repetitions of which something is true."""
+    number, n = int(met.sum()), len(met)
+    low, high = (float(end) for end in share_interval(number, n))
+    return Effect(number / n, low, high, pairs=n, counted=True, note=note)
+
+
+def _ratio(mine, rival):
+    """The ratio of medians and its bootstrap interval.
+
+    Repetitions are resampled in pairs where both methods have the same number of them: they share their starts.
+    """
+    (a, budget_a), (b, budget_b) = mine, rival
+    rng = np.random.default_rng(0)
+    n, m = len(a), len(b)
+    picks_a = rng.integers(n, size=(_RESAMPLES, n))
+    picks_b = picks_a if n == m else rng.integers(m, size=(_RESAMPLES, m))
+
+    def medians(values, budget, picks):
+        return np.maximum(quantile(np.where(np.isfinite(values), values, budget)[picks], 0.5), 1.0)
+
+    all_a, all_b = np.arange(n)[None, :], np.arange(m)[None, :]
+    at_least = medians(a, budget_a, picks_a) / medians(b, np.inf, picks_b)
+    at_most = medians(a, np.inf, picks_a) / medians(b, budget_b, picks_b)
+    reached = np.isfinite(quantile(a, 0.5)), np.isfinite(quantile(b, 0.5))
+    ratio = float(medians(a, budget_a, all_a)[0] / medians(b, budget_b, all_b)[0]) if any(reached) else np.nan
+    if min(n, m) < _FEWEST:
+        return ratio, np.nan, np.nan
+    low = np.quantile(at_least, 0.025, method="lower")
+    high = np.quantile(at_most, 0.975, method="higher")
+    return ratio, float(low), float(high)
+
+
+def _final(tables, problem, method, others, of, backend, logarithms):
+    column = "f" if of == "mean" else "best"
+    ends = {name: _ends(tables, problem, name, backend) for name in dict.fromkeys((method, *others))}
+    if logarithms and not np.isfinite(ends[method]["optimum"]).all():
+        raise UserError(f"the optimum of {problem} is not known, so there are no gaps: use final_difference")
+    each = []
+    for other in others:
+        pairs = ends[method].index.intersection(ends[other].index)
+        if not len(pairs):
+            raise UserError(f"{method} and {other} on {problem}: no repetition that both have, so no pairs")
+        a, b = (ends[name].loc[pairs, column].to_numpy(float) for name in (method, other))
+        if logarithms:
+            a, b = (np.log(np.maximum(values, _LEAST_GAP)) for values in (a, b))
+        each.append(Effect.of(_paired(a, b, logarithms), pairs=len(pairs)))
+    why = [] if logarithms else ["difference, since no optimum is known"]
+    return Effects(each, after=[*why, budgets({name: rows["budget"].max() for name, rows in ends.items()})])
+
+
+def _paired(a, b, logarithms: bool):
+    """The mean of pairs' differences and its interval; a side of which any repetition diverged is the higher one."""
+    least = 0.0 if logarithms else -np.inf
+    lost = not np.isfinite(a).all(), not np.isfinite(b).all()
+    if any(lost):
+        return (np.inf, np.nan, np.nan) if all(lost) else (np.inf, np.inf, np.inf) if lost[0] else (least, least, least)
+    return tuple(float(np.exp(v)) if logarithms else float(v) for v in mean_interval(a - b))
+
+
+def _of_backend(found, backend: str):
+    """The rows of a backend; a method that has one other backend alone, such as a wrapped peer, is taken from it."""
+    wanted = found[found["backend"] == backend]
+    return found if not len(wanted) and found["backend"].nunique() == 1 else wanted
+
+
+def _evaluations(tables, problem, method, target, of, backend) -> tuple[np.ndarray, float]:
+    """Evaluations of every repetition until it met the target, infinite if it did not, and the budget."""
+    wanted = {"problem": problem, "method": method, "of": of}
+    found = select(table(tables, "hits"), **wanted)
+    found = _of_backend(found[same_target(found["target"], target)], backend).sort_values("repetition")
+    if not len(found):
+        raise missing("hits", **wanted, target=f"{target:g}", backend=backend)
+    return found["evaluations"].to_numpy(float), float(found["budget"].max())
+
+
+def _ends(tables, problem, method, backend):
+    found = _of_backend(select(table(tables, "ends"), problem=problem, method=method), backend)
+    if not len(found):
+        raise missing("ends", problem=problem, method=method, backend=backend)
+    return found.set_index("repetition").sort_index()
+
+
+def budgets(spent: dict[str, float]) -> str:
+    """Budgets in words: the first, and those that differ from it.
+
+    >>> budgets({"ingo": 1.4e6, "es": 1.4e6, "pycma": 5e5})
+    'budget 1.4e6 evaluations (pycma 5e5)'
+    """
+    first, *rest = spent.items()
+    others = ", ".join(f"{name} {_short(budget)}" for name, budget in rest if budget != first[1])
+    return f"budget {_short(first[1])} evaluations{f' ({others})' if others else ''}"
+
+
+def _short(budget: float) -> str:
+    if budget < 1e4:
+        return f"{budget:.0f}"
+    digits, power = f"{budget:.2e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"

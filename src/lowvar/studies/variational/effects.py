@@ -1,0 +1,6 @@
+"""The effects that claims about variational problems name."""
+
+from lowvar.studies.effects import Declared
+from lowvar.studies.variational import effects_along, effects_runs, effects_variances
+
+EFFECTS = Declared(effects_variances.EFFECTS | effects_runs.EFFECTS | effects_along.EFFECTS)

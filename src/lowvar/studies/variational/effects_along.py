@@ -1,0 +1,329 @@
+"""Gradients measured along runs, held-out rows, points per step, step times and settings.
+
+Methods are compared at their best step size, or all at ``step_size``, over pairs of repetitions.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from lowvar.analysis.decomposition import mean_interval
+from lowvar.errors import UserError
+from lowvar.studies.effects import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
+from lowvar.studies.variational.diagnostics import PARTS, REALISED, ratio_of_means
+from lowvar.studies.variational.effects_runs import OTHERS
+
+Quantity = Literal[
+    "variance", "squared_error", "signal", "mean2", "snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1",
+]  # fmt: skip
+Moment = Literal["start", "end", "along"]
+
+EFFECTS = Declared()
+
+_STEPS = 5  # of a stretch that is timed
+_SETTINGS = {"alpha0": "step_size", "beta": "beta", "r": "r"}
+_UNITS = {"elbo": "nats", "test_log_likelihood": "nats per test row"}
+
+
+@EFFECTS.effect
+def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tuple[str, ...] = (),
+                   moment: Moment = "along", to: Quantity | None = None, to_moment: Moment | None = None,
+                   step_size: Positive | None = None, backend: str = "jax"):  # fmt: skip
+    """A quantity of the table ``measured`` divided by each rival's, or by the method's own ``to`` or at ``to_moment``.
+
+    The geometric mean of ratios; the ratio of arithmetic means over repetitions (geometric over iterations) where
+    either quantity holds the error that a run's past has left, since one run's value is one draw. ``moment`` is the
+    start, the end (the last iteration that both have), or all iterations that both have after the start.
+    """
+    if not others and to is None and to_moment is None:
+        raise UserError("measured_ratio needs something to compare with: others, to or to_moment")
+    mine = _lane(tables, problem, method, backend, step_size)
+    if mine is None:
+        return Effect.undecided(_gone(method, step_size))
+    theirs, at, each, notes = to or of, to_moment or moment, [], []
+    for other in others or (method,):
+        rival = _lane(tables, problem, other, backend, step_size)
+        if rival is None:
+            notes.append(_gone(other, step_size))
+            continue
+        shared = sorted(set(mine["iteration"]) & set(rival["iteration"]))
+        ratio, pairs, last = (np.nan,) * 3, 0, 0
+        if {moment, at} != {"start"} and not any(one > 0 for one in shared):
+            notes.append(f"nothing past the start was measured of {other} after the same iterations")
+        else:
+            own, his = _moment(mine, of, moment, shared), _moment(rival, theirs, at, shared)
+            ratio, pairs = _ratio(own, his, of, theirs, same=moment == at)
+            last = shared[-1]
+            notes += _unresolved(method, of, own) + _unresolved(other, theirs, his)
+        against = f"to {theirs} of {other}" if others else f"to its {theirs}"
+        against += f" at the {to_moment}" if to_moment else ""
+        each.append(Effect.of(ratio, pairs=pairs, note=f"{against}, up to iteration {last}; {count(pairs, 'pair')}"))
+    return Effects(each, after=list(dict.fromkeys(notes))) if each else Effect.undecided("; ".join(notes))
+
+
+@EFFECTS.effect
+def measured_difference(tables, problem: str, method: str, others: Rivals,
+                        of: Literal["elbo", "test_log_likelihood"] = "elbo",
+                        by: Literal["iterations", "evaluations"] = "iterations", others_on: str | None = None,
+                        step_size: Positive | None = None, backend: str = "jax"):  # fmt: skip
+    """ELBO or test log-likelihood less each rival's after the same iterations or gradient evaluations.
+
+    Stops seldom fall after the same evaluations: the last stop of each before the common number is then compared with
+    the first of the other from there on; the interval has both differences. ``others_on`` is the problem on which the
+    others ran, if it is another one; their repetitions are no pairs.
+    """
+    mine = _lane(tables, problem, method, backend, step_size)
+    if mine is None:
+        return Effect.certain(-np.inf, _gone(method, step_size))
+    each, notes = [], []
+    for other in others:
+        rival = _lane(tables, others_on or problem, other, backend, step_size)
+        if rival is None:
+            notes.append(_gone(other, step_size, others_on))
+            continue
+        sides, at = _after_the_same(mine, rival, of, by)
+        if at > 0:
+            difference, number, between = _differences(sides, paired=others_on is None)
+        else:
+            notes.append(f"nothing past the start was measured of {other} after the same {by}")
+            difference, number, between = (np.nan,) * 3, 0, ""
+        repeated = count(number, "pair") if others_on is None else f"{number} repetitions, no pairs"
+        where = f" on {others_on}" if others_on else ""
+        note = f"{_UNITS[of]} ahead of {other}{where} after {at:g} {by}{between}; {repeated}"
+        each.append(Effect.of(difference, pairs=number, note=note))
+    return Effects(each, before=notes) if each else Effect.certain(np.inf, "; ".join(notes))
+
+
+@EFFECTS.effect
+def final_points(tables, problem: str, method: str, step_size: Positive | None = None, backend: str = "jax"):
+    """Noise points of a step at the end of the run; they may fall further in a longer run unless they never fell."""
+    ran = rows(tables, "measured", problem=problem, method=method, backend=backend)
+    if ran["points"].isna().all():
+        raise UserError(f"the points of {method} on {problem} were not measured")
+    end = ran.loc[ran["epoch"] == ran["epoch"].max(), "points"]
+    start = ran.loc[ran["epoch"] == ran["epoch"].min(), "points"].max()
+    single = ran.loc[ran["points"] <= 1, "iteration"]
+    note, least = f"from {start:g}", end.min()
+    if end.max() > 1 and least < start:
+        least, needed = 0.0, _scheduled(ran, tables.get("selected"))
+        note += f" to {end.max():g} after {int(ran['iteration'].max())} steps, where the run ends"
+        note += f"; its schedule needs {needed}" if needed else ""
+    note += f"; first at iteration {int(single.min())}" if len(single) else ""
+    return Effect(float(end.mean()), float(end.min()), float(end.max()), note=note, bounds=(least, end.max()))
+
+
+@EFFECTS.effect
+def pace_ratio(tables, problem: str, method: str, other: str | None = None, backend: str = "jax"):
+    """Seconds of a step with few points, divided by those of one with many, or of one of ``other``.
+
+    Few and many points are the lower and the upper third between the least and the most of the run, over all stretches
+    of at least five steps together. The interval has a factor of 1.5 on either side for what else the machine did.
+    """
+    ran = _stretches(tables, problem, method, backend)
+    rivals = _stretches(tables, problem, other, backend) if other else None
+    if not len(ran) or (rivals is not None and not len(rivals)):
+        return Effect.undecided("times were not measured here")
+    few, many = _thirds(ran)
+    if ran["points"].isna().any() or ran["points"].min() > ran["points"].max() / 2:
+        return Effect.undecided(f"the points of {method} do not fall by half")
+    if rivals is not None:
+        many = rivals if rivals["points"].isna().any() else _thirds(rivals)[0]
+    late, early = _rate(few), _rate(many)
+    if not np.isfinite([late, early]).all():
+        return Effect.undecided(f"no stretch of {_STEPS} steps that was timed")
+    ratio = late / early
+    note = f"{late:.3g} s a step against {early:.3g} s" + (f" of {other}" if other else "")
+    note += f", with {few['points'].max():g} points at most"
+    note += "; jobs at different times, perhaps beside others" if other else "; perhaps beside other jobs"
+    return Effect(ratio, ratio / OTHERS, ratio * OTHERS, note=note)
+
+
+@EFFECTS.effect
+def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], backend: str = "jax"):
+    """How far the final ELBO falls where one setting is the worst of those tried and the others are the best."""
+    grid = rows(tables, "sensitivity", problem=problem, backend=backend)
+    if not np.isfinite(grid["below"]).any():
+        return Effect.undecided("every setting diverged")
+    best, column = grid.loc[grid["below"].idxmin()], _SETTINGS[to]
+    alike = select(grid, **{name: best[name] for name in _SETTINGS.values() if name != column})
+    worst = alike.loc[alike["below"].idxmax()]
+    note = f"{to} {worst[column]:.3g} instead of {best[column]:.3g}"
+    if worst[column] == best[column]:
+        return Effect(0.0, note=f"one {to} alone was tried at the best of the others")
+    if not np.isfinite(worst["below"]):
+        return Effect.certain(np.inf, f"{note}, which diverges")
+    ends = select(table(tables, "ends"), problem=problem, backend=backend)
+    high, low = (select(ends, method=one["method"], step_size=one["step_size"]).set_index("repetition")["elbo"]
+                 for one in (best, worst))  # fmt: skip
+    pairs = high.index.intersection(low.index)
+    return Effect.of(_interval(high[pairs] - low[pairs]), pairs=len(pairs), note=f"{note}; {count(len(pairs), 'pair')}")
+
+
+def _lane(tables, problem, method, backend, step_size):
+    """A method's repetitions at a step size, or its best one; None if any diverged there, or all everywhere."""
+    ran = rows(tables, "measured", problem=problem, method=method, backend=backend)
+    if step_size is None:
+        ran = ran[ran["best"]]
+        return ran if len(ran) else None
+    ran = ran[np.isclose(ran["step_size"], step_size, rtol=1e-9, atol=0)]
+    if not len(ran):
+        raise UserError(f"{method} did not run on {problem} at step size {step_size:g}")
+    lost = (ran["epoch"] == ran["epoch"].max()) & (ran["status"] != "ok")
+    return None if lost.any() else ran
+
+
+def _gone(method, step_size, problem=None):
+    """That a method has no repetitions to compare."""
+    where = "every step size" if step_size is None else f"step size {step_size:g}"
+    return f"a repetition of {method}{f' on {problem}' if problem else ''} diverged at {where}"
+
+
+def _check_measured(ran, name):
+    if ran[name].isna().all():
+        method, problem = ran[["method", "problem"]].iloc[0]
+        raise UserError(f"{name} of {method} on {problem} was not measured; gradients need the solver's diagnostics")
+
+
+def _moment(ran, name, moment, iterations):
+    """A method's rows of a moment."""
+    _check_measured(ran, name)
+    chosen = {"start": iterations[:1], "end": iterations[-1:], "along": [one for one in iterations if one > 0]}[moment]
+    return ran[ran["iteration"].isin(chosen)]
+
+
+def _ratio(mine, rival, name, other, same):
+    """The ratio of two quantities with its interval, and the number of pairs."""
+    if {name, other} & set(REALISED):
+        return _of_means(mine, rival, name, other, same)
+    a, b = _logs(mine, name), _logs(rival, other)
+    pairs = a.index.intersection(b.index)
+    return np.exp(_interval(a[pairs] - b[pairs])), len(pairs)
+
+
+def _logs(ran, name):
+    """The logarithm of a quantity by repetition, averaged over iterations."""
+    positive = ran[ran[name] > 0]
+    return np.log(positive[name]).groupby(positive["repetition"]).mean()
+
+
+def _of_means(mine, rival, name, other, same):
+    """The ratio of arithmetic means over common repetitions, its interval, and their number.
+
+    With ``same`` the moments are: then iterations are left out at which either was not measured.
+    """
+    pairs = sorted(set(mine["repetition"]) & set(rival["repetition"]))
+    sides = []
+    for ran, of, sign in ((mine, name, 1), (rival, other, -1)):
+        ran = ran[ran["repetition"].isin(pairs)]
+        sides.append([(sign * power, ran.pivot(index="repetition", columns="iteration", values=part))
+                      for part, power in PARTS[of].items()])  # fmt: skip
+    complete = [[set(cells.columns[cells.notna().all()]) for _, cells in side] for side in sides]
+    kept = [set.intersection(*columns) for columns in complete]
+    kept = [kept[0] & kept[1]] * 2 if same else kept
+    if not pairs or not all(kept):
+        return (np.nan,) * 3, len(pairs)
+    parts = [(power, cells[sorted(at)]) for side, at in zip(sides, kept, strict=True) for power, cells in side]
+    return ratio_of_means(parts), len(pairs)
+
+
+def _unresolved(method, name, ran):
+    """A note on values that are no more than the resolution."""
+    share = ran["unresolved"].mean()
+    if not set(PARTS[name]) & {"squared_error", "signal", "mean2"} or not share > 0:
+        return []
+    return [f"{100 * share:.0f} % of {method}'s values are at the resolution of the reference"]
+
+
+def _after_the_same(mine, rival, name, by):
+    """Pairs of two methods' values by repetition that bound their difference after the same effort, and the effort."""
+    for ran in (mine, rival):
+        _check_measured(ran, name)
+    mine, rival = ((ran.assign(effort=ran["iteration"] if by == "iterations" else ran["gradients"] + ran["hvps"]))
+                   [np.isfinite(ran[name])] for ran in (mine, rival))  # fmt: skip
+    if by == "iterations":
+        at = float(max(set(mine["iteration"]) & set(rival["iteration"]), default=0))
+        return [(_last(mine, name, at), _last(rival, name, at))], at
+    at = float(min(ran.groupby("repetition")["effort"].max().min() for ran in (mine, rival)))
+    return [(_last(mine, name, at), _first(rival, name, at)), (_first(mine, name, at), _last(rival, name, at))], at
+
+
+def _last(ran, name, effort):
+    """A quantity by repetition at the last stop up to an effort."""
+    return ran[ran["effort"] <= effort].sort_values("effort").groupby("repetition")[name].last()
+
+
+def _first(ran, name, effort):
+    """A quantity by repetition at the first stop from an effort on."""
+    return ran[ran["effort"] >= effort].sort_values("effort").groupby("repetition")[name].first()
+
+
+def _differences(sides, paired):
+    """The middle of differences and the interval that has them all; how many values each has; the range in words."""
+    if paired:
+        pairs = [own.index.intersection(other.index) for own, other in sides]
+        each = [_interval(own[both] - other[both]) for (own, other), both in zip(sides, pairs, strict=True)]
+        number = min(map(len, pairs))
+    else:
+        each = [_unpaired(own, other) for own, other in sides]
+        number = min(len(values) for side in sides for values in side)
+    middles, lows, highs = np.array(each).T
+    between = f", between {min(middles):.4g} and {max(middles):.4g}" if np.ptp(middles) > 0 else ""
+    return (middles.mean(), lows.min(), highs.max()), number, between
+
+
+def _interval(values):
+    values = np.asarray(values, float)
+    return mean_interval(values) if len(values) and np.isfinite(values).all() else (np.nan,) * 3
+
+
+def _unpaired(mine, other):
+    """The difference of two means of independent values, and its interval."""
+    (a, a_low, a_high), (b, b_low, b_high) = _interval(mine), _interval(other)
+    half = float(np.hypot((a_high - a_low) / 2, (b_high - b_low) / 2))
+    return a - b, a - b - half, a - b + half
+
+
+def _scheduled(ran, selected):
+    """The step from which a method has one point by its step schedule; None if its points do not follow it."""
+    if selected is None:
+        return None
+    first = ran.iloc[0]
+    plan = select(selected, **{name: first[name] for name in ("problem", "method", "backend")}, schedule="step")
+    if len(plan) != 1 or not plan["beta"].iloc[0] < 1:
+        return None
+    ran = ran[ran["points"].notna()]
+    most, beta, r = ran["points"].max(), plan["beta"].iloc[0], plan["r"].iloc[0]
+
+    def points(step):
+        return np.ceil(beta ** (np.maximum(step - 1, 0) // r) * most - 1e-9)
+
+    if not np.array_equal(points(ran["iteration"].to_numpy(float)), ran["points"].to_numpy(float)):
+        return None
+    drops = np.log(min(1 / most, 1)) / np.log(beta)
+    return next((int(k * r) + 1 for k in range(int(drops), int(drops) + 3) if points(k * r + 1) <= 1), None)
+
+
+def _stretches(tables, problem, method, backend):
+    """The stretches of a method that were timed.
+
+    Raises:
+        UserError: it did not run.
+    """
+    wanted = {"problem": problem, "method": method, "backend": backend}
+    timed = select(table(tables, "pace"), **wanted)
+    if not len(timed):
+        rows(tables, "measured", **wanted)
+    return timed
+
+
+def _thirds(stretches):
+    """Stretches in the lower and in the upper third between the least and the largest number of points."""
+    least, most = stretches["points"].min(), stretches["points"].max()
+    part = (most - least) / 3
+    return stretches[stretches["points"] <= least + part], stretches[stretches["points"] >= most - part]
+
+
+def _rate(stretches):
+    """Seconds of a step over all stretches that are long enough to be timed; NaN if none is."""
+    long = stretches[(stretches["steps"] >= _STEPS) & (stretches["seconds"] > 0)]
+    return float((long["seconds"] * long["steps"]).sum() / long["steps"].sum()) if len(long) else np.nan

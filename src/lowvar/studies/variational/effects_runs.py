@@ -1,0 +1,266 @@
+"""Runs: final gaps, ELBOs on the way, iterations to a level, step sizes, problem sizes, costs.
+
+Methods are compared on the envelope of step sizes (table ``paths``), except by their final gaps and by the step sizes
+at which they diverge. Repetitions of the same number share noise and start, so that differences are taken within pairs,
+of the repetitions that both methods have; fewer than two have no interval.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from lowvar.analysis.decomposition import mean_interval, ratio_interval
+from lowvar.errors import UserError
+from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, row, rows, select, table
+
+EFFECTS = Declared()
+OTHERS = 1.5  # how much slower a job may be for what else the machine does; benchmarks time methods side by side
+
+_PAIRS = 2  # repetitions without which nothing is decided
+_EVERYWHERE = "diverged at every step size"
+
+
+@EFFECTS.effect
+def gap_ratio(tables, problem: str, method: str, others: Rivals, backend: str = "jax"):
+    """The final gap to the known optimum divided by each rival's, both at their best step size: a geometric mean."""
+    mine, *rivals = (_at_best(tables, problem, one, backend) for one in (method, *others))
+    if not len(mine):
+        return Effect.certain(np.inf)
+    if mine["gap"].isna().all():
+        raise UserError(f"the optimum of {problem} is not known, so there are no gaps: use elbo_difference")
+    ratios = [np.exp(_paired(np.log(mine["gap"]), np.log(rival["gap"]))) for rival in rivals if len(rival)]
+    return Effects([Effect.of(ratio) for ratio in ratios]) if ratios else Effect.certain(0.0)
+
+
+@EFFECTS.effect
+def elbo_difference(tables, problem: str, method: str, others: Rivals, iteration: Count | None = None,
+                    backend: str = "jax"):  # fmt: skip
+    """The ELBO less each rival's after the same iterations: the last that both measured, up to ``iteration``."""
+    mine = _path(tables, problem, method, backend)
+    if _lost(tables, problem, method, backend):
+        return Effect.certain(-np.inf, f"{method} {_EVERYWHERE}")
+    each, notes = [], []
+    for other in others:
+        rival = _path(tables, problem, other, backend)
+        if _lost(tables, problem, other, backend):
+            notes.append(f"{other} {_EVERYWHERE}")
+            continue
+        at = _last_common([mine, rival], iteration)
+        if not at:
+            notes.append(f"{other} was never measured after the same iterations")
+        a, b = _at(mine, at), _at(rival, at)
+        pairs = len(a.index.intersection(b.index)) if at else 0
+        note = f"nats ahead of {other} after {at} iterations; {count(pairs, 'pair')}"
+        each.append(Effect.of((_paired(a, b) if at else (np.nan,) * 3), pairs=pairs, note=note))
+    return Effects(each, before=notes) if each else Effect.certain(np.inf, "; ".join(notes))
+
+
+@EFFECTS.effect
+def elbo_fraction(tables, problem: str, method: str, other: str, reference: str, iteration: Count | None = None,
+                  backend: str = "jax"):  # fmt: skip
+    """(ELBO of ``other`` less that of ``method``) / (that of ``reference`` less that of ``method``).
+
+    After the same iterations, as ``elbo_difference``.
+    """
+    methods = (method, other, reference)
+    paths = [_path(tables, problem, one, backend) for one in methods]
+    at = _last_common(paths, iteration)
+    if not at or any(_lost(tables, problem, one, backend) for one in methods):
+        return Effect.undecided(f"one of them {_EVERYWHERE}")
+    mine, theirs, third = (_at(path, at) for path in paths)
+    shared = mine.index.intersection(theirs.index).intersection(third.index)
+    if not len(shared):
+        return Effect.undecided("no common repetitions")
+    note = (
+        f"{other} less {method}, in parts of {reference} less {method}; {at} iterations, {count(len(shared), 'pair')}"
+    )
+    fraction = ratio_interval(theirs[shared] - mine[shared], third[shared] - mine[shared])
+    return Effect.of(fraction, pairs=len(shared), note=note)
+
+
+@EFFECTS.effect
+def effort_ratio(tables, problem: str, method: str, others: Rivals,
+                 unit: Literal["iterations", "seconds"] = "iterations", level: float | None = None,
+                 backend: str = "jax"):  # fmt: skip
+    """The iterations or seconds to the ELBO ``level``, divided by each rival's: a geometric mean over pairs.
+
+    Without ``level``, it is the ELBO at which the rival's run of the same number ends. A run that does not get there
+    bounds the ratio; the interval is then from the least to the largest bound.
+    """
+    mine = _path(tables, problem, method, backend)
+    if _lost(tables, problem, method, backend):
+        return Effect.certain(np.inf, f"{method} {_EVERYWHERE}")
+    each, notes = [], []
+    for other in others:
+        rival = _path(tables, problem, other, backend)
+        if level is None and _lost(tables, problem, other, backend):
+            notes.append(f"{other} {_EVERYWHERE}")
+            each.append(Effect(0.0, 0.0, 0.0))
+            continue
+        shared = sorted(set(mine["repetition"]) & set(rival["repetition"]))
+        notes.append(f"{count(len(shared), 'pair')} with {other}")
+        if not shared:
+            each.append(Effect(np.nan))
+            continue
+        bounds = [_raced(*(path[path["repetition"] == r] for path in (mine, rival)), level) for r in shared]
+        low, high = np.array(bounds).T
+        if unit == "seconds":
+            seconds, theirs = (float(_cost(tables, problem, one, backend)["seconds"]) for one in (method, other))
+            low, high = low * (seconds / theirs), high * (seconds / theirs)
+        if len(shared) < _PAIRS:
+            notes.append(f"fewer than {_PAIRS}: undecided")
+            each.append(Effect(float(np.median([low, high])), 0.0, np.inf))
+        elif np.array_equal(low, high):
+            each.append(Effect.of(np.exp(mean_interval(np.log(low)))))
+        else:
+            missed = [(method, int(np.isinf(high).sum())), (other, int((low == 0).sum()))]
+            notes += [f"{who} is not there in {number} of {len(shared)}" for who, number in missed if number]
+            middle = float(np.median(np.where(np.isinf(high), np.inf, low)))
+            each.append(Effect(middle, float(low.min()), float(high.max())))
+    return Effects(each, before=notes)
+
+
+@EFFECTS.effect
+def step_size_ratio(tables, problem: str, method: str, others: Rivals, backend: str = "jax"):
+    """The largest step size at which a method ends as high as a rival at its best one, divided by the rival's.
+
+    It is that of the hardest rival; its ends are the ratio that is certain and the one that cannot be ruled out.
+    """
+    where = {"problem": problem, "backend": backend}
+    mine, each = rows(tables, "ends", **where, method=method), []
+    for other in others:
+        rival = _at_best(tables, problem, other, backend)
+        if not len(rival):
+            continue
+        best = rival["step_size"].iloc[0]
+        largest = [0.0, 0.0, 0.0]  # by the mean, its lower end, its upper end
+        for size, ended in mine[mine["status"] == "ok"].groupby("step_size"):
+            middle, low, high = _paired(ended.set_index("repetition")["elbo"], rival["elbo"])
+            complete = len(ended) == (mine["step_size"] == size).sum()
+            for at, good in enumerate((middle >= 0, low >= 0, not high < 0)):
+                if complete and good:
+                    largest[at] = max(largest[at], size / best)
+        each.append((*largest, other, mine["step_size"].max() / best))
+    if not each:
+        return Effect.certain(np.inf, f"the others {_EVERYWHERE}")
+    ratio, low, high, other, end = min(each)
+    least, most = min(one[1] for one in each), min(one[2] for one in each)
+    note = f"relative to the best step of {other}"
+    if ratio == end and most <= 1:
+        note, most = f"{note}; the grid ends there", np.inf
+    return Effect(ratio, low, high, note=note, bounds=(least, most))
+
+
+@EFFECTS.effect
+def stable_step_ratio(tables, problem: str, method: str, other: str, backend: str = "jax"):
+    """The largest step size at which no repetition diverged or ended below its start, divided by the other's."""
+    (mine, runs), (theirs, others) = (_stable(tables, problem, one, backend) for one in (method, other))
+    ratio = mine / theirs if theirs else np.inf if mine else np.nan
+    note = f"{mine:g} against {theirs:g}, {count(min(runs, others), 'repetition')}"
+    few = np.isnan(ratio) or min(runs, others) < _PAIRS
+    return Effect(ratio, note=note) if few else Effect.certain(ratio, note)
+
+
+@EFFECTS.effect
+def problem_size(tables, problem: str, of: Literal["rows", "dim"]):
+    """Rows of the data, or dimensions."""
+    return Effect.certain(row(tables, "table2", problem=problem)[of])
+
+
+@EFFECTS.effect
+def gradient_evaluations(tables, problem: str, method: str, backend: str = "jax"):
+    """Gradient evaluations of an iteration, in batches."""
+    return Effect.certain(_cost(tables, problem, method, backend)["evaluations"])
+
+
+@EFFECTS.effect
+def time_ratio(tables, problem: str, method: str, other: str = "naive", backend: str = "jax"):
+    """Seconds of an iteration divided by another method's.
+
+    The interval has a factor of 1.5 on either side, since the jobs ran at different times.
+    """
+    mine, theirs = (_cost(tables, problem, one, backend) for one in (method, other))
+    ratio = float(mine["seconds"] / theirs["seconds"])
+    if not np.isfinite(ratio):
+        return Effect.undecided("times were not measured here")
+    apart = np.hypot(*(np.log(one["seconds_high"] / one["seconds_low"]) / 2 for one in (mine, theirs)))
+    runs = f"one of {int(mine['runs'])} runs computed together, and of {int(theirs['runs'])}"
+    note = f"jobs at different times, perhaps beside others; {runs}"
+    return Effect(ratio, ratio * np.exp(-apart) / OTHERS, ratio * np.exp(apart) * OTHERS, note=note)
+
+
+def _at_best(tables, problem, method, backend):
+    """A method's repetitions at the end of its best step, by their number; none if it diverged everywhere."""
+    ends = rows(tables, "ends", problem=problem, method=method, backend=backend)
+    return ends[ends["best"]].set_index("repetition").sort_index()
+
+
+def _lost(tables, problem, method, backend):
+    """Whether a method diverged at every step size, or has no finite ELBO at the end."""
+    return not np.isfinite(_at_best(tables, problem, method, backend)["elbo"]).any()
+
+
+def _path(tables, problem, method, backend):
+    """A method's repetitions along the envelope.
+
+    Raises:
+        UserError: the method did not run on the problem.
+    """
+    where = {"problem": problem, "method": method, "backend": backend}
+    rows(tables, "ends", **where)
+    return select(table(tables, "paths"), **where).sort_values(["repetition", "iteration"])
+
+
+def _last_common(paths, bound):
+    """The last iteration up to a bound at which all were measured; 0 if there is none past the start."""
+    shared = set.intersection(*(set(path["iteration"]) for path in paths))
+    return max((one for one in shared if one > 0 and (bound is None or one <= bound)), default=0)
+
+
+def _at(path, iteration):
+    return path[path["iteration"] == iteration].set_index("repetition")["elbo"]
+
+
+def _paired(mine, other):
+    """The mean of differences over common repetitions, and its interval."""
+    shared = mine.index.intersection(other.index)
+    with np.errstate(over="ignore", invalid="ignore"):  # ELBOs of lost runs can be as low as numbers go
+        return mean_interval((mine[shared] - other[shared]).to_numpy(float)) if len(shared) else (np.nan,) * 3
+
+
+def _raced(own, rival, level):
+    """Bounds on the iteration ratio; equal where both get there."""
+    level = float(rival["elbo"].iloc[-1]) if level is None else level
+    mine, other = _reached(own, level), _reached(rival, level)
+    if np.isfinite(mine) and np.isfinite(other):
+        return mine / other, mine / other
+    least = own["iteration"].iloc[-1] / other * (1 + 1e-9) if np.isfinite(other) else 0.0  # it may get there later
+    most = mine / rival["iteration"].iloc[-1] * (1 - 1e-9) if np.isfinite(mine) else np.inf
+    return least, most
+
+
+def _reached(path, level):
+    """Iterations until an ELBO is at a level, linear between measurements; infinite if it never is."""
+    elbo, iteration = path["elbo"].to_numpy(float), path["iteration"].to_numpy(float)
+    there = np.flatnonzero(elbo >= level)
+    if not len(there):
+        return np.inf
+    at = int(there[0])
+    if at == 0 or not np.isfinite(elbo[at - 1]):
+        return max(iteration[at], 1.0)
+    part = (level - elbo[at - 1]) / (elbo[at] - elbo[at - 1])
+    return max(iteration[at - 1] + part * (iteration[at] - iteration[at - 1]), 1.0)
+
+
+def _stable(tables, problem, method, backend):
+    """The largest step size at which all repetitions end above their start, and the number of repetitions."""
+    where = {"problem": problem, "method": method, "backend": backend}
+    ends = rows(tables, "ends", **where)
+    start = rows(tables, "convergence", **where, epoch=0).set_index("step_size")["elbo_mean"]
+    sizes = [size for size, ended in ends.groupby("step_size")
+             if (ended["status"] == "ok").all() and (ended["elbo"] > start[size]).all()]  # fmt: skip
+    return max(sizes, default=0.0), ends["repetition"].nunique()
+
+
+def _cost(tables, problem, method, backend):
+    return row(tables, "table3", problem=problem, method=method, backend=backend)

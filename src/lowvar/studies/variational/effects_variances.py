@@ -1,0 +1,88 @@
+"""Variances of gradients: values, ratios, parts, and noise schemes."""
+
+from typing import Literal
+
+import numpy as np
+
+from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, missing, row, select, table
+from lowvar.studies.variational.noises import first_noise
+
+Source = Literal["total", "subsampling", "monte_carlo", "interaction"]
+Part = Literal["subsampling", "monte_carlo", "interaction"]
+
+EFFECTS = Declared()
+
+
+@EFFECTS.effect
+def variance(tables, problem: str, method: str, source: Source = "total", block: str = "all"):
+    """The variance of a batch's gradient at the end of the run, or one of its parts."""
+    return Effect.of(_at_end(tables, problem, method, source, block))
+
+
+@EFFECTS.effect
+def variance_ratio(tables, problem: str, method: str, others: Rivals, source: Source = "total",
+                   parts: tuple[Source, ...] = (), block: str = "all"):  # fmt: skip
+    """``variance`` divided by that of each other method; the ends divide one interval's end by the other's opposite.
+
+    With ``parts`` it is divided by these parts of the other's variance instead of by the same ``source``.
+    """
+    mine = _at_end(tables, problem, method, source, block)
+    return Effects(
+        [_quotient(mine, _at_end(tables, problem, other, of, block)) for other in others for of in parts or (source,)]
+    )
+
+
+@EFFECTS.effect
+def total_to_part(tables, problem: str, method: str, part: Part, block: str = "all",
+                  moment: Literal["end", "along"] = "along"):  # fmt: skip
+    """The variance divided by one of its parts, over the same designs: at the end, or at every moment of the run."""
+    _along(tables, problem, method, "total", block)
+    shares = _along(tables, problem, method, part, block)
+    shares = shares[shares["share_low"] > 0]
+    if not len(shares) or (moment == "end" and not shares["end"].iloc[-1]):
+        return Effect.undecided("the floor's interval reaches down to 0")
+    if moment == "end":
+        shares = shares[-1:]
+    names = ("share", "share_high", "share_low")
+    notes = [f"at epoch {epoch}, the worst" if moment == "along" else "" for epoch in shares["epoch"]]
+    return Effects(
+        [Effect.of(1 / one, note=note) for one, note in zip(shares[[*names]].to_numpy(), notes, strict=True)]
+    )
+
+
+@EFFECTS.effect
+def noise_variance_ratio(tables, problem: str, method: str, eps: str, samples: Count, source: Source = "total",
+                         block: str = "all"):  # fmt: skip
+    """``variance`` under a noise scheme, divided by that with as many independent points."""
+    wanted = {"problem": problem, "method": method, "source": source, "block": block, "eps": eps, "samples": samples}
+    return Effect.read(row(tables, "schemes", **wanted), "to_iid")
+
+
+def _along(tables, problem, method, source, block):
+    """The rows of a variance along the run, under the first noise scheme."""
+    wanted = {"problem": problem, "method": method, "source": source, "block": block}
+    here = select(first_noise(table(tables, "decomposition")), **wanted)
+    if here["end"].sum() != 1:
+        raise missing("decomposition", **wanted, end=True)
+    return here
+
+
+def _at_end(tables, problem, method, source, block):
+    here = _along(tables, problem, method, source, block)
+    one = here[here["end"]].iloc[0]
+    return tuple(float(one[name]) for name in ("variance", "low", "high"))
+
+
+def _quotient(mine, other):
+    """Their ratio; where the other's interval reaches 0, the ratio has none, but bounds if the two do not overlap."""
+    (value, low, high), (rival, rival_low, rival_high) = mine, other
+    bounds = None
+    if rival_low > 0:
+        low, high = low / rival_high, high / rival_low
+    else:
+        if low > rival_high:
+            bounds = (low / rival_high if rival_high > 0 else np.inf, np.inf)
+        elif high < rival_low:
+            bounds = (-np.inf, 0.0)
+        low = high = np.nan
+    return Effect(value / rival, low, high, bounds=bounds, rank=-rival)
