@@ -10,6 +10,7 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.drawing import declared
 from lowvar.studies.load import SCALES, load_experiment, validated
 from snakemake.exceptions import WorkflowError
 
@@ -135,6 +136,18 @@ def tables_of(name, *tables):
 
 def table_of_figure(w):
     return tables_of(w.experiment, EXPERIMENTS[w.experiment].figures.get(w.kind, w.kind))
+
+
+def captions_of(name):
+    """The captions of an experiment's figures."""
+    known = declared(EXPERIMENTS[name].family)
+    return {kind: known[kind].caption for kind in EXPERIMENTS[name].figures}
+
+
+def headline_of(name):
+    """The figure that answers an experiment's question, and what it shows."""
+    experiment = EXPERIMENTS[name]
+    return {"figure": experiment.headline, "answer": declared(experiment.family)[experiment.headline].answer}
 
 
 def in_report(name, path, kind, label):

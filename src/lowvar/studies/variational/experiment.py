@@ -7,6 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.drawing import declared
 from lowvar.studies.spec import BackendName, Cost, Data, Strict, check_known, merged, validated
 from lowvar.studies.variational.spec import (
     DecompositionJob,
@@ -63,10 +64,8 @@ class VariationalExperiment(Strict):
     @property
     def figures(self) -> dict[str, str]:
         """Its figures, and the table that each is drawn from."""
-        from lowvar.studies.variational.figures import FIGURES
-
-        there = (*self.tables, "seconds")
-        return {figure.name: figure.table for figure in FIGURES if figure.table in there and figure.when(self)}
+        there, known = (*self.tables, "seconds"), declared("variational")
+        return {name: one.table for name, one in known.items() if one.table in there and one.when(self)}
 
     @property
     def figure_options(self) -> dict[str, dict]:
