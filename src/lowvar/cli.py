@@ -319,9 +319,10 @@ def _described(what, names):
 def _listed(what):
     """The names of one list."""
     if what == "figures":
+        from lowvar.studies.drawing import declared
         from lowvar.studies.load import FAMILIES
 
-        return list(dict.fromkeys(name for model, _ in FAMILIES.values() for name in model.FIGURES))
+        return list(dict.fromkeys(name for family in FAMILIES for name in declared(family)))
     where = {
         "datasets": ("lowvar.datasets.catalogue", "DATASETS"),
         "models": ("lowvar.problems.catalogue", "MODELS"),

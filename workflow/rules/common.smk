@@ -10,6 +10,7 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.drawing import declared
 from lowvar.studies.load import SCALES, validated
 from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError
@@ -124,6 +125,18 @@ def timed_here(name):
 def table_of_figure(w):
     study = STUDIES[w.experiment]
     return paths(study.tables(study.experiment.figures.get(w.kind, w.kind)))
+
+
+def captions_of(name):
+    """The captions of an experiment's figures."""
+    known = declared(STUDIES[name].experiment.family)
+    return {kind: known[kind].caption for kind in STUDIES[name].experiment.figures}
+
+
+def headline_of(name):
+    """The figure that answers an experiment's question, and what it shows."""
+    experiment = STUDIES[name].experiment
+    return {"figure": experiment.headline, "answer": declared(experiment.family)[experiment.headline].answer}
 
 
 def in_report(name, path, kind, label):

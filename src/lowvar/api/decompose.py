@@ -61,12 +61,12 @@ class Decomposition:
 
     def plot(self, stem=None):
         """The figure of shares and totals; saved as ``stem.svg``, ``.png`` and ``.csv`` if a stem is given."""
-        from lowvar.studies import drawing as figures
+        from lowvar.studies.variational.figures import SHARES
 
         table = self.table.assign(problem=self.title.split(" (")[0], epoch=0, iteration=0, end=True)
         if stem is not None:
-            figures.picture("bars_for_user", table, stem)
-        return figures.bars_for_user(table)
+            SHARES.picture(table, stem)
+        return SHARES.drawn(table)[0]
 
 
 def decompose(

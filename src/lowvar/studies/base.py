@@ -102,8 +102,13 @@ class Figure:
         """
         from lowvar.studies.drawing.save import save
 
+        figure, rows = self.drawn(table, **options)
+        return save(figure, stem, rows)
+
+    def drawn(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
+        """The ``matplotlib.figure.Figure`` and the rows that it shows; raises as ``picture``."""
         rows = self.rows(table, **options)
-        return save(self.draw(rows, **self._of(self.draw, options)), stem, rows)
+        return self.draw(rows, **self._of(self.draw, options)), rows
 
     def rows(self, table: Frame, **options: Any) -> Frame:
         """The rows that it shows; raises as ``picture``."""

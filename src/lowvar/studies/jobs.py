@@ -18,7 +18,7 @@ from lowvar.studies.study import Study
 from lowvar.studies.variational import tables as variational
 from lowvar.studies.variational import tuning
 
-# family -> module with: engine, packages, decomposition, tables, evidence, metrics, with_seconds, picture
+# family -> module with: engine, packages, decomposition, tables, evidence, metrics, with_seconds
 FAMILIES = {"variational": variational, "search": search, "integral": integral}
 
 __all__ = ["Study", "claims", "decompose", "figure", "progress_bar", "run", "sample", "tables", "tune"]
@@ -115,13 +115,14 @@ def tables(place: Study, *, seconds: bool = False) -> list[Path]:
 
 def figure(place: Study, kind: str) -> list[Path]:
     """Draws one figure of an experiment from its tables."""
-    from lowvar.studies import drawing as figures
+    from lowvar.studies.drawing import declared
 
-    drawn = place.experiment.figures
-    if kind not in drawn:
-        raise unknown_name("figure", kind, drawn, where=f"experiment {place.experiment.name!r}")
-    name, options = FAMILIES[place.experiment.family].picture(place, kind)
-    return figures.picture(name, place.table(drawn[kind]), place.results / "figures" / kind, **options)
+    experiment = place.experiment
+    if kind not in experiment.figures:
+        raise unknown_name("figure", kind, experiment.figures, where=f"experiment {experiment.name!r}")
+    drawn = declared(experiment.family)[kind]
+    options = experiment.figure_options.get(kind, {})
+    return drawn.picture(place.table(drawn.table), place.results / "figures" / kind, **options)
 
 
 def claims(place: Study, path=None) -> Path:

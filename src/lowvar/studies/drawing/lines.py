@@ -1,16 +1,14 @@
-"""Lines and their legends: what the look of each estimator and backend becomes in a figure."""
+"""Lines and their legends: what the look of each method and backend becomes in a figure."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lowvar.studies.drawing.style import BAND, INK, SMALL, Estimator
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, Estimator
 
 
 def band(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estimator, label: str, part=1.0) -> None:
@@ -18,10 +16,64 @@ def band(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estim
     if len(x) > 1:
         ax.fill_between(x, low, high, color=look.colour, alpha=BAND * part, lw=0, label=label)
     else:
-        ax.vlines(x, low, high, color=look.colour, lw=2.5, alpha=0.6, label=label)
+        bars(ax, x, low, high, look, label)
 
 
-def legend(fig: Figure, handles: list) -> None:
+def bars(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estimator, label: str) -> None:
+    """An upright bar for each interval."""
+    ax.vlines(x, low, high, color=look.colour, lw=2.5, alpha=0.6, label=label)
+
+
+def in_band(ax: Axes, x: np.ndarray, interval: list[np.ndarray], look: Estimator, label: str, **style: Any) -> None:
+    """A line of means on a logarithmic axis, in the band of their intervals: mean, low and high."""
+    middle, low, high = interval
+    band(ax, x, np.maximum(low, 1e-3 * middle), high, look, f"{label}: 95 %")
+    ax.plot(x, middle, label=label, **style)
+
+
+def kind(look: Estimator, rank: int = 0) -> dict[str, Any]:
+    """How a line is drawn: full for the first backend; for the others open markers on a thin dashed line."""
+    style: dict[str, Any] = {"color": look.colour, "marker": look.marker}
+    if rank == 0:
+        return style | {"ls": look.dash, "lw": look.width, "ms": look.size}
+    return style | {"ls": (0, (3, 2)), "lw": 1.0, "ms": look.size + 4, "mfc": "none", "mew": 1.2}
+
+
+def entry(label: str, **style: Any) -> Any:
+    """An entry of a legend: a line, or a marker if its style has ``ls=""``."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **style)
+
+
+def patch(label: str, lw: float = 0, **style: Any) -> Any:
+    """An entry of a legend: an area, without a rim."""
+    from matplotlib.patches import Patch
+
+    return Patch(label=label, lw=lw, **style)
+
+
+def entries(looks: dict[str, Estimator]) -> list:
+    """An entry for each method."""
+    return [entry(look.label, **kind(look)) for look in looks.values()]
+
+
+def interval() -> Any:
+    """The entry of upright bars."""
+    return entry("95 % interval", color=FAINT, lw=2.5, alpha=0.6)
+
+
+def keys(looks: dict[str, Estimator], backends: list[str] | tuple = ()) -> list:
+    """Entries of lines in bands: one for each method, and what tells the backends apart if there are two."""
+    known = entries(looks)
+    if len(backends) > 1:
+        plain = Estimator("", INK, "o")
+        known.append(entry(f"filled, line: {backends[0]}", **kind(plain)))
+        known.append(entry(f"open, dashed: {', '.join(backends[1:])}", **kind(plain, 1)))
+    return [*known, patch("95 % interval", color=INK, alpha=BAND)]
+
+
+def legend(fig: Picture, handles: list) -> None:
     """One legend above all panels, in as many columns as have room; the figure grows by its height."""
     from matplotlib.textpath import TextPath
 
@@ -39,24 +91,3 @@ def legend(fig: Figure, handles: list) -> None:
     fig.set_figheight(fig.get_figheight() + 0.22 * math.ceil(len(words) / columns))
     place = {"loc": "outside upper left", "ncols": columns, "fontsize": size}
     fig.legend(handles=handles, handlelength=2, handletextpad=0.8, columnspacing=1.4, **place)
-
-
-def kind(look: Estimator, rank: int = 0) -> dict[str, Any]:
-    """How a line is drawn: full for the first backend; for the others open markers on a thin dashed line."""
-    style: dict[str, Any] = {"color": look.colour, "marker": look.marker}
-    if rank == 0:
-        return style | {"ls": look.dash, "lw": look.width, "ms": look.size}
-    return style | {"ls": (0, (3, 2)), "lw": 1.0, "ms": look.size + 4, "mfc": "none", "mew": 1.2}
-
-
-def keys(looks: dict[str, Estimator], backends: list[str] | tuple = ()) -> list:
-    """Legend entries: a line for each estimator, and what tells the backends apart if there are two."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    entries = [Line2D([], [], **kind(look), label=look.label) for look in looks.values()]
-    if len(backends) > 1:
-        plain = Estimator("", INK, "o")
-        entries.append(Line2D([], [], **kind(plain), label=f"filled, line: {backends[0]}"))
-        entries.append(Line2D([], [], **kind(plain, 1), label=f"open, dashed: {', '.join(backends[1:])}"))
-    return [*entries, Patch(color=INK, alpha=BAND, lw=0, label="95 % interval")]

@@ -1,24 +1,25 @@
-"""What the figures share: grids of panels, axes along a run, legends, numbers in words."""
+"""What the figures share: grids of panels, axes along a run, numbers in words."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowvar.studies.drawing.style import FAINT, SMALL, WIDTH
-from lowvar.studies.drawing.tables import Table
+from lowvar.studies.base import Frame
+from lowvar.studies.drawing.style import FAINT, SMALL, WIDTH, Estimator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
+else:  # matplotlib is imported when something is drawn
+    Axes = Picture = Any
 
-_REACH = 1e3  # of an axis of ELBOs: the largest distance shown over the smallest
 
-
-def figure(height: float) -> Figure:
+def figure(height: float) -> Picture:
     """An empty figure of the common width, outside pyplot; ``height`` in inches, without the legend."""
     from matplotlib.figure import Figure
 
@@ -27,25 +28,79 @@ def figure(height: float) -> Figure:
     return new
 
 
-def grid(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` equal panels, two in a row."""
-    columns = min(count, 2)
-    rows = math.ceil(count / columns)
-    new = figure(height * rows)
-    axes = list(new.subplots(rows, columns, squeeze=False).flat)
+def cells(fig: Picture, count: int, columns: int, **options: Any) -> list[Axes]:
+    """``count`` panels of a figure, row by row."""
+    axes = list(fig.subplots(math.ceil(count / columns), columns, squeeze=False, **options).flat)
     for spare in axes[count:]:
         spare.remove()
-    return new, axes[:count]
+    return axes[:count]
 
 
-def label(axes: list[Axes], x: str, y: str) -> None:
+def outer(axes: list[Axes], columns: int, x: str = "", y: str = "") -> None:
     """Labels a grid's panels: ``y`` at the left ones, ``x`` at the lowest of each column."""
     for rank, ax in enumerate(axes):
-        if rank % 2 == 0:
+        if y and rank % columns == 0:
             ax.set_ylabel(y)
-        if rank + 2 >= len(axes):
+        if x and rank + columns >= len(axes):
             ax.set_xlabel(x)
-    axes[0].get_figure().align_ylabels(axes[::2])  # pyright: ignore
+
+
+def grid(count: int, x: str = "", y: str = "", height: float = 2.8) -> tuple[Picture, list[Axes]]:
+    """A figure with ``count`` equal panels, two in a row, with labels at the left and below."""
+    fig = figure(height * math.ceil(count / min(count, 2)))
+    axes = cells(fig, count, min(count, 2))
+    outer(axes, 2, x, y)
+    fig.align_ylabels(axes[::2])
+    return fig, axes
+
+
+def each(rows: Frame, draw: Callable[[Axes, Frame], Any], x: str, y: str, *, by: str = "problem", height: float = 2.8,
+         title: Callable[[Any], str] = str) -> Picture:  # fmt: skip
+    """A figure with a panel for each value of the column ``by``, which ``draw`` fills with the rows that have it."""
+    values = list(rows[by].drop_duplicates())
+    fig, axes = grid(len(values), x, y, height)
+    for value, ax in zip(values, axes, strict=True):
+        ax.set_title(title(value))
+        draw(ax, rows[rows[by] == value])
+    return fig
+
+
+def loglog(ax: Axes) -> None:
+    """Both axes logarithmic, with a grid."""
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.grid()
+
+
+def lanes(ax: Axes, count: int) -> None:
+    """A vertical axis of ``count`` categories, the first at the top, without ticks or a line."""
+    ax.set_ylim(count - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+
+
+def short(looks: dict[str, Estimator], width: int = 22) -> list[str]:
+    """Labels of methods that fit beside a panel."""
+    return [textwrap.shorten(look.label, width, placeholder="...") for look in looks.values()]
+
+
+def decades(ax: Axes, axis: str = "x", most: int = 99, ends: tuple[float, float] | None = None) -> bool:
+    """Ticks at powers of ten, at most ``most``; False where the axis has fewer than two of them.
+
+    Args:
+        ax: the panel.
+        axis: ``x`` or ``y``, logarithmic.
+        most: how many ticks have room.
+        ends: between which powers, if not over the whole axis.
+    """
+    low, high = ends or (math.log10(end) for end in getattr(ax, f"get_{axis}lim")())
+    inside = list(range(math.ceil(low), math.floor(high) + 1))
+    if len(inside) < 2:
+        return False
+    chosen = inside[:: math.ceil(len(inside) / most)]
+    getattr(ax, f"set_{axis}ticks")([10.0**power for power in chosen], [f"$10^{{{power}}}$" for power in chosen])
+    ax.minorticks_off()
+    return True
 
 
 def run_axis(ax: Axes, values: np.ndarray) -> None:
@@ -86,6 +141,12 @@ def note(ax: Axes, text: str) -> None:
     ax.text(0, 1.02, text, transform=ax.transAxes, va="bottom", fontsize=SMALL, color=FAINT)
 
 
+def notes(ax: Axes, found: dict[str, list[str]]) -> None:
+    """Notes which methods met each fate, where any did."""
+    if any(found.values()):
+        note(ax, "; ".join(f"{fate}: {', '.join(labels)}" for fate, labels in found.items() if labels))
+
+
 def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> None:
     """Limits of a logarithmic axis: intervals are shown up to a factor of 5 beyond the outermost means."""
     ends = [np.nanmin(middle), np.nanmax(middle)]
@@ -93,81 +154,6 @@ def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> No
     ends[1] = min(ends[1] * 5, np.nanmax(np.append(high[np.isfinite(high)], ends[1])))
     room = (ends[1] / ends[0]) ** 0.05 * 1.02
     ax.set_ylim(ends[0] / room, ends[1] * room)
-
-
-def quantity(rows: Table) -> str:
-    """What a panel of a convergence table shows: ``"gap"`` where the optimum is known, else ``"elbo"``."""
-    return "elbo" if rows["gap_mean"].isna().all() and np.isfinite(rows["elbo_mean"]).any() else "gap"
-
-
-def elbo_axis(ax: Axes, drawn: Table) -> float:
-    """Scales an axis of ELBOs: logarithmic in the distance to a little above the best, with ELBOs at its ticks.
-
-    How little: a tenth of naive's distance to the best, by their best means (of the worst method's, where naive is the
-    best or is not there), or the half width of the best one's interval, so that no line leaves the panel because it is
-    the best itself. A thousand times that is shown.
-
-    Args:
-        ax: the panel.
-        drawn: finite rows of a convergence table.
-
-    Returns:
-        The lowest ELBO that is shown.
-    """
-    best = drawn.groupby("method")["elbo_mean"].max()
-    top, values = float(best.max()), drawn["elbo_mean"].to_numpy(float)
-    apart = top - best.get("naive", top)
-    apart = apart if apart > 0 else (top - best.min()) or (top - values.min()) / 10 or 1e-3 * abs(top) or 1.0
-    room = np.nan_to_num(float(drawn.loc[drawn["elbo_mean"].idxmax(), "elbo_high"]) - top)
-    least = max(0.1 * apart, min(1.1 * room, apart))
-    ceiling = top + least
-    lowest = max(values.min(), ceiling - _REACH * least)
-
-    def forward(elbo):
-        return -np.log10(np.maximum(ceiling - np.asarray(elbo, float), 1e-6 * least))
-
-    ax.set_yscale("function", functions=(forward, lambda height: ceiling - 10.0 ** -np.asarray(height, float)))
-    farthest = (ceiling - lowest) * 1.15
-    ax.set_ylim(ceiling - farthest, ceiling - 0.4 * least)
-    size = max(abs(top), abs(lowest))
-    power = 0 if size < 1e4 else 3 * int(math.log10(size) // 3)
-    ticks = _elbo_ticks(ceiling, least, farthest)
-    ax.set_yticks(ticks, [f"{tick / 10**power:.10g}" for tick in ticks])
-    ax.minorticks_off()
-    unit = {0: "nats", 3: "1000 nats", 6: "million nats"}.get(power, f"$10^{{{power}}}$ nats")
-    ax.set_ylabel(f"ELBO ({unit})")
-    return ceiling - farthest
-
-
-def _elbo_ticks(ceiling: float, least: float, most: float) -> list[float]:
-    """Round ELBOs at about geometric distances below ``ceiling``, five or so."""
-    decades = math.log10(most / least)
-    ticks: list[float] = []
-    for part in np.linspace(0.02, 0.97, 5):
-        distance = least * 10 ** (part * decades)
-        unit = 10.0 ** math.floor(math.log10(distance / 2))
-        tick = round((ceiling - distance) / unit) * unit
-        if 0.4 * least < ceiling - tick < most and (not ticks or ceiling - tick > 1.4 * (ceiling - ticks[-1])):
-            ticks.append(tick)
-    return ticks
-
-
-def lost(rows: Table) -> Table:
-    """Which rows belong to a line that ends without a mean, because repetitions diverged."""
-    lines = [rows[name] for name in ("problem", "method", "backend", "step_size")]
-    known = np.isfinite(rows["gap_mean"]) | np.isfinite(rows.get("elbo_mean", np.nan))
-    dead = (rows["diverged"] > 0) & ~known
-    return dead.groupby(lines, dropna=False).transform("any")
-
-
-def why_empty(rows: Table) -> str:
-    """The reason why rows of a convergence table leave nothing to draw."""
-    if not len(rows):
-        return "no runs"
-    if lost(rows).all():
-        whole = (rows["diverged"] >= rows["repetitions"])[rows["diverged"] > 0].all()
-        return "all runs diverged" if whole else "some runs diverged\nat every step size"
-    return "nothing finite to draw"
 
 
 def number(value: float) -> str:

@@ -5,28 +5,25 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lowvar.files import write_bytes
+from lowvar.studies.base import Frame
+from lowvar.studies.drawing.panels import Picture
 from lowvar.studies.drawing.style import styled
-from lowvar.studies.drawing.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _METADATA = {"svg": {"Date": None, "Creator": "lowvar"}, "png": {"Software": "lowvar"}}
 
 
 @styled
-def save(figure: Figure, stem: str | os.PathLike, data: Table) -> list[Path]:
+def save(figure: Picture, stem: str | os.PathLike, rows: Frame) -> list[Path]:
     """Writes ``stem.svg``, ``stem.png`` (200 dpi) and ``stem.csv``; equal input gives equal bytes.
 
     All three are made in memory first, so a failure on the way leaves no file.
 
     Args:
-        figure: what a function of this package returned.
+        figure: what ``Figure.draw`` returned.
         stem: path without its ending; missing folders are made.
-        data: the rows behind the picture, see `lowvar.studies.drawing.DATA`.
+        rows: what it was drawn from.
 
     Returns:
         The three paths, in that order.
@@ -35,13 +32,13 @@ def save(figure: Figure, stem: str | os.PathLike, data: Table) -> list[Path]:
         UserError: the folder cannot be written, or the disk is full.
     """
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # the layout that was just found stays: vector and bitmap share it
+    figure.set_layout_engine("none")  # vector and bitmap share the layout that was just computed
     content = {}
     for ending, metadata in _METADATA.items():
         stream = io.BytesIO()
         figure.savefig(stream, format=ending, dpi=200, metadata=metadata)
         content[ending] = stream.getvalue()
-    content["csv"] = data.to_csv(index=False, lineterminator="\n").encode()
+    content["csv"] = rows.to_csv(index=False, lineterminator="\n").encode()
     paths = []
     for ending, blob in content.items():
         paths.append(Path(f"{os.fspath(stem)}.{ending}"))

@@ -6,6 +6,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.drawing import declared
 from lowvar.studies.spec import Cost, Count, Data, Strict, check_known, merged
 
 
@@ -112,17 +113,6 @@ class IntegralExperiment(Strict):
         "power_scores": "scores",
         "predictive": "predictive",
     }
-    FIGURES: ClassVar = {
-        "errors": "errors",
-        "boxes": "estimates",
-        "split": "decomposition",
-        "fits": "fits",
-        "stein_kernels": "kernels",
-        "epochs": "epochs",
-        "power_scores": "scores",
-        "predictive": "predictive",
-        "seconds": "seconds",
-    }
 
     name: str
     title: str
@@ -152,7 +142,8 @@ class IntegralExperiment(Strict):
     @property
     def figures(self) -> dict[str, str]:
         """Its figures, and the table that each is drawn from."""
-        return {name: self.FIGURES[name] for name in self.draw}
+        known = declared("integral")
+        return {name: known[name].table for name in self.draw}
 
     @property
     def headline(self) -> str:
@@ -307,7 +298,7 @@ class IntegralExperiment(Strict):
             if figure not in self.draw:
                 raise unknown_name("figure", figure, self.draw, where=f"{where}: figure_options")
         for figure in self.draw:
-            known = [name for name, table in self.FIGURES.items() if table in (*self.tables, "seconds")]
+            known = [name for name, one in declared("integral").items() if one.table in (*self.tables, "seconds")]
             if figure not in known:
                 raise unknown_name("figure", figure, known, where=f"{where}: draw")
 

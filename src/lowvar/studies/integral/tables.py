@@ -83,11 +83,6 @@ def evidence(place) -> dict:
     return {name: place.table(name) for name in place.experiment.tables}
 
 
-def picture(place, kind: str) -> tuple[str, dict]:
-    """The name of a figure in the registry, and its options."""
-    return {"seconds": "integral_seconds"}.get(kind, kind), place.experiment.figure_options.get(kind, {})
-
-
 def metrics(place, tables) -> dict:
     """Numbers to watch from one run to the next."""
     from lowvar.studies.integral import errors as analysis

@@ -7,6 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.drawing import declared
 from lowvar.studies.spec import BackendName, Cost, Count, Positive, Strict, check_known
 
 # log10 of the precisions above the optimum at which runs are watched
@@ -88,14 +89,6 @@ class SearchExperiment(Strict):
     """One experiment at one scale: methods that search for the minimum of functions."""
 
     TABLES: ClassVar = ("curves", "targets", "profiles", "ends")
-    FIGURES: ClassVar = {
-        "effort": "targets",
-        "curves": "curves",
-        "profiles": "profiles",
-        "scaling": "targets",
-        "gradients": "decomposition",
-        "seconds": "seconds",
-    }
 
     name: str
     title: str
@@ -118,7 +111,13 @@ class SearchExperiment(Strict):
     @property
     def figures(self) -> dict[str, str]:
         """Its figures, and the table that each is drawn from."""
-        return {name: self.FIGURES[name] for name in self.draw}
+        known = declared("search")
+        return {name: known[name].table for name in self.draw}
+
+    @property
+    def figure_options(self) -> dict[str, dict]:
+        """Options of its figures: the precision that counts as solved."""
+        return {name: {"target": self.search.target} for name in ("effort", "scaling")}
 
     @property
     def headline(self) -> str:
@@ -265,8 +264,8 @@ class SearchExperiment(Strict):
                     "apart for functions of real numbers that are array programs"
                 )
         for figure in self.draw:
-            if figure not in self.FIGURES or (figure == "gradients" and not self.decomposition):
-                known = [name for name in self.FIGURES if name != "gradients" or self.decomposition]
+            known = [name for name, one in declared("search").items() if one.table in (*self.tables, "seconds")]
+            if figure not in known:
                 raise unknown_name("figure", figure, known, where=f"{where}: draw")
 
 

@@ -66,13 +66,6 @@ def evidence(place) -> dict:
     return {name: place.table(name) for name in place.experiment.tables} | {"hits": _hits(place)}
 
 
-def picture(place, kind: str) -> tuple[str, dict]:
-    """The name of a figure in the registry, and its options."""
-    if kind in ("effort", "scaling"):
-        return kind, {"target": place.experiment.search.target}
-    return {"seconds": "search_seconds"}.get(kind, kind), {}
-
-
 def metrics(place, tables) -> dict:
     """Numbers to watch from one run to the next."""
     from lowvar.studies.search import progress as analysis

@@ -7,6 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.drawing import declared
 from lowvar.studies.spec import BackendName, Cost, Data, Strict, check_known, merged, validated
 from lowvar.studies.variational.spec import (
     DecompositionJob,
@@ -30,25 +31,6 @@ class VariationalExperiment(Strict):
         "optimum", "convergence", "best", "ends", "paths", "table2", "table3", "decomposition", "table1", "schemes",
         "measured", "diagnostics", "repair", "fractions", "sensitivity", "selected", "pace",
     )  # fmt: skip
-    FIGURES: ClassVar = {
-        "shares": "decomposition",
-        "along": "decomposition",
-        "split_along": "decomposition",
-        "convergence": "convergence",
-        "iterations": "convergence",
-        "steps": "convergence",
-        "schemes": "schemes",
-        "variance": "diagnostics",
-        "snr": "diagnostics",
-        "points": "diagnostics",
-        "test": "diagnostics",
-        "rates": "diagnostics",
-        "work": "convergence",
-        "sizes": "fractions",
-        "sensitivity": "sensitivity",
-        "cost": "seconds",
-        "seconds": "seconds",
-    }
 
     name: str
     title: str
@@ -73,7 +55,7 @@ class VariationalExperiment(Strict):
             "decomposition": bool(self.decompositions()), "table1": bool(self.decompositions()),
             "schemes": self._noises(),
         }  # fmt: skip
-        looked_at = self._looked_at()
+        looked_at = self.looked_at()
         there |= dict.fromkeys(("measured", "diagnostics", "repair"), bool(looked_at))
         there |= dict.fromkeys(("selected", "pace"), "points" in looked_at)
         there |= {name: name in looked_at for name in ("fractions", "sensitivity")}
@@ -82,14 +64,15 @@ class VariationalExperiment(Strict):
     @property
     def figures(self) -> dict[str, str]:
         """Its figures, and the table that each is drawn from."""
-        looked_at = self._looked_at()
-        there = {name: name in looked_at for name in ("points", "test", "rates")}
-        there |= dict.fromkeys(("variance", "snr"), "errors" in looked_at)
-        there |= {"work": bool(looked_at), "cost": "points" in looked_at}
-        of_tables = {kind: of for kind, of in self.FIGURES.items() if of in (*self.tables, "seconds")}
-        return {kind: of for kind, of in of_tables.items() if there.get(kind, True)}
+        there, known = (*self.tables, "seconds"), declared("variational")
+        return {name: one.table for name, one in known.items() if one.table in there and one.when(self)}
 
-    def _looked_at(self) -> set[str]:
+    @property
+    def figure_options(self) -> dict[str, dict]:
+        """Options of its figures: none."""
+        return {}
+
+    def looked_at(self) -> set[str]:
         """What is measured of runs beside the ELBO: ``errors`` of gradients, ``points``, ``test`` rows.
 
         And what varies: ``rates`` says that several step sizes are tried on rows for a test, ``fractions`` that several
@@ -113,11 +96,9 @@ class VariationalExperiment(Strict):
     @property
     def headline(self) -> str:
         """The figure that answers its question at a glance."""
-        if self.decompositions():
-            return "shares"
-        looked_at = self._looked_at()
-        chosen = {"fractions": "sizes", "sensitivity": "sensitivity", "errors": "variance"}
-        return next((kind for what, kind in chosen.items() if what in looked_at), "convergence")
+        from lowvar.studies.variational.figures import HEADLINES
+
+        return next(figure.name for figure in HEADLINES if figure.name in self.figures)
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run."""

@@ -132,14 +132,6 @@ def evidence(place) -> dict:
     return {name: place.table(name) for name in place.experiment.tables}
 
 
-def picture(place, kind: str) -> tuple[str, dict]:
-    """The name of a figure in the registry, and its options."""
-    axes = {"seconds": "seconds", "iterations": "iteration", "work": "oracles"}
-    if kind == "rates":
-        return "test", {"sizes": "each"}
-    return ("convergence", {"x": axes[kind]}) if kind in axes else (kind, {})
-
-
 def metrics(place, tables) -> dict:
     """Numbers to watch from one run to the next."""
     from lowvar.studies.variational.noises import first_noise

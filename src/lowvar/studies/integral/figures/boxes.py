@@ -4,61 +4,77 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.errors import unknown_name
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import one_backend, part, problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, Estimator, integrators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.integral.figures.errors import title
-from lowvar.studies.integral.figures.integral_tables import OF, of_estimates
+from lowvar.studies.integral.figures.common import RUN, by_sizes, one_task, some_sizes, title
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+OF = {
+    "error": "error of the estimate",
+    "value": "estimate",
+    "absolute": "sum of absolute errors",
+    "squared": "sum of squared errors",
+}
 _BOX = 0.56  # height of a box; rows are 1 apart
 _FEW = 40  # repetitions up to which every one is drawn as a dot
 _FEWEST = 5  # repetitions of a box
 _WIDE = 25.0  # ratio of the methods' spreads from which errors are drawn without their sign, on a logarithmic axis
 
 
-@styled
-def boxes(
-    table: Table, task: str | None = None, of: str | None = None, sizes: str | tuple[str, ...] | None = None
-) -> Figure:
-    """Draws quartiles, median and 5 % and 95 % quantiles of estimates over repetitions, by method.
-
-    Errors whose size differs much between methods are drawn without their sign on a logarithmic axis, and the diamond
-    is the size of the mean error: the bias, which is small where it lies to the left of its box. Sums of errors are on
-    a logarithmic axis, too. Values (``of="value"``) have a panel for each method with boxes over the number of points,
-    their standard deviations in words, and a line at the truth.
+def select(
+    estimates: Frame, task: str | None = None, of: str | None = None, sizes: str | tuple[str, ...] | None = None
+) -> Frame:
+    """One number for each repetition, in the column ``drawn``; what it is says the column ``of``.
 
     Args:
-        table: columns ``problem, method, backend, sizes, points, repetition, task, m, derived, value, error, truth,
-            truth_error, status``.
-        task: which task; if None, each problem's last.
-        of: ``error``, ``value``, or a sum over tasks: ``absolute`` or ``squared`` errors. If None, values where the
-            tasks are derived from others, such as a log evidence, else errors.
+        estimates: the table of estimates.
+        task: which; if None, each problem's last. Sums are over all tasks that are not derived from others.
+        of: ``error`` or ``value`` of one task, or sums over tasks, ``absolute`` or ``squared``. If None, values where
+            the tasks are derived from others, such as a log evidence, else errors.
         sizes: which; if None, all.
-
-    Returns:
-        A figure with one panel for each problem and sizes (or method).
-
-    Raises:
-        UserError: a column is missing, or a name is unknown.
     """
-    rows = of_estimates(table, task, of, sizes)
+    if of is not None and of not in OF:
+        raise unknown_name("quantity", of, OF)
+    needed = ("task", "m", "points", "repetition", "derived", "value", "error", "truth", "truth_error", "status")
+    require(estimates, (*RUN, *needed), "estimates")
+    rows = some_sizes(one_backend(estimates, "estimates"), sizes, "estimates")
+    of = of or _natural(rows, task)
+    failed = (rows["status"] != "ok") | ~np.isfinite(rows["error"])
+    rows = rows.assign(drawn=rows["value" if of == "value" else "error"].where(~failed, np.nan), of=of)
+    if of in ("error", "value"):
+        return one_task(rows, task, "estimates")
+    rows = rows[~rows["derived"].astype(bool)]
+    summed = rows.assign(drawn=rows["drawn"].abs() ** {"absolute": 1, "squared": 2}[of])
+    summed = summed.groupby([*RUN, "points", "repetition", "of"], sort=False)["drawn"]
+    return summed.agg(lambda errors: errors.sum(skipna=False)).reset_index()
+
+
+def _natural(estimates: Frame, task: str | None) -> str:
+    """What of the estimates of a task is drawn unless somebody says."""
+    return "value" if one_task(estimates, task, "estimates")["derived"].astype(bool).all() else "error"
+
+
+@styled
+def draw(rows: Frame) -> Picture:
+    """A panel for each problem and sizes; of values, a panel for each method with boxes over the number of points.
+
+    Errors whose size differs much between methods, and sums of errors, are on a logarithmic axis, without their sign.
+    """
     looks = integrators(rows["method"])
     drawn = str(rows["of"].iloc[0])
     return _values(rows, looks) if drawn == "value" else _errors(rows, looks, drawn)
 
 
-def _errors(rows: Table, looks: dict, of: str) -> Figure:
+def _errors(rows: Frame, looks: dict, of: str) -> Picture:
     several = rows.groupby("problem")["sizes"].nunique()
-    groups = [(name, size) for name in tables.problems(rows)
-              for size in rows.loc[rows["problem"] == name, "sizes"].drop_duplicates()]  # fmt: skip
+    groups = by_sizes(rows)
     signed = of == "error" and not any(_wide(part) for _, part in rows.groupby("problem"))
     there = [
         {key: look for key, look in looks.items() if key in set(rows.loc[rows["problem"] == name, "method"])}
@@ -68,44 +84,36 @@ def _errors(rows: Table, looks: dict, of: str) -> Figure:
     heights = [max(map(len, there[at : at + columns])) for at in range(0, len(groups), columns)]
     fig = panels.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
     ratios = [0.27 * height + 0.4 for height in heights]
-    axes = list(fig.subplots(len(heights), columns, squeeze=False, height_ratios=ratios).flat)
-    for spare in axes[len(groups) :]:
-        spare.remove()
-    for rank, ((name, size), own, ax) in enumerate(zip(groups, there, axes, strict=False)):
-        looks = own
-        words = [textwrap.shorten(look.label, 30, placeholder="...") for look in looks.values()]
+    axes = panels.cells(fig, len(groups), columns, height_ratios=ratios)
+    panels.outer(axes, columns, {"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
+    for rank, ((name, size), own, ax) in enumerate(zip(groups, there, axes, strict=True)):
         labelled = rank % columns == 0 or list(own) != list(there[rank - 1])
         problem = rows[rows["problem"] == name]
         task = problem["task"].iloc[0] if of == "error" else ""
         ax.set_title(title(name, task, size if several[name] > 1 else ""))
         (_linear if signed else _logarithmic)(ax, problem)
-        _rows(ax, problem[problem["sizes"] == size], looks, signed)
-        ax.set_yticks(range(len(looks)), words if labelled else [""] * len(looks))
-        if rank + columns >= len(groups):
-            ax.set_xlabel({"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
+        _rows(ax, problem[problem["sizes"] == size], own, signed)
+        ax.set_yticks(range(len(own)), panels.short(own, 30) if labelled else [""] * len(own))
     lines.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))
     return fig
 
 
 def _keys(mean: str) -> list:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     return [
-        Patch(fc="#D0D0D0", ec=FAINT, label="quartiles and median"),
-        Line2D([], [], color=FAINT, lw=1.4, marker="|", ms=6, label="5 % and 95 %"),
-        Line2D([], [], ls="", marker="D", ms=5, mfc="white", mec=INK, label=mean),
+        lines.patch("quartiles and median", fc="#D0D0D0", ec=FAINT, lw=1.0),
+        lines.entry("5 % and 95 %", color=FAINT, lw=1.4, marker="|", ms=6),
+        lines.entry(mean, ls="", marker="D", ms=5, mfc="white", mec=INK),
     ]
 
 
-def _wide(rows: Table) -> bool:
+def _wide(rows: Frame) -> bool:
     """Whether some methods' errors would be a line on the linear axis of the others."""
     size = rows["drawn"].abs()
     spread = size[size > 0].groupby([rows["method"], rows["sizes"]]).quantile(0.75)
     return len(spread) > 0 and bool(spread.max() > _WIDE * spread.min())
 
 
-def _linear(ax: Axes, rows: Table) -> None:
+def _linear(ax: Axes, rows: Frame) -> None:
     size = rows["drawn"].abs()
     ax.grid(axis="x")
     ax.axvline(0, color=INK, lw=1.0, zorder=1)
@@ -114,7 +122,7 @@ def _linear(ax: Axes, rows: Table) -> None:
     ax.locator_params(axis="x", nbins=5)
 
 
-def _logarithmic(ax: Axes, rows: Table) -> None:
+def _logarithmic(ax: Axes, rows: Frame) -> None:
     """From the lowest whisker up: single estimates can be right by chance."""
     ax.set_xscale("log")
     ax.grid(axis="x")
@@ -127,24 +135,18 @@ def _logarithmic(ax: Axes, rows: Table) -> None:
     room = 0.04 * max(high - low, 0.4)
     low, high = low - room, high + room
     ax.set_xlim(10**low, 10**high)
-    inside = list(range(math.ceil(low), math.floor(high) + 1))
-    if len(inside) > 1:
-        chosen = inside[:: math.ceil(len(inside) / 6)]
-        ax.set_xticks([10.0**power for power in chosen], [f"$10^{{{power}}}$" for power in chosen])
-        ax.minorticks_off()
+    panels.decades(ax, most=6)
 
 
-def _rows(ax: Axes, rows: Table, looks: dict, signed: bool) -> None:
-    ax.set_ylim(len(looks) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
+def _rows(ax: Axes, rows: Frame, looks: dict, signed: bool) -> None:
+    panels.lanes(ax, len(looks))
     for y, (method, look) in enumerate(looks.items()):
         sample = rows.loc[rows["method"] == method, "drawn"].to_numpy(float)
         sample, failed = sample[np.isfinite(sample)], int((~np.isfinite(sample)).sum())
         if len(sample) and signed:
-            box(ax, y, sample, look, method, across=True)
+            _box(ax, y, sample, look, method, across=True)
         elif (sample != 0).any():
-            box(ax, y, np.abs(sample), look, method, across=True, mean=float(np.abs(sample.mean())))
+            _box(ax, y, np.abs(sample), look, method, across=True, mean=float(np.abs(sample.mean())))
         elif len(sample):
             _word(ax, y, "exact")
         if failed or not len(sample):
@@ -156,19 +158,12 @@ def _word(ax: Axes, y: float, word: str) -> None:
     ax.text(0.99, y, word, transform=ax.get_yaxis_transform(), **style)
 
 
-def box(
+def _box(
     ax: Axes, place: float, sample: np.ndarray, look: Estimator, label: str, *, across: bool, mean: float = np.nan
 ) -> None:
-    """Quartiles, median, 5 % and 95 % quantiles and mean of a sample, and its values where they are few.
+    """Quartiles, median, 5 % and 95 % quantiles of a finite sample, its values where they are few, and a diamond.
 
-    Args:
-        ax: where.
-        place: along the axis of categories.
-        sample: finite values.
-        look: colours.
-        label: what the parts' labels begin with.
-        across: whether values are on the horizontal axis.
-        mean: where the diamond is, if not at the sample's mean.
+    The diamond is at ``mean``, if not at the sample's mean. ``across``: values are on the horizontal axis.
     """
 
     def draw(values, places, **style: Any) -> None:
@@ -193,18 +188,17 @@ def box(
     draw([max(mean, edge)], [place], marker="D" if mean >= edge else "<", ms=4.5, label=f"{label}: mean", **style)
 
 
-def _values(rows: Table, looks: dict) -> Figure:
-    groups = [(name, method) for name in tables.problems(rows) for method in looks
+def _values(rows: Frame, looks: dict) -> Picture:
+    groups = [(name, method) for name in problems(rows) for method in looks
               if ((rows["problem"] == name) & (rows["method"] == method)).any()]  # fmt: skip
     columns = min(len(groups), 3 if rows["sizes"].nunique() <= 4 else 2)
     height = math.ceil(len(groups) / columns)
     fig = panels.figure(2.5 * height + 0.2)
-    axes = list(fig.subplots(height, columns, squeeze=False).flat)
-    for spare in axes[len(groups) :]:
-        spare.remove()
-    several = len(tables.problems(rows)) > 1
-    for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=False)):
-        here = rows[(rows["problem"] == name) & (rows["method"] == method)]
+    axes = panels.cells(fig, len(groups), columns)
+    panels.outer(axes, columns, "points m")
+    several = len(problems(rows)) > 1
+    for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=True)):
+        here = part(rows, problem=name, method=method)
         words = textwrap.shorten(looks[method].label, 24, placeholder="...")
         ax.set_title(f"{name}\n{words}" if several else words, pad=20)
         _by_size(ax, here, looks[method], method, rows[rows["problem"] == name])
@@ -212,17 +206,13 @@ def _values(rows: Table, looks: dict) -> Figure:
             ax.set_ylabel(here["task"].iloc[0].replace("_", " "))
         else:
             ax.set_yticklabels([])
-        if rank + columns >= len(groups):
-            ax.set_xlabel("points m")
-    from matplotlib.lines import Line2D
-
-    keys = [*_keys("mean"), Line2D([], [], color=INK, lw=1.2, ls=(0, (4, 2)), label="truth")]
-    keys.append(Line2D([], [], ls="", marker="$0.1$", ms=15, color=INK, mew=0.3, label="standard deviation"))
+    keys = [*_keys("mean"), lines.entry("truth", color=INK, lw=1.2, ls=(0, (4, 2)))]
+    keys.append(lines.entry("standard deviation", ls="", marker="$0.1$", ms=15, color=INK, mew=0.3))
     lines.legend(fig, keys)
     return fig
 
 
-def _by_size(ax: Axes, rows: Table, look: Estimator, method: str, problem: Table) -> None:
+def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame) -> None:
     order = list(problem.sort_values("points", kind="stable")["sizes"].drop_duplicates())
     truth = float(rows["truth"].iloc[0])
     reach = (problem["drawn"] - truth).abs()
@@ -238,10 +228,21 @@ def _by_size(ax: Axes, rows: Table, look: Estimator, method: str, problem: Table
         sample = rows.loc[rows["sizes"] == size, "drawn"].to_numpy(float)
         sample = sample[np.isfinite(sample)]
         if len(sample):
-            box(ax, place, sample, look, f"{method}, {size}", across=False)
+            _box(ax, place, sample, look, f"{method}, {size}", across=False)
         else:
             ax.text(place, truth, "failed", rotation=90, ha="center", va="center", color=FAINT, fontsize=SMALL)
         if len(sample) > 1:
             sd = float(sample.std(ddof=1))
             word = f"{sd:.2g}" if 1e-3 <= sd < 1e3 else panels.number(sd)
             ax.text(place, 1.02, word, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=SMALL)
+
+
+BOXES = Figure(
+    "boxes", "estimates", select, draw,
+    caption="How far estimates lie from the truth, over repetitions. Box and line are quartiles and median, whiskers "
+    "reach from the 5 % to the 95 % quantile, and dots are single repetitions where they are few. The diamond is the "
+    "mean error, which is the bias. Where errors are drawn without their sign it is the size of the bias, which is "
+    "small if it lies to the left of its box. Of quantities that are derived from several integrals, values are drawn "
+    "with their standard deviation in words, and the dashed line is the truth.",
+    answer="how far the estimates of each method of integration lie from the truth, over repetitions.",
+)  # fmt: skip

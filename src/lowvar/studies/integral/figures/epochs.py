@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import numbers, positive, require
 from lowvar.studies.drawing.style import SMALL, Estimator, integrators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.integral.figures.errors import powers
-from lowvar.studies.integral.figures.integral_tables import of_epochs
+from lowvar.studies.integral.figures.common import powers
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+def select(epochs: Frame) -> Frame:
+    """All rows, by ``epoch``, or by ``part`` (of all, 0 to 1) where methods have different numbers of epochs."""
+    require(epochs, ("problem", "method", "part" if "part" in epochs else "epoch", "mae", "low", "high"), "epochs")
+    return epochs
 
 
 @styled
-def epochs(table: Table) -> Figure:
-    """Draws the mean absolute error against epochs, a line with its 95 % band for each method.
-
-    Methods without epochs are level lines with a marker at their end.
-
-    Args:
-        table: columns ``problem, method, mae, low, high`` and ``epoch``, or ``part`` (of all epochs, from 0 to 1) where
-            methods have different numbers of them; NaN for a method that has none.
-
-    Returns:
-        A figure with one panel for each problem.
-
-    Raises:
-        UserError: a column is missing.
-    """
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    rows = of_epochs(table)
+def draw(rows: Frame) -> Picture:
+    """A panel for each problem; methods without epochs are level lines with a marker at their end."""
     parts = "part" in rows
     rows = rows.assign(epoch=100 * rows["part"]) if parts else rows
-    names = tables.problems(rows)
     looks = integrators(rows["method"])
-    fig, axes = panels.grid(len(names), height=3.0)
-    for name, ax in zip(names, axes, strict=True):
-        ax.set_title(name)
-        _panel(ax, rows[rows["problem"] == name], looks)
-    panels.label(axes, "part of all epochs (%)" if parts else "epoch", "mean absolute error")
-    keys: list = []
+    words = "part of all epochs (%)" if parts else "epoch"
+    fig = panels.each(rows, partial(_panel, looks=looks), words, "mean absolute error", height=3.0)
+    keys = []
     for method, look in looks.items():
-        style = _level(look) if rows.loc[rows["method"] == method, "epoch"].isna().all() else _line(look)
-        keys.append(Line2D([], [], label=look.label, **style))
-    keys.append(Patch(color="#888888", alpha=0.3, lw=0, label="95 % interval"))
-    lines.legend(fig, keys)
+        level = rows.loc[rows["method"] == method, "epoch"].isna().all()
+        keys.append(lines.entry(look.label, **(_level(look) if level else _line(look))))
+    lines.legend(fig, [*keys, lines.patch("95 % interval", color="#888888", alpha=0.3)])
     return fig
 
 
@@ -60,18 +41,12 @@ def _line(look: Estimator) -> dict:
 
 
 def _level(look: Estimator) -> dict:
-    return {
-        "color": look.colour,
-        "marker": look.marker,
-        "ms": look.size,
-        "lw": 1.2,
-        "ls": (0, (6, 2)),
-        "markevery": [-1],
-    }
+    style = {"color": look.colour, "marker": look.marker, "ms": look.size, "lw": 1.2}
+    return style | {"ls": (0, (6, 2)), "markevery": [-1]}
 
 
-def _panel(ax: Axes, rows: Table, looks: dict) -> None:
-    drawn = rows[np.isfinite(rows["mae"]) & (rows["mae"] > 0)]
+def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
+    drawn = positive(rows, "mae")
     if not len(drawn):
         panels.say(ax, "no finite error")
         return
@@ -84,12 +59,21 @@ def _panel(ax: Axes, rows: Table, looks: dict) -> None:
             continue
         none = line["epoch"].isna().all()
         x = np.array([0.0, last]) if none else line["epoch"].to_numpy(float)
-        middle, low, high = (line[name].to_numpy(float) for name in ("mae", "low", "high"))
+        middle, low, high = numbers(line, "mae", "low", "high")
         if none:
             middle, low, high = (np.repeat(values[:1], 2) for values in (middle, low, high))
         lines.band(ax, x, np.where(low > 0, low, 1e-3 * middle), high, look, f"{method}: 95 %", 0.6 if none else 1.0)
         ax.plot(x, middle, label=method, **(_level(look) if none else _line(look)))
-    panels.frame(ax, *(drawn[name].to_numpy(float) for name in ("low", "mae", "high")))
+    panels.frame(ax, *numbers(drawn, "low", "mae", "high"))
     powers(ax)
     ax.tick_params(labelsize=SMALL)
     ax.set_xlim(0, last * 1.04)
+
+
+EPOCHS = Figure(
+    "epochs", "epochs", select, draw,
+    caption="Mean absolute error of stochastic methods along their epochs: means over the repetitions, bands are 95 % "
+    "intervals. A method that is still falling at the end was stopped before its optimum. Level lines are methods "
+    "without epochs.",
+    answer="mean absolute error of stochastic methods of integration along their epochs.",
+)  # fmt: skip

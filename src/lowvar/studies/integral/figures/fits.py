@@ -2,66 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import part, require
 from lowvar.studies.drawing.style import INK, integrators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.integral.figures.errors import title
-from lowvar.studies.integral.figures.integral_tables import of_fits
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from lowvar.studies.integral.figures.common import one_task, title
 
 _INTEGRAND = "#B5B5B5"
 _DENSITY = "#EFEFEF"
 
 
+def select(fits: Frame, task: str | None = None) -> Frame:
+    """All rows, or those of one task."""
+    require(fits, ("problem", "task", "method", "x", "f", "fitted", "kind"), "fits")
+    return fits if task is None else one_task(fits, task, "fits")
+
+
 @styled
-def fits(table: Table, task: str | None = None) -> Figure:
-    """Draws integrands, the functions that methods fitted to them, and the points that these were fitted to.
-
-    The integral of a fitted function is known, so what lies between it and the integrand is what is left to estimate,
-    weighted by the density of the points, whose shape is shaded.
-
-    Args:
-        table: columns ``problem, task, method, x, f, fitted, kind``: rows of kind ``curve`` and of kind ``point``
-            (whose ``fitted`` is not read); and ``density``, where it is known.
-        task: which task; if None, all.
-
-    Returns:
-        A figure with one panel for each problem and task.
-
-    Raises:
-        UserError: a column is missing, or the task is not in the table.
-    """
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    rows = of_fits(table, task)
+def draw(rows: Frame) -> Picture:
+    """A panel for each problem and task."""
     groups = list(rows[["problem", "task"]].drop_duplicates().itertuples(index=False, name=None))
-    curves = rows[(rows["kind"] == "curve") & rows["fitted"].notna()]
-    looks = integrators(curves["method"])
-    fig, axes = panels.grid(len(groups), height=2.9)
+    looks = integrators(rows.loc[(rows["kind"] == "curve") & rows["fitted"].notna(), "method"])
+    fig, axes = panels.grid(len(groups), "x", "f and fits", height=2.9)
     for (name, which), ax in zip(groups, axes, strict=True):
         ax.set_title(title(name, which))
-        _panel(ax, rows[(rows["problem"] == name) & (rows["task"] == which)], looks)
-    panels.label(axes, "x", "f and fits")
-    keys: list = [Line2D([], [], color=_INTEGRAND, lw=5, label="integrand f")]
-    keys += [
-        Line2D([], [], color=look.colour, lw=look.width, ls=look.dash, label=look.label) for look in looks.values()
-    ]
-    keys.append(Line2D([], [], ls="", marker="o", ms=4, color=INK, label="sample"))
+        _panel(ax, part(rows, problem=name, task=which), looks)
+    keys = [lines.entry("integrand f", color=_INTEGRAND, lw=5)]
+    keys += [lines.entry(look.label, color=look.colour, lw=look.width, ls=look.dash) for look in looks.values()]
+    keys.append(lines.entry("sample", ls="", marker="o", ms=4, color=INK))
     if "density" in rows and rows["density"].notna().any():
-        keys.append(Patch(color=_DENSITY, lw=0, label="density of the target"))
+        keys.append(lines.patch("density of the target", color=_DENSITY))
     lines.legend(fig, keys)
     return fig
 
 
-def _panel(ax: Axes, rows: Table, looks: dict) -> None:
+def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     curves, points = rows[rows["kind"] == "curve"], rows[rows["kind"] == "point"].drop_duplicates("x")
     ax.grid()
     f = curves.drop_duplicates("x").sort_values("x")
@@ -82,7 +60,7 @@ def _panel(ax: Axes, rows: Table, looks: dict) -> None:
         ax.fill_between(f["x"], low - room, low - room + height, color=_DENSITY, lw=0, zorder=0.5, label="density")
 
 
-def _span(rows: Table) -> tuple[float, float]:
+def _span(rows: Frame) -> tuple[float, float]:
     """From the integrand and the fits; a fit that leaves far beyond the integrand is cut."""
     f = rows["f"].to_numpy(float)
     f = f[np.isfinite(f)]
@@ -93,3 +71,12 @@ def _span(rows: Table) -> tuple[float, float]:
     if len(fitted):
         low, high = max(min(low, fitted.min()), low - 0.5 * wide), min(max(high, fitted.max()), high + 0.5 * wide)
     return low, high
+
+
+FITS = Figure(
+    "fits", "fits", select, draw,
+    caption="Integrands, the functions that methods fitted to them in the first repetition, and the points that they "
+    "saw. The integral of a fitted function is known. What lies between it and the integrand, weighted by the density "
+    "of the points (shaded), is left to estimate.",
+    answer="integrands, and what methods of integration fit to them.",
+)  # fmt: skip

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import panels
+from lowvar.studies.drawing.panels import Picture
+from lowvar.studies.drawing.rows import require
 from lowvar.studies.drawing.style import INK, SMALL, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.integral.figures.integral_tables import of_scores
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _MAP = "viridis_r"  # from the prior, pale, to the posterior, dark
 _NAMED = 5  # temperatures on the scale of colours
 
 
+def select(scores: Frame) -> Frame:
+    """All rows; ``target`` is the place in the ladder."""
+    require(scores, ("target", "temperature", "x", "score"), "scores")
+    return scores
+
+
 @styled
-def power_scores(table: Table) -> Figure:
-    """Draws the score of every power posterior, coloured by its place in the ladder of temperatures.
-
-    Colours follow the place and not the temperature, of which most are near 0.
-
-    Args:
-        table: columns ``target`` (place in the ladder), ``temperature, x, score``.
-
-    Returns:
-        A figure with one panel.
-
-    Raises:
-        UserError: a column is missing.
-    """
+def draw(rows: Frame) -> Picture:
+    """One panel; colours follow the place in the ladder and not the temperature, since most temperatures are near 0."""
     import matplotlib
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
-    rows = of_scores(table)
     ladder = rows[["target", "temperature"]].drop_duplicates().sort_values("temperature").reset_index(drop=True)
     shades = matplotlib.colormaps[_MAP](np.linspace(0.05, 1.0, len(ladder)))
     fig = panels.figure(3.4)
@@ -63,7 +52,7 @@ def power_scores(table: Table) -> Figure:
     return fig
 
 
-def _span(rows: Table) -> tuple[float, float]:
+def _span(rows: Frame) -> tuple[float, float]:
     """Nearly all scores: they leave without bound towards the ends of the support."""
     scores = rows["score"].to_numpy(float)
     scores = scores[np.isfinite(scores)]
@@ -86,3 +75,11 @@ def _temperature(value: float) -> str:
         return f"{value:.2g}"
     digits, power = f"{value:.1e}".split("e")
     return f"{digits}e{int(power)}"
+
+
+POWER_SCORES = Figure(
+    "power_scores", "scores", select, draw,
+    caption="Scores of the power posteriors along the ladder of temperatures, from the prior to the posterior. Where "
+    "neighbours look alike, what is learnt at one temperature can serve the next.",
+    answer="scores of power posteriors along the ladder of temperatures.",
+)  # fmt: skip

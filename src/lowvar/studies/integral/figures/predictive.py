@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import require
 from lowvar.studies.drawing.style import BAND, INK, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.integral.figures.integral_tables import of_predictive
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _COLOUR = "#0072B2"
 _TASK = "#D55E00"
 
 
+def select(predictive: Frame) -> Frame:
+    """All rows."""
+    require(predictive, ("series", "time", "mean", "low", "high", "observed"), "predictive")
+    return predictive
+
+
 @styled
-def predictive(table: Table) -> Figure:
-    """Draws posterior means and 95 % bands of series over time, with the observations.
-
-    Times at which a mean is an integral to estimate are marked, where the table says which they are.
-
-    Args:
-        table: columns ``series, time, mean, low, high, observed`` (NaN where nothing was observed), and perhaps
-            ``task`` (whether it is such a time).
-
-    Returns:
-        A figure with one panel for each series, one below the other.
-
-    Raises:
-        UserError: a column is missing.
-    """
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
+def draw(rows: Frame) -> Picture:
+    """A panel for each series; times at which a mean is an integral to estimate are marked, if a column ``task`` is."""
     from matplotlib.ticker import MaxNLocator
 
-    rows = of_predictive(table)
     names = list(rows["series"].drop_duplicates())
     fig = panels.figure(2.2 * len(names) + 0.3)
     axes = list(fig.subplots(len(names), 1, squeeze=False, sharex=True).flat)
@@ -51,18 +36,18 @@ def predictive(table: Table) -> Figure:
     axes[-1].set_xlabel("time")
     axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     fig.align_ylabels(axes)
-    keys: list = [
-        Line2D([], [], color=_COLOUR, lw=2, label="posterior mean"),
-        Patch(color=_COLOUR, alpha=BAND, lw=0, label="95 % band"),
-        Line2D([], [], ls="", marker="o", ms=5, color=INK, label="observed"),
+    keys = [
+        lines.entry("posterior mean", color=_COLOUR, lw=2),
+        lines.patch("95 % band", color=_COLOUR, alpha=BAND),
+        lines.entry("observed", ls="", marker="o", ms=5, color=INK),
     ]
     if marked:
-        keys.append(Line2D([], [], ls="", marker="|", ms=10, mew=2, color=_TASK, label="times of the integrals"))
+        keys.append(lines.entry("times of the integrals", ls="", marker="|", ms=10, mew=2, color=_TASK))
     lines.legend(fig, keys)
     return fig
 
 
-def _panel(ax: Axes, rows: Table) -> bool:
+def _panel(ax: Axes, rows: Frame) -> bool:
     """Draws a series; returns whether any of its times is one of an integral."""
     time = rows["time"].to_numpy(float)
     ax.grid()
@@ -78,3 +63,11 @@ def _panel(ax: Axes, rows: Table) -> bool:
     ax.plot(time[tasks], rows["mean"].to_numpy(float)[tasks], ls="", marker="|", ms=11, mew=2, color=_TASK,
             label="tasks", zorder=4)  # fmt: skip
     return True
+
+
+PREDICTIVE = Figure(
+    "predictive", "predictive", select, draw,
+    caption="Posterior mean and 95 % band of the observed series, from the samples of the first repetition, and the "
+    "observations. Ticks are the times at which the mean is an integral to estimate.",
+    answer="observed series under the posterior.",
+)  # fmt: skip

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import one_backend, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, integrators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.integral.figures.errors import title
-from lowvar.studies.integral.figures.integral_tables import of_split
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from lowvar.studies.integral.figures.common import RUN, by_sizes, one_task, some_sizes, title
 
 PARTS = {"bias2": ("bias²", "#D55E00", "D"), "variance": ("variance", "#0072B2", "o")}
 _PLACE = {"bias2": -0.16, "variance": 0.16}  # of a dot in its row, which has height 1
@@ -24,55 +20,44 @@ _BASELINE = "monte_carlo"
 _REACH = 1e-3  # of the smallest variance: what is smaller is not drawn to scale
 
 
+def select(decomposition: Frame, task: str | None = None, sizes: str | tuple[str, ...] | None = None) -> Frame:
+    """One task of each problem (the last if None), from its fewest and its most points, or from those of ``sizes``."""
+    parts = [f"{name}{end}" for name in ("mse", "bias2", "variance") for end in ("", "_low", "_high")]
+    require(decomposition, (*RUN, "task", "points", *parts), "decomposition")
+    rows = one_task(one_backend(decomposition, "decomposition"), task, "decomposition")
+    if sizes is not None:
+        return some_sizes(rows, sizes, "decomposition")
+    points = rows.groupby("problem")["points"]
+    ends = (rows["points"] == points.transform("min")) | (rows["points"] == points.transform("max"))
+    return rows[ends].reset_index(drop=True)
+
+
 @styled
-def split(table: Table, task: str | None = None, sizes: str | tuple[str, ...] | None = None) -> Figure:
-    """Draws squared bias and variance of each method's estimates over repetitions, with 95 % intervals.
+def draw(rows: Frame) -> Picture:
+    """A panel for each problem and sizes, a row for each method.
 
-    A logarithmic axis cannot be stacked, so the two stand one below the other: the one farther to the right is the
-    larger. Where the bias cannot be told from 0 there is no dot, and an arrow begins at its upper limit. Words say how
-    the mean squared error compares with Monte Carlo's, whose variance is the line.
-
-    Args:
-        table: columns ``problem, task, method, backend, sizes, points`` and, each with ``_low`` and ``_high``, ``mse,
-            bias2, variance``.
-        task: which task; if None, each problem's last.
-        sizes: which; if None, the fewest and the most points of each problem.
-
-    Returns:
-        A figure with a panel for each problem and sizes, a row for each method.
-
-    Raises:
-        UserError: a column is missing, or a name is unknown.
+    A logarithmic axis cannot be stacked, so the two parts stand one below the other. Words say how the mean squared
+    error compares with Monte Carlo's.
     """
-    from matplotlib.lines import Line2D
-
-    rows = of_split(table, task, sizes)
-    groups = [(name, size) for name in tables.problems(rows)
-              for size in rows.loc[rows["problem"] == name, "sizes"].drop_duplicates()]  # fmt: skip
-    looks = integrators(rows["method"])
+    groups, looks = by_sizes(rows), integrators(rows["method"])
     columns = min(len(groups), 2)
-    height = math.ceil(len(groups) / columns)
-    fig = panels.figure(height * (0.38 * len(looks) + 0.8) + 0.25)
-    axes = list(fig.subplots(height, columns, squeeze=False).flat)
-    for spare in axes[len(groups) :]:
-        spare.remove()
-    names = [textwrap.shorten(look.label, 22, placeholder="...") for look in looks.values()]
-    for rank, ((name, size), ax) in enumerate(zip(groups, axes, strict=False)):
+    fig = panels.figure(math.ceil(len(groups) / columns) * (0.38 * len(looks) + 0.8) + 0.25)
+    axes = panels.cells(fig, len(groups), columns)
+    panels.outer(axes, columns, "part of the mean squared error")
+    for rank, ((name, size), ax) in enumerate(zip(groups, axes, strict=True)):
         here = rows[rows["problem"] == name]
         ax.set_title(title(name, here["task"].iloc[0], size))
         _panel(ax, here[here["sizes"] == size].set_index("method"), list(looks), _ends(here))
-        ax.set_yticks(range(len(looks)), names if rank % columns == 0 else [""] * len(looks))
-        if rank + columns >= len(groups):
-            ax.set_xlabel("part of the mean squared error")
-    keys: list = [Line2D([], [], color=colour, marker=marker, mec=INK, mew=0.6, lw=1.8, label=f"{words}, 95 % interval")
-                  for words, colour, marker in PARTS.values()]  # fmt: skip
-    keys.append(Line2D([], [], color=PARTS["bias2"][1], marker="<", ms=6, lw=1.8, label="bias² at most"))
-    keys.append(Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="variance of Monte Carlo"))
+        ax.set_yticks(range(len(looks)), panels.short(looks) if rank % columns == 0 else [""] * len(looks))
+    keys = [lines.entry(f"{words}, 95 % interval", color=colour, marker=marker, mec=INK, mew=0.6, lw=1.8)
+            for words, colour, marker in PARTS.values()]  # fmt: skip
+    keys.append(lines.entry("bias² at most", color=PARTS["bias2"][1], marker="<", ms=6, lw=1.8))
+    keys.append(lines.entry("variance of Monte Carlo", color=INK, lw=1.1, ls=(0, (1, 2))))
     lines.legend(fig, keys)
     return fig
 
 
-def _ends(rows: Table) -> tuple[float, float]:
+def _ends(rows: Frame) -> tuple[float, float]:
     """The axis of a problem, the same for all of its sizes."""
     parts = rows[["variance", "variance_high", "bias2_high"]].to_numpy(float)
     parts = np.where(np.isfinite(parts) & (parts > 0), parts, np.nan)
@@ -85,14 +70,12 @@ def _ends(rows: Table) -> tuple[float, float]:
     return least * (least / most) ** 0.08 / 2, most * 1.6
 
 
-def _panel(ax: Axes, by: Table, methods: list[str], ends: tuple[float, float]) -> None:
+def _panel(ax: Axes, by: Frame, methods: list[str], ends: tuple[float, float]) -> None:
     ax.set_xscale("log")
     ax.set_xlim(*ends)
-    ax.set_ylim(len(methods) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
+    panels.lanes(ax, len(methods))
     ax.grid(axis="x")
-    _ticks(ax)
+    panels.decades(ax, most=5)
     word: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": SMALL}
     base = _interval(by, _BASELINE, "mse")
     if _BASELINE in by.index:
@@ -139,16 +122,16 @@ def _against(base: tuple[float, float, float], mine: tuple[float, float, float],
     return "undecided" if mine[1] <= base[2] and base[1] <= mine[2] else panels.times(base[0] / mine[0])
 
 
-def _interval(by: Table, method: str, name: str) -> tuple[float, float, float]:
+def _interval(by: Frame, method: str, name: str) -> tuple[float, float, float]:
     if method not in by.index:
         return np.nan, np.nan, np.nan
     return tuple(float(by.loc[method, f"{name}{end}"]) for end in ("", "_low", "_high"))  # pyright: ignore
 
 
-def _ticks(ax: Axes) -> None:
-    low, high = (math.log10(end) for end in ax.get_xlim())
-    inside = list(range(math.ceil(low), math.floor(high) + 1))
-    if len(inside) > 1:
-        chosen = inside[:: math.ceil(len(inside) / 5)]
-        ax.set_xticks([10.0**power for power in chosen], [f"$10^{{{power}}}$" for power in chosen])
-        ax.minorticks_off()
+SPLIT = Figure(
+    "split", "decomposition", select, draw,
+    caption="Mean squared error over repetitions, split into squared bias and variance, with 95 % intervals; the error "
+    "of the truth is taken off. An arrow in place of a dot begins at the upper limit of a bias that cannot be told "
+    "from 0. The line is the variance of plain Monte Carlo from the same points.",
+    answer="mean squared error of each method of integration, split into squared bias and variance.",
+)  # fmt: skip

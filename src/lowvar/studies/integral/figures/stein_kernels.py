@@ -3,56 +3,40 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import require
 from lowvar.studies.drawing.style import INK, SMALL, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.integral.figures.integral_tables import of_kernels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LEVELS = 20
 _SHOWN = 0.9  # quantile of sizes at which the colours end: polynomials grow without bound towards the corners
 
 
+def select(kernels: Frame) -> Frame:
+    """All rows: a rectangular grid for each kernel."""
+    require(kernels, ("kernel", "x", "y", "value"), "kernels")
+    return kernels
+
+
 @styled
-def stein_kernels(table: Table) -> Figure:
-    """Draws the sum over outputs, ``1' K0(x, y) 1``, of each kernel as a map, red above zero and blue below.
-
-    Args:
-        table: columns ``kernel`` (a label), ``x, y, value``, a rectangular grid for each kernel.
-
-    Returns:
-        A figure with one panel for each kernel, each with its own scale of colours, ended by arrows where values lie
-        beyond it.
-
-    Raises:
-        UserError: a column is missing.
-    """
-    rows = of_kernels(table)
+def draw(rows: Frame) -> Picture:
+    """A panel for each kernel with its own scale of colours, which ends in arrows where values lie beyond it."""
     names = list(rows["kernel"].drop_duplicates())
     columns = min(len(names), 3)
-    height = math.ceil(len(names) / columns)
-    fig = panels.figure(2.9 * height if columns > 1 else 3.6)
-    axes = list(fig.subplots(height, columns, squeeze=False).flat)
-    for spare in axes[len(names) :]:
-        spare.remove()
-    for rank, (name, ax) in enumerate(zip(names, axes, strict=False)):
+    fig = panels.figure(2.9 * math.ceil(len(names) / columns) if columns > 1 else 3.6)
+    axes = panels.cells(fig, len(names), columns)
+    panels.outer(axes, columns, "x", "y")
+    for name, ax in zip(names, axes, strict=True):
         ax.set_title(str(name).replace(", ", "\n"), fontsize=SMALL + 0.5)
         _panel(ax, rows[rows["kernel"] == name])
-        if rank % columns == 0:
-            ax.set_ylabel("y")
-        if rank + columns >= len(names):
-            ax.set_xlabel("x")
     return fig
 
 
-def _panel(ax: Axes, rows: Table) -> None:
+def _panel(ax: Axes, rows: Frame) -> None:
     wide = rows.pivot(index="y", columns="x", values="value").sort_index().sort_index(axis=1)
     values = wide.to_numpy(float)
     known = np.abs(values[np.isfinite(values)])
@@ -80,3 +64,11 @@ def _round_up(value: float) -> float:
     """
     power = 10.0 ** math.floor(math.log10(value))
     return float(f"{math.ceil(round(value / power, 9)) * power:.6g}")
+
+
+STEIN_KERNELS = Figure(
+    "stein_kernels", "kernels", select, draw,
+    caption="The sum of all entries of three matrix-valued Stein kernels, 1' K0(x, y) 1, for a standard normal target "
+    "and one of variance 1.25: red above zero, blue below. Every function in the span has mean zero under its target.",
+    answer="matrix-valued Stein kernels, whose functions have mean zero.",
+)  # fmt: skip

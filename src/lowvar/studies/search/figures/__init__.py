@@ -1,1 +1,10 @@
-"""Figures of black-box search."""
+"""Figures of black-box search, in the order of a report."""
+
+from lowvar.studies.base import Figure
+from lowvar.studies.search.figures.curves import CURVES, SECONDS
+from lowvar.studies.search.figures.effort import EFFORT
+from lowvar.studies.search.figures.gradients import GRADIENTS
+from lowvar.studies.search.figures.profiles import PROFILES
+from lowvar.studies.search.figures.scaling import SCALING
+
+FIGURES: tuple[Figure, ...] = (EFFORT, CURVES, PROFILES, SCALING, GRADIENTS, SECONDS)

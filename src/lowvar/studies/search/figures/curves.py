@@ -2,90 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.errors import unknown_name
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
 from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, searchers, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.search.figures.search_tables import AXES, OF, along_search
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+RUN = ("problem", "method", "backend")  # what all figures of searches read
+OF = {"mean": "f at the mean", "best": "best point"}  # f at the distribution's mean, or at the best evaluated point
+AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "time of one run (seconds)"}
 TARGET = 1e-10
+_COLUMN = {"mean": "f", "best": "best"}
 _LEAST = 2e-11  # what lies lower is drawn here: runs end a little below the target
 _MARKS = 7  # markers on a line, besides its end
-
-
-@styled
-def curves(table: Table, x: str = "evaluations", of: str = "mean", backend: str | None = None) -> Figure:
-    """Draws the gap to the optimum along searches: the median over repetitions and its quartiles.
-
-    A line ends where its runs do: in a ring where the budget was spent, in a dot with a rim where all had met the
-    last target, in a cross where some had diverged. Where gaps become exactly zero (discrete problems) the axis
-    has a zero below its last decade. Where no optimum is known (policies) the panel shows the return, minus f.
-
-    Args:
-        table: columns ``problem, method, backend, optimum, budget, evaluations, iteration, repetitions, diverged,
-            f_median, f_low, f_high``, the one that ``x`` names, and the same three of ``best`` if ``of`` says so.
-        x: ``evaluations``, ``iteration`` or ``seconds``.
-        of: ``mean`` (f at the distribution's mean, as the paper draws) or ``best`` (best evaluated point).
-        backend: which backend's runs; if None, each method's first.
-
-    Returns:
-        A figure with one panel for each problem.
-
-    Raises:
-        UserError: a column is missing, or a name is unknown.
-    """
-    rows = along_search(table, x, of, backend)
-    names = tables.problems(rows)
-    looks = searchers(rows["method"])
-    fig, axes = panels.grid(len(names), height=2.65)
-    words = {False: f"gap of {OF[of]}", True: {"mean": "return at the mean (−f)", "best": "best return (−f)"}[of]}
-    returns = [bool(rows.loc[rows["problem"] == name, "optimum"].isna().all()) for name in names]
-    for rank, (name, ax) in enumerate(zip(names, axes, strict=True)):
-        ax.set_title(name)
-        _panel(ax, rows[rows["problem"] == name], x, {"mean": "f", "best": "best"}[of], looks, returns[rank])
-    panels.label(axes, AXES[x], words[returns[0]])
-    for rank, ax in enumerate(axes):
-        if returns[rank] != returns[rank - rank % 2] or (rank % 2 == 0):
-            ax.set_ylabel(words[returns[rank]])
-    lines.legend(fig, _keys(looks, rows))
-    return fig
-
-
-@styled
-def search_seconds(table: Table, of: str = "mean", backend: str | None = None) -> Figure:
-    """Draws the gap to the optimum against the time of one run, compiling apart; else as `curves`.
-
-    Args:
-        table: as for `curves`, with ``seconds``.
-        of: ``mean`` or ``best``.
-        backend: which backend's runs; if None, each method's first.
-
-    Raises:
-        UserError: a column is missing, or a name is unknown.
-    """
-    return curves(table, "seconds", of, backend)
-
-
-def _keys(looks: dict, rows: Table) -> list:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    keys: list = [Line2D([], [], **lines.kind(look), label=look.label) for look in looks.values()]
-    keys.append(Patch(color=INK, alpha=BAND, lw=0, label="quartiles"))
-    kinds = {_fate(line) for _, line in rows.groupby(["problem", "method"], sort=False)}
-    for fate, words in (("spent", "budget spent"), ("met", "all at the target"), ("lost", "some diverged")):
-        if fate in kinds:
-            keys.append(Line2D([], [], ls="", color=FAINT, **_END[fate], label=words))
-    return keys
-
-
 _END = {
     "spent": {"marker": "o", "ms": 9, "mfc": "none", "mew": 1.3},
     "met": {"marker": "o", "ms": 7, "mec": INK, "mew": 1.0},
@@ -93,7 +25,50 @@ _END = {
 }
 
 
-def _fate(line: Table) -> str:
+def checked(of: str) -> str:
+    """The name of a quantity, if there is one of that name."""
+    if of not in OF:
+        raise unknown_name("quantity", of, OF)
+    return of
+
+
+def select(curves: Frame, x: str = "evaluations", of: str = "mean", backend: str | None = None) -> Frame:
+    """Every method on one backend, the same for all where possible."""
+    drawn = dict.fromkeys(("f", _COLUMN[checked(of)]))
+    quartiles = [f"{name}_{part}" for name in drawn for part in ("median", "low", "high")]
+    if x not in AXES:
+        raise unknown_name("axis", x, AXES)
+    needed = ("optimum", "budget", "evaluations", "iteration", "repetitions", "diverged", x)
+    require(curves, (*RUN, *needed, *quartiles), "curves")
+    return one_backend(curves, "curves", backend)
+
+
+@styled
+def draw(rows: Frame, x: str = "evaluations", of: str = "mean") -> Picture:
+    """A panel for each problem; where no optimum is known (policies) it shows the return, which is -f."""
+    names, looks = problems(rows), searchers(rows["method"])
+    words = {False: f"gap of {OF[of]}", True: {"mean": "return at the mean (−f)", "best": "best return (−f)"}[of]}
+    returns = [bool(rows.loc[rows["problem"] == name, "optimum"].isna().all()) for name in names]
+    fig, axes = panels.grid(len(names), AXES[x], words[returns[0]], height=2.65)
+    for rank, (name, ax) in enumerate(zip(names, axes, strict=True)):
+        ax.set_title(name)
+        _panel(ax, rows[rows["problem"] == name], x, _COLUMN[of], looks, returns[rank])
+        if returns[rank] != returns[rank - rank % 2] or (rank % 2 == 0):
+            ax.set_ylabel(words[returns[rank]])
+    lines.legend(fig, _keys(looks, rows))
+    return fig
+
+
+def _keys(looks: dict, rows: Frame) -> list:
+    keys = [*lines.entries(looks), lines.patch("quartiles", color=INK, alpha=BAND)]
+    kinds = {_fate(line) for _, line in rows.groupby(["problem", "method"], sort=False)}
+    for fate, words in (("spent", "budget spent"), ("met", "all at the target"), ("lost", "some diverged")):
+        if fate in kinds:
+            keys.append(lines.entry(words, ls="", color=FAINT, **_END[fate]))
+    return keys
+
+
+def _fate(line: Frame) -> str:
     """How a line ends: ``lost`` (some diverged), ``met`` (before the budget was spent) or ``spent``."""
     last = line.iloc[-1]
     if last["diverged"] > 0:
@@ -104,7 +79,7 @@ def _fate(line: Table) -> str:
     return "met" if met else "spent"
 
 
-def _panel(ax: Axes, rows: Table, x: str, column: str, looks: dict, returns: bool) -> None:
+def _panel(ax: Axes, rows: Frame, x: str, column: str, looks: dict, returns: bool) -> None:
     drawn = rows[np.isfinite(rows[f"{column}_median"]) & np.isfinite(rows[x])]
     if not len(drawn):
         panels.say(ax, "all runs diverged" if len(rows) else "no runs")
@@ -115,8 +90,7 @@ def _panel(ax: Axes, rows: Table, x: str, column: str, looks: dict, returns: boo
         line = drawn[drawn["method"] == method]
         if not len(line):
             continue
-        place = line[x].to_numpy(float)
-        middle, low, high = (line[f"{column}_{part}"].to_numpy(float) for part in ("median", "low", "high"))
+        place, middle, low, high = numbers(line, x, *(f"{column}_{part}" for part in ("median", "low", "high")))
         if returns:
             middle, low, high = -middle, -high, -low
         else:
@@ -131,11 +105,10 @@ def _panel(ax: Axes, rows: Table, x: str, column: str, looks: dict, returns: boo
     panels.run_axis(ax, drawn[x].to_numpy())
     last = rows.groupby("method")[f"{column}_median"].last()
     gone = [look.label for method, look in looks.items() if not np.isfinite(last.get(method, 0.0))]
-    if gone:
-        panels.note(ax, f"diverged: {', '.join(gone)}")
+    panels.notes(ax, {"diverged": gone})
 
 
-def _scale(ax: Axes, rows: Table, column: str, returns: bool) -> float:
+def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
     """Sets the vertical axis; returns the height at which gaps of zero are drawn."""
     middle = rows[f"{column}_median"].to_numpy(float)
     if returns:
@@ -171,3 +144,23 @@ def _scale(ax: Axes, rows: Table, column: str, returns: bool) -> float:
         style = {"va": "bottom", "ha": "left", "fontsize": SMALL, "color": FAINT}
         ax.text(0.01, TARGET, "target", transform=ax.get_yaxis_transform(), **style)
     return floor
+
+
+_ENDS = (
+    "Lines are medians over the repetitions, bands quartiles. A line ends in a ring where its budget was spent, in a "
+    "rimmed dot where all repetitions had met the last target, in a cross where some had diverged. Where gaps become "
+    "exactly zero, the axis has a zero below its last decade. Where no optimum is known, the return is drawn."
+)
+CURVES = Figure(
+    "curves", "curves", select, draw,
+    caption="Gap between f at the distribution's mean and the optimum against evaluations of f. " + _ENDS,
+    answer="gap to the optimum against evaluations, median over repetitions and quartiles; where no optimum is known, "
+    "the return.",
+)  # fmt: skip
+SECONDS = Figure(
+    "seconds", "seconds", select, draw,
+    caption="Gap between f at the distribution's mean and the optimum against the wall time of one run on the machine "
+    "that made this report, without compilation. Runs that were computed together share their time evenly. " + _ENDS,
+    answer="gap to the optimum against wall time.",
+    options={"x": "seconds"},
+)  # fmt: skip

@@ -3,74 +3,58 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.errors import UserError
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import one_backend, problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.search.figures.search_tables import OF, at_target
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from lowvar.studies.search.figures.curves import OF, RUN, TARGET, checked
 
 _COLUMNS = 3
+_EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
+
+
+def select(targets: Frame, target: float = TARGET, of: str = "mean", backend: str | None = None) -> Frame:
+    """The rows of one target."""
+    require(targets, (*RUN, "of", "target", "reached", "repetitions", "budget", *_EVALUATIONS), "targets")
+    here = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
+    rows = targets[here & (targets["of"] == checked(of))]
+    if not len(rows):
+        raise UserError(f"targets table: no target {target:g} of {of}; there are 1e4 to 1e-10 in steps of 0.2 decades")
+    return one_backend(rows, "targets", backend)
 
 
 @styled
-def effort(table: Table, target: float = 1e-10, of: str = "mean", backend: str | None = None) -> Figure:
-    """Draws median evaluations to a target, with 95 % intervals, and how many repetitions met it.
-
-    Where no more than half of the repetitions met the target, an open triangle stands at the budget.
-
-    Args:
-        table: columns ``problem, method, backend, of, target, reached, repetitions, evaluations_median,
-            evaluations_low, evaluations_high, budget``.
-        target: precision above the optimum, one of the table's.
-        of: ``mean`` (f at the distribution's mean) or ``best`` (best evaluated point).
-        backend: which backend's runs; if None, each method's first.
-
-    Returns:
-        A figure with one panel for each problem, a row for each method.
-
-    Raises:
-        UserError: a column is missing, a name is unknown, or the target is not in the table.
-    """
-    from matplotlib.lines import Line2D
-
-    rows = at_target(table, target, of, backend)
-    names = tables.problems(rows)
-    looks = searchers(rows["method"])
+def draw(rows: Frame, target: float = TARGET, of: str = "mean") -> Picture:
+    """A panel for each problem, a row for each method."""
+    names, looks = problems(rows), searchers(rows["method"])
     columns = min(len(names), _COLUMNS)
-    height = math.ceil(len(names) / columns)
-    fig = panels.figure(height * (0.235 * len(looks) + 0.75) + 0.25)
-    axes = list(fig.subplots(height, columns, squeeze=False).flat)
-    for spare in axes[len(names) :]:
-        spare.remove()
+    fig = panels.figure(math.ceil(len(names) / columns) * (0.235 * len(looks) + 0.75) + 0.25)
+    axes = panels.cells(fig, len(names), columns)
     ends = _ends(rows)
-    for rank, (name, ax) in enumerate(zip(names, axes, strict=False)):
+    for rank, (name, ax) in enumerate(zip(names, axes, strict=True)):
         ax.set_title(name)
         _panel(ax, rows[rows["problem"] == name], looks, ends)
         if rank % columns == 0:
-            words = [textwrap.shorten(look.label, 22, placeholder="...") for look in looks.values()]
-            ax.set_yticks(range(len(looks)), words)
-        if rank + columns >= len(names):
-            ax.set_xlabel("evaluations")
-    keys: list = [
-        Line2D([], [], ls="", marker="o", color=FAINT, mec=INK, mew=0.6, label=f"median to {target:g}, {OF[of]}"),
-        Line2D([], [], marker="|", ms=6, lw=1.6, color=FAINT, label="95 % interval"),
-        Line2D([], [], ls="", marker=">", ms=7, mfc="none", mew=1.4, color=FAINT, label="not within this budget"),
-        Line2D([], [], ls="", marker="$n/m$", ms=16, color=FAINT, mew=0.3, label="runs that met it"),
+            ax.set_yticks(range(len(looks)), panels.short(looks))
+    panels.outer(axes, columns, "evaluations")
+    keys = [
+        lines.entry(f"median to {target:g}, {OF[of]}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
+        lines.entry("95 % interval", marker="|", ms=6, lw=1.6, color=FAINT),
+        lines.entry("not within this budget", ls="", marker=">", ms=7, mfc="none", mew=1.4, color=FAINT),
+        lines.entry("runs that met it", ls="", marker="$n/m$", ms=16, color=FAINT, mew=0.3),
     ]
     lines.legend(fig, keys)
     return fig
 
 
-def _ends(rows: Table) -> tuple[float, float]:
-    known = rows[["evaluations_median", "evaluations_low", "evaluations_high", "budget"]].to_numpy(float)
+def _ends(rows: Frame) -> tuple[float, float]:
+    known = rows[[*_EVALUATIONS, "budget"]].to_numpy(float)
     known = known[np.isfinite(known) & (known > 0)]
     low, high = math.log10(known.min()), math.log10(known.max())
     if math.floor(high) - math.ceil(low) < 1:  # two powers of ten, for two ticks
@@ -79,18 +63,13 @@ def _ends(rows: Table) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _panel(ax: Axes, rows: Table, looks: dict, ends: tuple[float, float]) -> None:
+def _panel(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> None:
     ax.set_xscale("log")
     span = ends[1] - ends[0]
     ax.set_xlim(10 ** ends[0], 10 ** (ends[1] + 0.36 * span))  # room for the counts at the right
-    powers = [10.0**power for power in range(math.ceil(ends[0]), math.floor(ends[1]) + 1)]
-    if len(powers) > 1:
-        ax.set_xticks(powers, [f"$10^{{{round(math.log10(power))}}}$" for power in powers])
-        ax.minorticks_off()
-    ax.set_ylim(len(looks) - 0.4, -0.6)
+    panels.decades(ax, ends=ends)
+    panels.lanes(ax, len(looks))
     ax.set_yticks(range(len(looks)), [""] * len(looks))
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
     count: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": SMALL}
     for y, (method, look) in enumerate(looks.items()):
@@ -115,3 +94,13 @@ def _panel(ax: Axes, rows: Table, looks: dict, ends: tuple[float, float]) -> Non
         words = f"{int(row['reached'])}/{int(row['repetitions'])}"
         weight = "bold" if row["reached"] == row["repetitions"] else "normal"
         ax.text(0.99, y, words, transform=ax.get_yaxis_transform(), color=INK, weight=weight, **count)
+
+
+EFFORT = Figure(
+    "effort", "targets", select, draw,
+    caption="Evaluations of f until f at the distribution's mean first came within the target precision of the "
+    "optimum: medians over the repetitions with intervals of at least 95 %, and how many repetitions came there. An "
+    "open triangle stands at the budget where no more than half of them did.",
+    answer="evaluations that each search needs to come within the target precision of the optimum, median over "
+    "repetitions with its 95 % interval, and how many repetitions came there.",
+)  # fmt: skip

@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
-from lowvar.studies.drawing.style import FAINT, INK, SCHEMES, SMALL, Estimator, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.search.figures.search_tables import search_gradients
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from lowvar.errors import unknown_name
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import part, problems, require
+from lowvar.studies.drawing.style import INK, SCHEMES, SMALL, Estimator, styled
 
 _BLOCKS = {"mu": "mean", "sigma": "scale"}
 _SPREADS = 3  # columns of panels: more standard deviations than these are thinned out
 _PARTS = {"odd": "#332288", "even": "#DDCC77"}
 
 
-@styled
-def gradients(table: Table, baseline: str | None = None) -> Figure:
-    """Draws the variance of search gradients relative to iid noise, and its odd and even parts.
-
-    Panels on the left: the ratio of variances to iid noise of as many points, against points per dimension, for
-    each problem and standard deviation of the distribution. Filled markers are the gradient of the mean, open
-    ones that of the scale. Bars on the right: with iid noise and the most points, the share of the variance that
-    is odd in the noise (which antithetic pairs double or leave) and even (which they remove from the mean).
-
-    Args:
-        table: columns ``problem, dim, sigma, population, scheme, baseline, block, source, variance, to_iid,
-            to_iid_low, to_iid_high``.
-        baseline: ``none``, ``mean`` or ``centre``; if None, ``mean`` where it is known.
-
-    Returns:
-        A figure with one row of panels for each problem.
-
-    Raises:
-        UserError: a column is missing, or the baseline is not in the table.
-    """
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    rows = search_gradients(table, baseline)
-    names = tables.problems(rows)
+def select(decomposition: Frame, baseline: str | None = None) -> Frame:
+    """The rows of one baseline (``mean``, or the table's first without it) and of no more than three spreads."""
+    needed = ("problem", "dim", "sigma", "population", "scheme", "baseline", "block", "source", "variance",
+              "to_iid", "to_iid_low", "to_iid_high")  # fmt: skip
+    require(decomposition, needed, "decomposition")
+    known = list(decomposition["baseline"].drop_duplicates())
+    chosen = baseline or ("mean" if "mean" in known else known[0])
+    if chosen not in known:
+        raise unknown_name("baseline", chosen, known, where="decomposition table")
+    rows = decomposition[decomposition["baseline"] == chosen]
     spreads = np.unique(rows["sigma"].to_numpy(float))
     if len(spreads) > _SPREADS:
         spreads = spreads[np.round(np.linspace(0, len(spreads) - 1, _SPREADS)).astype(int)]
+    return rows[rows["sigma"].isin(spreads)].reset_index(drop=True)
+
+
+@styled
+def draw(rows: Frame) -> Picture:
+    """A row of panels for each problem: ratios by scheme at each spread, and the parts of the variance at the right."""
+    names = problems(rows)
+    spreads = np.unique(rows["sigma"].to_numpy(float))
     looks = {name: look for name, look in SCHEMES.items() if name in set(rows["scheme"]) - {"iid"}}
     fig = panels.figure(2.05 * len(names) + 0.3)
     widths = [*([1.0] * len(spreads)), 0.75]
@@ -68,11 +57,11 @@ def gradients(table: Table, baseline: str | None = None) -> Figure:
     for ax in axes[-1, :-1]:
         ax.set_xlabel("points / dimension")
     axes[-1, -1].set_xlabel("share (%)")
-    keys: list = [Line2D([], [], **lines.kind(look), label=look.label) for look in looks.values()]
-    keys.append(Line2D([], [], **_kind(Estimator("", INK, "o"), "mu"), label="gradient of the mean"))
-    keys.append(Line2D([], [], **_kind(Estimator("", INK, "o"), "sigma"), label="of the scale"))
-    keys.append(Line2D([], [], color=FAINT, lw=2.5, alpha=0.6, label="95 % interval"))
-    keys += [Patch(color=colour, lw=0, label=f"{part} part") for part, colour in _PARTS.items()]
+    keys, plain = lines.entries(looks), Estimator("", INK, "o")
+    keys.append(lines.entry("gradient of the mean", **_kind(plain, "mu")))
+    keys.append(lines.entry("of the scale", **_kind(plain, "sigma")))
+    keys.append(lines.interval())
+    keys += [lines.patch(f"{kind} part", color=colour) for kind, colour in _PARTS.items()]
     lines.legend(fig, keys)
     return fig
 
@@ -82,7 +71,7 @@ def _kind(look: Estimator, block: str) -> dict:
     return style if block == "mu" else style | {"mfc": "white", "ls": (0, (3, 2)), "lw": 1.2, "mew": 1.3}
 
 
-def _ends(rows: Table) -> tuple[float, float]:
+def _ends(rows: Frame) -> tuple[float, float]:
     known = rows[["to_iid", "to_iid_low", "to_iid_high"]].to_numpy(float)
     known = known[np.isfinite(known) & (known > 0)]
     middle = rows["to_iid"].to_numpy(float)
@@ -95,7 +84,7 @@ def _ends(rows: Table) -> tuple[float, float]:
     return low / room, high * room
 
 
-def _ratios(ax: Axes, rows: Table, looks: dict, ends: tuple[float, float]) -> None:
+def _ratios(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> None:
     ax.set_yscale("log")
     ax.set_ylim(*ends)
     ticks = [value for value in (1e-4, 1e-3, 0.01, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 100.0) if ends[0] <= value <= ends[1]]
@@ -121,7 +110,7 @@ def _ratios(ax: Axes, rows: Table, looks: dict, ends: tuple[float, float]) -> No
         for block in _BLOCKS:
             shift = 1.05 ** (rank - (count - 1) / 2)  # side by side, so that none hides another
             rank += 1
-            line = rows[(rows["scheme"] == scheme) & (rows["block"] == block)].sort_values("population")
+            line = part(rows, scheme=scheme, block=block).sort_values("population")
             line = line[np.isfinite(line["to_iid"])]
             if not len(line):
                 continue
@@ -142,7 +131,7 @@ def _thinned(places: np.ndarray) -> list[float]:
     return sorted(chosen)
 
 
-def _composition(ax: Axes, rows: Table, spreads: np.ndarray) -> None:
+def _composition(ax: Axes, rows: Frame, spreads: np.ndarray) -> None:
     ax.set_xlim(0, 100)
     ax.set_xticks([0, 50, 100])
     places, words = [], []
@@ -152,12 +141,12 @@ def _composition(ax: Axes, rows: Table, spreads: np.ndarray) -> None:
     for spread in spreads:
         for block, word in _BLOCKS.items():
             here = iid[(iid["block"] == block) & np.isclose(iid["sigma"], spread)].set_index("source")["variance"]
-            parts = {part: max(float(here.get(part, 0.0)), 0.0) for part in _PARTS}
+            parts = {kind: max(float(here.get(kind, 0.0)), 0.0) for kind in _PARTS}
             whole = sum(parts.values())
             start = 0.0
-            for part, colour in _PARTS.items():
-                width = 100 * parts[part] / whole if whole > 0 else 0.0
-                ax.barh(y, width, 0.8, left=start, color=colour, lw=0).set_label(f"{spread:g}, {block}, {part}")
+            for kind, colour in _PARTS.items():
+                width = 100 * parts[kind] / whole if whole > 0 else 0.0
+                ax.barh(y, width, 0.8, left=start, color=colour, lw=0).set_label(f"{spread:g}, {block}, {kind}")
                 start += width
             places.append(y)
             words.append(f"{spread:g}, {word}")
@@ -168,3 +157,12 @@ def _composition(ax: Axes, rows: Table, spreads: np.ndarray) -> None:
     ax.set_ylim(y - 0.8, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
+
+
+GRADIENTS = Figure(
+    "gradients", "decomposition", select, draw,
+    caption="Variance of the search gradient by noise scheme, divided by that of as many independent points, against "
+    "points per dimension: filled markers for the mean, open ones for the scale, bars are 95 % intervals. Right: the "
+    "shares of the variance with independent points that come from the odd and from the even part of f.",
+    answer="variance of the search gradient by noise scheme, relative to independent points.",
+)  # fmt: skip

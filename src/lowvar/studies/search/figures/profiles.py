@@ -3,54 +3,38 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
 from lowvar.studies.drawing.style import FAINT, searchers, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.search.figures.search_tables import of_profiles
+from lowvar.studies.search.figures.curves import RUN, checked
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+def select(profiles: Frame, of: str = "mean", backend: str | None = None) -> Frame:
+    """The rows of f at the mean or of the best point, every method on one backend."""
+    require(profiles, (*RUN, "of", "evaluations_per_dim", "share", "targets", "budget_per_dim"), "profiles")
+    return one_backend(profiles[profiles["of"] == checked(of)], "profiles", backend)
 
 
 @styled
-def profiles(table: Table, of: str = "mean", backend: str | None = None) -> Figure:
-    """Draws empirical distributions of running times, as COCO does, but without simulated restarts.
-
-    The first panel pools all problems, for the methods that were run on all of them. A line ends in a cross where
-    its budget does: what it did not meet by then counts as not met.
-
-    Args:
-        table: columns ``problem, method, backend, of, evaluations_per_dim, share, targets, budget_per_dim``.
-        of: ``mean`` (f at the distribution's mean) or ``best`` (best evaluated point).
-        backend: which backend's runs; if None, each method's first.
-
-    Returns:
-        A figure with one panel for all problems and one for each.
-
-    Raises:
-        UserError: a column is missing, or a name is unknown.
-    """
-    from matplotlib.lines import Line2D
-
-    rows = of_profiles(table, of, backend)
-    names = tables.problems(rows)
-    looks = searchers(rows["method"])
+def draw(rows: Frame) -> Picture:
+    """A wide panel that pools all problems, for the methods that ran on all of them, and one for each problem."""
+    names, looks = problems(rows), searchers(rows["method"])
     fig, axes = _grid(names)
     for name, ax in zip(names, axes, strict=True):
         ax.set_title("all problems" if name == "all" else name)
         _panel(ax, rows[rows["problem"] == name], looks)
-    keys = [Line2D([], [], **lines.kind(look), label=look.label) for look in looks.values()]
-    keys.append(Line2D([], [], ls="", color=FAINT, marker="x", ms=7, mew=1.8, label="budget"))
-    lines.legend(fig, keys)
+    budget = lines.entry("budget", ls="", color=FAINT, marker="x", ms=7, mew=1.8)
+    lines.legend(fig, [*lines.entries(looks), budget])
     return fig
 
 
-def _grid(names: list[str]) -> tuple[Figure, list[Axes]]:
+def _grid(names: list[str]) -> tuple[Picture, list[Axes]]:
     """A wide panel for all problems, and below it one for each, up to three in a row."""
     wide = names[0] == "all"
     each = names[wide:]
@@ -59,32 +43,36 @@ def _grid(names: list[str]) -> tuple[Figure, list[Axes]]:
     heights = [2.6] * wide + [2.0 if columns == 3 else 2.4] * count
     fig = panels.figure(sum(heights) + 0.2)
     cells = fig.add_gridspec(len(heights), columns, height_ratios=heights)
-    axes = [fig.add_subplot(cells[0, :])] if wide else []
-    for rank in range(len(each)):
-        axes.append(fig.add_subplot(cells[wide + rank // columns, rank % columns]))
-    for rank, ax in enumerate(axes):
-        place = rank - wide
-        if place < 0 or place % columns == 0:
-            ax.set_ylabel("targets met (%)")
-        if place < 0 or place + columns >= len(each):
-            ax.set_xlabel("evaluations / dimension")
-    return fig, axes
+    top = [fig.add_subplot(cells[0, :])] if wide else []
+    axes = [fig.add_subplot(cells[wide + rank // columns, rank % columns]) for rank in range(len(each))]
+    for line, width in ((top, 1), (axes, columns)):
+        panels.outer(line, width, "evaluations / dimension", "targets met (%)")
+    return fig, [*top, *axes]
 
 
-def _panel(ax: Axes, rows: Table, looks: dict) -> None:
+def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     ax.grid()
     for rank, (method, look) in enumerate(looks.items()):
         line = rows[rows["method"] == method].sort_values("evaluations_per_dim")
         if not len(line):
             continue
-        x, y = line["evaluations_per_dim"].to_numpy(float), 100 * line["share"].to_numpy(float)
+        x, share = numbers(line, "evaluations_per_dim", "share")
         every = max(1, len(line) // 7)
         style: dict[str, Any] = lines.kind(look) | {"ms": 0.8 * look.size}
-        ax.plot(x, y, label=method, markevery=(rank % every, every), **style)
-        ax.plot(x[-1], y[-1], marker="x", ms=7, mew=1.8, color=look.colour, label=f"{method}: end", zorder=5)
+        ax.plot(x, 100 * share, label=method, markevery=(rank % every, every), **style)
+        ax.plot(x[-1], 100 * share[-1], marker="x", ms=7, mew=1.8, color=look.colour, label=f"{method}: end", zorder=5)
     place = rows["evaluations_per_dim"].to_numpy(float)
     panels.run_axis(ax, place)
     started = rows.loc[rows["share"] > 0, "evaluations_per_dim"]
     ax.set_xlim((float(started.min()) if len(started) else place.min()) / 1.1, place.max() * 1.4)
     ax.set_ylim(-2, 103)
     ax.set_yticks(np.arange(0, 101, 25))
+
+
+PROFILES = Figure(
+    "profiles", "profiles", select, draw,
+    caption="Share of all targets (10^2 to 10^-8 above the optimum, every repetition) that were met within so many "
+    "evaluations per dimension, as COCO draws it, but without simulated restarts. The first panel pools all problems. "
+    "A line ends where its budget does, and what was not met by then counts as not met.",
+    answer="share of targets met against evaluations per dimension.",
+)  # fmt: skip

@@ -1,94 +1,97 @@
-"""The variance along a run, against the floors that a one-sided estimator cannot pass."""
+"""The variance along a run: of every estimator against the floors of one-sided ones, and of naive by source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
-from lowvar.studies.drawing.style import INK, SMALL, block_label, estimators, styled
-from lowvar.studies.drawing.tables import Table
+from lowvar.errors import UserError
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import numbers, part, positive, problems, require
+from lowvar.studies.drawing.style import INK, SMALL, SOURCES, Estimator, block_label, estimators, styled
+from lowvar.studies.variational.figures.shares import DECOMPOSITION
+from lowvar.studies.variational.noises import first_noise
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+BLOCKS = ("all", "mu")
 FLOORS = {
     "subsampling": ("$V_n$", "$V_n$: naive, subsampling", (0, (1, 1))),
     "monte_carlo": (r"$V_\varepsilon$", r"$V_\varepsilon$: naive, Monte Carlo", (0, (1, 3))),
 }
+_UNIT = "gradient variance (trace, nats²)"
+
+
+def totals(decomposition: Frame) -> Frame:
+    """Totals of every estimator, and the floors, which are two parts of naive's variance."""
+    require(decomposition, (*DECOMPOSITION, "iteration"), "decomposition")
+    rows = first_noise(decomposition)
+    floor = (rows["method"] == "naive") & rows["source"].isin(list(FLOORS))
+    rows = rows[rows["block"].isin(BLOCKS) & ((rows["source"] == "total") | floor)]
+    if not len(rows):
+        raise UserError(f"decomposition table: no total variance for any of the blocks {', '.join(BLOCKS)}")
+    return rows.reset_index(drop=True)
 
 
 @styled
-def along(decomposition: Table, blocks: Iterable[str] = ("all", "mu")) -> Figure:
-    """Draws the total variance along the run, a line with its 95 % band for each estimator.
-
-    Dotted: ``V_n``, below which no estimator gets that controls Monte Carlo noise alone, and ``V_eps``, below
-    which none gets that controls subsampling alone.
-
-    Args:
-        decomposition: columns ``problem, method, block, source, variance, low, high, iteration``.
-        blocks: parameter blocks, a column of panels each; those that were not measured are left out.
-
-    Returns:
-        A figure with one row of panels for each problem.
-
-    Raises:
-        UserError: a column is missing, or none of the blocks was measured.
-    """
-    from matplotlib.lines import Line2D
-
-    rows = tables.along_run(decomposition, blocks)
-    names = tables.problems(rows)
-    blocks = [block for block in blocks if (rows["block"] == block).any()]
+def draw_totals(rows: Frame) -> Picture:
+    """A row of panels for each problem, a panel for each block of parameters that was measured."""
+    names = problems(rows)
+    blocks = [block for block in BLOCKS if (rows["block"] == block).any()]
     looks = estimators(rows["method"])
     fig = panels.figure(2.5 * len(names) + 0.3)
     axes = fig.subplots(len(names), len(blocks), squeeze=False)
     for name, line in zip(names, axes, strict=True):
         for block, ax in zip(blocks, line, strict=True):
             ax.set_title(f"{name}: {block_label(block)}")
-            _panel(ax, rows[(rows["problem"] == name) & (rows["block"] == block)], looks)
-        line[0].set_ylabel("gradient variance (trace, nats²)")
+            _totals(ax, part(rows, problem=name, block=block), looks)
+        line[0].set_ylabel(_UNIT)
     for ax in axes[-1]:
         ax.set_xlabel("iteration")
     fig.align_ylabels(axes[:, 0])
     keys = lines.keys(looks)
     if (rows["source"] != "total").any():
-        keys += [Line2D([], [], color=INK, ls=dots, label=text) for _, text, dots in FLOORS.values()]
+        keys += [lines.entry(text, color=INK, ls=dots) for _, text, dots in FLOORS.values()]
     lines.legend(fig, keys)
     return fig
 
 
-def _panel(ax: Axes, rows: Table, looks: dict) -> None:
-    drawn = rows[np.isfinite(rows["variance"]) & (rows["variance"] > 0)]
-    totals = drawn[drawn["source"] == "total"]
-    if not len(totals):
-        panels.say(ax, "not measured" if not len(rows) else "no finite variance")
+def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
+    drawn = positive(rows, "variance")
+    whole = part(drawn, source="total")
+    if not _scaled(ax, rows, whole):
         return
-    ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
-        line = totals[totals["method"] == method].sort_values("iteration")
-        if not len(line):
-            continue
-        x, middle = line["iteration"].to_numpy(), line["variance"].to_numpy()
-        low = np.maximum(line["low"].to_numpy(float), 1e-3 * middle)
-        lines.band(ax, x, low, line["high"].to_numpy(float), look, f"{method}: 95 %")
-        ax.plot(x, middle, color=look.colour, marker=look.marker, lw=look.width, ms=look.size, label=method)
+        _line(ax, part(whole, method=method), look, method, ls="-")
     ends = {}
     for source, (symbol, _, dots) in FLOORS.items():
-        floor = drawn[drawn["source"] == source].sort_values("iteration")
+        floor = part(drawn, source=source).sort_values("iteration")
         if len(floor):
-            x, height = floor["iteration"].to_numpy(float), floor["variance"].to_numpy()
+            x, height = numbers(floor, "iteration", "variance")
             if len(x) == 1:
                 x, height = x[0] + np.array([-0.5, 0.0, 0.5]), np.repeat(height, 3)
             ax.plot(x, height, color=INK, ls=dots, lw=1.8, zorder=4, label=source)
             ends[symbol] = height[-1]
-    panels.frame(ax, *(drawn[name].to_numpy(float) for name in ("low", "variance", "high")))
-    panels.run_axis(ax, totals["iteration"].to_numpy())
+    panels.frame(ax, *numbers(drawn, "low", "variance", "high"))
+    panels.run_axis(ax, whole["iteration"].to_numpy())
     _name_at_end(ax, ends)
+
+
+def _scaled(ax: Axes, rows: Frame, drawn: Frame) -> bool:
+    """A logarithmic axis with a grid, or the reason why there is nothing to draw."""
+    if not len(drawn):
+        panels.say(ax, "not measured" if not len(rows) else "no finite variance")
+        return False
+    ax.set_yscale("log")
+    ax.grid()
+    return True
+
+
+def _line(ax: Axes, line: Frame, look: Estimator, label: str, **style) -> None:
+    line = line.sort_values("iteration")
+    if not len(line):
+        return
+    x, *interval = numbers(line, "iteration", "variance", "low", "high")
+    lines.in_band(ax, x, interval, look, label, **(lines.kind(look) | style))
 
 
 def _name_at_end(ax: Axes, ends: dict[str, float]) -> None:
@@ -98,3 +101,65 @@ def _name_at_end(ax: Axes, ends: dict[str, float]) -> None:
         _, height = ax.transAxes.inverted().transform(ax.transData.transform((ax.get_xlim()[1], value)))
         last = max(height, last + 0.08, 0.0)
         ax.text(1.02, last, symbol, transform=ax.transAxes, va="center", fontsize=SMALL + 1)
+
+
+ALONG = Figure(
+    "along", "decomposition", totals, draw_totals,
+    caption="Variance of each estimator along the followed run; bands are 95 % intervals. Dotted: V_n, what remains if "
+    "only the data are subsampled, and V_eps, what remains if only the Monte Carlo noise is drawn. An estimator that "
+    "removes one source only cannot get below the other.",
+)  # fmt: skip
+
+
+def sources(decomposition: Frame) -> Frame:
+    """Naive's variance and its parts, and the total of one other method on each problem.
+
+    That is ``joint`` where it was measured, else the one with the least variance at the end.
+    """
+    require(decomposition, (*DECOMPOSITION, "iteration", "end"), "decomposition")
+    rows = part(first_noise(decomposition), block="all")
+    if not (rows["method"] == "naive").any():
+        raise UserError("decomposition table: no method 'naive', whose variance is to be split")
+    others = rows[(rows["method"] != "naive") & (rows["source"] == "total")]
+    chosen = {name: "joint" if (here["method"] == "joint").any() else _lowest(here)
+              for name, here in others.groupby("problem", sort=False)}  # fmt: skip
+    other = (rows["method"] == rows["problem"].map(chosen)) & (rows["source"] == "total")
+    return rows[(rows["method"] == "naive") | other].reset_index(drop=True)
+
+
+def _lowest(rows: Frame) -> str:
+    ends = rows[rows["end"].eq(True)].sort_values("variance")
+    return str((ends if len(ends) else rows)["method"].iloc[0])
+
+
+@styled
+def draw_sources(rows: Frame) -> Picture:
+    """A panel for each problem."""
+    looks, markers = estimators(rows["method"]), {"subsampling": "s", "monte_carlo": "^", "interaction": "v"}
+    parts = {source: Estimator(f"naive: {look.label}", look.colour, markers[source], 1.6)
+             for source, look in SOURCES.items()}  # fmt: skip
+
+    def panel(ax: Axes, rows: Frame) -> None:
+        drawn = positive(rows, "variance")
+        if not _scaled(ax, rows, drawn):
+            return
+        for source in (*parts, "total"):
+            for method, look in looks.items():
+                line = part(drawn, source=source, method=method)
+                _line(ax, line, parts.get(source, look), f"{method}, {source}")
+        panels.frame(ax, *numbers(drawn, "low", "variance", "high"))
+        panels.run_axis(ax, drawn["iteration"].to_numpy())
+
+    fig = panels.each(rows, panel, "iteration", _UNIT)
+    whole = {name: Estimator(f"{look.label}: total", look.colour, look.marker, look.width, look.dash)
+             for name, look in looks.items()}  # fmt: skip
+    lines.legend(fig, lines.keys({**whole, **parts}))
+    return fig
+
+
+SPLIT_ALONG = Figure(
+    "split_along", "decomposition", sources, draw_sources,
+    caption="Variance of the naive estimator along the followed run, split into subsampling of the data, Monte Carlo "
+    "noise and their interaction, and the total that joint leaves of it. Where joint was not measured, the method with "
+    "the least variance at the end takes its place. Bands are 95 % intervals.",
+)  # fmt: skip

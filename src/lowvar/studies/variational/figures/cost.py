@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.errors import UserError
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import one_backend, require
 from lowvar.studies.drawing.style import estimators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.variational.figures.diagnostic_tables import of_cost
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
+
+
+def select(seconds: Frame) -> Frame:
+    """Each method's times, which all its step sizes share."""
+    require(seconds, _COLUMNS, "seconds")
+    rows = one_backend(seconds, "seconds")[_COLUMNS]
+    rows = rows[np.isfinite(rows["seconds"])].drop_duplicates(["problem", "method", "epoch"])
+    if not len(rows):
+        raise UserError("seconds table: no times, so there is nothing to draw")
+    return rows.reset_index(drop=True)
 
 
 @styled
-def cost(table: Table) -> Figure:
-    """Draws the time of one run so far against its iterations: a line that bends down has steps that became cheaper.
+def draw(rows: Frame) -> Picture:
+    """A panel for each problem; times have no intervals."""
+    looks = estimators(rows["method"])
 
-    Times are of the job, shared out evenly among its runs, without compiling; they have no intervals.
-
-    Args:
-        table: columns ``problem, method, backend, epoch, iteration, seconds``.
-
-    Returns:
-        A figure with one panel for each problem.
-
-    Raises:
-        UserError: a column is missing, or nothing was timed.
-    """
-    rows = of_cost(table)
-    names, looks = tables.problems(rows), estimators(rows["method"])
-    fig, axes = panels.grid(len(names))
-    panels.label(axes, "iteration", "time of one run so far (s)")
-    for name, ax in zip(names, axes, strict=True):
-        ax.set_title(name)
-        drawn = rows[(rows["problem"] == name) & (rows["seconds"] > 0) & (rows["iteration"] > 0)]
+    def panel(ax: Axes, rows: Frame) -> None:
+        drawn = rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]
         if not len(drawn):
             panels.say(ax, "not timed")
-            continue
+            return
         ax.set_yscale("log")
         ax.grid()
         for method, look in looks.items():
@@ -46,7 +42,16 @@ def cost(table: Table) -> Figure:
                 ax.plot(line["iteration"], line["seconds"], label=method, markevery=max(1, len(line) // 8),
                         **lines.kind(look))  # fmt: skip
         panels.run_axis(ax, drawn["iteration"].to_numpy())
-        seconds = drawn["seconds"].to_numpy(float)
-        panels.frame(ax, seconds, seconds, seconds)
-    lines.legend(fig, lines.keys(looks)[:-1])
+        panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
+
+    fig = panels.each(rows, panel, "iteration", "time of one run so far (s)")
+    lines.legend(fig, lines.entries(looks))
     return fig
+
+
+COST = Figure(
+    "cost", "seconds", select, draw,
+    caption="Time of one run so far against its iterations, without compilation, on the machine that made this report. "
+    "Runs that were computed together share their time evenly. A line that bends down has steps that became cheaper.",
+    when=lambda experiment: "points" in experiment.looked_at(),
+)  # fmt: skip

@@ -2,94 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-import numpy as np
-
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.errors import UserError, unknown_name
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import in_order, numbers, one_backend, part, positive, problems, require
 from lowvar.studies.drawing.style import BAND, INK, Estimator, estimators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.variational.figures.diagnostic_tables import RATIOS, of_points, of_ratios, of_variances
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+DIAGNOSTICS = ("problem", "method", "backend", "step_size", "best", "epoch", "iteration", "quantity", "mean", "low",
+               "high", "diverged")  # fmt: skip
+RATIOS = {"paper": ("snr_true", "snr_conditional"), "plain": ("snr_true_1", "snr_conditional_1")}
 _TOGETHER = 5  # methods whose two lines fit one panel; of more, each has a panel for the true and one for the other
 _DASH = (0, (2.2, 1.6))
 _BEYOND = 1e15  # of an axis: the largest value shown over the smallest
 
 
-@styled
-def variance(table: Table) -> Figure:
-    """Draws the true squared error of gradients (full) and their variance given the past (dashed) along runs.
-
-    For an estimator that keeps no past the two coincide; for one that sums up its steps they part. Lines are means over
-    repetitions, arithmetic of the true error and geometric of the other, bands 95 % intervals. Each method is at its
-    best step size.
-
-    Args:
-        table: columns ``problem, method, backend, step_size, best, epoch, iteration, quantity, mean, low, high,
-            diverged``; of its quantities ``squared_error`` and ``variance``.
-
-    Returns:
-        A figure with one panel for each problem; with two side by side, the true error and the other, for more than
-        five methods.
+def measured(diagnostics: Frame, *quantities: str) -> Frame:
+    """The rows of some quantities, each method in one backend.
 
     Raises:
-        UserError: a column is missing, or gradients were not measured.
+        UserError: a column is missing, or none of the quantities was measured.
     """
-    words = ("true squared error", "variance given the past")
-    return _pair(of_variances(table), ("squared_error", "variance"), words, "gradient error (trace, nats²)")
+    require(diagnostics, DIAGNOSTICS, "diagnostics")
+    rows = diagnostics[diagnostics["quantity"].isin(quantities)]
+    if not len(rows):
+        raise UserError(f"diagnostics table: {' and '.join(quantities)} were not measured in any run")
+    return one_backend(rows, "diagnostics")
 
 
-@styled
-def snr(table: Table, of: str = "paper") -> Figure:
-    """Draws the signal-to-noise ratio of gradients along runs: true (full) and given the past (dashed).
-
-    Args:
-        table: as for `variance`, with the quantities of ``of``.
-        of: ``paper``, the squared norm of the gradient over a standard deviation; or ``plain``, the norm over it.
-
-    Returns:
-        A figure laid out as that of `variance`.
-
-    Raises:
-        UserError: a column is missing, gradients were not measured, or ``of`` is neither.
-    """
-    unit = {"paper": r"SNR, $\|E\,g\|^2$ / sd (nats)", "plain": r"SNR, $\|E\,g\|$ / sd"}
-    rows = of_ratios(table, of)
-    return _pair(rows, RATIOS[of], ("true SNR", "SNR given the past"), unit[of])
+def at_best(diagnostics: Frame, *quantities: str) -> Frame:
+    """The same, each method at its best step size."""
+    rows = measured(diagnostics, *quantities)
+    return in_order(rows[best_or_smallest(rows)], "problem", "method", "quantity", "iteration")
 
 
-@styled
-def points(table: Table) -> Figure:
-    """Draws how many noise points the next step of each method takes, along runs, with 95 % intervals.
-
-    Args:
-        table: as for `variance`, with the quantity ``points``.
-
-    Returns:
-        A figure with one panel for each problem.
-
-    Raises:
-        UserError: a column is missing, or no method counts its points.
-    """
-    rows = of_points(table)
-    names, looks = tables.problems(rows), estimators(rows["method"])
-    fig, axes = panels.grid(len(names))
-    panels.label(axes, "iteration", "noise points of the next step")
-    for name, ax in zip(names, axes, strict=True):
-        ax.set_title(name)
-        _panel(ax, rows[rows["problem"] == name], looks, {"points": _as_it_is})
-        _whole_numbers(ax)
-    lines.legend(fig, lines.keys(looks))
-    return fig
+def best_or_smallest(rows: Frame) -> Frame:
+    """Which rows are of the best step size, or of the smallest where every one diverged."""
+    runs = [rows[name] for name in ("problem", "method", "backend")]
+    none = ~rows["best"].eq(True).groupby(runs).transform("any")
+    smallest = rows["step_size"] == rows["step_size"].groupby(runs).transform("min")
+    return rows["best"].eq(True) | (none & smallest)
 
 
-def _as_it_is(look: Estimator) -> dict:
-    """A method's own line."""
-    return lines.kind(look)
+def diverged(rows: Frame, looks: dict[str, Estimator]) -> list[str]:
+    """Labels of the methods of a panel of which a repetition had diverged at the end."""
+    last = rows["iteration"] == rows.groupby("method")["iteration"].transform("max")
+    lost = set(rows.loc[last & (rows["diverged"] > 0), "method"])
+    return [look.label for method, look in looks.items() if method in lost]
 
 
 def _true(look: Estimator) -> dict:
@@ -104,42 +65,35 @@ def _conditional(look: Estimator) -> dict:
     return _open(look) | {"ms": look.size + 4.5}  # a rim around the other's markers, where the two coincide
 
 
-def _pair(rows: Table, quantities: tuple[str, str], words: tuple[str, str], unit: str) -> Figure:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    names, looks = tables.problems(rows), estimators(rows["method"])
+def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit: str) -> Picture:
+    """A panel for each problem; two side by side, for the true quantity and the other, if methods are many."""
+    names, looks = problems(rows), estimators(rows["method"])
     kinds = dict(zip(quantities, (_true, _conditional), strict=True))
     if len(looks) > _TOGETHER:
         kinds[quantities[1]] = _open
         fig = panels.figure(2.8 * len(names))
         grid = fig.subplots(len(names), 2, squeeze=False, sharey="row")
         for name, pair in zip(names, grid, strict=True):
+            here = part(rows, problem=name)
             for quantity, word, ax in zip(quantities, words, pair, strict=True):
                 ax.set_title(f"{name}: {word}")
-                _panel(ax, rows[(rows["problem"] == name) & (rows["quantity"] == quantity)], looks,
-                       {quantity: kinds[quantity]}, rows[rows["problem"] == name])  # fmt: skip
+                _panel(ax, part(here, quantity=quantity), looks, {quantity: kinds[quantity]}, here)
             pair[0].set_ylabel(unit)
         for ax in grid[-1]:
             ax.set_xlabel("iteration")
         fig.align_ylabels(grid[:, 0])
     else:
-        fig, axes = panels.grid(len(names), height=3.1)
-        panels.label(axes, "iteration", unit)
-        for name, ax in zip(names, axes, strict=True):
-            ax.set_title(name)
-            _panel(ax, rows[rows["problem"] == name], looks, kinds)
-    keys: list = [Line2D([], [], color=look.colour, marker=look.marker, lw=look.width, ms=look.size, label=look.label)
-                  for look in looks.values()]  # fmt: skip
+        fig = panels.each(rows, partial(_panel, looks=looks, kinds=kinds), "iteration", unit, height=3.1)
+    keys = [lines.entry(look.label, **_true(look)) for look in looks.values()]
     plain = Estimator("", INK, "")
-    keys += [Line2D([], [], label=word, **kind(plain)) for word, kind in zip(words, kinds.values(), strict=True)]
-    lines.legend(fig, [*keys, Patch(color=INK, alpha=BAND, lw=0, label="95 % interval")])
+    keys += [lines.entry(word, **kind(plain)) for word, kind in zip(words, kinds.values(), strict=True)]
+    lines.legend(fig, [*keys, lines.patch("95 % interval", color=INK, alpha=BAND)])
     return fig
 
 
-def _panel(ax: Axes, rows: Table, looks: dict, kinds: dict, scale: Table | None = None) -> None:
+def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None = None) -> None:
     """Lines of quantities by method; ``scale`` has the rows that the vertical axis is to show."""
-    drawn = rows[np.isfinite(rows["mean"]) & (rows["mean"] > 0)]
+    drawn = positive(rows, "mean")
     if not len(drawn):
         panels.say(ax, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured")
         return
@@ -147,21 +101,89 @@ def _panel(ax: Axes, rows: Table, looks: dict, kinds: dict, scale: Table | None 
     ax.grid()
     for method, look in looks.items():
         for quantity, kind in kinds.items():
-            line = drawn[(drawn["method"] == method) & (drawn["quantity"] == quantity)]
-            if not len(line):
-                continue
-            x, middle, low, high = (line[name].to_numpy(float) for name in ("iteration", "mean", "low", "high"))
-            lines.band(ax, x, np.maximum(low, 1e-3 * middle), high, look, f"{method}, {quantity}: 95 %")
-            sparse = max(1, len(line) // 8)
-            ax.plot(x, middle, label=f"{method}, {quantity}", markevery=sparse, **kind(look))
+            line = part(drawn, method=method, quantity=quantity)
+            if len(line):
+                x, *interval = numbers(line, "iteration", "mean", "low", "high")
+                sparse = max(1, len(line) // 8)
+                lines.in_band(ax, x, interval, look, f"{method}, {quantity}", markevery=sparse, **kind(look))
     panels.run_axis(ax, drawn["iteration"].to_numpy())
-    seen = drawn if scale is None else scale[np.isfinite(scale["mean"]) & (scale["mean"] > 0)]
+    seen = drawn if scale is None else positive(scale, "mean")
     seen = seen[seen["mean"] >= seen["mean"].max() / _BEYOND]
-    panels.frame(ax, *(seen[name].to_numpy(float) for name in ("low", "mean", "high")))
-    last = rows["iteration"] == rows.groupby("method")["iteration"].transform("max")
-    lost = set(rows.loc[last & (rows["diverged"] > 0), "method"])
-    if lost:
-        panels.note(ax, f"diverged: {', '.join(look.label for method, look in looks.items() if method in lost)}")
+    panels.frame(ax, *numbers(seen, "low", "mean", "high"))
+    panels.notes(ax, {"diverged": diverged(rows, looks)})
+
+
+def select_errors(diagnostics: Frame) -> Frame:
+    """True squared errors and conditional variances at each method's best step size."""
+    return at_best(diagnostics, "squared_error", "variance")
+
+
+@styled
+def draw_errors(rows: Frame) -> Picture:
+    """The true squared error (full) and the variance given the past (dashed)."""
+    words = ("true squared error", "variance given the past")
+    return _pair(rows, ("squared_error", "variance"), words, "gradient error (trace, nats²)")
+
+
+VARIANCE = Figure(
+    "variance", "diagnostics", select_errors, draw_errors,
+    caption="Error of the gradients along the runs, each method at its best step size. Full lines: the true squared "
+    "error, which is the expected squared distance to the exact gradient. Dashed lines: the variance given the past, "
+    "which is all that fresh noise shows. For an estimator without a past the two coincide; for one that sums up its "
+    "steps, the past leaves an error that the dashed line hides. Full lines are arithmetic means over the "
+    "repetitions, dashed lines geometric means; bands are 95 % intervals. More than five methods have a panel for the "
+    "one error and a panel for the other.",
+    answer="error of the gradients along the runs. Full lines: the true squared error; dashed: the variance given the "
+    "past, which hides what estimators have summed up.",
+    when=lambda experiment: "errors" in experiment.looked_at(),
+)  # fmt: skip
+
+
+def select_ratios(diagnostics: Frame, of: str = "paper") -> Frame:
+    """Signal-to-noise ratios at each method's best step size.
+
+    The paper's is the squared norm of the gradient over a standard deviation; the plain one is the norm over it.
+    """
+    if of not in RATIOS:
+        raise unknown_name("signal-to-noise ratio", of, RATIOS)
+    return at_best(diagnostics, *RATIOS[of])
+
+
+@styled
+def draw_ratios(rows: Frame, of: str = "paper") -> Picture:
+    """The true ratio (full) and that given the past (dashed)."""
+    unit = {"paper": r"SNR, $\|E\,g\|^2$ / sd (nats)", "plain": r"SNR, $\|E\,g\|$ / sd"}
+    return _pair(rows, RATIOS[of], ("true SNR", "SNR given the past"), unit[of])
+
+
+SNR = Figure(
+    "snr", "diagnostics", select_ratios, draw_ratios,
+    caption="Signal-to-noise ratio of the gradients along the runs, each method at its best step size: the squared "
+    "norm of the gradient over the standard deviation of its estimate, as Fujisawa and Sato define it. Full lines: the "
+    "true ratio, of the exact gradient and the true error; signal and error are each averaged over the repetitions, as "
+    "arithmetic means. Dashed lines: the ratio given the past, as a geometric mean over the repetitions. Bands are "
+    "95 % intervals.",
+    when=lambda experiment: "errors" in experiment.looked_at(),
+)  # fmt: skip
+
+
+def select_points(diagnostics: Frame) -> Frame:
+    """Numbers of noise points at each method's best step size."""
+    return at_best(diagnostics, "points")
+
+
+@styled
+def draw_points(rows: Frame) -> Picture:
+    """A panel for each problem."""
+    looks = estimators(rows["method"])
+
+    def panel(ax: Axes, rows: Frame) -> None:
+        _panel(ax, rows, looks, {"points": lines.kind})
+        _whole_numbers(ax)
+
+    fig = panels.each(rows, panel, "iteration", "noise points of the next step")
+    lines.legend(fig, lines.keys(looks))
+    return fig
 
 
 def _whole_numbers(ax: Axes) -> None:
@@ -174,3 +196,11 @@ def _whole_numbers(ax: Axes) -> None:
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
     ax.set_ylim(low, high)
+
+
+POINTS = Figure(
+    "points", "diagnostics", select_points, draw_points,
+    caption="Noise points of the next step along the runs, each method at its best step size: means over the "
+    "repetitions, bands are 95 % intervals. A point costs a gradient, or two in estimators that compare two steps.",
+    when=lambda experiment: "points" in experiment.looked_at(),
+)  # fmt: skip

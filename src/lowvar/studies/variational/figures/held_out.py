@@ -2,82 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
+from lowvar.errors import unknown_name
+from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
 from lowvar.studies.drawing.style import estimators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.variational.figures.diagnostic_tables import of_fractions, of_tests
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from lowvar.studies.variational.figures.elbo import elbo_axis
+from lowvar.studies.variational.figures.gradient_noise import at_best, best_or_smallest, diverged, measured
 
 _WORDS = "test log-likelihood\n(nats per row)"
 
 
+def select(diagnostics: Frame, sizes: str = "best", task: str | None = None) -> Frame:
+    """Each method at its best step size (``best``), or all step sizes (``each``) of one problem, the first if None."""
+    if sizes not in ("best", "each"):
+        raise unknown_name("choice of step sizes", sizes, ("best", "each"))
+    if sizes == "best":
+        return at_best(diagnostics, "test_log_likelihood")
+    rows = measured(diagnostics, "test_log_likelihood")
+    names = problems(rows)
+    if task is not None and task not in names:
+        raise unknown_name("problem", task, names)
+    return rows[rows["problem"] == (task or names[0])].reset_index(drop=True)
+
+
 @styled
-def held_out(table: Table, sizes: str = "best", task: str | None = None) -> Figure:
-    """Draws the test log-likelihood along runs, means over repetitions with 95 % bands.
-
-    The axis is logarithmic in the distance to a little above the best.
-
-    Args:
-        table: columns ``problem, method, backend, step_size, best, epoch, iteration, quantity, mean, low, high,
-            diverged``; of its quantities ``test_log_likelihood``.
-        sizes: ``best``, each method at its best step size; or ``each``, a panel for each step size of one problem.
-        task: the problem of ``each``; the table's first if None.
-
-    Returns:
-        A figure with one panel for each problem, or for each step size.
-
-    Raises:
-        UserError: a column is missing, a name is unknown, or no rows were held out.
-    """
-    rows = of_tests(table, sizes, task)
-    by = "problem" if sizes == "best" else "step_size"
-    groups = list(rows[by].drop_duplicates())
-    groups = groups if sizes == "best" else sorted(groups, reverse=True)
+def draw(rows: Frame, sizes: str = "best") -> Picture:
+    """A panel for each problem, or for each step size from the largest down."""
     looks = estimators(rows["method"])
-    fig, axes = panels.grid(len(groups))
-    for group, ax in zip(groups, axes, strict=True):
-        ax.set_title(group if sizes == "best" else f"{rows['problem'].iloc[0]}, first step {group:g}")
-        _along(ax, rows[rows[by] == group], looks)
-    panels.label(axes, "iteration", _WORDS)
-    for ax in axes[1::2]:
-        ax.set_ylabel("")
+    panel = partial(_along, looks=looks)
+    if sizes == "best":
+        fig = panels.each(rows, panel, "iteration", _WORDS)
+    else:
+        name, rows = rows["problem"].iloc[0], rows.sort_values("step_size", ascending=False, kind="stable")
+        fig = panels.each(rows, panel, "iteration", _WORDS, by="step_size", title=f"{name}, first step {{:g}}".format)
     lines.legend(fig, lines.keys(looks))
     return fig
 
 
-@styled
-def sizes(table: Table) -> Figure:
-    """Draws the test log-likelihood at the end against the part of the training rows that was learnt from.
-
-    Args:
-        table: columns ``task, problem, method, backend, best, rows, fraction, mean, low, high, diverged``.
-
-    Returns:
-        A figure with one panel for each model and dataset.
-
-    Raises:
-        UserError: a column is missing.
-    """
-    rows = of_fractions(table)
-    tasks = list(rows["task"].drop_duplicates())
-    looks = estimators(rows["method"])
-    fig, axes = panels.grid(len(tasks), height=3.1)
-    for task, ax in zip(tasks, axes, strict=True):
-        ax.set_title(task.replace("_", " "))
-        _against_fractions(ax, rows[rows["task"] == task], looks)
-    panels.label(axes, "training rows used (%)", _WORDS)
-    lines.legend(fig, lines.keys(looks))
-    return fig
-
-
-def _along(ax: Axes, rows: Table, looks: dict) -> None:
+def _along(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
     if not len(drawn):
         panels.say(ax, "all runs diverged")
@@ -86,23 +54,55 @@ def _along(ax: Axes, rows: Table, looks: dict) -> None:
     for method, look in looks.items():
         line = drawn[drawn["method"] == method].sort_values("iteration")
         if len(line):
-            x, middle, low, high = (line[name].to_numpy(float) for name in ("iteration", "mean", "low", "high"))
+            x, middle, low, high = numbers(line, "iteration", "mean", "low", "high")
             lines.band(ax, x, low, high, look, f"{method}: 95 %")
             ax.plot(x, middle, label=method, markevery=max(1, len(line) // 8), **lines.kind(look))
     panels.run_axis(ax, drawn["iteration"].to_numpy())
-    floor = panels.elbo_axis(ax, drawn.rename(columns={"mean": "elbo_mean", "high": "elbo_high"}))
-    ax.set_ylabel("")
-    last = rows["iteration"] == rows.groupby("method")["iteration"].transform("max")
-    lost = set(rows.loc[last & (rows["diverged"] > 0), "method"])
-    highest = drawn.groupby("method")["mean"].max()
+    unit = ax.get_ylabel()
+    floor = elbo_axis(ax, drawn.rename(columns={"mean": "elbo_mean", "high": "elbo_high"}))
+    ax.set_ylabel(unit)
+    lost, highest = diverged(rows, looks), drawn.groupby("method")["mean"].max()
     below = set(highest[highest < floor].index)
-    notes = [f"{word}: {', '.join(look.label for method, look in looks.items() if method in found)}"
-             for word, found in (("diverged", lost), ("below", below - lost)) if found]  # fmt: skip
-    if notes:
-        panels.note(ax, "; ".join(notes))
+    notes = {"diverged": lost, "below": [look.label for method, look in looks.items() if method in below]}
+    panels.notes(ax, notes | {"below": [label for label in notes["below"] if label not in lost]})
 
 
-def _against_fractions(ax: Axes, rows: Table, looks: dict) -> None:
+TEST = Figure(
+    "test", "diagnostics", select, draw,
+    caption="Log-likelihood of held-out rows, per row, along the runs, each method at its best step size: means over "
+    "the repetitions, bands are 95 % intervals. The axis is logarithmic in the distance to a little above the best.",
+    when=lambda experiment: "test" in experiment.looked_at(),
+)  # fmt: skip
+RATES = Figure(
+    "rates", "diagnostics", select, draw,
+    caption="Log-likelihood of held-out rows, per row, along the runs of one problem, a panel for each first step "
+    "size: means over the repetitions, bands are 95 % intervals.",
+    when=lambda experiment: "rates" in experiment.looked_at(),
+    options={"sizes": "each"},
+)  # fmt: skip
+
+
+def select_ends(fractions: Frame) -> Frame:
+    """The end of each method at its best step size."""
+    columns = ("task", "problem", "method", "backend", "best", "rows", "fraction", "mean", "low", "high", "diverged")
+    require(fractions, columns, "fractions")
+    rows = one_backend(fractions, "fractions")
+    rows = rows[best_or_smallest(rows)]
+    return rows.sort_values(["task", "method", "fraction"], kind="stable").reset_index(drop=True)
+
+
+@styled
+def draw_ends(rows: Frame) -> Picture:
+    """A panel for each model and dataset."""
+    looks = estimators(rows["method"])
+    panel = partial(_against_fractions, looks=looks)
+    fig = panels.each(rows, panel, "training rows used (%)", _WORDS, by="task", height=3.1,
+                      title=lambda task: task.replace("_", " "))  # fmt: skip
+    lines.legend(fig, lines.keys(looks))
+    return fig
+
+
+def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
     if not len(drawn):
         panels.say(ax, "all runs diverged")
@@ -112,10 +112,9 @@ def _against_fractions(ax: Axes, rows: Table, looks: dict) -> None:
     apart = 1.2 * (np.arange(len(here)) - (len(here) - 1) / 2)  # so that whiskers stand side by side, in per cent
     for method, beside in zip(here, apart, strict=True):
         line, look = drawn[drawn["method"] == method].sort_values("fraction"), looks[method]
-        x = 100 * line["fraction"].to_numpy(float) + beside
-        middle, low, high = (line[name].to_numpy(float) for name in ("mean", "low", "high"))
-        ax.vlines(x, low, high, color=look.colour, lw=2.5, alpha=0.6, label=f"{method}: 95 %")
-        ax.plot(x, middle, label=method, **lines.kind(look))
+        fraction, middle, low, high = numbers(line, "fraction", "mean", "low", "high")
+        lines.bars(ax, 100 * fraction + beside, low, high, look, f"{method}: 95 %")
+        ax.plot(100 * fraction + beside, middle, label=method, **lines.kind(look))
     ends = drawn["mean"].min(), drawn["mean"].max()
     room = 0.12 * (ends[1] - ends[0]) or 1e-3
     low = min(max(np.nanmin(drawn["low"].to_numpy(float), initial=ends[0]), ends[0] - 4 * room), ends[0])
@@ -124,7 +123,14 @@ def _against_fractions(ax: Axes, rows: Table, looks: dict) -> None:
     parts = sorted({round(100 * part) for part in drawn["fraction"]})
     ax.set_xticks(parts, [f"{part:g}" for part in parts])
     ax.set_xlim(min(parts) - 5, max(parts) + 5)
-    lost = rows[rows["diverged"] > 0]
-    if len(lost):
-        names = [look.label for method, look in looks.items() if (lost["method"] == method).any()]
-        panels.note(ax, f"diverged: {', '.join(names)}")
+    lost = set(rows.loc[rows["diverged"] > 0, "method"])
+    panels.notes(ax, {"diverged": [look.label for method, look in looks.items() if method in lost]})
+
+
+SIZES = Figure(
+    "sizes", "fractions", select_ends, draw_ends,
+    caption="Log-likelihood of held-out rows at the end of the runs, per row, against the share of the training rows "
+    "that was learnt from: means over the repetitions with 95 % intervals. The numbers of updates are alike, so that "
+    "fewer rows are visited more often.",
+    answer="log-likelihood of held-out rows at the end against how many rows were learnt from.",
+)  # fmt: skip

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.errors import UserError
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import part, problems, require
 from lowvar.studies.drawing.style import INK, SCHEMES, estimators, styled
-from lowvar.studies.drawing.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _SPREAD = 0.5  # of the schemes within a row, which has height 1
 _FLOOR = 1e-4  # smaller ratios are drawn here
 
 
+def select(schemes: Frame) -> Frame:
+    """Total variances over all parameters, of all noise but independent points."""
+    needed = ("problem", "eps", "samples", "method", "block", "source", "variance",
+              "to_iid", "to_iid_low", "to_iid_high")  # fmt: skip
+    require(schemes, needed, "schemes")
+    rows = schemes[(schemes["block"] == "all") & (schemes["source"] == "total") & (schemes["eps"] != "iid")]
+    if not len(rows):
+        raise UserError("schemes table: only independent noise, so there is nothing to compare")
+    return rows.reset_index(drop=True)
+
+
 @styled
-def schemes(table: Table) -> Figure:
-    """Draws the variance under each scheme of noise relative to as many independent points, with 95 % intervals.
-
-    Left of the line at 1 a scheme helps. All methods are looked at where one run ended, on the same data rows.
-
-    Args:
-        table: columns ``problem, eps, samples, method, block, source, variance, to_iid, to_iid_low, to_iid_high``.
-
-    Returns:
-        A figure with a row of panels for each problem, a panel for each number of points.
-
-    Raises:
-        UserError: a column is missing, or the table knows independent noise alone.
-    """
-    from matplotlib.lines import Line2D
-
-    rows = tables.by_scheme(table)
-    names, counts = tables.problems(rows), sorted(rows["samples"].unique())
+def draw(rows: Frame) -> Picture:
+    """A row of panels for each problem, a panel for each number of points."""
+    names, counts = problems(rows), sorted(rows["samples"].unique())
     looks = estimators(rows["method"])
     known = [eps for eps in SCHEMES if (rows["eps"] == eps).any()]
     fig = panels.figure(len(names) * (0.4 * len(looks) + 0.75) + 0.2)
@@ -45,24 +37,21 @@ def schemes(table: Table) -> Figure:
     for name, line in zip(names, axes, strict=True):
         for rank, (count, ax) in enumerate(zip(counts, line, strict=True)):
             ax.set_title(f"{name}, {count} points")
-            _panel(ax, rows[(rows["problem"] == name) & (rows["samples"] == count)], list(looks), known)
-            labels = [textwrap.shorten(look.label, 22, placeholder="...") for look in looks.values()]
-            ax.set_yticks(range(len(looks)), labels if rank == 0 else [""] * len(looks))
+            _panel(ax, part(rows, problem=name, samples=count), list(looks), known)
+            ax.set_yticks(range(len(looks)), panels.short(looks) if rank == 0 else [""] * len(looks))
     _ticks(axes[0, 0])
     for ax in axes[-1]:
         ax.set_xlabel("variance / that of iid points")
-    keys: list = [Line2D([], [], color=SCHEMES[eps].colour, marker=SCHEMES[eps].marker, lw=1.8, mec=INK, mew=0.5,
-                         label=f"{SCHEMES[eps].label}, 95 % interval") for eps in known]  # fmt: skip
-    keys.append(Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="iid points"))
+    keys = [lines.entry(f"{look.label}, 95 % interval", color=look.colour, marker=look.marker, lw=1.8, mec=INK, mew=0.5)
+            for look in map(SCHEMES.__getitem__, known)]  # fmt: skip
+    keys.append(lines.entry("iid points", color=INK, lw=1.1, ls=(0, (1, 2))))
     lines.legend(fig, keys)
     return fig
 
 
-def _panel(ax: Axes, rows: Table, methods: list[str], known: list[str]) -> None:
+def _panel(ax: Axes, rows: Frame, methods: list[str], known: list[str]) -> None:
     ax.set_xscale("log")
-    ax.set_ylim(len(methods) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
+    panels.lanes(ax, len(methods))
     ax.grid(axis="x")
     ax.axvline(1.0, color=INK, lw=1.1, ls=(0, (1, 2)), zorder=1)
     places = np.linspace(-_SPREAD / 2, _SPREAD / 2, len(known)) if len(known) > 1 else [0.0]
@@ -98,3 +87,11 @@ def _ticks(ax: Axes) -> None:
         ticks = [tick for tick in MaxNLocator(5).tick_values(10**low, 10**high) if low <= np.log10(tick) <= high]
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
+
+
+BY_SCHEME = Figure(
+    "schemes", "schemes", select, draw,
+    caption="Variance of each estimator at the end of the followed run with antithetic, orthogonal and randomised "
+    "quasi-Monte Carlo points, divided by that with as many independent points and the same data rows. Bars are 95 % "
+    "intervals. Left of the line the scheme helps.",
+)  # fmt: skip

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lowvar.studies.drawing import lines, panels, tables
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import one_backend, problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.variational.figures.diagnostic_tables import of_settings
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _LEAST, _MOST = 0.1, 1e3  # nats below the best where the colours begin and end
 _ROW = 0.27  # inches of one first step size
 _NARROW = 0.34  # inches of one drop rate below which a cell has no room for three digits
 
 
+def select(sensitivity: Frame) -> Frame:
+    """All rows of one backend."""
+    columns = ("problem", "method", "backend", "step_size", "beta", "r", "below", "elbo_mean", "elbo_low", "elbo_high")
+    require(sensitivity, columns, "sensitivity")
+    return one_backend(sensitivity, "sensitivity")
+
+
 @styled
-def sensitivity(table: Table) -> Figure:
-    """Draws the ELBO at the end over first step size, decay and drop rate, as maps of its distance to the best.
-
-    Numbers are nats below the best mean of the problem; 0 is the best itself. Where cells are narrow, those above 99
-    are left to the colour. A frame is around settings whose 95 % interval reaches that of the best. A cross is where a
-    repetition diverged, and a blank was not run.
-
-    Args:
-        table: columns ``problem, backend, step_size, beta, r, below, elbo_mean, elbo_low, elbo_high``.
-
-    Returns:
-        A figure with a row of panels for each problem, and a panel for each decay.
-
-    Raises:
-        UserError: a column is missing.
-    """
+def draw(rows: Frame) -> Picture:
+    """A row of maps for each problem, a map for each decay; in narrow cells the colour alone shows numbers above 99."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
-    rows = of_settings(table)
-    names = tables.problems(rows)
+    names = problems(rows)
     betas = {name: sorted(rows.loc[rows["problem"] == name, "beta"].unique()) for name in names}
     steps = {name: sorted(rows.loc[rows["problem"] == name, "step_size"].unique()) for name in names}
     heights = [_ROW * len(steps[name]) + 0.75 for name in names]
@@ -68,14 +55,14 @@ def sensitivity(table: Table) -> Figure:
     bar.set_label("ELBO below the best (nats)")
     bar.ax.tick_params(labelsize=SMALL)
     bar.solids.set(rasterized=False, edgecolor="face")  # pyright: ignore  # a vector, without seams
-    keys = [Patch(fc="none", ec=INK, lw=1.6, label="95 % interval reaches the best's")]
+    keys = [lines.patch("95 % interval reaches the best's", fc="none", ec=INK, lw=1.6)]
     if np.isinf(rows["below"]).any():
-        keys.append(Line2D([], [], ls="", marker="x", mew=1.6, color=FAINT, label="diverged"))  # pyright: ignore
+        keys.append(lines.entry("diverged", ls="", marker="x", mew=1.6, color=FAINT))
     lines.legend(fig, keys)
     return fig
 
 
-def _map(ax: Axes, rows: Table, problem: Table, steps: list[float], colours: Any, narrow: bool) -> None:
+def _map(ax: Axes, rows: Frame, problem: Frame, steps: list[float], colours: Any, narrow: bool) -> None:
     from matplotlib.patches import Rectangle
 
     drops = sorted(problem["r"].unique())
@@ -111,3 +98,12 @@ def _short(below: float) -> str:
         return f"{below:.0f}"
     digit, power = f"{below:.0e}".split("e")
     return f"{digit}e{int(power)}"
+
+
+SENSITIVITY = Figure(
+    "sensitivity", "sensitivity", select, draw,
+    caption="How far the mean ELBO at the end lies below the best of the problem, in nats, for each first step size, "
+    "factor and drop rate of the step schedule; 0 is the best itself. A frame is around settings whose 95 % interval "
+    "reaches that of the best. A cross is where a repetition diverged, and a blank was not run.",
+    answer="how far runs end below the best one, over first step sizes and settings of the step schedule.",
+)  # fmt: skip

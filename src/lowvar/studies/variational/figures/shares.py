@@ -1,43 +1,44 @@
-"""Where the noise comes from, and which estimator removes it: the variance by source at the end of a run."""
+"""Where the noise of gradients comes from, and which estimator removes it: variances by source at the end of a run."""
 
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
-from lowvar.studies.drawing import lines, panels, tables
-from lowvar.studies.drawing.style import FAINT, INK, SOURCES, estimators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.variational.figures import bars
+import numpy as np
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from lowvar.errors import UserError
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import problems, require
+from lowvar.studies.drawing.style import FAINT, INK, SMALL, SOURCES, estimators, styled
+from lowvar.studies.variational.noises import first_noise
+
+DECOMPOSITION = ("problem", "method", "block", "source", "variance", "low", "high")  # what all its figures read
+_BAR = 0.56  # height of a bar; rows are 1 apart
+_LEVEL = {"subsampling": 0.335, "monte_carlo": 0.405, "interaction": 0.475}  # whiskers lie under the bar
+_DECADES = 2.5  # how far below the smallest total a component is still drawn to scale
+
+
+def select(decomposition: Frame) -> Frame:
+    """Every estimator at the last moment of the run, over all parameters."""
+    require(decomposition, (*DECOMPOSITION, "end", "share", "share_low", "share_high"), "decomposition")
+    decomposition = first_noise(decomposition)
+    rows = decomposition[decomposition["end"].eq(True) & (decomposition["block"] == "all")]
+    if not len(rows):
+        raise UserError("decomposition table: no row with end = True and block = 'all'")
+    return rows.reset_index(drop=True)
 
 
 @styled
-def shares(decomposition: Table) -> Figure:
-    """Draws each estimator's variance by source: shares on the left, amounts on the right, rows aligned.
+def draw(rows: Frame) -> Picture:
+    """A row of two panels for each problem: bars of shares, and points of amounts.
 
-    A logarithmic axis cannot be stacked, and a linear one hides an estimator that is a hundred times better.
-    So the bars show what the rest of each estimator's noise is made of (they add up to 100 %; a whisker under
-    a bar is the 95 % interval of one share, from the end at which that source's segment lies), and the points
-    show total and parts on a common logarithmic axis, with the factor to naive in words.
-
-    Args:
-        decomposition: columns ``problem, method, block, source, variance, low, high, end, share, share_low,
-            share_high``, and ``batch_size`` if known.
-
-    Returns:
-        A figure with one row of two panels for each problem.
-
-    Raises:
-        UserError: a column is missing, or there are no rows of the end.
+    A logarithmic axis cannot be stacked, and on a linear one an estimator that is a hundred times better cannot be
+    seen. So bars show the shares, which add up to 100 %, and points show the total and its parts on one logarithmic
+    axis. A whisker below a bar is the interval of one share, from the end at which its segment lies.
     """
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    rows = tables.at_end(decomposition)
-    names = tables.problems(rows)
+    names = problems(rows)
     looks = estimators(rows["method"])
     counts = [rows.loc[rows["problem"] == name, "method"].nunique() for name in names]
     heights = [0.46 * count + 0.85 for count in counts]
@@ -52,19 +53,107 @@ def shares(decomposition: Table) -> Figure:
         left.set_yticks(range(len(methods)), [textwrap.fill(looks[method].label, 14) for method in methods])
         right.set_yticks(range(len(methods)), [""] * len(methods))
         for ax in (left, right):
-            ax.set_ylim(len(methods) - 0.4, -0.5)
-            ax.tick_params(axis="y", length=0)
-            ax.spines["left"].set_visible(False)
+            panels.lanes(ax, len(methods))
+            ax.set_ylim(top=-0.5)
         by = here.drop_duplicates(["method", "source"]).set_index(["method", "source"])
-        bars.composition(left, by, methods)
-        bars.amounts(right, by, methods)
+        _composition(left, by, methods)
+        _amounts(right, by, methods)
     axes[-1, 0].set_xlabel("share of the variance (%)")
     axes[-1, 1].set_xlabel("gradient variance (trace, nats²)")
-    keys: list = [Patch(color=look.colour, label=look.label) for look in SOURCES.values()]
-    keys.append(Line2D([], [], color=INK, marker="D", ls="", label="total"))
-    keys.append(Line2D([], [], color=FAINT, marker="|", ms=6, lw=1.6, label="95 % interval"))
+    keys = [lines.patch(look.label, color=look.colour, lw=1.0) for look in SOURCES.values()]
+    keys.append(lines.entry("total", color=INK, marker="D", ls=""))
+    keys.append(lines.entry("95 % interval", color=FAINT, marker="|", ms=6, lw=1.6))
     if any(line.get_marker() == "<" for ax in axes[:, 1] for line in ax.lines):
-        keys.append(Line2D([], [], color=FAINT, marker="<", ls="", label="too small for the axis"))
+        keys.append(lines.entry("too small for the axis", color=FAINT, marker="<", ls=""))
     fig.align_xlabels(axes[-1])
     lines.legend(fig, keys)
     return fig
+
+
+SHARES = Figure(
+    "shares", "decomposition", select, draw,
+    caption="Variance of each gradient estimator at the end of the followed run, by source: subsampling of the data, "
+    "Monte Carlo noise, and their interaction. Left: shares. Right: the total and its parts. Bars are 95 % intervals.",
+    answer="variance of the gradient at the end of the followed run, by source and estimator. Left: shares; right: "
+    "totals and parts, with 95 % intervals.",
+)  # fmt: skip
+
+
+def _composition(ax: Axes, by: Frame, methods: list[str]) -> None:
+    """Stacked bars; a slightly negative estimate has no length, and the rest is scaled to 100 %."""
+    ax.set_xlim(0, 100)
+    ax.set_xticks([0, 25, 50, 75, 100])
+    for y, method in enumerate(methods):
+        part = {source: _get(by, method, source, "share") for source in SOURCES}
+        length = {source: max(np.nan_to_num(share), 0.0) for source, share in part.items()}
+        whole = sum(length.values())
+        if whole == 0:
+            ax.text(50, y, "no finite variance", ha="center", va="center", color=FAINT, fontsize=SMALL)
+            continue
+        start = 0.0
+        for source, look in SOURCES.items():
+            width = 100 * length[source] / whole
+            bar = ax.barh(y, width, _BAR, left=start, color=look.colour, lw=0)
+            bar.set_label(source)
+            if width >= 7:
+                words = f"{width:.0f} %" if width >= 16 else f"{width:.0f}"
+                style = {"ha": "center", "va": "center", "fontsize": SMALL}
+                ax.text(start + width / 2, y, words, color=look.ink, **style)
+            low, high = (100 * _get(by, method, source, key) / whole for key in ("share_low", "share_high"))
+            ends = (100 - high, 100 - low) if source == "interaction" else (start + low, start + high)
+            if np.isfinite(ends).all():
+                style = {"color": look.colour, "lw": 1.6, "marker": "|", "ms": 4}
+                ax.plot(np.clip(ends, 0, 100), [y + _LEVEL[source]] * 2, **style)
+            start += width
+
+
+def _amounts(ax: Axes, by: Frame, methods: list[str]) -> None:
+    """Total and components on a logarithmic axis, and the total in words at the right."""
+    total = {method: _interval(by, method, "total") for method in methods}
+    positive = [value[0] for value in total.values() if np.isfinite(value[0]) and value[0] > 0]
+    if not positive:
+        panels.say(ax, "no finite variance")
+        return
+    edge = min(positive) / 10**_DECADES
+    parts = [_interval(by, method, source)[0] for method in methods for source in SOURCES]
+    edge = max(edge, 0.5 * min([value for value in parts if value > edge], default=edge))
+    top = max([*positive, *(value[2] for value in total.values() if np.isfinite(value[2]))])
+    ax.set_xscale("log")
+    ax.set_xlim(edge, top * 1.6)
+    ax.grid(axis="x")
+    for y, method in enumerate(methods):
+        for source, look in SOURCES.items():
+            _point(ax, y + 0.2, _interval(by, method, source), look.colour, "o", edge)
+        _point(ax, y - 0.12, total[method], INK, "D", edge)
+        for place, words in ((1.04, panels.number(total[method][0])), (1.28, _against(total, method))):
+            ax.text(place, y, words, transform=ax.get_yaxis_transform(), va="center", fontsize=SMALL)
+    for place, words in ((1.04, "total"), (1.28, "vs naive" if "naive" in total else "")):
+        style = {"va": "bottom", "color": FAINT, "fontsize": SMALL}
+        ax.text(place, -0.6, words, transform=ax.get_yaxis_transform(), **style)
+
+
+def _point(ax: Axes, y: float, interval: tuple[float, float, float], colour: str, marker: str, edge: float) -> None:
+    value, low, high = interval
+    if not np.isfinite(value):
+        return
+    if np.isfinite([low, high]).all() and high > edge:
+        ax.plot([max(low, edge), high], [y, y], color=colour, lw=1.4, zorder=2)
+    marker, size = (marker, 6) if value > edge else ("<", 7)
+    style = {"color": colour, "mec": INK, "mew": 0.6, "zorder": 3, "clip_on": False}
+    ax.plot(max(value, edge), y, marker=marker, ms=size, **style)
+
+
+def _against(total: dict, method: str) -> str:
+    """How a total compares with naive's: a factor, or that the two intervals overlap."""
+    if method == "naive" or "naive" not in total or not np.isfinite(total[method][0]):
+        return ""
+    (reference, low, high), (value, mine_low, mine_high) = total["naive"], total[method]
+    return "≈ naive" if mine_low <= high and low <= mine_high else panels.times(reference / value)
+
+
+def _interval(by: Frame, method: str, source: str) -> tuple[float, float, float]:
+    return tuple(_get(by, method, source, key) for key in ("variance", "low", "high"))  # pyright: ignore
+
+
+def _get(by: Frame, method: str, source: str, key: str) -> float:
+    return float(by.loc[(method, source), key]) if (method, source) in by.index else np.nan  # pyright: ignore

@@ -2,87 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
-from lowvar.errors import unknown_name
-from lowvar.studies.drawing import lines, panels, tables
-from lowvar.studies.drawing.style import FAINT, INK, estimators, styled
-from lowvar.studies.drawing.tables import Table
-from lowvar.studies.variational.figures.convergence import order_of
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import backends, numbers, part, require
+from lowvar.studies.drawing.style import FAINT, INK, Estimator, estimators, styled
+from lowvar.studies.variational.figures import elbo
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_Y = ("gap", "elbo", "auto")
 _STRIP = 0.055  # height of one row of crosses, as a part of the panel
 
 
-@styled
-def steps(convergence: Table, y: str = "auto") -> Figure:
-    """Draws where each method ends against its step size, with 95 % intervals over repetitions.
-
-    The strip at the top has the step sizes that lead nowhere: a cross where every repetition diverged or their
-    mean ends farther from the optimum than it started, a ring where some diverged.
-
-    Args:
-        convergence: columns ``problem, method, backend, step_size, iteration, gap_mean, gap_low, gap_high,
-            elbo_mean, elbo_low, elbo_high, repetitions, diverged``.
-        y: ``"gap"`` (logarithmic), ``"elbo"`` (as in `convergence`), or ``"auto"``: the gap on problems
-            whose optimum is known.
-
-    Returns:
-        A figure with one panel for each problem.
-
-    Raises:
-        UserError: a column is missing, or ``y`` is none of these.
-    """
-    from matplotlib.lines import Line2D
-
-    if y not in _Y:
-        raise unknown_name("quantity", y, _Y)
-    rows = _given_up(tables.at_last_iteration(convergence), convergence)
-    names = tables.problems(rows)
-    looks = estimators(rows["method"])
-    backends = order_of(rows)
-    fig, axes = panels.grid(len(names))
-    panels.label(axes, "step size", "final gap: ELBO* − ELBO (nats)")
-    for name, ax in zip(names, axes, strict=True):
-        here = rows[rows["problem"] == name]
-        ax.set_title(name)
-        _panel(ax, here, panels.quantity(here) if y == "auto" else y, looks, backends)
-    entries = lines.keys(looks, backends)
-    if (rows["diverged"] >= rows["repetitions"]).any():
-        entries.append(
-            Line2D([], [], color=INK, marker="x", ls="", mew=1.8, label="diverged, or worse than at the start")
-        )
-    if ((rows["diverged"] > 0) & (rows["diverged"] < rows["repetitions"])).any():
-        entries.append(Line2D([], [], color=INK, marker="o", ls="", mfc="none", ms=8, label="some diverged"))
-    lines.legend(fig, entries)
-    return fig
-
-
-def _given_up(rows: Table, convergence: Table) -> Table:
-    """``rows`` with those that end worse than they started counted as diverged."""
+def select(convergence: Frame) -> Frame:
+    """The last row of every method and step size; one that ends worse than it started counts as diverged."""
+    require(convergence, (*elbo.CONVERGENCE, "iteration"), "convergence")
     keys = ["problem", "method", "backend", "step_size"]
-    first = convergence.loc[convergence.groupby(keys, dropna=False)["iteration"].idxmin()]
-    start = rows[keys].merge(first, on=keys, how="left")
+    iterations = convergence.groupby(keys, dropna=False)["iteration"]
+    rows = convergence.loc[iterations.idxmax()].sort_index().reset_index(drop=True)
+    start = rows[keys].merge(convergence.loc[iterations.idxmin()], on=keys, how="left")
     worse = (np.isfinite(rows["gap_mean"]) & (rows["gap_mean"] > start["gap_mean"])) | (
         rows["gap_mean"].isna() & (rows["elbo_mean"] < start["elbo_mean"])
     )
     worse &= rows["iteration"] > 0
-    rows = rows.copy()
     rows.loc[worse, "diverged"] = rows.loc[worse, "repetitions"]
     rows.loc[worse, ["gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low", "elbo_high"]] = np.nan
     return rows
 
 
-def _panel(ax: Axes, rows: Table, y: str, looks: dict, backends: list[str]) -> None:
+@styled
+def draw(rows: Frame) -> Picture:
+    """A panel for each problem, with a strip at the top for the step sizes that lead nowhere."""
+    looks, known = estimators(rows["method"]), backends(rows)
+    panel = partial(_panel, looks=looks, backends=known)
+    fig = panels.each(rows, panel, "step size", "final gap: ELBO* − ELBO (nats)")
+    entries = lines.keys(looks, known)
+    if (rows["diverged"] >= rows["repetitions"]).any():
+        words = "diverged, or worse than at the start"
+        entries.append(lines.entry(words, color=INK, marker="x", ls="", mew=1.8))
+    if ((rows["diverged"] > 0) & (rows["diverged"] < rows["repetitions"])).any():
+        entries.append(lines.entry("some diverged", color=INK, marker="o", ls="", mfc="none", ms=8))
+    lines.legend(fig, entries)
+    return fig
+
+
+def _panel(ax: Axes, rows: Frame, looks: dict, backends: list[str]) -> None:
+    y = elbo.quantity(rows)
     drawn = rows[np.isfinite(rows[f"{y}_mean"]) & ((rows["gap_mean"] > 0) | (y == "elbo"))]
     if not len(drawn):
-        panels.say(ax, panels.why_empty(rows))
+        panels.say(ax, elbo.why_empty(rows))
         return
     ax.set_xscale("log")
     if y == "gap":
@@ -91,7 +61,7 @@ def _panel(ax: Axes, rows: Table, y: str, looks: dict, backends: list[str]) -> N
     _room(ax, drawn, rows)
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
-            line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)].sort_values("step_size")
+            line = part(drawn, method=method, backend=backend).sort_values("step_size")
             if len(line):
                 _line(ax, line, y, look, rank, f"{method}, {backend}")
     if y == "elbo" and len(drawn) == 1:  # no distance to anything
@@ -99,15 +69,15 @@ def _panel(ax: Axes, rows: Table, y: str, looks: dict, backends: list[str]) -> N
         ax.ticklabel_format(axis="y", useOffset=False)
         ax.margins(y=0.3)
     elif y == "elbo":
-        floor = panels.elbo_axis(ax, drawn)
+        floor = elbo.elbo_axis(ax, drawn)
         if drawn["elbo_mean"].min() < floor:
             panels.note(ax, f"below {floor:.4g} nats: not shown")
     else:
-        panels.frame(ax, *(drawn[f"gap_{end}"].to_numpy(float) for end in ("low", "mean", "high")))
+        panels.frame(ax, *numbers(drawn, "gap_low", "gap_mean", "gap_high"))
     _crosses(ax, rows, looks)
 
 
-def _room(ax: Axes, drawn: Table, rows: Table) -> None:
+def _room(ax: Axes, drawn: Frame, rows: Frame) -> None:
     """Limits around a single step size, to which a logarithmic axis would shrink."""
     if drawn["step_size"].nunique() > 1:
         return
@@ -118,23 +88,22 @@ def _room(ax: Axes, drawn: Table, rows: Table) -> None:
         ax.minorticks_off()
 
 
-def _line(ax: Axes, line: Table, y: str, look, rank: int, label: str) -> None:
-    place = line["step_size"].to_numpy()
-    middle, low, high = (line[f"{y}_{part}"].to_numpy(float) for part in ("mean", "low", "high"))
+def _line(ax: Axes, line: Frame, y: str, look: Estimator, rank: int, label: str) -> None:
+    place, middle, low, high = numbers(line, "step_size", f"{y}_mean", f"{y}_low", f"{y}_high")
     if y == "gap":
         low = np.maximum(low, 1e-3 * middle)
     ax.plot(place, middle, label=label, **lines.kind(look, rank))
-    ax.vlines(place, low, high, color=look.colour, lw=2.5, alpha=0.6, label=f"{label}: 95 %")
+    lines.bars(ax, place, low, high, look, f"{label}: 95 %")
     some = (line["diverged"] > 0).to_numpy()
     if some.any():
         ax.plot(place[some], middle[some], ls="", marker="o", mfc="none", ms=13, color=look.colour, mew=1.0)
 
 
-def _crosses(ax: Axes, rows: Table, looks: dict) -> None:
+def _crosses(ax: Axes, rows: Frame, looks: dict) -> None:
     """Marks step sizes without a mean in a strip above the data, a line for each method."""
     from matplotlib.patches import Rectangle
 
-    lost = rows[panels.lost(rows)]
+    lost = rows[elbo.lost(rows)]
     methods = [method for method in looks if (lost["method"] == method).any()]
     if not methods:
         return
@@ -150,13 +119,15 @@ def _crosses(ax: Axes, rows: Table, looks: dict) -> None:
         for some, marker in ((here[whole], "x"), (here[~whole], "o")):
             place = np.unique(some["step_size"])
             height = np.full(len(place), 1 - _STRIP * (rank + 0.7))
-            style = {
-                "color": looks[method].colour,
-                "ls": "",
-                "marker": marker,
-                "mew": 1.8,
-                "ms": 6,
-                "mfc": "none",
-            }
+            style = {"color": looks[method].colour, "ls": "", "marker": marker, "mew": 1.8, "ms": 6, "mfc": "none"}
             label = f"{method}: {'all' if marker == 'x' else 'some'} diverged"
             ax.plot(place, height, transform=ax.get_xaxis_transform(), label=label, **style)
+
+
+STEPS = Figure(
+    "steps", "convergence", select, draw,
+    caption="Gap between the final ELBO and the optimum against step size: geometric means over the repetitions with "
+    "95 % intervals. Where the optimum is not known: the mean final ELBO, on an axis that is logarithmic in the "
+    "distance to a little above the best. Diverged runs are not averaged away: a cross marks a step size at which all "
+    "diverged or that ends worse than it started, a ring one at which some diverged.",
+)  # fmt: skip

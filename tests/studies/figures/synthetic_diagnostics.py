@@ -118,6 +118,7 @@ FIGURES = {
     "snr": "mean",
     "points": "mean",
     "test": "mean",
+    "rates": "mean",
     "cost": "seconds",
     "sizes": "fraction",
     "sensitivity": "below",

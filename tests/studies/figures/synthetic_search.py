@@ -170,7 +170,7 @@ def decomposition(problems=("ellipsoid", "levy", "rastrigin10"), dim=100, sigmas
 # the figures of searches, and a column that each needs
 FIGURES = {
     "curves": "f_median",
-    "search_seconds": "seconds",
+    "seconds": "seconds",
     "profiles": "share",
     "effort": "reached",
     "scaling": "dim",
@@ -190,5 +190,5 @@ def small(name):
         return dimensions((10, 100, 1000), ("ellipsoid",))
     if name == "gradients":
         return decomposition(("ellipsoid", "levy"), sigmas=(0.1, 0.5))
-    make = {"curves": curves, "search_seconds": seconds, "profiles": profiles, "effort": targets}
+    make = {"curves": curves, "seconds": seconds, "profiles": profiles, "effort": targets}
     return make[name](*_few())

@@ -1,46 +1,25 @@
 """What is drawn is what the tables say: bars, lines, bands, floors, crosses, and what empty panels say."""
 
-import matplotlib.colors
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-import synthetic_diagnostics
-import synthetic_integrals
-import synthetic_search
-from matplotlib.collections import FillBetweenPolyCollection, LineCollection
+from drawn import bands, line, of, texts, titles
+from matplotlib.collections import LineCollection
 
 from lowvar.errors import UserError
-from lowvar.studies import drawing as figures
-from lowvar.studies.drawing import style, tables
+from lowvar.studies.drawing import style
+from lowvar.studies.drawing.rows import part
+from lowvar.studies.variational.figures.convergence import AXES
 
-SIX = ("sonar", "australian", "breast cancer", "mnist", "tennis", "movielens")
-
-
-def line(ax, label):
-    (found,) = [line for line in ax.lines if line.get_label() == label]
-    return found
-
-
-def bands(ax):
-    return {c.get_label(): c for c in ax.collections if isinstance(c, FillBetweenPolyCollection)}
-
-
-def texts(ax):
-    return [text.get_text() for text in ax.texts]
-
-
-def part(table, **wanted):
-    for name, value in wanted.items():
-        table = table[table[name] == value]
-    return table
+draw, shown = of("variational")
 
 
 def test_shares_bars_are_the_shares_and_points_are_the_variances():
     table = synthetic.decomposition()
-    fig = figures.shares(table)
+    fig = draw("shares", table)
     assert len(fig.axes) == 4
-    data = figures.DATA["shares"](table)
+    data = shown("shares", table)
     assert set(data["end"]) == {True}
     assert set(data["block"]) == {"all"}
     for name, (left, right) in zip(("sonar", "australian"), np.reshape(fig.axes, (2, 2)), strict=True):
@@ -64,8 +43,8 @@ def test_shares_bars_are_the_shares_and_points_are_the_variances():
 
 
 def test_shares_whiskers_end_at_the_intervals():
-    data = figures.DATA["shares"](synthetic.decomposition(("sonar",)))
-    left = figures.shares(data).axes[0]
+    data = shown("shares", synthetic.decomposition(("sonar",)))
+    left = draw("shares", data).axes[0]
     whiskers = [ln.get_xdata() for ln in left.lines if ln.get_marker() == "|"]
     assert len(whiskers) == 15
     rows = part(data, method="naive").set_index("source")
@@ -79,7 +58,7 @@ def test_shares_whiskers_end_at_the_intervals():
 
 def test_negative_component_has_no_bar_and_is_marked_off_the_axis():
     table = synthetic.decomposition(("sonar",), ("naive", "joint_svrg"))
-    fig = figures.shares(table)
+    fig = draw("shares", table)
     assert fig.axes[0].patches[5].get_width() == 0
     marks = [ln for ln in fig.axes[1].lines if ln.get_marker() == "<"]
     assert [mark.get_color() for mark in marks] == [style.SOURCES["interaction"].colour]
@@ -88,9 +67,9 @@ def test_negative_component_has_no_bar_and_is_marked_off_the_axis():
 
 def test_along_lines_bands_and_dotted_floors():
     table = synthetic.decomposition()
-    fig = figures.along(table)
+    fig = draw("along", table)
     assert len(fig.axes) == 4
-    data = figures.DATA["along"](table)
+    data = shown("along", table)
     for ax, (name, block) in zip(
         fig.axes, [(p, b) for p in ("sonar", "australian") for b in ("all", "mu")], strict=True
     ):
@@ -116,7 +95,7 @@ def test_along_lines_bands_and_dotted_floors():
 
 
 def test_along_one_moment_still_shows_floors_and_intervals():
-    fig = figures.along(synthetic.decomposition(("sonar",), moments=(3,)), blocks=["all"])
+    fig = draw("along", part(synthetic.decomposition(("sonar",), moments=(3,)), block="all"))
     (ax,) = fig.axes
     assert len(set(line(ax, "subsampling").get_ydata())) == 1
     assert np.ptp(line(ax, "subsampling").get_xdata()) > 0
@@ -126,8 +105,8 @@ def test_along_one_moment_still_shows_floors_and_intervals():
 @pytest.mark.parametrize(("x", "column"), [("passes", "passes"), ("iteration", "iteration"), ("seconds", "seconds")])
 def test_convergence_draws_the_envelope_with_bands(x, column):
     table = synthetic.convergence(backends=("jax", "torch"))
-    fig = figures.convergence(table, x=x)
-    data = figures.DATA["convergence"](table, x)
+    fig = draw("convergence", table, x=x)
+    data = shown("convergence", table, x=x)
     assert data["envelope"].all()
     for name, ax in zip(("sonar", "australian"), fig.axes, strict=True):
         assert ax.get_yscale() == "log"
@@ -142,18 +121,18 @@ def test_convergence_draws_the_envelope_with_bands(x, column):
             assert open_.get_linestyle() != "-"
             assert open_.get_markerfacecolor() == "none"
             assert open_.get_markersize() > full.get_markersize()
-    assert fig.axes[0].get_xlabel() == tables.AXES[x]
+    assert fig.axes[0].get_xlabel() == AXES[x]
 
 
 def test_convergence_names_the_methods_that_diverged():
-    ax = figures.convergence(synthetic.some_diverged(("naive", "cv"), problems=("sonar",))).axes[0]
+    ax = draw("convergence", synthetic.some_diverged(("naive", "cv"), problems=("sonar",))).axes[0]
     assert "diverged: naive, cv" in texts(ax)
     assert len(bands(ax)) == 3
 
 
 def test_steps_ends_intervals_and_crosses():
     table = synthetic.convergence(("sonar",))
-    (ax,) = figures.steps(table).axes
+    (ax,) = draw("steps", table).axes
     last = table[(table["epoch"] == 128) & (table["gap_mean"] > 0)]
     for method in synthetic.METHODS:
         rows = part(last, method=method).sort_values("step_size")
@@ -170,7 +149,7 @@ def test_steps_ends_intervals_and_crosses():
 
 def test_steps_shows_the_elbo_where_no_optimum_is_known():
     table = synthetic.without_optimum(problems=("mine",))
-    (ax,) = figures.steps(table).axes
+    (ax,) = draw("steps", table).axes
     assert ax.get_ylabel() == "ELBO (nats)"
     assert ax.get_ylim()[1] > table.loc[table["epoch"] == 128, "elbo_mean"].max()
     last = table[(table["epoch"] == 128) & table["elbo_mean"].notna()]
@@ -183,14 +162,14 @@ def test_convergence_shows_the_elbo_where_no_optimum_is_known():
     table = synthetic.without_optimum(problems=("mine",), optimum=-2e4)
     table.loc[table["epoch"] == 0, "elbo_mean"] = -1e102
     table = synthetic.with_envelope(table)
-    (ax,) = figures.convergence(table).axes
+    (ax,) = draw("convergence", table).axes
     assert ax.get_ylabel() == "ELBO (1000 nats)"
     low, high = ax.get_ylim()
     assert -1e9 < low < high
     top = table["elbo_mean"].max()
     assert top < high < top + 100
     for method in synthetic.METHODS:
-        rows = part(figures.DATA["convergence"](table), method=method)
+        rows = part(shown("convergence", table), method=method)
         np.testing.assert_array_equal(line(ax, f"{method}, jax").get_ydata(), rows["elbo_mean"])
     said = [float(text.get_text()) for text in ax.get_yticklabels()]
     np.testing.assert_allclose(1000 * np.array(said), ax.get_yticks())
@@ -203,7 +182,7 @@ def test_convergence_names_what_lies_below_the_panel():
     table = synthetic.without_optimum(problems=("mine",))
     far = table["method"] == "cv"
     table.loc[far, ["elbo_mean", "elbo_low", "elbo_high"]] -= 1e9
-    assert "below: cv" in texts(figures.convergence(table).axes[0])
+    assert "below: cv" in texts(draw("convergence", table).axes[0])
 
 
 def test_a_line_that_ends_nowhere_is_drawn_as_far_as_it_goes():
@@ -211,43 +190,41 @@ def test_a_line_that_ends_nowhere_is_drawn_as_far_as_it_goes():
     late = (table["epoch"] > 8) & (table["method"] == "cv")
     table.loc[late, [name for name in table if name.startswith(("gap_", "elbo_"))]] = np.nan
     table.loc[late, "diverged"] = 1
-    ax = figures.convergence(synthetic.with_envelope(table)).axes[0]
+    ax = draw("convergence", synthetic.with_envelope(table)).axes[0]
     assert "diverged: cv" in texts(ax)
     assert len(line(ax, "cv, jax").get_xdata()) == 5
 
 
 def test_split_along_draws_naive_by_source_and_joint():
     table = synthetic.decomposition()
-    fig = figures.split_along(table)
-    data = figures.DATA["split_along"](table)
+    fig = draw("split_along", table)
+    data = shown("split_along", table)
     assert set(data["method"]) == {"naive", "joint"}
     for name, ax in zip(("sonar", "australian"), fig.axes, strict=True):
         here = part(data, problem=name)
         for method, source in (("naive", "total"), ("joint", "total"), *(("naive", one) for one in synthetic.SOURCES)):
             rows = part(here, method=method, source=source)
             np.testing.assert_array_equal(line(ax, f"{method}, {source}").get_ydata(), rows["variance"])
-    assert set(figures.DATA["split_along"](synthetic.decomposition(methods=("naive", "cv", "stl")))["method"]) == {
+    assert set(shown("split_along", synthetic.decomposition(methods=("naive", "cv", "stl")))["method"]) == {
         "naive",
         "cv",
     }
     with pytest.raises(UserError, match="no method 'naive'"):
-        figures.split_along(synthetic.decomposition(methods=("cv", "joint")))
+        draw("split_along", synthetic.decomposition(methods=("cv", "joint")))
 
 
 def test_several_ways_of_drawing_noise_do_not_mix():
     one = synthetic.decomposition()
     both = pd.concat([one.assign(eps="iid", samples=1), one.assign(eps="rqmc", samples=8, variance=1.0)])
     for name in ("shares", "along", "split_along"):
-        found = figures.DATA[name](both).drop(columns=["eps", "samples"])
-        pd.testing.assert_frame_equal(found, figures.DATA[name](one))
+        found = shown(name, both).drop(columns=["eps", "samples"])
+        pd.testing.assert_frame_equal(found, shown(name, one))
 
 
 def test_schemes_draws_ratios_with_intervals():
     table = synthetic.schemes()
-    fig = figures.schemes(table)
-    assert [ax.get_title(loc="left") for ax in fig.axes] == [
-        f"{name}, {count} points" for name in ("sonar", "australian") for count in (8, 64)
-    ]
+    fig = draw("schemes", table)
+    assert titles(fig.axes) == [f"{name}, {count} points" for name in ("sonar", "australian") for count in (8, 64)]
     for ax, count in zip(fig.axes[:2], (8, 64), strict=True):
         for eps in ("antithetic", "rqmc"):
             (row,) = part(table, problem="sonar", samples=count, eps=eps, method="joint", source="total").itertuples()
@@ -256,12 +233,12 @@ def test_schemes_draws_ratios_with_intervals():
             assert list(line(ax, f"joint: {eps}, 95 %").get_xdata()) == [row.to_iid_low, row.to_iid_high]
             assert dot.get_color() == style.SCHEMES[eps].colour
     with pytest.raises(UserError, match="only independent noise"):
-        figures.schemes(table[table["eps"] == "iid"])
+        draw("schemes", table[table["eps"] == "iid"])
 
 
-@pytest.mark.parametrize("draw", [figures.convergence, figures.steps])
-def test_panel_without_a_line_says_why(draw):
-    fig = draw(synthetic.all_diverged())
+@pytest.mark.parametrize("name", ["convergence", "steps"])
+def test_panel_without_a_line_says_why(name):
+    fig = draw(name, synthetic.all_diverged())
     assert [texts(ax) for ax in fig.axes] == [["all runs diverged"]] * 2
 
 
@@ -271,66 +248,21 @@ def test_nan_variances_are_said_and_nan_intervals_are_left_out():
     numbers = ["variance", "low", "high", "share", "share_low", "share_high"]
     table.loc[bad, numbers] = np.nan
     table.loc[~bad, ["low", "high", "share_low", "share_high"]] = np.nan
-    fig = figures.shares(table)
+    fig = draw("shares", table)
     assert texts(fig.axes[0]) == ["no finite variance"] * 5
     assert texts(fig.axes[1]) == ["no finite variance"]
     assert len(fig.axes[2].patches) == 15
     assert not [ln for ln in fig.axes[2].lines if ln.get_marker() == "|"]
-    fig = figures.along(table)
+    fig = draw("along", table)
     assert texts(fig.axes[0]) == ["no finite variance"]
     assert line(fig.axes[2], "joint").get_ydata().min() > 0
-
-
-def test_one_problem_for_a_users_model():
-    table = synthetic.decomposition(("gamma_regression",), ("naive", "joint"), moments=(5,))
-    assert len(figures.bars_for_user(table).axes) == 2
-    with pytest.raises(UserError, match="2 problems"):
-        figures.bars_for_user(synthetic.decomposition())
-
-
-@pytest.mark.parametrize("name", sorted(figures.FIGURES))
-def test_missing_column_and_empty_table_are_the_users_error(name):
-    if name in synthetic_search.FIGURES:
-        table, column = synthetic_search.small(name), synthetic_search.FIGURES[name]
-    elif name in synthetic_integrals.FIGURES:
-        table, column = synthetic_integrals.small(name), synthetic_integrals.FIGURES[name]
-    elif name in synthetic_diagnostics.FIGURES:
-        table, column = synthetic_diagnostics.small(name), synthetic_diagnostics.FIGURES[name]
-    elif name in ("convergence", "steps"):
-        table, column = synthetic.convergence(), "gap_mean"
-    else:
-        table, column = synthetic.schemes() if name == "schemes" else synthetic.decomposition(), "variance"
-    with pytest.raises(UserError, match=f"no column '{column}'"):
-        figures.FIGURES[name](table.drop(columns=column))
-    with pytest.raises(UserError, match="no rows"):
-        figures.FIGURES[name](table.iloc[:0])
-
-
-def test_unknown_choices_are_named():
-    with pytest.raises(UserError, match="did you mean 'passes'"):
-        figures.convergence(synthetic.convergence(), x="pases")
-    with pytest.raises(UserError, match="unknown quantity"):
-        figures.steps(synthetic.convergence(), y="loss")
-    with pytest.raises(UserError, match="did you mean 'shares'"):
-        figures.picture("share", synthetic.decomposition(), "x")
-    with pytest.raises(UserError, match="no total variance for any of the blocks sigma"):
-        figures.along(synthetic.decomposition(), blocks=["sigma"])
-
-
-def test_every_estimator_looks_different_and_none_like_a_source():
-    names = [*style.ESTIMATORS, *(f"mine_{i}" for i in range(12))]
-    looks = style.estimators(names)
-    assert len({(look.colour, look.marker) for look in looks.values()}) == len(names)
-    known = {matplotlib.colors.to_hex(look.colour) for look in looks.values()}
-    assert not known & {matplotlib.colors.to_hex(source.colour) for source in style.SOURCES.values()}
-    assert style.estimators(["mine_1"])["mine_1"] == style.estimators(["mine_1", "naive"])["mine_1"]
 
 
 def test_a_mean_that_some_diverged_runs_spoil_is_a_ring_in_the_strip():
     table = synthetic.convergence(("sonar",))
     some = (table["diverged"] > 0) & (table["diverged"] < table["repetitions"])
     table.loc[some, ["gap_mean", "elbo_mean"]] = [np.inf, -np.inf]
-    (ax,) = figures.steps(table).axes
+    (ax,) = draw("steps", table).axes
     assert list(line(ax, "joint: some diverged").get_xdata()) == [5e-3, 7.5e-3]
     assert line(ax, "joint: some diverged").get_marker() == "o"
     assert line(ax, "joint, jax").get_xdata().max() == 2.5e-3
@@ -339,7 +271,7 @@ def test_a_mean_that_some_diverged_runs_spoil_is_a_ring_in_the_strip():
 def test_wide_intervals_do_not_hide_the_means():
     table = synthetic.convergence(("sonar",))
     table = table.assign(gap_low=table["gap_mean"] / 1e9, gap_high=table["gap_mean"] * 1e9)
-    for ax in (*figures.convergence(table).axes, *figures.steps(table).axes):
+    for ax in (*draw("convergence", table).axes, *draw("steps", table).axes):
         low, high = ax.get_ylim()
         assert high / low < 1e10
         assert low < min(ln.get_ydata().min() for ln in ax.lines if ln.get_label() == "joint, jax")

@@ -191,7 +191,7 @@ FIGURES = {
     "stein_kernels": "kernel",
     "power_scores": "temperature",
     "predictive": "observed",
-    "integral_seconds": "seconds_per_repetition",
+    "seconds": "seconds_per_repetition",
     "epochs": "epoch",
 }
 
@@ -212,7 +212,7 @@ def small(name):
         "stein_kernels": functools.partial(kernels, 21),
         "power_scores": functools.partial(scores, 7, 20),
         "predictive": predictive,
-        "integral_seconds": lambda: seconds(small("errors")),
+        "seconds": lambda: seconds(small("errors")),
         "epochs": epochs,
     }
     return make[name]()

@@ -3,31 +3,19 @@
 import numpy as np
 import pytest
 import synthetic_diagnostics as S
+from drawn import line, of, texts, titles
 
 from lowvar.errors import UserError
-from lowvar.studies import drawing as figures
 from lowvar.studies.drawing import style
+from lowvar.studies.drawing.rows import part
 
-
-def line(ax, label):
-    (found,) = [line for line in ax.lines if line.get_label() == label]
-    return found
-
-
-def texts(ax):
-    return [text.get_text() for text in ax.texts]
-
-
-def part(table, **wanted):
-    for name, value in wanted.items():
-        table = table[table[name] == value]
-    return table
+draw, shown = of("variational")
 
 
 def test_true_and_conditional_part_for_mlmc_alone():
     table = S.small("variance")
-    fig = figures.variance(table)
-    data = figures.DATA["variance"](table)
+    fig = draw("variance", table)
+    data = shown("variance", table)
     assert data["best"].all()
     for name, ax in zip(("hlr", "blr"), fig.axes, strict=True):
         assert ax.get_yscale() == "log"
@@ -45,7 +33,7 @@ def test_true_and_conditional_part_for_mlmc_alone():
 
 def test_many_methods_have_a_panel_for_each_error():
     _, _, found = S.tables(S.traces(("blr",), S.ALL, repetitions=2))
-    left, right = figures.variance(found).axes
+    left, right = draw("variance", found).axes
     assert (left.get_title(loc="left"), right.get_title(loc="left")) == (
         "blr: true squared error", "blr: variance given the past")  # fmt: skip
     assert left.get_ylim() == right.get_ylim()
@@ -54,17 +42,17 @@ def test_many_methods_have_a_panel_for_each_error():
 
 def test_ratios_are_the_papers_or_without_a_unit():
     table = S.small("snr")
-    for of, name in (("paper", "snr_true"), ("plain", "snr_true_1")):
-        ax = figures.snr(table, of=of).axes[0]
-        rows = part(figures.DATA["snr"](table, of), problem="hlr", method="mc", quantity=name)
+    for kind, name in (("paper", "snr_true"), ("plain", "snr_true_1")):
+        ax = draw("snr", table, of=kind).axes[0]
+        rows = part(shown("snr", table, of=kind), problem="hlr", method="mc", quantity=name)
         np.testing.assert_array_equal(line(ax, f"mc, {name}").get_ydata(), rows["mean"])
-        assert ("nats" in ax.get_ylabel()) == (of == "paper")
+        assert ("nats" in ax.get_ylabel()) == (kind == "paper")
     with pytest.raises(UserError, match="did you mean 'paper'"):
-        figures.snr(table, of="papers")
+        draw("snr", table, of="papers")
 
 
 def test_points_fall_to_one():
-    ax = figures.points(S.small("points")).axes[1]
+    ax = draw("points", S.small("points")).axes[1]
     assert line(ax, "mlmc, points").get_ydata()[-1] == 1
     assert set(line(ax, "mc, points").get_ydata()) == {100}
     assert {"1", "10", "100"} <= {tick.get_text() for tick in ax.get_yticklabels()}
@@ -73,41 +61,41 @@ def test_points_fall_to_one():
 def test_lost_methods_are_drawn_as_far_as_they_went_and_named():
     _, _, found = S.tables(S.traces(("hlr", "blr"), lost={("hlr", "mlmc")}))
     for name in ("variance", "points", "test"):
-        ax = figures.FIGURES[name](found).axes[0]
+        ax = draw(name, found).axes[0]
         assert "diverged: MLMC" in texts(ax)
-        assert "diverged: MLMC" not in texts(figures.FIGURES[name](found).axes[1])
+        assert "diverged: MLMC" not in texts(draw(name, found).axes[1])
     assert line(ax, "mlmc").get_xdata()[-1] == 64
 
 
 def test_test_log_likelihood_at_the_best_step_or_at_each():
     table = S.small("test")
-    best = figures.held_out(table)
-    assert [ax.get_title(loc="left") for ax in best.axes] == ["hlr", "blr"]
+    best = draw("test", table)
+    assert titles(best.axes) == ["hlr", "blr"]
     rows = part(table, problem="blr", method="rqmc", quantity="test_log_likelihood", best=True)
     np.testing.assert_array_equal(line(best.axes[1], "rqmc").get_ydata(), rows["mean"])
     assert "per row" in best.axes[0].get_ylabel()
-    each = figures.held_out(table, sizes="each", task="blr")
-    assert [ax.get_title(loc="left") for ax in each.axes] == ["blr, first step 0.01", "blr, first step 0.001"]
-    assert set(figures.DATA["test"](table, "each")["problem"]) == {"hlr"}
+    each = draw("test", table, sizes="each", task="blr")
+    assert titles(each.axes) == ["blr, first step 0.01", "blr, first step 0.001"]
+    assert set(shown("rates", table)["problem"]) == {"hlr"}
     with pytest.raises(UserError, match="unknown problem"):
-        figures.held_out(table, sizes="each", task="bnn")
+        draw("test", table, sizes="each", task="bnn")
 
 
 def test_cost_is_cumulative_and_bends():
     table = S.small("cost")
-    ax = figures.cost(table).axes[0]
-    rows = part(figures.DATA["cost"](table), problem="hlr", method="mlmc")
+    ax = draw("cost", table).axes[0]
+    rows = part(shown("cost", table), problem="hlr", method="mlmc")
     assert len(rows) == len(S.STOPS)  # one line for all step sizes
     np.testing.assert_array_equal(line(ax, "mlmc").get_ydata(), rows["seconds"].iloc[1:])
     assert line(ax, "mlmc").get_ydata()[-1] < line(ax, "mc").get_ydata()[-1]
     with pytest.raises(UserError, match="no times"):
-        figures.cost(table.assign(seconds=np.nan))
+        draw("cost", table.assign(seconds=np.nan))
 
 
 def test_sizes_has_intervals_at_each_fraction():
     table = S.small("sizes")
-    (ax,) = figures.sizes(table).axes
-    data = figures.DATA["sizes"](table)
+    (ax,) = draw("sizes", table).axes
+    data = shown("sizes", table)
     rows = part(data, method="rqmc")
     np.testing.assert_allclose(line(ax, "rqmc").get_xdata(), 100 * rows["fraction"])  # the middle one of three
     np.testing.assert_array_equal(line(ax, "rqmc").get_ydata(), rows["mean"])
@@ -119,27 +107,27 @@ def test_sizes_has_intervals_at_each_fraction():
 
 def test_sensitivity_maps_the_distance_to_the_best():
     table = S.small("sensitivity")
-    fig = figures.sensitivity(table)
+    fig = draw("sensitivity", table)
     panels = [ax for ax in fig.axes if "β" in ax.get_title(loc="left")]
-    assert [ax.get_title(loc="left") for ax in panels[:2]] == ["hlr: β = 0.1", "β = 0.4"]
-    zeros = [ax.get_title(loc="left") for ax in panels[:4] if "0" in texts(ax)]
+    assert titles(panels[:2]) == ["hlr: β = 0.1", "β = 0.4"]
+    zeros = titles(ax for ax in panels[:4] if "0" in texts(ax))
     best = part(table, problem="hlr", below=0.0)
     assert zeros == [f"β = {best['beta'].iloc[0]:g}"]
     lost = [one for one in panels[3].lines if one.get_label() == "diverged"]
     assert len(lost) == np.isinf(part(table, problem="hlr", beta=1.0)["below"]).sum() == 5
     for ax in panels[:4]:
         assert not {"144", "105"} & set(texts(ax))  # no room: the colour says it
-    wide = figures.sensitivity(part(table, problem="hlr", beta=0.4)).axes[0]
+    wide = draw("sensitivity", part(table, problem="hlr", beta=0.4)).axes[0]
     assert max(float(text) for text in texts(wide)) > 100
 
 
 def test_sensitivity_of_problems_with_different_decays(tmp_path):
     table = S.small("sensitivity")
     table = table[(table["problem"] == "hlr") | (table["beta"] < 0.5)]
-    fig = figures.sensitivity(table)
+    fig = draw("sensitivity", table)
     fig.savefig(tmp_path / "sensitivity.png")
-    titles = [ax.get_title(loc="left") for ax in fig.axes if "β" in ax.get_title(loc="left")]
-    assert titles == ["hlr: β = 0.1", "β = 0.4", "β = 0.7", "β = 1", "blr: β = 0.1", "β = 0.4"]
+    said = [title for title in titles(fig.axes) if "β" in title]
+    assert said == ["hlr: β = 0.1", "β = 0.4", "β = 0.7", "β = 1", "blr: β = 0.1", "β = 0.4"]
     assert "ELBO below the best (nats)" in [ax.get_ylabel() for ax in fig.axes]
 
 
@@ -147,7 +135,7 @@ def test_sensitivity_of_problems_with_different_decays(tmp_path):
 @pytest.mark.filterwarnings("error")
 def test_steps_of_a_single_step_size_is_a_point_with_its_interval(methods, tmp_path):
     table, _, _ = S.tables(S.traces(("blr",), methods, steps=(0.01,)))
-    fig = figures.steps(table)
+    fig = draw("steps", table)
     fig.savefig(tmp_path / "steps.png")
     (ax,) = fig.axes
     low, high = ax.get_xlim()
@@ -166,7 +154,7 @@ def test_steps_of_a_single_step_size_is_a_point_with_its_interval(methods, tmp_p
 @pytest.mark.filterwarnings("error")
 def test_steps_of_a_single_gap(tmp_path):
     traces = S.traces(("blr",), ("mc",), steps=(0.01,))
-    fig = figures.steps(S.C.convergence(traces, {"blr": -50.0}, {"blr": 455}))
+    fig = draw("steps", S.C.convergence(traces, {"blr": -50.0}, {"blr": 455}))
     fig.savefig(tmp_path / "steps.png")
     low, high = fig.axes[0].get_xlim()
     assert low < 0.01 < high < 0.1
@@ -175,6 +163,6 @@ def test_steps_of_a_single_gap(tmp_path):
 def test_tables_without_a_measurement_say_which():
     table = S.small("variance")
     with pytest.raises(UserError, match="squared_error and variance were not measured"):
-        figures.variance(table[table["quantity"] == "points"])
+        draw("variance", table[table["quantity"] == "points"])
     with pytest.raises(UserError, match="test_log_likelihood were not measured"):
-        figures.held_out(table[table["quantity"] == "points"])
+        draw("test", table[table["quantity"] == "points"])

@@ -33,37 +33,18 @@ def decomposition(problems=("sonar", "australian"), methods=METHODS, moments=(0,
                     total = parts.sum()
                     for source, value in zip(("total", *SOURCES), (total, *parts), strict=True):
                         half = 0.06 * abs(value) + 0.004 * total
+                        low, high = value - half, value + half
                         rows.append(
-                            {
-                                "problem": problem,
-                                "epoch": epoch,
-                                "iteration": epoch * -(-size // batch),
-                                "end": epoch == moments[-1],
-                                "method": method,
-                                "block": block,
-                                "source": source,
-                                "variance": value,
-                                "low": value - half,
-                                "high": value + half,
-                                "share": value / total,
-                                "share_low": (value - half) / total,
-                                "share_high": (value + half) / total,
-                                "batch_size": batch,
-                            }
-                        )
+                            {"problem": problem, "epoch": epoch, "iteration": epoch * -(-size // batch),
+                             "end": epoch == moments[-1], "method": method, "block": block, "source": source,
+                             "variance": value, "low": low, "high": high, "share": value / total,
+                             "share_low": low / total, "share_high": high / total, "batch_size": batch}
+                        )  # fmt: skip
     return pd.DataFrame(rows)
 
 
-RATE = {
-    "naive": 1.0,
-    "stl": 1.02,
-    "cv": 1.9,
-    "joint": 14.0,
-    "joint_svrg": 12.0,
-    "mine": 4.0,
-    "her_own": 7.0,
-    "full_batch": 2.5,
-}
+RATE = {"naive": 1.0, "stl": 1.02, "cv": 1.9, "joint": 14.0, "joint_svrg": 12.0, "mine": 4.0, "her_own": 7.0,
+        "full_batch": 2.5}  # fmt: skip
 COST = {"naive": 1, "stl": 1, "cv": 2, "joint": 3, "joint_svrg": 4, "mine": 2, "her_own": 3, "full_batch": 6}
 STEPS = (7.5e-3, 5e-3, 2.5e-3, 1e-3, 5e-4, 1e-4, 5e-5, 2.5e-5, 1e-5)
 
@@ -84,26 +65,13 @@ def convergence(problems=("sonar", "australian"), methods=METHODS, backends=("ja
                         gap = np.nan if lost == 10 and epoch else gap
                         width = 1.35
                         rows.append(
-                            {
-                                "problem": problem,
-                                "method": method,
-                                "backend": backend,
-                                "step_size": step,
-                                "epoch": epoch,
-                                "iteration": epoch * -(-size // 5),
-                                "oracles": epoch * size * COST[method],
-                                "passes": float(epoch * COST[method]),
-                                "gap_mean": gap,
-                                "gap_low": gap / width,
-                                "gap_high": gap * width,
-                                "elbo_mean": optimum - gap,
-                                "elbo_low": optimum - gap * width,
-                                "elbo_high": optimum - gap / width,
-                                "repetitions": 10,
-                                "diverged": lost if epoch else 0,
-                                "seconds": 0.02 * epoch * COST[method] ** 0.5,
-                            }
-                        )
+                            {"problem": problem, "method": method, "backend": backend, "step_size": step,
+                             "epoch": epoch, "iteration": epoch * -(-size // 5), "oracles": epoch * size * COST[method],
+                             "passes": float(epoch * COST[method]), "gap_mean": gap, "gap_low": gap / width,
+                             "gap_high": gap * width, "elbo_mean": optimum - gap, "elbo_low": optimum - gap * width,
+                             "elbo_high": optimum - gap / width, "repetitions": 10, "diverged": lost if epoch else 0,
+                             "seconds": 0.02 * epoch * COST[method] ** 0.5}
+                        )  # fmt: skip
     table = pd.DataFrame(rows)
     last = table[table["epoch"] == moments[-1]]
     keys = ["problem", "method", "backend"]
@@ -145,21 +113,11 @@ def schemes(problems=("sonar", "australian"), methods=METHODS):
                     ratio = factor[eps] ** (1 / (1 + rank))
                     for source in ("total", *SOURCES):
                         rows.append(
-                            {
-                                "problem": problem,
-                                "eps": eps,
-                                "samples": samples,
-                                "method": method,
-                                "block": "all",
-                                "source": source,
-                                "variance": 1e4 * ratio / samples,
-                                "low": 0.9e4 * ratio / samples,
-                                "high": 1.1e4 * ratio / samples,
-                                "to_iid": ratio,
-                                "to_iid_low": 0.8 * ratio,
-                                "to_iid_high": 1.25 * ratio,
-                            }
-                        )
+                            {"problem": problem, "eps": eps, "samples": samples, "method": method, "block": "all",
+                             "source": source, "variance": 1e4 * ratio / samples, "low": 0.9e4 * ratio / samples,
+                             "high": 1.1e4 * ratio / samples, "to_iid": ratio, "to_iid_low": 0.8 * ratio,
+                             "to_iid_high": 1.25 * ratio}
+                        )  # fmt: skip
     return pd.DataFrame(rows)
 
 

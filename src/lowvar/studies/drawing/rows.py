@@ -1,0 +1,84 @@
+"""Rows of tables: what the figures of all families check and choose."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.studies.base import Frame
+
+BACKENDS = ("jax", "torch")  # a method that ran in several is drawn in the first
+
+
+def require(table: Frame, columns: Iterable[str], what: str) -> None:
+    """Raises UserError unless ``table`` has every one of ``columns``, and at least one row.
+
+    Args:
+        table: what was given.
+        columns: what the figure reads.
+        what: the table's name, for the message.
+    """
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        near = difflib.get_close_matches(missing[0], [str(name) for name in table.columns], n=1, cutoff=0.7)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see docs/results-schema.md")
+    if not len(table):
+        raise UserError(f"{what} table: no rows, so there is nothing to draw")
+
+
+def problems(rows: Frame) -> list[str]:
+    """The problems of a table, in the order in which they first appear."""
+    return list(rows["problem"].drop_duplicates())
+
+
+def backends(rows: Frame) -> list[str]:
+    """The backends of a table: the known ones first, in their order."""
+    there = set(rows["backend"])
+    return [name for name in BACKENDS if name in there] + sorted(there - set(BACKENDS))
+
+
+def one_backend(table: Frame, what: str, backend: str | None = None) -> Frame:
+    """The rows of one backend: the one that is named, or the first that a method has on a problem.
+
+    Raises:
+        UserError: nothing is left of the table that is called ``what``.
+    """
+    if backend is None:
+        rank = table["backend"].map({name: place for place, name in enumerate(backends(table))})
+        rows = table[rank == rank.groupby([table["problem"], table["method"]], dropna=False).transform("min")]
+    else:
+        rows = table[table["backend"] == backend]
+    if not len(rows):
+        raise UserError(f"{what} table: no rows of backend {backend!r}, so there is nothing to draw")
+    return rows.reset_index(drop=True)
+
+
+def in_order(rows: Frame, *by: str) -> Frame:
+    """Rows sorted by columns: numbers by size, text in the order in which it first appears."""
+    import pandas as pd
+
+    def rank(column):
+        return pd.Series(pd.factorize(column)[0], column.index) if column.dtype.kind not in "iuf" else column
+
+    return rows.sort_values(list(by), kind="stable", key=rank).reset_index(drop=True)
+
+
+def part(rows: Frame, **wanted: object) -> Frame:
+    """The rows that have these values."""
+    for column, value in wanted.items():
+        rows = rows[rows[column] == value]
+    return rows
+
+
+def positive(rows: Frame, column: str) -> Frame:
+    """The rows that a logarithmic axis can show."""
+    return rows[np.isfinite(rows[column]) & (rows[column] > 0)]
+
+
+def numbers(rows: Frame, *columns: str) -> list[np.ndarray]:
+    """Columns as arrays of float64."""
+    return [rows[column].to_numpy(float) for column in columns]

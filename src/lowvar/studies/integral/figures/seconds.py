@@ -1,0 +1,79 @@
+"""What integrals cost: time by number of points, and the error that it buys."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import numbers, one_backend, positive, problems, require
+from lowvar.studies.drawing.style import integrators, styled
+from lowvar.studies.integral.figures.common import RUN, places, powers
+
+
+def select(seconds: Frame) -> Frame:
+    """Every method on one backend."""
+    require(seconds, (*RUN, "points", "seconds_per_repetition", "task", "mae", "mae_low", "mae_high"), "seconds")
+    return one_backend(seconds, "seconds")
+
+
+@styled
+def draw(rows: Frame) -> Picture:
+    """A row of two panels for each problem: time, and the error that it buys."""
+    names, looks = problems(rows), integrators(rows["method"])
+    fig = panels.figure(2.9 * len(names) + 0.2)
+    axes = fig.subplots(len(names), 2, squeeze=False)
+    for name, (left, right) in zip(names, axes, strict=True):
+        here = rows[rows["problem"] == name]
+        left.set_title(name)
+        right.set_title(f"error of {here['task'].iloc[0]}")
+        _time(left, here, looks)
+        _worth(right, here, looks)
+        left.set_ylabel("seconds per repetition")
+        right.set_ylabel("mean absolute error")
+    axes[-1, 0].set_xlabel("points of all tasks")
+    axes[-1, 1].set_xlabel("seconds per repetition")
+    lines.legend(fig, [*lines.entries(looks), lines.interval()])
+    return fig
+
+
+def _time(ax: Axes, rows: Frame, looks: dict) -> None:
+    drawn = rows[rows["seconds_per_repetition"] > 0]
+    if not len(drawn):
+        panels.say(ax, "not timed")
+        return
+    panels.loglog(ax)
+    for method, look in looks.items():
+        line = drawn[drawn["method"] == method].sort_values("points")
+        ax.plot(line["points"], line["seconds_per_repetition"], label=method, **lines.kind(look))
+    places(ax, drawn["points"].to_numpy(float))
+    panels.frame(ax, *[drawn["seconds_per_repetition"].to_numpy(float)] * 3)
+    powers(ax)
+
+
+def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
+    drawn = positive(rows[rows["seconds_per_repetition"] > 0], "mae")
+    if not len(drawn):
+        panels.say(ax, "no finite error")
+        return
+    ax.set_yscale("log")
+    ax.grid()
+    for method, look in looks.items():
+        line = drawn[drawn["method"] == method].sort_values("points")
+        seconds, middle, low, high = numbers(line, "seconds_per_repetition", "mae", "mae_low", "mae_high")
+        ax.plot(seconds, middle, label=method, **lines.kind(look))
+        low = np.where(low > 0, low, 1e-3 * middle)
+        lines.bars(ax, seconds, low, high, look, f"{method}: 95 %")
+    panels.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
+    panels.run_axis(ax, drawn["seconds_per_repetition"].to_numpy())
+    powers(ax)
+
+
+SECONDS = Figure(
+    "seconds", "seconds", select, draw,
+    caption="Left: time of a repetition against the number of points, without compilation, on the machine that made "
+    "this report; repetitions that were computed together share their time evenly. Right: mean absolute error against "
+    "that time, with 95 % intervals; the lower and the farther to the left, the better.",
+    answer="error against wall time.",
+)  # fmt: skip
