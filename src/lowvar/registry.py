@@ -34,7 +34,7 @@ _folders: list[Path] = []  # where ``module:function`` is looked for first: thos
 
 
 class Option(NamedTuple):
-    """A keyword argument of a factory: the names of its types (none if they are not simple), and if it has a default."""
+    """A keyword argument of a factory: its types, none if they are not simple, and whether it has to be given."""
 
     types: tuple[str, ...]
     required: bool
@@ -172,7 +172,7 @@ class Registry:
         return len(self._own) + len(self._installed)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in self._installed or (isinstance(name, str) and ":" in name)
+        return name in self._own or name in self._installed
 
     def entry(self, given: str | Callable[..., Any], *, where: str = "", also: Collection[str] = ()) -> Entry:
         """What ``given`` stands for.
@@ -230,7 +230,12 @@ class Registry:
         return {name: one for name, one in _arguments(self.entry(given))[0].items() if name not in self.given}
 
     def check_options(
-        self, given: str | Callable[..., Any], options: Mapping[str, Any], *, where: str = "", also: Collection[str] = ()
+        self,
+        given: str | Callable[..., Any],
+        options: Mapping[str, Any],
+        *,
+        where: str = "",
+        also: Collection[str] = (),
     ) -> None:
         """Refuses options that a factory does not have, values of the wrong type, and missing ones.
 
@@ -257,9 +262,8 @@ class Registry:
 
     def sources(self, name: str) -> dict[str, str]:
         """The hash of the file that a name's factory is in, if it is not lowvar's own: ``{name: hash}``."""
-        if name in self._own or name not in self:
-            return {}
-        return {name: self.entry(name).source()}
+        foreign = name not in self._own and (":" in name or name in self._installed)
+        return {name: self.entry(name).source()} if foreign else {}
 
 
 def look_in(folder: str | Path) -> None:
@@ -284,10 +288,10 @@ def _arguments(entry: Entry) -> tuple[dict[str, Option], bool]:
     return _inspected(entry.target)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
     """As ``_arguments``, from the source, unless the function is made by another."""
-    module, _, function = target.partition(":")
+    function = target.partition(":")[2]
     try:
         body = ast.parse(file.read_text(encoding="utf-8")).body if file.suffix == ".py" else []
     except (OSError, SyntaxError, UnicodeDecodeError) as error:

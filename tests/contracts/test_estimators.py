@@ -11,7 +11,7 @@ from enumerable import BATCH, costly, costly_linear, epoch_noise, flat, params, 
 
 from lowvar import backends, estimators
 from lowvar.errors import UserError
-from lowvar.estimators import GRADIENT, gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.noise import antithetic, iid, independent, reshuffled, sampler
 from lowvar.solvers import descend, optimizer
 from lowvar.studies.load import MethodSpec, SolverSpec
@@ -19,7 +19,7 @@ from lowvar.studies.variational import engine
 
 
 def test_signature(name):
-    factory = gradient_estimator(name)
+    factory = estimators.GRADIENT.get(name)
     parameters = list(inspect.signature(factory).parameters)
     assert parameters[:2] == ["problem", "batches"]
     assert inspect.getdoc(factory).count("References:") == 1
@@ -55,7 +55,7 @@ def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
 
 def test_unknown_name_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'joint'"):
-        estimators.gradient_estimator("jiont")
+        estimators.GRADIENT.get("jiont")
 
 
 LINEAR = ("joint_glm", "joint_glm_sigma")  # what needs a model of the catalogue with linear predictors
@@ -74,12 +74,12 @@ def made_for(name, batches):
     """The estimator on each of the costly problems that it can work on."""
     if name in LINEAR:
         with pytest.raises(UserError, match="needs a model of the catalogue with linear predictors"):
-            gradient_estimator(name)(costly(), batches)
+            estimators.GRADIENT.get(name)(costly(), batches)
     else:
-        yield costly, gradient_estimator(name)(costly(), batches)
+        yield costly, estimators.GRADIENT.get(name)(costly(), batches)
         if not batches.covers:
             return  # a running mean under iid batches takes sums by weights of its own, which cost where rows are fused
-    yield costly_linear, gradient_estimator(name)(costly_linear(), batches)
+    yield costly_linear, estimators.GRADIENT.get(name)(costly_linear(), batches)
 
 
 @cache
@@ -137,7 +137,7 @@ def test_declared_full_passes_and_table(name):
 def test_oracles_of_an_epoch_add_up(name):
     p = problem()
     batches = reshuffled(p.N, BATCH)
-    estimator = gradient_estimator(name)(p, batches)
+    estimator = estimators.GRADIENT.get(name)(p, batches)
     noise = epoch_noise(p, batches, 0, gaussian=antithetic())
     state, gradients, hvps = estimator.init(params()), 0.0, 0.0
     estimate = jax.jit(estimator.estimate)
@@ -158,7 +158,7 @@ def test_oracles_of_an_epoch_add_up(name):
 @pytest.mark.parametrize("gaussian", [independent(), antithetic()], ids=["iid", "antithetic"])
 def test_backends_agree_on_the_same_noise(name, gaussian, method):
     results = {}
-    for backend in gradient_estimator(name)(problem(), reshuffled(7, 3)).properties.backends:
+    for backend in estimators.GRADIENT.get(name)(problem(), reshuffled(7, 3)).properties.backends:
         p = problem(backend)
         _, state = run(p, name, epochs=4, backend=backend, gaussian=gaussian, method=method)
         results[backend] = flat(backends.get(backend).to_numpy(state.params))
@@ -185,7 +185,7 @@ def test_float32_estimate_is_the_rounded_float64_one(name):
     gradients = {}
     for dtype in (np.float32, np.float64):
         p = problem(dtype=dtype)
-        estimator = gradient_estimator(name)(p, batches)
+        estimator = estimators.GRADIENT.get(name)(p, batches)
         cast = jax.tree.map(
             lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, noise
         )
@@ -245,8 +245,8 @@ def test_snapshot_table_equals_the_row_table(batch):
 
 def test_snapshot_table_needs_epochs():
     with pytest.raises(UserError, match="needs reshuffled batches"):
-        gradient_estimator("joint")(problem(), iid(7, 3), table="snapshots")
-    estimator = gradient_estimator("joint")(problem(), reshuffled(7, 3))
+        estimators.GRADIENT.get("joint")(problem(), iid(7, 3), table="snapshots")
+    estimator = estimators.GRADIENT.get("joint")(problem(), reshuffled(7, 3))
     with pytest.raises(UserError, match="made for reshuffled batches, cannot be fed 'iid' ones"):
         descend(
             estimator,

@@ -12,7 +12,7 @@ from lowvar import backends
 from lowvar.errors import UserError
 from lowvar.noise import GAUSSIAN, named_key
 from lowvar.problems.blackbox.problem import KINDS, Domain
-from lowvar.solvers.search import SEARCH, domains_of, search_solver
+from lowvar.solvers.search import OURS, SEARCH
 from lowvar.solvers.search.search import Search, generation
 
 DIM, CHOICES = 20, 3
@@ -20,20 +20,20 @@ OPTIMUM = np.random.default_rng(0).normal(size=DIM)
 FULL = ("ingo", "ingo_step", "igo")
 
 
-@pytest.fixture(params=sorted(SEARCH))
+@pytest.fixture(params=sorted(OURS))
 def name(request):
     """Every registered search in turn."""
     return request.param
 
 
 def domain(name, dim=DIM, kind=None):
-    kind = kind or domains_of(name)[0]
+    kind = kind or SEARCH.about(name).domains[0]
     return Domain(kind, dim, {"binary": 2, "categorical": CHOICES}.get(kind, 0))
 
 
 @cache
 def made(name, backend="jax"):
-    return search_solver(name)(backends.get(backend), domain(name))
+    return SEARCH.get(name)(backends.get(backend), domain(name))
 
 
 def start(name):
@@ -104,7 +104,7 @@ def assert_close(ones, others, rtol):
 
 
 def test_signature(name):
-    factory = search_solver(name)
+    factory = SEARCH.get(name)
     parameters = inspect.signature(factory).parameters
     assert list(parameters)[:3] == ["backend", "domain", "population"]
     assert all(p.default is not inspect.Parameter.empty for p in list(parameters.values())[2:])
@@ -219,7 +219,7 @@ def test_values_may_be_integers_or_of_another_precision(name, backend):
 )
 def test_noise_and_baseline(name, noise, baseline):
     assert noise in GAUSSIAN
-    solver = search_solver(name)(backends.get("jax"), domain(name), 14, noise=noise, baseline=baseline)
+    solver = SEARCH.get(name)(backends.get("jax"), domain(name), 14, noise=noise, baseline=baseline)
     assert solver.beside == (baseline == "centre")
     search = Search(solver, start(name), 0.5)
     for _ in range(10):
@@ -233,15 +233,15 @@ def test_noise_and_baseline(name, noise, baseline):
 
 @pytest.mark.parametrize("name", FULL)
 def test_more_points_than_dimensions_are_announced(name):
-    solver = search_solver(name)(backends.get("jax"), domain(name), DIM + 2)
+    solver = SEARCH.get(name)(backends.get("jax"), domain(name), DIM + 2)
     assert solver.notes == (f"population 22 > dim 20: {name} uses a 20 x 20 eigendecomposition a generation",)
-    assert search_solver(name)(backends.get("jax"), domain(name), DIM).notes == ()
+    assert SEARCH.get(name)(backends.get("jax"), domain(name), DIM).notes == ()
 
 
 @pytest.mark.parametrize("name", ["fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_step", "ingo_cma", "ingo_path"])
 def test_the_step_of_one_dimension_arrives(name):
     """Where a step of 1 lets ``sigma`` blow up far from the minimum, in 6 % of these runs."""
-    solver = search_solver(name)(backends.get("jax"), domain(name, 1))
+    solver = SEARCH.get(name)(backends.get("jax"), domain(name, 1))
     one = generation(solver, lambda x: jnp.sum(x**2, axis=1))
 
     @jax.jit
@@ -256,7 +256,7 @@ def test_the_step_of_one_dimension_arrives(name):
 
 def test_one_dimension(name):
     """A short step finds the minimum."""
-    dim, factory = 1, search_solver(name)
+    dim, factory = 1, SEARCH.get(name)
     solver = factory(backends.get("jax"), domain(name, dim), **({"beta": 0.2} if beta(factory) else {}))
     x0 = {"real": np.ones(dim), "binary": np.full(dim, 0.5)}.get(solver.domain.kind, np.full((dim, CHOICES), 1 / 3))
     search = Search(solver, x0, 0.5)
@@ -267,11 +267,11 @@ def test_one_dimension(name):
 
 
 def test_it_searches_the_domains_that_the_registry_says(name):
-    factory, jax_ = search_solver(name), backends.get("jax")
-    assert set(domains_of(name)) <= set(KINDS)
+    factory, jax_ = SEARCH.get(name), backends.get("jax")
+    assert set(SEARCH.about(name).domains) <= set(KINDS)
     for kind in KINDS:
         where = domain(name, kind=kind)
-        if kind in domains_of(name):
+        if kind in SEARCH.about(name).domains:
             assert factory(jax_, where).domain == where
         else:
             with pytest.raises(UserError, match=f"{name} searches .* domains?, not {kind} ones"):
@@ -279,7 +279,7 @@ def test_it_searches_the_domains_that_the_registry_says(name):
 
 
 def test_bad_settings_are_refused(name):
-    factory, jax_ = search_solver(name), backends.get("jax")
+    factory, jax_ = SEARCH.get(name), backends.get("jax")
     kind = domain(name).kind
     with pytest.raises(UserError, match="dim 0: it must be at least 1"):
         factory(jax_, Domain(kind, 0, CHOICES))
@@ -308,20 +308,20 @@ def test_bad_settings_are_refused(name):
 def test_bad_shares_are_refused(name, setting):
     for value in (0, 1, -0.1, float("nan")):
         with pytest.raises(UserError, match=f"{setting} {value}: it must lie between 0 and"):
-            search_solver(name)(backends.get("jax"), domain(name), **{setting: value})
+            SEARCH.get(name)(backends.get("jax"), domain(name), **{setting: value})
 
 
 def test_categorical_needs_choices():
     with pytest.raises(UserError, match="choices 1: there must be at least 2"):
-        search_solver("ingo_categorical")(backends.get("jax"), Domain("categorical", 3, 1))
+        SEARCH.get("ingo_categorical")(backends.get("jax"), Domain("categorical", 3, 1))
 
 
 def test_optimizer_of_es():
     with pytest.raises(UserError, match="unknown optimizer 'adm'"):
-        search_solver("es")(backends.get("jax"), domain("es"), optimizer="adm")
+        SEARCH.get("es")(backends.get("jax"), domain("es"), optimizer="adm")
     runs = {}
     for backend in ("jax", "torch"):
-        solver = search_solver("es")(backends.get(backend), domain("es"), optimizer="adam", step_size=0.05)
+        solver = SEARCH.get("es")(backends.get(backend), domain("es"), optimizer="adam", step_size=0.05)
         search = Search(solver, start("es"), 0.5)
         for _ in range(30):
             search.tell(values("es")(search.ask()))
@@ -331,11 +331,11 @@ def test_optimizer_of_es():
 
 def test_unknown_name_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'fast_ingo'"):
-        search_solver("fast_ing")
+        SEARCH.get("fast_ing")
 
 
 def test_settings_of_the_adaptive_step():
-    factory, where = search_solver("fast_ingo_adaptive"), (backends.get("jax"), domain("fast_ingo_adaptive"))
+    factory, where = SEARCH.get("fast_ingo_adaptive"), (backends.get("jax"), domain("fast_ingo_adaptive"))
     for wrong, message in [
         ({"beta": 0.3, "most": 0.2}, "most 0.2: the largest step size must not be below the smallest, beta = 0.3"),
         ({"share": 1.0}, "share 1.0: it must lie between 0 and 1"),
@@ -361,7 +361,7 @@ def test_the_adaptive_step_grows_in_a_valley_and_stays_between_its_bounds():
 def test_the_share_is_estimated_as_its_docstring_says():
     """Too low by about 15 % with N = 18; measured by how the step size follows, in one dimension."""
     n, held, each = 18, 0.2, 1e-3
-    solver = search_solver("fast_ingo_adaptive")(
+    solver = SEARCH.get("fast_ingo_adaptive")(
         backends.get("jax"), Domain("real", 1), n, beta=1e-3, most=1e3, share=held, gain=each * np.sqrt(2) / n
     )
     before = solver.init(np.zeros(1), 1.0)._replace(beta=jnp.asarray(1.0))
@@ -375,7 +375,7 @@ def test_the_share_is_estimated_as_its_docstring_says():
 
         return jnp.mean(jax.vmap(one)(jax.random.split(key, 40_000)))
 
-    text = " ".join(inspect.getdoc(search_solver("fast_ingo_adaptive")).split())
+    text = " ".join(inspect.getdoc(SEARCH.get("fast_ingo_adaptive")).split())
     assert "shares of 0.2, 0.4 and 1 come out as 0.17, 0.34 and 0.85" in text
     for true, found in ((0.2, 0.17), (0.4, 0.34), (1.0, 0.85)):
         assert float(estimates(jax.random.key(0), true)) == pytest.approx(found, abs=0.006)
@@ -383,7 +383,7 @@ def test_the_share_is_estimated_as_its_docstring_says():
 
 def hits(name, dim, f, x0, generations, sd=0.0):
     """The least ``f`` of a point (with noise: of the mean) in each of 12 runs, and the covariance's condition."""
-    solver = search_solver(name)(backends.get("jax"), domain(name, dim))
+    solver = SEARCH.get(name)(backends.get("jax"), domain(name, dim))
 
     @jax.jit
     def run(key, x0):

@@ -8,10 +8,11 @@ from enumerable import BATCH, enumerated_mean, exact_gradient, flat, params, pro
 
 from lowvar import backends
 from lowvar.errors import UserError
-from lowvar.estimators import GRADIENT, RECURSIVE, gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.noise import antithetic, iid, independent, sampler
 from lowvar.solvers import descend, optimizer
 
+RECURSIVE = [name for name in GRADIENT.own if GRADIENT.about(name).recursive]
 MOST, CHUNK, PILOT = 2**21, 2**13, 4  # draws, draws at a time, chunks that tell how many are needed
 DIGITS = 1e-7  # of the quadrature, relative to the gradient
 
@@ -65,7 +66,7 @@ def assert_unbiased(p, estimator, state, gaussian, seed):
 def with_iid_memory(p, name):
     """An estimator whose memory iid batches have kept up (rows drawn twice included), and its state."""
     batches = iid(p.N, BATCH)
-    estimator = gradient_estimator(name)(p, batches)
+    estimator = GRADIENT.get(name)(p, batches)
     draw = sampler(batches, independent(), p.dim, p.dtype)
     solver = descend(estimator, draw, optimizer("sgd", 0.01, backends.get("jax")))
     state, epoch = solver.init(params()), jax.jit(solver.epoch)
@@ -125,7 +126,7 @@ def test_the_bias_is_what_is_kept_of_the_last_error(recursive, fed):
 
 
 def test_every_recursive_estimator_is_tested_for_its_bias():
-    made = {one: gradient_estimator(one)(problem(), iid(7, 3)).properties for one in GRADIENT if "glm" not in one}
+    made = {one: GRADIENT.get(one)(problem(), iid(7, 3)).properties for one in GRADIENT if "glm" not in one}
     assert sorted(one for one, of in made.items() if not of.unbiased) == sorted(RECURSIVE)
 
 
