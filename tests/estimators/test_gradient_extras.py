@@ -10,14 +10,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contracts"))
 
-from enumerable import BATCH, DIM, N, epoch_noise, estimates, flat, grid, params, problem, quadratic, run
-
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient import inc as module
 from lowvar.noise import Noise, iid, independent, reshuffled, sampler
 from lowvar.problems.variational import VariationalProblem
 from lowvar.solvers import descend, optimizer
+from lowvar.testing.enumerable import BATCH, DIM, N, epoch_noise, estimates, flat, grid, params, problem, quadratic, run
 
 MU = slice(0, DIM)
 

@@ -21,7 +21,7 @@ OURS = {
 # `domains`: kinds of domain that it searches; `backends` that it runs on; `driven`: it is an object with a state of its
 # own, made by (domain, x0, sigma0, population=None, seed=0, **options), and not a SearchSolver
 SEARCH = Registry(
-    "search solver",
+    "search",
     {**OURS, **PEERS},
     given=("backend", "domain", "x0", "sigma0", "seed"),
     about={"domains": ("real",), "backends": BACKENDS, "driven": False},

@@ -5,7 +5,6 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from lowvar import backends
 from lowvar.estimators import GRADIENT
@@ -16,12 +15,6 @@ from lowvar.problems.variational import VariationalProblem
 from lowvar.solvers import descend, optimizer
 
 N, DIM, BATCH = 7, 2, 3  # the last batch of an epoch is short
-
-
-@pytest.fixture(params=sorted(GRADIENT))
-def name(request):
-    """Every registered estimator in turn."""
-    return request.param
 
 
 def data(dtype=np.float64, rows=N, dim=DIM, seed=0):
