@@ -92,10 +92,9 @@ def ellipsoid(dim: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def built(name: str, backend, dim: int):
-    from lowvar.solvers.search import search_solver
-    from lowvar.solvers.search.peers import PEERS, peer
+    from lowvar.solvers.search import SEARCH
 
-    return (peer if name in PEERS else search_solver)(name)(backend, problem(backend, dim).domain)
+    return SEARCH.get(name)(backend, problem(backend, dim).domain)
 
 
 def generation(solver, function):
@@ -192,10 +191,10 @@ def torch_case(name: str, dim: int, runs: int) -> Search:
 def driven_case(label: str, dim: int) -> Search:
     """Asked and told from Python, as these packages are made for."""
     from lowvar.problems.blackbox.problem import Domain
-    from lowvar.solvers.search.peers import PEERS, peer
+    from lowvar.solvers.search import SEARCH
 
     name, options = DRIVEN[label]
-    make, x0, function = peer(name), starts(dim, 1)[0], ellipsoid(dim)
+    make, x0, function = SEARCH.get(name), starts(dim, 1)[0], ellipsoid(dim)
 
     def begin():
         return make(Domain("real", dim), x0, SIGMA0, seed=1, **options)
@@ -205,7 +204,7 @@ def driven_case(label: str, dim: int) -> Search:
         for _ in range(generations):
             search.tell(function(search.ask()))
 
-    return Search(label, call, 1, begin().population, PEERS[name].package)
+    return Search(label, call, 1, begin().population, SEARCH.about(name).packages[0])
 
 
 def used(case: Search, generations: int) -> float:
@@ -331,12 +330,12 @@ def reach_jax(name: str, dim: int, runs: int, budget: int, patience: float) -> d
 def reach_driven(label: str, dim: int, runs: int, budget: int, patience: float) -> dict:
     """The same, one run after another."""
     from lowvar.problems.blackbox.problem import Domain
-    from lowvar.solvers.search.peers import peer
+    from lowvar.solvers.search import SEARCH
 
     name, options = DRIVEN[label]
     function, reached, last, spent, seconds = ellipsoid(dim), np.full(runs, np.inf), np.zeros(runs), 0, 0.0
     for i, x0 in enumerate(starts(dim, runs)):
-        search = peer(name)(Domain("real", dim), x0, SIGMA0, seed=1 + i, **options)
+        search = SEARCH.get(name)(Domain("real", dim), x0, SIGMA0, seed=1 + i, **options)
         begun = time.process_time()
         while search.evaluations + search.population <= budget and np.isinf(reached[i]):
             if time.process_time() - begun > patience / runs:
@@ -452,11 +451,14 @@ def default_jax(name, function, sd, dim, runs, target, budget) -> np.ndarray:
 
 def default_pycma(function, sd, dim, runs, target, budget) -> np.ndarray:
     from lowvar.problems.blackbox.problem import Domain
-    from lowvar.solvers.search.peers import peer
+    from lowvar.solvers.search import SEARCH
 
     reached, rng = np.full(runs, np.inf), np.random.default_rng(4)
     for i, (turn, moved, x0) in enumerate(zip(*instances(dim, runs), strict=True)):
-        f, search = turned(function, np, dim, turn, moved), peer("pycma")(Domain("real", dim), x0, SIGMA0, seed=1 + i)
+        f, search = (
+            turned(function, np, dim, turn, moved),
+            SEARCH.get("pycma")(Domain("real", dim), x0, SIGMA0, seed=1 + i),
+        )
         while search.evaluations + search.population <= budget:
             true = f(search.ask())
             search.tell(true + sd * rng.standard_normal(len(true)) if sd else true)

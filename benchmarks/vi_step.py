@@ -192,14 +192,14 @@ def lowvar_jax(name: str, problem, batch: int, epochs: int) -> Case:
     import jax
 
     from lowvar.backends import get
-    from lowvar.estimators import gradient_estimator
+    from lowvar.estimators import GRADIENT
     from lowvar.noise import independent, reshuffled, sampler
     from lowvar.solvers import descend, optimizer
 
     batches = reshuffled(problem.N, batch)
     noise = sampler(batches, independent(), problem.dim, problem.dtype)
     adam = optimizer("adam", STEP_SIZE, get("jax"))
-    solver = descend(gradient_estimator(name)(problem, batches), noise, adam)
+    solver = descend(GRADIENT.get(name)(problem, batches), noise, adam)
 
     @partial(jax.jit, donate_argnums=0)
     def advance(state, key):
@@ -296,14 +296,14 @@ def mapped_jax(name: str, problem, batch: int, epochs: int) -> Case:
     import jax
 
     from lowvar.backends import get
-    from lowvar.estimators import gradient_estimator
+    from lowvar.estimators import GRADIENT
     from lowvar.noise import Noise, independent, reshuffled, sampler
     from lowvar.solvers import descend, optimizer
 
     jnp = jax.numpy
     batches = reshuffled(problem.N, batch)
     noise = sampler(batches, independent(), problem.dim, problem.dtype)
-    estimator = gradient_estimator(name)(problem, batches)
+    estimator = GRADIENT.get(name)(problem, batches)
     axes = Noise(index=0, weight=None, rows=None, eps=0, position=None)  # seeds share all but these
 
     def solver(step_size):

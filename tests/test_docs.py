@@ -220,14 +220,14 @@ def test_example_agrees_between_backends(registered):
 def test_example_has_the_ends_that_it_says(registered, coefficient, name):
     from enumerable import epoch_noise, flat, params, problem
 
-    from lowvar.estimators import gradient_estimator
+    from lowvar.estimators import GRADIENT
     from lowvar.noise import Noise, reshuffled
 
     p, gradients = problem(), []
     noise = Noise(*(part[0] for part in epoch_noise(p, reshuffled(p.N, 3), 0)))
-    assert inspect.getdoc(gradient_estimator(registered)).count("References:") == 1
+    assert inspect.getdoc(GRADIENT.get(registered)).count("References:") == 1
     for factory, options in ((registered, {"coefficient": coefficient}), (name, {})):
-        estimator = gradient_estimator(factory)(p, None, **options)
+        estimator = GRADIENT.get(factory)(p, None, **options)
         assert estimator.name == factory
         gradient = jax.jit(lambda w, noise, one=estimator: one.estimate(one.init(w), w, noise)[0])
         gradients.append(flat(gradient(params(), noise)))

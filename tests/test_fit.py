@@ -366,11 +366,11 @@ def test_decompose_uses_the_memory_of_the_fit(on_the_way):
     assert "memory of `joint`: the fit's own" in str(own)
     assert "memory of `joint`: filled at these parameters" in str(filled)
     # against draws of the next step's gradient, with the state that the fit ended in
-    from lowvar.estimators import gradient_estimator
+    from lowvar.estimators import GRADIENT
     from lowvar.noise import independent, reshuffled, sampler
 
     batches = reshuffled(N, 20)
-    one, draw = gradient_estimator("joint")(fit.problem, batches), sampler(batches, independent(), 2, np.float64)
+    one, draw = GRADIENT.get("joint")(fit.problem, batches), sampler(batches, independent(), 2, np.float64)
     params = jax.tree.map(jnp.asarray, fit.mean_field)
 
     def gradient(key):
@@ -427,7 +427,7 @@ def test_a_memory_that_adds_noise_is_said_first():
 @pytest.mark.parametrize("far", [5.0, 0.0])
 def test_the_adaptive_coefficients_save_what_a_bad_control_spoils(far):
     """With a snapshot far off joint_svrg is much worse than naive; the adaptive one is not, and as good with a near one."""
-    from lowvar.estimators import gradient_estimator
+    from lowvar.estimators import GRADIENT
     from lowvar.noise import independent, reshuffled, sampler
     from lowvar.problems.numpyro_model import from_numpyro
 
@@ -450,7 +450,7 @@ def test_the_adaptive_coefficients_save_what_a_bad_control_spoils(far):
 
     variance = {}
     for name in ("naive", "joint_svrg", "joint_adaptive"):
-        estimator = gradient_estimator(name)(problem, batches)
+        estimator = GRADIENT.get(name)(problem, batches)
         learnt.clear_cache()
         gradients.clear_cache()
         state = learnt(estimator.init(snapshot), noises(1, 100))

@@ -15,8 +15,7 @@ import lowvar
 from lowvar import backends
 from lowvar.errors import UserError
 from lowvar.problems.blackbox import catalogue
-from lowvar.solvers.search import ALL, backends_of, domains_of
-from lowvar.solvers.search.make import options_of
+from lowvar.solvers.search import SEARCH
 from lowvar.solvers.search.peers import PEERS
 
 DIM = 20
@@ -64,7 +63,7 @@ def quiet(*args, **options):
 )
 def test_targets_are_reached(f, method, target, options):
     if method in PEERS:
-        pytest.importorskip(PEERS[method].package)
+        pytest.importorskip(SEARCH.about(method).packages[0])
     counted = Counted(f)
     result = quiet(counted, X0, 0.5, method, budget=12_000, target=target, **options)
     assert result.success
@@ -217,14 +216,14 @@ class Within:
         return sphere(x - np.array([2.0, 0.5, -2.0]))
 
 
-@pytest.mark.parametrize("method", [name for name in ALL if "real" in domains_of(name)])
+@pytest.mark.parametrize("method", [name for name in SEARCH.own if "real" in SEARCH.about(name).domains])
 def test_every_method_keeps_to_bounds(method):
     if method in PEERS:
-        pytest.importorskip(PEERS[method].package)
+        pytest.importorskip(SEARCH.about(method).packages[0])
     low, high = np.array([-1.0, 0, -1]), np.array([1.0, np.inf, np.inf])
     result = quiet(
         Within(low, high), np.array([0.9, 0.3, -1.0]), 0.8, method, budget=300, bounds=(low, high),
-        backend=backends_of(method)[0],
+        backend=SEARCH.about(method).backends[0],
     )  # fmt: skip
     assert ((result.x >= low) & (result.x <= high)).all()
     assert ((result.mean >= low) & (result.mean <= high)).all()
@@ -233,7 +232,7 @@ def test_every_method_keeps_to_bounds(method):
 @pytest.mark.parametrize("method", ["auto", "fast_ingo", "pycma"])
 def test_a_minimum_on_the_boundary_is_found(method):
     if method in PEERS:
-        pytest.importorskip(PEERS[method].package)
+        pytest.importorskip(SEARCH.about(method).packages[0])
     bounds = scipy.optimize.Bounds([-1, 0, -1], [1, np.inf, np.inf])
     result = quiet(Within(bounds.lb, bounds.ub), np.zeros(3), 0.5, method, budget=10_000, bounds=bounds)
     assert result.success, result.message
@@ -332,7 +331,7 @@ def test_the_callback():
 @pytest.mark.parametrize("method", ["fast_ingo", "pycma"])
 def test_ask_and_tell_are_minimize(method):
     if method in PEERS:
-        pytest.importorskip(PEERS[method].package)
+        pytest.importorskip(SEARCH.about(method).packages[0])
     solver = lowvar.Searcher(X0, 0.5, method, seed=3)
     while solver.best > 5 and solver.evaluations < 2000:  # stops early
         points = solver.ask()
@@ -364,16 +363,16 @@ def test_tell_takes_any_numbers_and_nothing_else():
 
 
 @pytest.mark.filterwarnings("ignore:population")
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", SEARCH.own)
 def test_every_method_can_be_driven(method):
     if method in PEERS:
-        pytest.importorskip(PEERS[method].package)
-    kind = domains_of(method)[0]
+        pytest.importorskip(SEARCH.about(method).packages[0])
+    kind = SEARCH.about(method).domains[0]
     if kind != "real":
         start = {"domain": kind, "dim": 4, "choices": 3 if kind == "categorical" else None}
     else:
         start = {"x0": np.ones(4), "sigma0": 0.5}
-    solver = lowvar.Searcher(method=method, backend=backends_of(method)[0], **start)
+    solver = lowvar.Searcher(method=method, backend=SEARCH.about(method).backends[0], **start)
     for _ in range(2):
         solver.tell([sphere(x) for x in solver.ask()])
     assert solver.evaluations == 2 * len(solver.ask())
@@ -507,7 +506,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
 )
 def test_one_sentence_for_a_mistake(f, options, message):
     if options.get("method") in PEERS:
-        pytest.importorskip(PEERS[options["method"]].package)
+        pytest.importorskip(SEARCH.about(options["method"]).packages[0])
     call = {"x0": X0, "sigma0": 0.5, "budget": 100, **options}
     with pytest.raises(UserError, match=message):
         quiet(f, call.pop("x0"), call.pop("sigma0"), **call)
@@ -522,13 +521,13 @@ def test_mistakes_of_a_searcher():
         lowvar.Searcher(X0, 0.5, bakend="jax")
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", SEARCH.own)
 def test_options_have_names_of_their_own(method):
     """Else ``minimize`` would take for itself what was meant for its method."""
     if method in PEERS:
-        pytest.importorskip(PEERS[method].package)
+        pytest.importorskip(SEARCH.about(method).packages[0])
     taken = {*inspect.signature(lowvar.minimize).parameters, *inspect.signature(lowvar.Searcher).parameters}
-    assert not (set(options_of(method)) - {"population"}) & taken
+    assert not (set(SEARCH.options_of(method)) - {"population"}) & taken
 
 
 def test_a_problem_is_not_told_what_it_is():
@@ -560,7 +559,7 @@ def test_the_sessions_in_the_readme(repository):
 
 def test_every_method_is_in_the_readme(repository):
     rows = [line for line in (repository / "README.md").read_text().splitlines() if line.startswith("| `")]
-    for name in ALL:
+    for name in SEARCH.own:
         assert any(f"`{name}`" in row for row in rows), name
 
 

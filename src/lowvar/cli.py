@@ -307,9 +307,9 @@ def _described(what, names):
     elif what == "estimators":
         import inspect
 
-        from lowvar.estimators import gradient_estimator
+        from lowvar.estimators import GRADIENT
 
-        said = {name: (inspect.getdoc(gradient_estimator(name)) or "").split("\n")[0] for name in names}
+        said = {name: (inspect.getdoc(GRADIENT.get(name)) or "").split("\n")[0] for name in names}
     else:
         return names
     width = max(map(len, names))
@@ -330,7 +330,7 @@ def _listed(what):
         "integrals": ("lowvar.problems.integrals.catalogue", "PROBLEMS"),
         "integrators": ("lowvar.estimators", "INTEGRAL"),
         "estimators": ("lowvar.estimators", "GRADIENT"),
-        "searches": ("lowvar.solvers.search", "ALL"),
+        "searches": ("lowvar.solvers.search", "SEARCH"),
         "optimizers": ("lowvar.solvers.optimizers", "OPTIMIZERS"),
         "backends": ("lowvar.backends", "BACKENDS"),
     }

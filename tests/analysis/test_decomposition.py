@@ -7,7 +7,7 @@ import pytest
 
 from lowvar import backends
 from lowvar.analysis import decomposition as D
-from lowvar.estimators import gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.solvers import descend, optimizer
@@ -58,7 +58,7 @@ def estimated(estimator, state, *, rows, replicates, columns=4, seed=0):
 @pytest.mark.parametrize("name", ["naive", "stl", "cv", "joint", "joint_svrg"])
 def test_components_are_unbiased(name, rows):
     p = make()
-    estimator = gradient_estimator(name)(p, reshuffled(N, 2))
+    estimator = GRADIENT.get(name)(p, reshuffled(N, 2))
     draw = sampler(reshuffled(N, 2), independent(), 1, np.float64)
     solver = descend(estimator, draw, optimizer("sgd", 0.01, backends.get("jax")))
     state = solver.init({"mu": jnp.array([0.1]), "log_sigma": jnp.array([-0.6])})
@@ -76,7 +76,7 @@ def test_components_are_unbiased(name, rows):
 def test_plug_in_estimates_would_be_biased():
     """The power to see the bias that the unbiased formulas avoid: V_n without its correction."""
     p = make()
-    estimator = gradient_estimator("naive")(p, None)
+    estimator = GRADIENT.get("naive")(p, None)
     truth = exact(estimator, ())
     found = estimated(estimator, (), rows=None, replicates=20_000)
     plug_in = found[:, 0] + found[:, 2] / 4
@@ -88,7 +88,7 @@ def test_plug_in_estimates_would_be_biased():
 def test_total_is_the_variance_of_a_batch(batch):
     """``V_n / B + V_eps + V_int / B`` is what iid batches with one shared eps show."""
     p = make()
-    estimator = gradient_estimator("naive")(p, None)
+    estimator = GRADIENT.get("naive")(p, None)
     v_n, v_eps, v_int = exact(estimator, ())
     draw = sampler(iid(N, batch), independent(), 1, np.float64)
     noise = jax.vmap(draw.epoch)(jax.random.split(jax.random.key(0), 100_000))
@@ -101,7 +101,7 @@ def test_total_is_the_variance_of_a_batch(batch):
 def test_floor_and_identity_of_cv():
     """``V[cv] = E_n V_eps[grad f - grad f~] + V_n``: cv leaves subsampling as it is (part for mu)."""
     p = make()
-    naive, cv = (gradient_estimator(name)(p, None) for name in ("naive", "cv"))
+    naive, cv = (GRADIENT.get(name)(p, None) for name in ("naive", "cv"))
     of_naive, of_cv = exact(naive, ()), exact(cv, ())
     # E_n V_eps of the difference, by quadrature
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
@@ -118,7 +118,7 @@ def test_floor_and_identity_of_cv():
 def test_intervals_cover():
     """95 % intervals from 24 designs cover the exact total in 95 % of 400 repetitions, give or take."""
     p = make()
-    estimator = gradient_estimator("naive")(p, None)
+    estimator = GRADIENT.get("naive")(p, None)
     truth = exact(estimator, ())
     found = estimated(estimator, (), rows=None, replicates=24 * 400, columns=6).sum(-1)  # trace
     totals = found.sum(1).reshape(400, 24)
@@ -129,7 +129,7 @@ def test_intervals_cover():
 def test_same_designs_for_all():
     """Common random numbers: at a fresh state joint has the naive gradient, number for number."""
     p = make()
-    naive, joint = (gradient_estimator(name)(p, reshuffled(N, 2)) for name in ("naive", "joint"))
+    naive, joint = (GRADIENT.get(name)(p, reshuffled(N, 2)) for name in ("naive", "joint"))
     a = estimated(naive, (), rows=None, replicates=3)
     b = estimated(joint, joint.init(PARAMS), rows=None, replicates=3)
     np.testing.assert_allclose(a, b, rtol=1e-12)
@@ -144,7 +144,7 @@ def test_torch_finds_the_same():
     for problem in (p, q):
         ops = problem.backend
         w = {k: ops.asarray(np.asarray(v)) for k, v in PARAMS.items()}
-        estimator = gradient_estimator("cv")(problem, None)
+        estimator = GRADIENT.get("cv")(problem, None)
         design = D.designs(problem, replicates=3, columns=4, rows=None, eps="iid", samples=1, key=named_key(0, "test"))
         found[ops.name] = D.decomposer(estimator, all_rows=True)((), w, *design)
     assert torch.is_tensor(w["mu"])
@@ -153,7 +153,7 @@ def test_torch_finds_the_same():
 
 def test_table_and_shares():
     p = make()
-    found = {"naive": estimated(gradient_estimator("naive")(p, None), (), rows=None, replicates=50)}
+    found = {"naive": estimated(GRADIENT.get("naive")(p, None), (), rows=None, replicates=50)}
     table = D.table(p, found, batch_size=2).set_index(["block", "source"])
     for block in ("all", "mu", "log_sigma"):
         parts = table.loc[block].loc[list(D.SOURCES)]

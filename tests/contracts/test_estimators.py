@@ -1,38 +1,17 @@
 """Signatures, declared costs, backends, dtypes, compilation, tables: for every registered estimator."""
 
-import inspect
-from functools import cache
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from enumerable import BATCH, costly, costly_linear, epoch_noise, flat, params, problem, run
 
 from lowvar import backends, estimators
 from lowvar.errors import UserError
-from lowvar.estimators import GRADIENT, gradient_estimator
-from lowvar.noise import antithetic, iid, independent, reshuffled, sampler
+from lowvar.estimators import GRADIENT
+from lowvar.noise import iid, independent, reshuffled, sampler
 from lowvar.solvers import descend, optimizer
-from lowvar.studies.load import MethodSpec, SolverSpec
+from lowvar.studies.load import MethodSpec
 from lowvar.studies.variational import engine
-
-
-def test_signature(name):
-    factory = gradient_estimator(name)
-    parameters = list(inspect.signature(factory).parameters)
-    assert parameters[:2] == ["problem", "batches"]
-    assert inspect.getdoc(factory).count("References:") == 1
-    p = problem()
-    estimator, state = run(p, name, epochs=1)
-    noise = jax.tree.map(lambda leaf: leaf[0], epoch_noise(p, reshuffled(p.N, 3), 0))
-    gradient, after, oracles = jax.jit(estimator.estimate)(state.estimator, params(), noise)
-    assert estimator.name == name
-    assert {k: v.shape for k, v in gradient.items()} == {"mu": (p.dim,), "log_sigma": (p.dim,)}
-    assert jax.tree.structure(after) == jax.tree.structure(state.estimator)
-    assert [leaf.shape for leaf in jax.tree.leaves(after)] == [leaf.shape for leaf in jax.tree.leaves(state.estimator)]
-    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(state.estimator)]
-    assert float(oracles.gradients) >= 1
+from lowvar.testing.enumerable import costly, flat, problem, run
+from lowvar.testing.estimators import EstimatorContract
 
 
 def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
@@ -55,181 +34,16 @@ def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
 
 def test_unknown_name_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'joint'"):
-        estimators.gradient_estimator("jiont")
+        estimators.GRADIENT.get("jiont")
+
+
+class TestEstimators(EstimatorContract):
+    @pytest.fixture(params=sorted(GRADIENT.own))
+    def name(self, request):
+        return request.param
 
 
 LINEAR = ("joint_glm", "joint_glm_sigma")  # what needs a model of the catalogue with linear predictors
-
-
-def operations(compiled):
-    cost = compiled.cost_analysis()
-    return (cost[0] if isinstance(cost, list) else cost).get("flops", 0.0)
-
-
-def flops(function, *args):
-    return operations(jax.jit(function).lower(*args).compile())
-
-
-def made_for(name, batches):
-    """The estimator on each of the costly problems that it can work on."""
-    if name in LINEAR:
-        with pytest.raises(UserError, match="needs a model of the catalogue with linear predictors"):
-            gradient_estimator(name)(costly(), batches)
-    else:
-        yield costly, gradient_estimator(name)(costly(), batches)
-        if not batches.covers:
-            return  # a running mean under iid batches takes sums by weights of its own, which cost where rows are fused
-    yield costly_linear, gradient_estimator(name)(costly_linear(), batches)
-
-
-@cache
-def unit(make, rows):
-    """Operations of a gradient and of a Hessian-vector product over some rows of a costly problem."""
-    p, w = make(), params(dim=16)
-    batch = jnp.arange(rows), jnp.full(rows, 1 / rows)
-    return flops(p.gradient, w["mu"], *batch), flops(lambda z, *b: p.gradient_and_hvp(z, z, *b), w["mu"], *batch)
-
-
-@pytest.mark.parametrize("draw", [reshuffled, iid])
-@pytest.mark.parametrize("points", [1, 4])
-def test_declared_oracles_are_what_it_computes(name, points, draw):
-    """Floating-point operations of an estimate are those of the declared oracle calls."""
-    batches = draw(96, 32)
-    for make, estimator in made_for(name, batches):
-        declared, w = estimator.properties, params(dim=16)
-        noise = jax.tree.map(
-            lambda leaf: leaf[0], epoch_noise(estimator.problem, batches, 0, gaussian=independent(points))
-        )
-        (gradient, hvp), (full, full_hvp) = unit(make, 32), unit(make, 96)
-        compiled = jax.jit(estimator.estimate).lower(state := estimator.init(w), w, noise).compile()
-        measured = operations(compiled)
-        expected = (declared.gradients * points + declared.gradients_without_noise) * gradient + declared.hvps * hvp
-        expected += declared.full_gradients_per_call * points * full + declared.full_hvps_per_call * full_hvp
-        # an HVP whose gradient is not used is cheaper by that gradient; the rest is O(dim)
-        least = expected - min(declared.hvps, 1) * gradient - min(declared.full_hvps_per_call, 1) * full
-        # fusions may compute a little twice: less than the one gradient too many that this test must notice
-        assert 0.85 * least < measured < 1.25 * expected, [make.__name__, measured / gradient, least / gradient,
-                                                           expected / gradient]  # fmt: skip
-        oracles = compiled(state, w, noise)[2]
-        passes = declared.full_gradients_per_call * points, declared.full_hvps_per_call
-        rows = 32 * (declared.gradients * points + declared.gradients_without_noise) + 96 * passes[0]
-        assert float(oracles.gradients) == rows
-        assert float(oracles.hvps) == 32 * declared.hvps + 96 * passes[1]
-
-
-def test_declared_full_passes_and_table(name):
-    for batches in (reshuffled(96, 32), iid(96, 32)):
-        for make, estimator in made_for(name, batches):
-            p, declared, w = estimator.problem, estimator.properties, params(dim=16)
-            state = estimator.init(w)
-            full, _ = unit(make, 96)
-            for function, args, passes in (
-                (estimator.begin_epoch, (state, w), declared.full_passes),
-                (estimator.init, (w,), declared.full_passes_at_start),
-            ):
-                assert flops(function, *args) == pytest.approx(passes * full, rel=0.06, abs=0.02 * full)
-            vectors = sum(leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim and leaf.shape[-1] == p.dim)
-            stored = declared.table_rows * declared.table_blocks * p.dim
-            assert stored <= vectors <= stored + 4 * p.dim  # running means come on top
-            assert declared.needs_epochs <= batches.covers
-
-
-def test_oracles_of_an_epoch_add_up(name):
-    p = problem()
-    batches = reshuffled(p.N, BATCH)
-    estimator = gradient_estimator(name)(p, batches)
-    noise = epoch_noise(p, batches, 0, gaussian=antithetic())
-    state, gradients, hvps = estimator.init(params()), 0.0, 0.0
-    estimate = jax.jit(estimator.estimate)
-    for t in range(batches.steps):
-        _, state, oracles = estimate(state, params(), jax.tree.map(lambda leaf: leaf[t], noise))
-        gradients, hvps = gradients + float(oracles.gradients), hvps + float(oracles.hvps)
-    whole, start = (estimator.oracles_of_run(epochs, p.N, 2, batches.steps) for epochs in (1, 0))
-    declared = estimator.properties
-    assert (gradients + p.N * declared.full_passes, hvps) == (whole.gradients - start.gradients, whole.hvps)
-    twice = estimator.oracles_of_run(np.array([1, 2]), p.N, 2, batches.steps)
-    assert np.array_equal(np.diff(twice), [[gradients + p.N * declared.full_passes], [hvps]])
-    if declared.full_gradients_per_call:
-        with pytest.raises(ValueError, match="say how many steps"):
-            estimator.oracles_of_run(1, p.N, 2)
-
-
-@pytest.mark.parametrize("method", ["sgd", "adam"])
-@pytest.mark.parametrize("gaussian", [independent(), antithetic()], ids=["iid", "antithetic"])
-def test_backends_agree_on_the_same_noise(name, gaussian, method):
-    results = {}
-    for backend in gradient_estimator(name)(problem(), reshuffled(7, 3)).properties.backends:
-        p = problem(backend)
-        _, state = run(p, name, epochs=4, backend=backend, gaussian=gaussian, method=method)
-        results[backend] = flat(backends.get(backend).to_numpy(state.params))
-    for backend, values in results.items():
-        np.testing.assert_allclose(values, results["jax"], rtol=1e-10, err_msg=backend)
-
-
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_float32_follows_float64(name, backend):
-    results = {}
-    for dtype in (np.float32, np.float64):
-        p = problem(backend, dtype)
-        _, state = run(p, name, epochs=3, backend=backend)
-        values = backends.get(backend).to_numpy(state.params)
-        assert {v.dtype for v in values.values()} == {np.dtype(dtype)}
-        results[dtype] = flat(values)
-    # float32 noise is not rounded float64 noise: only the scale can be compared
-    assert np.isfinite(results[np.float32]).all()
-
-
-def test_float32_estimate_is_the_rounded_float64_one(name):
-    batches = reshuffled(7, 3)
-    noise = jax.tree.map(lambda leaf: leaf[0], epoch_noise(problem(), batches, 0))
-    gradients = {}
-    for dtype in (np.float32, np.float64):
-        p = problem(dtype=dtype)
-        estimator = gradient_estimator(name)(p, batches)
-        cast = jax.tree.map(
-            lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, noise
-        )
-        state = estimator.begin_epoch(estimator.init(params(dtype=dtype)), params(dtype=dtype))
-        gradients[dtype] = flat(jax.jit(estimator.estimate)(state, params(dtype=dtype, seed=3), cast)[0])
-    np.testing.assert_allclose(gradients[np.float32], gradients[np.float64], rtol=2e-5, atol=2e-5)
-
-
-def test_compiles_once_per_shape(name):
-    p = problem()
-    traced = []
-    original = p.log_prior
-
-    def counting(z):
-        traced.append(1)
-        return original(z)
-
-    object.__setattr__(p, "log_prior", counting)
-    solver = SolverSpec(step_sizes=(0.01, 0.001), batch_size=3, epochs=3, repetitions=2)
-    runs = engine.build(p, MethodSpec(estimator=name), solver, seed=0, name="contract")
-    state = runs.advance(runs.init(), 0, 1)
-    first = len(traced)
-    assert first > 0
-    for start, count in ((1, 2), (3, 5), (8, 1)):
-        state = runs.advance(state, start, count)
-    assert len(traced) == first
-    assert np.isfinite(means(runs, state)).all()
-
-
-def means(runs, state):
-    """``mu`` of all runs of an engine."""
-    return runs.params(state, None)["mu"]
-
-
-def test_vectorised_runs_are_the_single_ones(name):
-    p = problem()
-    grid = (0.03, 0.001)
-    many = engine.build(p, MethodSpec(estimator=name),
-                        SolverSpec(step_sizes=grid, batch_size=3, epochs=3, repetitions=2), seed=0, name="c")  # fmt: skip
-    together = means(many, many.advance(many.init(), 0, 3))
-    for i, step_size in enumerate(grid):
-        one = engine.build(p, MethodSpec(estimator=name),
-                           SolverSpec(step_sizes=(step_size,), batch_size=3, epochs=3), seed=0, name="c")  # fmt: skip
-        np.testing.assert_allclose(means(one, one.advance(one.init(), 0, 3))[0, 0], together[i, 0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 4, 7])
@@ -245,8 +59,8 @@ def test_snapshot_table_equals_the_row_table(batch):
 
 def test_snapshot_table_needs_epochs():
     with pytest.raises(UserError, match="needs reshuffled batches"):
-        gradient_estimator("joint")(problem(), iid(7, 3), table="snapshots")
-    estimator = gradient_estimator("joint")(problem(), reshuffled(7, 3))
+        estimators.GRADIENT.get("joint")(problem(), iid(7, 3), table="snapshots")
+    estimator = estimators.GRADIENT.get("joint")(problem(), reshuffled(7, 3))
     with pytest.raises(UserError, match="made for reshuffled batches, cannot be fed 'iid' ones"):
         descend(
             estimator,
@@ -257,5 +71,11 @@ def test_snapshot_table_needs_epochs():
 
 def test_every_row_of_the_registry_is_documented(repository):
     table = (repository / "docs" / "architecture.md").read_text()
-    for name in GRADIENT:
+    for name in GRADIENT.own:
         assert f"`{name}`" in table
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_needs_linear_predictors(name):
+    with pytest.raises(UserError, match="needs a model of the catalogue with linear predictors"):
+        GRADIENT.get(name)(costly(), reshuffled(96, 32))

@@ -10,7 +10,7 @@ import pytest
 
 from lowvar import backends
 from lowvar.errors import UserError
-from lowvar.estimators import SEARCH, search_estimator
+from lowvar.estimators import SEARCH
 from lowvar.estimators.search.shaping import weights
 from lowvar.noise import GAUSSIAN
 
@@ -144,7 +144,7 @@ def mean_and_error(case, estimator, scheme):
 @pytest.mark.parametrize(("name", "scheme", "baseline"), list(combinations()))
 def test_mean_is_the_exact_gradient(name, scheme, baseline):
     case = CASES[name]()
-    estimator = search_estimator(name)(JAX, baseline=baseline, normalise=False)
+    estimator = SEARCH.get(name)(JAX, baseline=baseline, normalise=False)
     assert estimator.properties.unbiased
     exact = case.exact()
     mean, error = mean_and_error(case, estimator, scheme)
@@ -157,7 +157,7 @@ def test_mean_is_the_exact_gradient(name, scheme, baseline):
 def test_the_test_notices_a_bias():
     """Without the correction of its own baseline each weight is ``1 - 1 / N`` too small."""
     case = OfGaussian()
-    made = search_estimator("gaussian")(JAX, baseline="mean", normalise=False)
+    made = SEARCH.get("gaussian")(JAX, baseline="mean", normalise=False)
 
     class Biased:
         @staticmethod
@@ -171,7 +171,7 @@ def test_the_test_notices_a_bias():
 
 @pytest.mark.parametrize("name", sorted(SEARCH))
 def test_signature_and_parity(name):
-    factory = search_estimator(name)
+    factory = SEARCH.get(name)
     assert inspect.getdoc(factory).count("References:") == 1
     assert list(inspect.signature(factory).parameters)[:1] == ["backend"]
     assert not factory(JAX).properties.unbiased  # normalised
@@ -217,4 +217,4 @@ def test_weights(backend):
 
 def test_unknown_name_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'gaussian'"):
-        search_estimator("gausian")
+        SEARCH.get("gausian")

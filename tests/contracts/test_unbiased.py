@@ -4,16 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from enumerable import BATCH, enumerated_mean, exact_gradient, flat, params, problem, run
 
-from lowvar import backends
 from lowvar.errors import UserError
-from lowvar.estimators import GRADIENT, RECURSIVE, gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.noise import antithetic, iid, independent, sampler
-from lowvar.solvers import descend, optimizer
+from lowvar.testing.enumerable import BATCH, enumerated_mean, exact_gradient, flat, params, problem, run
+from lowvar.testing.estimators import DIGITS, assert_keeps
 
 MOST, CHUNK, PILOT = 2**21, 2**13, 4  # draws, draws at a time, chunks that tell how many are needed
-DIGITS = 1e-7  # of the quadrature, relative to the gradient
+RECURSIVE = [name for name in GRADIENT.own if GRADIENT.about(name).recursive]
 
 
 def mean_and_error(p, estimator, state, w, gaussian, seed, scale):
@@ -62,46 +61,6 @@ def assert_unbiased(p, estimator, state, gaussian, seed):
     assert (np.abs(mean - exact) < 5 * error + 1e-12).all(), report
 
 
-def with_iid_memory(p, name):
-    """An estimator whose memory iid batches have kept up (rows drawn twice included), and its state."""
-    batches = iid(p.N, BATCH)
-    estimator = gradient_estimator(name)(p, batches)
-    draw = sampler(batches, independent(), p.dim, p.dtype)
-    solver = descend(estimator, draw, optimizer("sgd", 0.01, backends.get("jax")))
-    state, epoch = solver.init(params()), jax.jit(solver.epoch)
-    for k in range(4):
-        state = epoch(state, draw.epoch(jax.random.key(k)))
-    return estimator, state.estimator
-
-
-@pytest.mark.parametrize("pair", [False, True], ids=["one point", "antithetic"])
-def test_mean_is_the_exact_gradient(name, pair):
-    """All batches and all of the noise: fresh, after three epochs, and off the parameters of the memory."""
-    p = problem()
-    estimator, late = run(p, name, epochs=3, gaussian=antithetic() if pair else independent())
-    if not estimator.properties.unbiased:
-        assert estimator.properties.keeps > 0, "an estimator that declares a bias needs a test of that bias"
-        return  # see test_the_bias_is_what_is_kept_of_the_last_error
-    fresh = estimator.init(params())
-    mean, exact = enumerated_mean(estimator, pair), flat(exact_gradient(p, w := params(seed=5)))
-    states = {"fresh": fresh, "after 3 epochs": late.estimator} if jax.tree.leaves(fresh) else {"any": fresh}
-    for which, state in states.items():
-        error = np.abs(np.asarray(mean(state, w)) - exact).max()
-        assert error < DIGITS * np.linalg.norm(exact), (which, error)
-
-
-def test_mean_with_iid_batches_all_the_way(name):
-    p = problem()
-    estimator, state = with_iid_memory(p, name)
-    if not estimator.properties.unbiased:
-        return
-    if not jax.tree.leaves(state):
-        assert not estimator.properties.table_rows
-        return  # it has no memory: the test above has said it all
-    exact = flat(exact_gradient(p, w := params(seed=5)))
-    assert np.abs(np.asarray(enumerated_mean(estimator)(state, w)) - exact).max() < DIGITS * np.linalg.norm(exact)
-
-
 @pytest.mark.parametrize("recursive", sorted(RECURSIVE))
 @pytest.mark.parametrize("fed", [{}, {"base": "cv"}], ids=["naive", "cv"])
 def test_the_bias_is_what_is_kept_of_the_last_error(recursive, fed):
@@ -112,20 +71,13 @@ def test_the_bias_is_what_is_kept_of_the_last_error(recursive, fed):
         fed = {"base": "stl"}
     if recursive == "mlmc_prox":
         fed = {"ball": 40.0} if fed else {"box": [-40.0, 40.0]}  # so wide that nothing is cut off
-    p = problem()
-    estimator, late = run(p, recursive, epochs=3, **fed)
-    state, mean, w = late.estimator, enumerated_mean(estimator), params(seed=5)
-    kept = estimator.properties.keeps * (flat(state["G"]) - flat(exact_gradient(p, state["params"])))
-    exact = flat(exact_gradient(p, w))
-    assert np.linalg.norm(kept) > 0.01 * np.linalg.norm(exact), "nothing is kept that could be missed"
-    assert np.abs(np.asarray(mean(state, w)) - exact - kept).max() < DIGITS * np.linalg.norm(exact)
-    fresh = np.asarray(mean(estimator.init(params()), w))
-    assert np.abs(fresh - exact).max() < DIGITS * np.linalg.norm(exact)  # the first estimate keeps nothing
+    estimator, late = run(problem(), recursive, epochs=3, **fed)
+    assert_keeps(estimator, late.estimator)
     assert {estimator.properties.keeps} == ({0.9} if recursive == "storm" else {1.0})
 
 
 def test_every_recursive_estimator_is_tested_for_its_bias():
-    made = {one: gradient_estimator(one)(problem(), iid(7, 3)).properties for one in GRADIENT if "glm" not in one}
+    made = {one: GRADIENT.get(one)(problem(), iid(7, 3)).properties for one in GRADIENT if "glm" not in one}
     assert sorted(one for one, of in made.items() if not of.unbiased) == sorted(RECURSIVE)
 
 

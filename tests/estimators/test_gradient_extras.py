@@ -10,14 +10,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "contracts"))
 
-from enumerable import BATCH, DIM, N, epoch_noise, estimates, flat, grid, params, problem, quadratic, run
-
 from lowvar.errors import UserError
-from lowvar.estimators import gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient import inc as module
 from lowvar.noise import Noise, iid, independent, reshuffled, sampler
 from lowvar.problems.variational import VariationalProblem
 from lowvar.solvers import descend, optimizer
+from lowvar.testing.enumerable import BATCH, DIM, N, epoch_noise, estimates, flat, grid, params, problem, quadratic, run
 
 MU = slice(0, DIM)
 
@@ -28,7 +27,7 @@ class Spread:
     def __init__(self, p, w):
         self.rows, (self.eps, self.weights) = jnp.arange(p.N)[:, None], grid()
         self.p, self.w = p, w
-        self.f = self.of(gradient_estimator("naive")(p, iid(p.N, 1)), ())  # grad f(w; n, eps)
+        self.f = self.of(GRADIENT.get("naive")(p, iid(p.N, 1)), ())  # grad f(w; n, eps)
 
     def of(self, estimator, state):
         """Estimates at every row alone and every point, ``(N, points, parameters)``."""
@@ -66,7 +65,7 @@ def test_the_variance_of_cv():
     """Eq. 10, and the floor in it; the part that ``f~`` leaves by its definition."""
     p, w = problem(), params(seed=5)
     s = Spread(p, w)
-    g = s.of(gradient_estimator("cv")(p), ())
+    g = s.of(GRADIENT.get("cv")(p), ())
     energy = jax.hessian(lambda z, n: p.energy(z, n[None], jnp.ones(1)))
     hessians = np.stack([energy(w["mu"], jnp.asarray(n)) for n in range(N)])
     left = s.f.copy()
@@ -86,12 +85,12 @@ def test_the_variance_of_inc(batches):
         stored = {block: memory[block][state.estimator["table"]["slot"]] for block in memory}
         state = state.estimator
     else:
-        estimator = gradient_estimator("inc")(p, iid(p.N, 1))
+        estimator = GRADIENT.get("inc")(p, iid(p.N, 1))
         stored = jax.tree.map(lambda *rows: jnp.stack(rows), *(params(seed=k) for k in range(p.N)))
         state = {"table": stored}
     s = Spread(p, params(seed=5))
     g = s.of(estimator, state)
-    naive = gradient_estimator("naive")(p)
+    naive = GRADIENT.get("naive")(p)
     old = np.concatenate([
         np.asarray(jax.jit(estimates(naive, size=1))({}, jax.tree.map(lambda leaf, n=n: leaf[n], stored), s.rows[n : n + 1], s.eps))
         for n in range(p.N)
@@ -107,18 +106,18 @@ def test_the_variance_of_inc(batches):
 def test_a_perfect_ensemble(beta):
     """Eq. 16, for the part of ``mu``: ``f~ = f`` for a quadratic likelihood, and all stored parameters current."""
     p, w = quadratic(), params(seed=5)
-    estimator = gradient_estimator("ensemble")(p, iid(p.N, 1), beta=beta)
+    estimator = GRADIENT.get("ensemble")(p, iid(p.N, 1), beta=beta)
     s = Spread(p, w)
     g = s.of(estimator, estimator.init(w))[..., MU]
     s.f = s.f[..., MU]
     expected = beta**2 * s.subsampling + (1 - beta) ** 2 * s.monte_carlo
     assert s.total(g) == pytest.approx(expected, rel=1e-9)
     # where cv and inc alone stop
-    assert s.total(s.of(gradient_estimator("cv")(p), ())[..., MU]) == pytest.approx(s.subsampling, rel=1e-9)
-    inc = gradient_estimator("inc")(p, iid(p.N, 1))
+    assert s.total(s.of(GRADIENT.get("cv")(p), ())[..., MU]) == pytest.approx(s.subsampling, rel=1e-9)
+    inc = GRADIENT.get("inc")(p, iid(p.N, 1))
     assert s.total(s.of(inc, inc.init(w))[..., MU]) == pytest.approx(s.monte_carlo, rel=1e-9)
     # and where joint does not
-    joint = gradient_estimator("joint")(p, iid(p.N, 1))
+    joint = GRADIENT.get("joint")(p, iid(p.N, 1))
     assert s.total(s.of(joint, joint.init(w))[..., MU]) < 1e-20 * s.subsampling
 
 
@@ -131,7 +130,7 @@ def test_an_ensemble_is_between_its_two():
     noise = one(epoch_noise(p, reshuffled(N, BATCH), 3))
     w, found, memory = params(seed=5), {}, run(p, "inc", epochs=2)[1].estimator
     for name, options in (("naive", {}), ("cv", {}), ("inc", {}), ("ensemble", {"beta": 0.3})):
-        estimator = gradient_estimator(name)(p, reshuffled(N, BATCH), **options)
+        estimator = GRADIENT.get(name)(p, reshuffled(N, BATCH), **options)
         state = memory if estimator.properties.table_rows else ()
         found[name] = flat(jax.jit(estimator.estimate)(state, w, noise)[0])
     c_cv, c_inc = found["cv"] - found["naive"], found["inc"] - found["naive"]
@@ -142,7 +141,7 @@ def test_an_ensemble_is_between_its_two():
 @pytest.mark.parametrize("beta", [0, 1, -0.5, 1.5, float("nan")])
 def test_shares_of_an_ensemble(beta):
     with pytest.raises(UserError, match=r"ensemble: beta = .*; it must lie between 0 and 1"):
-        gradient_estimator("ensemble")(problem(), reshuffled(N, BATCH), beta=beta)
+        GRADIENT.get("ensemble")(problem(), reshuffled(N, BATCH), beta=beta)
 
 
 def test_the_first_epoch_of_inc_is_naive():
@@ -176,7 +175,7 @@ def test_snapshots_equal_rows(batch, rows, kind, monkeypatch):
             table = {block: jnp.asarray(table[block]).at[here].set(at.params[block]) for block in table}
             at, _ = step(at, one(noise, t))
         at = solver.end_epoch(at, noise.index)
-    by_rows = gradient_estimator("inc")(p, iid(N, batch))
+    by_rows = GRADIENT.get("inc")(p, iid(N, batch))
     w, noise = params(seed=5), one(epoch_noise(p, iid(N, batch), 9))
     expected = flat(jax.jit(by_rows.estimate)({"table": table}, w, noise)[0])
     np.testing.assert_allclose(flat(jax.jit(estimator.estimate)(state.estimator, w, noise)[0]), expected, rtol=1e-10)
@@ -187,12 +186,12 @@ def test_full_batches_ignore_the_batch(name):
     """They are ``naive`` and ``cv`` with all rows in the batch."""
     p, w = problem(), params(seed=5)
     noise = one(epoch_noise(p, reshuffled(N, BATCH), 0, gaussian=independent(3)))
-    estimator = gradient_estimator(name)(p, reshuffled(N, BATCH))
+    estimator = GRADIENT.get(name)(p, reshuffled(N, BATCH))
     found = flat(estimator.estimate((), w, noise)[0])
     nowhere = noise._replace(index=noise.index * 0 + 10**6, weight=noise.weight * np.nan)
     np.testing.assert_array_equal(flat(estimator.estimate((), w, nowhere)[0]), found)
     whole = Noise(jnp.arange(N), jnp.full(N, 1 / N), jnp.asarray(float(N)), noise.eps, jnp.asarray(0))
-    expected = gradient_estimator(name.removeprefix("full_"))(p).estimate((), w, whole)[0]
+    expected = GRADIENT.get(name.removeprefix("full_"))(p).estimate((), w, whole)[0]
     np.testing.assert_allclose(found, flat(expected), rtol=1e-12)
     declared = estimator.oracles(noise)
     assert float(declared.gradients) == 3 * N

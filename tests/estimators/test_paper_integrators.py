@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lowvar.errors import UserError
-from lowvar.estimators import integrator
+from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.kernels import kernel
 from lowvar.estimators.integral.paper_settings import BOREHOLE_RATES, Descent
 from lowvar.problems.integrals.samples import Samples
@@ -106,9 +106,9 @@ def test_batched_loop_is_the_plain_one(targets, sizes, estimated, coasting):
     samples, seeds = draw(sizes, targets=targets), np.array([5, 11])
     start = 0.3 + 0.5 * np.eye(len(sizes))
     if estimated:
-        method = integrator("paper_vv")(B_start=start.tolist(), B_rate=0.01, coasting=coasting, **SHORT, **UNTUNED)
+        method = INTEGRAL.get("paper_vv")(B_start=start.tolist(), B_rate=0.01, coasting=coasting, **SHORT, **UNTUNED)
     else:
-        method = integrator("paper_vv_fixed")(B=[0.8, 0.3], **SHORT, **UNTUNED)
+        method = INTEGRAL.get("paper_vv_fixed")(B=[0.8, 0.3], **SHORT, **UNTUNED)
     found = method.integrate(samples, seeds)
     new = np.random.default_rng(1).standard_normal((2, 3, 2))
     assert found.fitted is not None
@@ -127,7 +127,7 @@ def test_batched_loop_is_the_plain_one(targets, sizes, estimated, coasting):
 def test_tuning_is_the_plain_one(targets, sizes, nu):
     samples, seeds, batch = draw(sizes, targets=targets), [5, 11], 3
     options = {"tuning_epochs": 5, "tuning_rate": 0.1, "tuning_batch": batch, "nu": nu, "tuning_constant": 0.5}
-    found = integrator("paper_cf")(**options).integrate(samples, np.array(seeds)).info["lengthscale"]
+    found = INTEGRAL.get("paper_cf")(**options).integrate(samples, np.array(seeds)).info["lengthscale"]
     for r, seed in enumerate(seeds):
         log_nu = torch.full((2,), np.log(nu), dtype=torch.float64, requires_grad=True)
         adam = torch.optim.Adam([log_nu], lr=0.1)
@@ -185,20 +185,20 @@ def test_table_2_on_the_published_draws():
     samples, seeds = borehole_as_published(100, 10), np.arange(100)
     error = {"mc": np.abs(samples.values[1].mean(1) - 72.8904).mean()}  # the published truth
     for name in ("paper_cf", "paper_vv_fixed", "paper_vv"):
-        error[name] = np.abs(integrator(name)().integrate(samples, seeds).value[:, 1] - 72.8904).mean()
+        error[name] = np.abs(INTEGRAL.get(name)().integrate(samples, seeds).value[:, 1] - 72.8904).mean()
     published = {"mc": 6.42, "paper_cf": 2.24, "paper_vv_fixed": 1.94, "paper_vv": 3.72}
     # Monte Carlo to the last printed digit; the others have shuffles of their own, and a third of a standard error
     within = {"mc": 0.006, "paper_cf": 0.02, "paper_vv_fixed": 0.05, "paper_vv": 0.09}
     for name, value in published.items():
         assert abs(error[name] - value) < within[name], error
-    frozen = integrator("paper_vv")(coasting=False).integrate(samples, seeds).value[:, 1]
+    frozen = INTEGRAL.get("paper_vv")(coasting=False).integrate(samples, seeds).value[:, 1]
     assert np.abs(frozen - 72.8904).mean() > 5, "without coasting Table 2 does not come out"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_repetitions_are_alone_and_constants_are_exact(name):
     samples, seeds = draw((10, 10), repetitions=3, seed=2), np.array([3, 4, 2**63], dtype=np.uint64)
-    method = integrator(name)(tuning_epochs=2, **({} if name == "paper_cf" else {"epochs": 20}))
+    method = INTEGRAL.get(name)(tuning_epochs=2, **({} if name == "paper_cf" else {"epochs": 20}))
     found = method.integrate(samples, seeds)
     alone = method.integrate(samples.repetition(slice(1, 2)), seeds[1:2])
     np.testing.assert_allclose(found.value[1:2], alone.value, rtol=1e-9)
@@ -216,16 +216,16 @@ def test_repetitions_are_alone_and_constants_are_exact(name):
 
 def test_what_was_recorded_and_learnt():
     samples, seeds = draw((10, 10), seed=3), np.array([0, 1])
-    found = integrator("paper_vv")(epochs=6, record=2, tuning_epochs=1).integrate(samples, seeds)
+    found = INTEGRAL.get("paper_vv")(epochs=6, record=2, tuning_epochs=1).integrate(samples, seeds)
     assert found.info["trace_epochs"].shape == (2, 3)
     np.testing.assert_array_equal(found.info["trace_epochs"][:, -1], found.value[:, -1])
     assert (np.diff(found.info["trace_epochs"]) != 0).all()
     assert found.info["lengthscale"].shape == (2, 2)
     assert found.info["steps"].tolist() == [12, 12]
-    scalar = integrator("paper_cv")(epochs=6, record=2, tuning_epochs=1, batch=5).integrate(samples, seeds)
+    scalar = INTEGRAL.get("paper_cv")(epochs=6, record=2, tuning_epochs=1, batch=5).integrate(samples, seeds)
     np.testing.assert_array_equal(scalar.info["trace_epochs"][:, -1], scalar.value[:, -1])
     assert (scalar.info["lengthscale"][:, 0] != scalar.info["lengthscale"][:, 1]).all()  # each task its own
-    polynomial = integrator("paper_cf")(kernel="polynomial", kernel_options={"degree": 1}).integrate(samples, seeds)
+    polynomial = INTEGRAL.get("paper_cf")(kernel="polynomial", kernel_options={"degree": 1}).integrate(samples, seeds)
     assert "lengthscale" not in polynomial.info
 
 
@@ -257,6 +257,6 @@ def test_rates_by_sample_size():
 )
 def test_what_is_refused(name, options, message):
     with pytest.raises(UserError) as refusal:
-        integrator(name)(**options).integrate(draw((10, 10)), np.arange(2))
+        INTEGRAL.get(name)(**options).integrate(draw((10, 10)), np.arange(2))
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)

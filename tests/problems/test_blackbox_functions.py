@@ -9,7 +9,7 @@ from lowvar.errors import UserError
 from lowvar.problems.blackbox import functions
 from lowvar.problems.blackbox.catalogue import FUNCTIONS, build
 
-NAMES = [name for name, row in FUNCTIONS.items() if row.module == functions.__name__]
+NAMES = [name for name in FUNCTIONS.own if FUNCTIONS.entry(name).target.startswith(functions.__name__)]
 
 
 def values(problem, points):

@@ -17,7 +17,7 @@ from lowvar.backends import get
 from lowvar.datasets import prepare
 from lowvar.datasets.load import load
 from lowvar.errors import UserError
-from lowvar.estimators import gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, independent, reshuffled, sampler
 from lowvar.problems import blr, blr_softmax, bnn, hlr, logistic_regression, softmax_regression
 from lowvar.problems.catalogue import build
@@ -211,7 +211,7 @@ DESCENTS = [*((name, "cv") for name in WHOLE), *(("hlr", one) for one in ("naive
 def test_estimators_descend(name, estimator):
     p, batches = ours(name), reshuffled(N, 5)
     draws = sampler(batches, independent(), p.dim, p.dtype)
-    made = descend(gradient_estimator(estimator)(p, batches), draws, optimizer("adam", 0.02, p.backend))
+    made = descend(GRADIENT.get(estimator)(p, batches), draws, optimizer("adam", 0.02, p.backend))
     start = {key: jnp.asarray(value) for key, value in p.initial("origin", jax.random.key(1)).items()}
     state, eps = made.init(start), jax.random.normal(jax.random.key(2), (64, p.dim))
     epoch = jax.jit(lambda state, key: made.epoch(state, draws.epoch(key)))

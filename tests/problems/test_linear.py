@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lowvar.backends import get
-from lowvar.estimators import gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, reshuffled
 from lowvar.problems.linear import Affine, Bernoulli, Categorical, Dense, Grouped, Pairs, linear, standard_normal
 from lowvar.solvers import descend, optimizer
@@ -57,8 +57,8 @@ def test_products(made):
 def test_control_has_mean_zero(made, name):
     """What an estimator adds to the naive gradient is quadratic in eps: points ``+- sqrt(dim) e_j`` average it exactly."""
     batches = reshuffled(N, 2)
-    estimator = gradient_estimator(name)(made, batches)
-    naive = gradient_estimator("naive")(made, batches)
+    estimator = GRADIENT.get(name)(made, batches)
+    naive = GRADIENT.get("naive")(made, batches)
     draw = np.random.default_rng(4)
     params = {"mu": jnp.asarray(draw.normal(size=made.dim)), "log_sigma": jnp.asarray(-0.5 * draw.random(made.dim))}
     solver = descend(estimator, _sampler(batches, made), optimizer("sgd", 0.01, OPS))

@@ -267,19 +267,21 @@ def test_specs_know_what_there_is():
     from lowvar.studies.search.spec import Baseline, Scheme, SearchSettings
 
     assert (get_args(Scheme), get_args(Baseline)) == (tuple(GAUSSIAN), BASELINES)
-    assert get_args(Sampler) == tuple(SAMPLERS)
+    assert get_args(Sampler) == SAMPLERS.own
     assert (TARGETS[0], TARGETS[-1], len(TARGETS)) == (1e4, 1e-10, 71)
     for target in TARGETS:
         assert SearchSettings(budget=1, target=target).target == target
-    for name, row in FUNCTIONS.items():
+    for name in FUNCTIONS.own:
+        row = FUNCTIONS.about(name)
         if row.program:
             problem = build(name, backends.get("jax"), dim=6)
-            assert (problem.domain.kind, problem.backend is not None) == (row.kind, True)
+            assert (problem.domain.kind, problem.backend is not None) == (row.domain, True)
     pytest.importorskip("mujoco")
-    for name, row in FUNCTIONS.items():
+    for name in FUNCTIONS.own:
+        row = FUNCTIONS.about(name)
         if not row.program:
             problem = build(name, backends.get("jax"))
-            assert (problem.domain.kind, problem.backend) == (row.kind, None)
+            assert (problem.domain.kind, problem.backend) == (row.domain, None)
 
 
 def test_a_search_is_taken_apart_only_where_it_says(tmp_path):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from lowvar.errors import UserError
-from lowvar.estimators import gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient.schedules import rounded_up, schedule
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
@@ -134,7 +134,7 @@ def test_impossible_schedules_are_refused(given, message):
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
         schedule(**given)
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
-        gradient_estimator("mlmc")(problem(), BATCHES["reshuffled"](N, N), points=10, schedule=given)
+        GRADIENT.get("mlmc")(problem(), BATCHES["reshuffled"](N, N), points=10, schedule=given)
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_impossible_schedules_are_refused(given, message):
 )
 def test_impossible_options_are_refused(name, options, message):
     with pytest.raises(UserError, match=message):
-        gradient_estimator(name)(problem(), BATCHES["reshuffled"](N, 10), **options)
+        GRADIENT.get(name)(problem(), BATCHES["reshuffled"](N, 10), **options)
 
 
 def test_numbers_of_numpy_are_numbers():
     batches = BATCHES["reshuffled"](N, 10)
-    assert gradient_estimator("storm")(problem(), batches, a=np.float32(0.25)).properties.keeps == 0.75
-    assert gradient_estimator("mlmc")(problem(), batches, points=np.int64(4), restart=np.int64(4)).points(0, None) == 4
-    gradient_estimator("mlmc_prox")(problem(), batches, box=np.array([-5.0, 5.0]))
+    assert GRADIENT.get("storm")(problem(), batches, a=np.float32(0.25)).properties.keeps == 0.75
+    assert GRADIENT.get("mlmc")(problem(), batches, points=np.int64(4), restart=np.int64(4)).points(0, None) == 4
+    GRADIENT.get("mlmc_prox")(problem(), batches, box=np.array([-5.0, 5.0]))
 
 
 # --- the recursion -----------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_the_error_is_a_martingale(restart):
     for _ in range(T):
         path.append(jax.tree.map(lambda w, g: w - 0.02 * g, path[-1], gradient(path[-1])))
     batches, eta = BATCHES["reshuffled"](N, N), schedule(**STEP)
-    estimator = gradient_estimator("mlmc")(p, batches, points=first, schedule=eta, restart=restart)
+    estimator = GRADIENT.get("mlmc")(p, batches, points=first, schedule=eta, restart=restart)
 
     t1, weight = hermegauss(24)
     eps = jnp.asarray(np.stack(np.meshgrid(*[t1] * DIM, indexing="ij"), -1).reshape(-1, DIM))
@@ -256,7 +256,7 @@ def test_storm_forgets_and_mlmc_is_storm_that_does_not():
     draw = sampler(batches, GAUSSIAN["iid"](2), DIM, np.float64)
     noise = draw.epoch(jax.random.key(1))
     w = [{"mu": jnp.full(DIM, 0.1 * t), "log_sigma": jnp.full(DIM, -0.3)} for t in range(4)]
-    made = gradient_estimator("storm")(p, batches, a=0.25)
+    made = GRADIENT.get("storm")(p, batches, a=0.25)
     gradient, estimate = jax.jit(p.objective_gradient), jax.jit(made.estimate)
     state, G = made.init(w[0]), None
     for t in range(4):
@@ -322,7 +322,7 @@ def test_optimal_points_are_those_of_the_theorem():
 
 def test_optimal_variance_is_that_between_points():
     p, batches = problem(), BATCHES["reshuffled"](N, N)
-    made = gradient_estimator("mlmc_optimal")(p, batches, points=400)
+    made = GRADIENT.get("mlmc_optimal")(p, batches, points=400)
     noise = one_batch(400)(jax.random.key(0))
     w = {"mu": jnp.zeros(DIM), "log_sigma": jnp.zeros(DIM)}
     _, state, _ = jax.jit(made.estimate)(made.init(w), w, noise)
@@ -445,7 +445,7 @@ def test_pairs_of_points_stay_pairs():
 
 def test_points_of_an_epoch_are_those_of_its_middle():
     batches = BATCHES["reshuffled"](N, 5)  # four steps an epoch
-    made = gradient_estimator("mlmc")(problem(), batches, points=16, schedule={"kind": "step", "beta": 0.5, "r": 4})
+    made = GRADIENT.get("mlmc")(problem(), batches, points=16, schedule={"kind": "step", "beta": 0.5, "r": 4})
     assert [made.points(epoch, None) for epoch in range(5)] == [16, 8, 4, 2, 1]
 
 

@@ -11,14 +11,14 @@ from lowvar import backends
 from lowvar.errors import UserError
 from lowvar.noise import named_key
 from lowvar.problems.blackbox.problem import Domain
-from lowvar.solvers import Search, generation, search_solver
+from lowvar.solvers import SEARCH, Search, generation
 
 BACKENDS = ("jax", "torch")
 
 
 def search(name="fast_ingo", dim=10, backend="jax", x0=None, domain=None, **options):
     seed, key = options.pop("seed", 0), options.pop("key", "search")
-    solver = search_solver(name)(backends.get(backend), domain or Domain("real", dim), **options)
+    solver = SEARCH.get(name)(backends.get(backend), domain or Domain("real", dim), **options)
     return Search(solver, np.ones(dim) if x0 is None else x0, 0.5, seed=seed, name=key)
 
 
@@ -78,7 +78,7 @@ def test_bad_starts(x0, message):
 
 
 def test_bad_spreads_and_probabilities():
-    solver = search_solver("fast_ingo")(backends.get("jax"), Domain("real", 2))
+    solver = SEARCH.get("fast_ingo")(backends.get("jax"), Domain("real", 2))
     for sigma0 in (0, -1, float("nan"), "wide", None):
         with pytest.raises(UserError, match="sigma0"):
             Search(solver, np.zeros(2), sigma0)
@@ -158,7 +158,7 @@ def steps_to(solver, values, x0, sigma0, target, steps):
 def test_reaches_1e_10_on_the_ellipsoid(name, within):
     d = 20
     scale = 10.0 ** (6 * np.arange(d) / (d - 1))
-    solver = search_solver(name)(backends.get("jax"), Domain("real", d))
+    solver = SEARCH.get(name)(backends.get("jax"), Domain("real", d))
     took, _ = steps_to(solver, lambda x: (scale[None, :] * x**2).sum(axis=1), np.full(d, 0.7), 0.5, 1e-10, 5000)
     assert took <= within
 
@@ -168,7 +168,7 @@ def test_reinforce_diverges_and_ingo_does_not():
     d = 10
     ends = {}
     for name in ("reinforce_gd", "fast_ingo"):
-        solver = search_solver(name)(backends.get("jax"), Domain("real", d))
+        solver = SEARCH.get(name)(backends.get("jax"), Domain("real", d))
         _, state = steps_to(solver, lambda x: (x**2).sum(axis=1), np.ones(d), 0.5, 0.0, 4000)
         ends[name] = float((np.asarray(solver.mean(state)) ** 2).sum())
     assert ends["fast_ingo"] < 1e-20
@@ -178,7 +178,7 @@ def test_reinforce_diverges_and_ingo_does_not():
 def test_binary_reaches_the_optimum():
     d = 12
     w = np.random.default_rng(0).normal(size=d)
-    solver = search_solver("ingo_binary")(backends.get("jax"), Domain("binary", d, 2))
+    solver = SEARCH.get("ingo_binary")(backends.get("jax"), Domain("binary", d, 2))
     took, state = steps_to(
         solver, lambda x: ((2 * x - 1 - w[None, :]) ** 2).sum(axis=1), np.full(d, 0.5), 1.0,
         ((np.sign(w) - w) ** 2).sum() + 1e-9, 400,
@@ -193,7 +193,7 @@ def test_binary_reaches_the_optimum():
 def test_categorical_reaches_the_optimum():
     d, choices = 6, 4
     cost = np.random.default_rng(1).normal(size=(d, choices))
-    solver = search_solver("ingo_categorical")(backends.get("jax"), Domain("categorical", d, choices))
+    solver = SEARCH.get("ingo_categorical")(backends.get("jax"), Domain("categorical", d, choices))
     took, state = steps_to(
         solver, lambda x: jnp.asarray(cost)[jnp.arange(d)[None, :], x].sum(axis=1),
         np.full((d, choices), 1 / choices), 1.0, cost.min(axis=1).sum() + 1e-9, 400,
@@ -204,7 +204,7 @@ def test_categorical_reaches_the_optimum():
 
 
 def test_categorical_draws_follow_their_probabilities():
-    solver = search_solver("ingo_categorical")(backends.get("jax"), Domain("categorical", 2, 3), 20_000)
+    solver = SEARCH.get("ingo_categorical")(backends.get("jax"), Domain("categorical", 2, 3), 20_000)
     x0 = np.array([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]])
     points = np.asarray(solver.ask(solver.init(x0, 1.0), solver.draw(jax.random.key(0))))
     assert points.dtype == np.int32

@@ -8,7 +8,7 @@ import pytest
 from lowvar import backends
 from lowvar.noise import GAUSSIAN
 from lowvar.problems.blackbox.problem import Domain
-from lowvar.solvers.search import search_solver
+from lowvar.solvers.search import SEARCH
 from lowvar.solvers.search.factored import FactoredState
 from lowvar.solvers.search.fast_ingo import DiagonalState
 
@@ -49,7 +49,7 @@ def shaped(values, baseline, centre):
 @pytest.mark.parametrize(("name", "d", "n", "noise", "baseline"), SCHEMES)
 def test_one_step_is_the_direct_formula(name, d, n, noise, baseline):
     rng = np.random.default_rng(d * n)
-    solver = search_solver(name)(JAX, Domain("real", d), n, beta=0.3 / d, noise=noise, baseline=baseline)
+    solver = SEARCH.get(name)(JAX, Domain("real", d), n, beta=0.3 / d, noise=noise, baseline=baseline)
     tell = jax.jit(solver.tell)
     for trial in range(2):
         mu, factor = rng.normal(size=d), np.eye(d) + 0.3 * rng.normal(size=(d, d)) / np.sqrt(d)
@@ -81,7 +81,7 @@ def test_eigenvalues_are_clipped(name, n):
     assert np.linalg.eigvalsh(raw).min() < -0.1
     kept = powered(raw, lambda b: np.maximum(b, 1e-3))
     by = np.linalg.inv(kept)
-    solver = search_solver(name)(JAX, Domain("real", d), n, beta=beta)
+    solver = SEARCH.get(name)(JAX, Domain("real", d), n, beta=beta)
     state = FactoredState(jnp.asarray(mu), jnp.asarray(factor))
     mean, made = solver.tell(state, jnp.asarray(z), None, jnp.asarray(values))
     expected = factor @ (kept if name == "igo" else by) @ factor.T
@@ -95,7 +95,7 @@ def test_the_diagonal_form_is_the_diagonal_of_the_direct_one():
     rng = np.random.default_rng(4)
     z, values, mu, sigma = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=d), rng.uniform(0.5, 2, size=d)
     w = shaped(values, "mean", None)
-    solver = search_solver("fast_ingo")(JAX, Domain("real", d), n, beta=beta)
+    solver = SEARCH.get("fast_ingo")(JAX, Domain("real", d), n, beta=beta)
     mean, made = solver.tell(
         DiagonalState(jnp.asarray(mu), jnp.asarray(sigma)), jnp.asarray(z), None, jnp.asarray(values)
     )
@@ -109,7 +109,7 @@ def test_reinforce_is_plain_gradient_descent():
     rng = np.random.default_rng(5)
     z, values, mu, sigma = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=d), rng.uniform(0.5, 2, size=d)
     w = shaped(values, "mean", None)
-    solver = search_solver("reinforce_gd")(JAX, Domain("real", d), n, step_size=a)
+    solver = SEARCH.get("reinforce_gd")(JAX, Domain("real", d), n, step_size=a)
     mean, made = solver.tell(
         DiagonalState(jnp.asarray(mu), jnp.asarray(sigma)), jnp.asarray(z), None, jnp.asarray(values)
     )
@@ -120,7 +120,7 @@ def test_reinforce_is_plain_gradient_descent():
 
 def test_es_is_gradient_descent_from_antithetic_pairs():
     d = 5
-    solver = search_solver("es")(JAX, Domain("real", d), 8, step_size=0.1)
+    solver = SEARCH.get("es")(JAX, Domain("real", d), 8, step_size=0.1)
     z = solver.draw(jax.random.key(0))
     np.testing.assert_array_equal(z[:4], -z[4:])
     state = solver.init(np.ones(d), 0.5)
@@ -131,16 +131,16 @@ def test_es_is_gradient_descent_from_antithetic_pairs():
     np.testing.assert_allclose(after.mean, 1 - 0.1 * gradient, rtol=1e-12)
     assert float(after.sigma) == 0.5
     with pytest.raises(ValueError, match="antithetic samples 7: it must be an even number"):
-        search_solver("es")(JAX, Domain("real", d), 7)
+        SEARCH.get("es")(JAX, Domain("real", d), 7)
 
 
 def test_spread_is_of_the_covariance():
     rng = np.random.default_rng(6)
     factor = rng.normal(size=(6, 6))
-    solver = search_solver("ingo")(JAX, Domain("real", 6))
+    solver = SEARCH.get("ingo")(JAX, Domain("real", 6))
     sigma, condition = solver.spread(FactoredState(jnp.zeros(6), jnp.asarray(factor)))
     values = np.linalg.eigvalsh(factor @ factor.T)
     assert float(sigma) == pytest.approx(np.exp(np.log(values).mean() / 2))
     assert float(condition) == pytest.approx(values.max() / values.min())
-    fast = search_solver("fast_ingo")(JAX, Domain("real", 2))
+    fast = SEARCH.get("fast_ingo")(JAX, Domain("real", 2))
     assert [float(v) for v in fast.spread(DiagonalState(jnp.zeros(2), jnp.asarray([1.0, 4.0])))] == [2.0, 16.0]

@@ -10,7 +10,8 @@ import pytest
 from lowvar.backends import get
 from lowvar.errors import UserError
 from lowvar.problems.blackbox.problem import Domain
-from lowvar.solvers.search.peers import PEERS, peer
+from lowvar.solvers.search import SEARCH
+from lowvar.solvers.search.peers import PEERS
 
 REAL, BITS, CHOICES = Domain("real", 5), Domain("binary", 12, 2), Domain("categorical", 6, 4)
 GAUSSIAN = [
@@ -34,8 +35,8 @@ def label(case):
 
 
 def factory(name):
-    pytest.importorskip(PEERS[name].package)
-    return peer(name)
+    pytest.importorskip(SEARCH.about(name).packages[0])
+    return SEARCH.get(name)
 
 
 def driven(case, seed=0, **more):
@@ -262,27 +263,21 @@ def test_open_es_refuses():
 
 @pytest.mark.parametrize("name", sorted(PEERS))
 def test_the_registry_says_what_is_missing(name, monkeypatch):
-    imported = importlib.import_module
-
-    def without(module, package=None):
-        if module == PEERS[name].package:
-            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
-        return imported(module, package)
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(UserError, match=rf"peer '{name}' needs {PEERS[name].package}: pip install 'lowvar\[peers\]'"):
-        peer(name)
+    package = SEARCH.about(name).packages[0]
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"{name} needs {package}: pip install 'lowvar\[peers\]'"):
+        SEARCH.get(name)
 
 
 def test_an_unknown_peer_is_refused():
-    with pytest.raises(UserError, match="unknown peer 'pycmaa': did you mean 'pycma'"):
-        peer("pycmaa")
+    with pytest.raises(UserError, match="unknown search solver 'pycmaa': did you mean 'pycma'"):
+        SEARCH.get("pycmaa")
 
 
 def test_the_registry_is_light():
-    assert {known.kind for known in PEERS.values()} == {"compiled", "driven"}
     program = (
-        "import sys, lowvar.solvers.search.peers as p; print({k.package for k in p.PEERS.values()} & set(sys.modules))"
+        "import sys; from lowvar.solvers.search import SEARCH as s; [s.options_of(name) for name in s]; "
+        "print({package for name in s for package in s.about(name).packages} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

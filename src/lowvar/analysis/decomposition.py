@@ -118,15 +118,14 @@ def decomposer(estimator, *, all_rows: bool):
     def replicate(state, params, design):
         return components(estimator, state, params, *design, all_rows=all_rows)
 
-    if backend.name == "jax":
-        mapped = jax.jit(lambda state, params, design: jax.lax.map(lambda d: replicate(state, params, d), design))
-        return lambda state, params, *design: np.asarray(mapped(state, params, design))
+    @backend.jit
+    def every(state, params, design):
+        return backend.map(lambda one: replicate(state, params, one), design)
 
-    def loop(state, params, *design):
-        parts = [tuple(backend.asarray(np.array(part[r])) for part in design) for r in range(len(design[0]))]
-        return np.stack([backend.to_numpy(replicate(state, params, part)) for part in parts])
+    def decompose(state, params, *design):
+        return backend.to_numpy(every(state, params, tuple(backend.asarray(np.array(part)) for part in design)))
 
-    return loop
+    return decompose
 
 
 def table(problem, found: Mapping[str, np.ndarray], batch_size: int, *, replacement: bool = True):

@@ -13,8 +13,9 @@ import optax
 
 from lowvar.analysis import decomposition as analysis
 from lowvar.api.fit import Fit, finished, made, start_of, starts
-from lowvar.api.settings import DEFAULT, methods_of, positive, solver_of, whole
+from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of, whole
 from lowvar.errors import UserError, unknown_name
+from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
 from lowvar.solvers import descend
@@ -74,11 +75,11 @@ def decompose(
     data: Mapping[str, Any],
     params: "Mapping[str, Any] | Fit | None" = None,
     *,
-    estimators: Sequence[str] | Mapping[str, str | Mapping[str, Any]] | None = None,
+    estimators: Sequence[str | Callable[..., Estimator]] | Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     num_particles: int | None = None,
-    optimizer: str = "adam",
-    step_size: float = 0.01,
+    optimizer: str | optax.GradientTransformation = "adam",
+    step_size: float | None = None,
     num_steps: int = 5000,
     init: Callable | Mapping[str, Any] | Fit | None = None,
     replicates: int = 32,
@@ -98,14 +99,14 @@ def decompose(
             keeps the memory of its own estimator, which is compared too, and the others run along its last epochs
             again. At ``params`` memories are filled anew: what they show there is the least that they can have.
         estimators: which to compare, a list of names; or a mapping of labels of your own to names, or to
-            ``{"estimator": name, ...}`` with the estimator's options, such as
-            ``{"naive": "naive", "joint, late": {"estimator": "joint", "naive_epochs": 3}}``. The table has the labels;
-            what is relative is relative to ``naive``, or to the first if none is called so. If not given: naive, cv,
-            joint, joint_svrg and joint_adaptive.
+            ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
+            {"estimator": "joint", "naive_epochs": 3}}``. A factory ``(problem, batches, **options) -> Estimator`` of
+            your own may stand for a name. The table has the labels; what is relative is relative to ``naive``, or to
+            the first if none is called so. If not given: naive, cv, joint, joint_svrg and joint_adaptive.
         batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else 100, or all rows if they are fewer.
         num_particles: noise points per update; the ``Fit``'s if not given, else 1.
-        optimizer: of the fit.
-        step_size: of the fit.
+        optimizer: of the fit, see ``fit``.
+        step_size: of the fit, see ``fit``.
         num_steps: length of the fit.
         init: start of the fit, see ``fit``.
         replicates: independent crossed designs; the intervals' sample size.
@@ -125,7 +126,7 @@ def decompose(
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
     methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
-    step_size, num_steps = positive("step_size", step_size), whole("num_steps", num_steps, 1)
+    num_steps = whole("num_steps", num_steps, 1)
     fitted = params if isinstance(params, Fit) else None
     given: Any = params if fitted is None else fitted.params
     if not isinstance(given, Mapping | None):
@@ -141,7 +142,7 @@ def decompose(
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
     spec = validated(
         DecompositionSpec,
-        {"leader": list(methods)[-1], "step_size": step_size, "epochs": 1, "replicates": replicates,
+        {"leader": list(methods)[-1], "step_size": STEP_SIZE, "epochs": 1, "replicates": replicates,
          "columns": columns, "rows": rows},
         where="decompose",
     )  # fmt: skip
@@ -208,7 +209,7 @@ def _check_complete(problem, params) -> None:
 def _own_label(methods, own) -> str:
     """What a fit's own estimator is called among those that are compared."""
     for label, method in methods.items():
-        if (method.estimator, method.options) == (own.estimator, own.options):
+        if (method.factory, method.options) == (own.factory, own.options):
             return label
     return own.estimator if own.estimator not in methods else f"{own.estimator}, the fit's"
 

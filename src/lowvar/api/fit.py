@@ -9,14 +9,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lowvar.analysis import psis
 from lowvar.api.settings import DEFAULT, check_estimator, solver_of, whole
 from lowvar.errors import UserError
+from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
-from lowvar.studies.load import MethodSpec, SolverSpec, validated
+from lowvar.studies.load import MethodSpec, SolverSpec
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun
 
@@ -95,9 +97,14 @@ class Fit:
         lines = [repr(self)]
         if self.run is not None:
             of = self.run.solver
+            optimizer = (
+                f"{of.optimizer} with step size {of.step_sizes[0]:g}"
+                if isinstance(of.transformation, str)
+                else "an optimizer of optax"
+            )
             lines.append(
                 f"estimator {self.run.method.estimator}, batches of {of.batch_size} out of {self.problem.N} rows, "
-                f"{of.optimizer} with step size {of.step_sizes[0]:g}"
+                f"{optimizer}"
             )
         if self.khat is None:
             lines.append("k-hat was not computed: each draw is a pass over all rows; set khat_samples to compute it")
@@ -143,9 +150,9 @@ def fit(
     model: Callable,
     data: Mapping[str, Any],
     *,
-    estimator: str | None = None,
-    optimizer: str = "adam",
-    step_size: float = 0.01,
+    estimator: str | Callable[..., Estimator] | None = None,
+    optimizer: str | optax.GradientTransformation = "adam",
+    step_size: float | None = None,
     num_steps: int = 5000,
     batch_size: int | None = None,
     num_particles: int = 1,
@@ -164,17 +171,19 @@ def fit(
         model: a NumPyro model with one data plate, indexed by it. Its ``numpyro.param`` sites are trained as point
             estimates.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
-        estimator: of the gradient; ``lowvar list estimators`` says what there is. If not given, ``joint_adaptive``,
-            which docs/performance.md compares with others; ``naive`` for a fit of less than two passes over the data.
-        optimizer: ``"adam"`` or ``"sgd"``.
-        step_size: the optimizer's.
+        estimator: of the gradient; ``lowvar list estimators`` says what there is. Or a factory ``(problem, batches,
+            **options) -> Estimator`` of your own, see docs/adding-an-estimator.md, or ``"module:function"``. If not
+            given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
+            two passes over the data.
+        optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``.
+        step_size: of ``"adam"`` or ``"sgd"``, 0.01 if not given; an optax optimizer has its own.
         num_steps: updates.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
         num_particles: noise points per update, shared by the rows of the batch; for ``mlmc`` those of the first.
         noise: how an update draws its points: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
-        schedule: how step sizes fall, as in ``{"kind": "step", "beta": 0.5, "r": 100}``: by half every 100 updates.
-            Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``) and ``"piecewise"`` (with ``values``).
-            ``mlmc`` takes fewer points as they fall.
+        schedule: how step sizes (of optax optimizers: updates) fall, as in ``{"kind": "step", "beta": 0.5, "r": 100}``:
+            by half every 100 updates. Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``) and
+            ``"piecewise"`` (with ``values``). ``mlmc`` takes fewer points as they fall.
         init: where to start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
             name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
             standard deviation 0.1. Standard deviations of the guide start at 0.1, but for a ``Fit``'s.
@@ -196,8 +205,6 @@ def fit(
     References:
         Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024.
     """
-    if not isinstance(estimator, str | None):
-        raise UserError(f"estimator: give its name, such as {DEFAULT!r}, not {type(estimator).__name__}")
     if estimator is not None:
         check_estimator(estimator)
     elif options:
@@ -217,7 +224,7 @@ def fit(
     )  # fmt: skip
     if estimator is None:
         estimator = DEFAULT if num_steps * solver.batch_size >= _EPOCHS_OF_MEMORY * problem.N else "naive"
-    method = validated(MethodSpec, {"estimator": estimator, "options": options}, where="fit")
+    method = MethodSpec.of(estimator, options, where="fit")
     runs = engines.build(
         problem, method, solver, seed=seed, name=problem.name, starts=starts(problem),
         engine=partial(ExactRun, num_steps=num_steps),

@@ -1,5 +1,6 @@
 """The public face of integration: ``integrate``."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -7,19 +8,13 @@ import numpy as np
 import scipy.stats
 
 from lowvar.api.bring import bring, without_copies
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError
 from lowvar.estimators import INTEGRAL
-from lowvar.estimators.integral.base import FLAGS, Integrals
-from lowvar.estimators.integral.options import check_options, make
+from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
+from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
+from lowvar.registry import label
 
-_KERNEL = (
-    "control_functional",
-    "sparse_control_functional",
-    "vector_valued",
-    "alternating",
-    "convex",
-)  # they solve for all points together
 _ONCE = "samples that occur more than once were used once"
 _APART = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
 _FALSE = np.zeros(1, bool)
@@ -83,7 +78,7 @@ def integrate(
     samples: Any,
     scores: Any,
     values: Any,
-    method: str = "auto",
+    method: str | Callable[..., Integrator] = "auto",
     *,
     chain: bool = False,
     folds: int | None = None,
@@ -99,9 +94,10 @@ def integrate(
         scores: gradients of the log density at the samples, in the same shapes; a density known up to a constant
             will do, and it must be that of the samples' own coordinates (with the Jacobian of any transformation).
         values: of the integrand ``(m,)``; of ``T`` integrands over the same samples ``(m, T)``; or a list as above.
-        method: a name of ``lowvar list integrators``. ``auto`` cross-fits polynomials and kernels, chooses for each
-            integral by the residuals of held-out samples, and returns Monte Carlo where nothing is better or the scores
-            fail their test.
+        method: a name of ``lowvar list integrators``; or a factory ``(**options) -> Integrator`` of your own, see
+            docs/adding-an-integrator.md, or ``"module:function"``. ``auto`` cross-fits polynomials and kernels, chooses
+            for each integral by the residuals of held-out samples, and returns Monte Carlo where nothing is better or
+            the scores fail their test.
         chain: the samples are successive states of a Markov chain: standard errors, and the check of the scores, then
             use effective sample sizes, and folds are blocks. Independent chains may lie below each other. Standard
             errors of kernel methods by name, without ``folds``, take the samples as independent all the same.
@@ -135,11 +131,10 @@ def integrate(
     """
     import warnings
 
-    if method not in INTEGRAL:
-        raise unknown_name("method", method, INTEGRAL)
+    INTEGRAL.entry(method)
     if method == "auto" and options:
         raise UserError(f"{next(iter(options))}: options belong to a method; name it with method=...")
-    check_options(method, options)
+    INTEGRAL.check_options(method, options)
     if not isinstance(chain, (bool, np.bool_)):
         raise UserError(f"chain {chain!r}: it must be True or False; put the draws of several chains below each other")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
@@ -154,6 +149,7 @@ def integrate(
     else:
         result, more = _run(method, options, folds, found, seeds)
         notes += more
+        method = label(method)
     notes += [sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])]
     methods = result.info["choice"][0] if method == "auto" else np.repeat(method, found.tasks)
     if method == "auto":
@@ -179,7 +175,7 @@ def integrate(
     )  # fmt: skip
 
 
-def _run(method: str, options, folds, found: Samples, seeds) -> tuple[Integrals, list[str]]:
+def _run(method: str | Callable[..., Integrator], options, folds, found: Samples, seeds) -> tuple[Integrals, list[str]]:
     """The method on the samples, without copies of points where it interpolates."""
     if method == "auto":
         return make(method, {} if folds is None else {"folds": folds}).integrate(found, seeds), []
@@ -188,7 +184,7 @@ def _run(method: str, options, folds, found: Samples, seeds) -> tuple[Integrals,
         from lowvar.estimators.integral.cross_fitting import cross_fitted
 
         return cross_fitted(integrator, folds).integrate(found, seeds), []
-    if method not in _KERNEL:
+    if not integrator.properties.interpolates:
         return integrator.integrate(found, seeds), []
     used, copies = without_copies(found)
     return integrator.integrate(used, seeds), [f"{copies} {_ONCE}"] if copies else []

@@ -16,7 +16,8 @@ from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Kind
-from lowvar.solvers.search.make import check_options, default_method
+from lowvar.solvers.search import SEARCH
+from lowvar.solvers.search.make import default_method
 
 __all__ = ["Generation", "SearchResult", "Status", "minimize"]
 
@@ -25,7 +26,7 @@ def minimize(
     f: Callable[[Any], Any] | BlackBoxProblem,
     x0: Any = None,
     sigma0: float | None = None,
-    method: str = "auto",
+    method: str | Callable[..., Any] = "auto",
     *,
     budget: int | None = None,
     seed: int = 0,
@@ -63,9 +64,11 @@ def minimize(
             categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
         sigma0: standard deviation to start from, about a third of the distance to where you expect the minimum.
             Discrete searches have none.
-        method: a search of ours or a peer; ``lowvar.solvers.search.ALL`` names them. ``"auto"`` is ``ingo_cma``, which
-            is invariant under rotations and follows curved valleys; where ``f`` is noisy ``ingo_path``; in more than
-            200 dimensions ``fast_ingo``; ``ingo_binary`` and ``ingo_categorical`` in their domains.
+        method: a search of ours or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
+            population=None, **options) -> SearchSolver`` of your own, see docs/adding-a-search.md, or
+            ``"module:function"``. ``"auto"`` is ``ingo_cma``, which is invariant under rotations and follows curved
+            valleys; where ``f`` is noisy ``ingo_path``; in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and
+            ``ingo_categorical`` in their domains.
         budget: evaluations of ``f`` that may be spent; never more are.
         seed: of the noise; the same seed gives the same result.
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
@@ -116,7 +119,7 @@ def minimize(
         raise UserError(f"f is a {type(f).__name__}: it must be a function of a point, or a BlackBoxProblem")
     found, _ = where(domain, x0, dim, choices)
     chosen = default_method(found, bool(noisy)) if method == "auto" else method
-    check_options(chosen, options, own_options(minimize))
+    SEARCH.check_options(chosen, options, also=own_options(minimize))
 
     def make(noisy, x0=x0, sigma0=sigma0):
         return Searcher(

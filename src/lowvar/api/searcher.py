@@ -14,9 +14,10 @@ from lowvar.problems.blackbox.discrete import uniform_probabilities
 from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
-from lowvar.solvers.search import ALL
+from lowvar.registry import label
+from lowvar.solvers.search import SEARCH
 from lowvar.solvers.search.box import Box
-from lowvar.solvers.search.make import check_options, default_method, make_driven
+from lowvar.solvers.search.make import default_method, make_driven
 from lowvar.solvers.search.search import Search
 
 
@@ -30,9 +31,10 @@ class Searcher:
             categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
         sigma0: standard deviation to start from, about a third of the distance to where you expect the minimum.
             Discrete searches have none.
-        method: a search of ours or a peer; ``lowvar.solvers.search.ALL`` names them. ``"auto"`` is ``ingo_cma``, for
-            noisy values ``ingo_path``, in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and
-            ``ingo_categorical`` in their domains.
+        method: a search of ours or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
+            population=None, **options) -> SearchSolver`` of your own. ``"auto"`` is ``ingo_cma``, for noisy values
+            ``ingo_path``, in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and ``ingo_categorical`` in their
+            domains.
         seed: of the noise.
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
         dim: coordinates of a point, needed where ``x0`` is None.
@@ -67,7 +69,7 @@ class Searcher:
         self,
         x0: Any = None,
         sigma0: float | None = None,
-        method: str = "auto",
+        method: str | Callable[..., Any] = "auto",
         *,
         seed: int = 0,
         domain: Kind = "real",
@@ -81,12 +83,13 @@ class Searcher:
     ):
         known_method(method)
         self.domain, start = where(domain, x0, dim, choices)
-        self.method = default_method(self.domain, noisy) if method == "auto" else method
-        check_options(self.method, options, own_options(Searcher))
+        chosen = default_method(self.domain, noisy) if method == "auto" else method
+        self.method = label(chosen)
+        SEARCH.check_options(chosen, options, also=own_options(Searcher))
         seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
         self._box = None if bounds is None else _box(bounds, self.domain, width)
         self._search = make_driven(
-            self.method, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
+            chosen, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
             seed, {"population": population, **options},
         )  # fmt: skip
         self.evaluations = 0
@@ -178,10 +181,10 @@ class Searcher:
         )
 
 
-def known_method(method: str) -> None:
+def known_method(method: str | Callable[..., Any]) -> None:
     """Refuses a method that there is not."""
-    if method not in (*ALL, "auto"):
-        raise unknown_name("method", method, (*ALL, "auto"))
+    if method != "auto":
+        SEARCH.entry(method, also=("auto",))
 
 
 def own_options(called: Callable) -> list[str]:

@@ -1,12 +1,13 @@
 """Settings that ``fit`` and ``decompose`` share, checked."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from lowvar.errors import UserError, unknown_name
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
+from lowvar.registry import label
 from lowvar.solvers import OWN
 from lowvar.studies.load import MethodSpec, SolverSpec, validated
 
@@ -14,48 +15,46 @@ BATCH = 100  # data rows of a batch, where there are so many
 ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # noise points of an ELBO; the most that they may be times data rows
 LEAST_SAMPLES = 16  # however many rows there are
 DEFAULT = "joint_adaptive"
+STEP_SIZE = 0.01
 
 
-def check_estimator(name: str) -> None:
-    """Refuses what is not the name of an estimator."""
-    if name in OWN:
+def check_estimator(name: str | Callable) -> None:
+    """Refuses what is neither the name nor the factory of an estimator."""
+    if isinstance(name, str) and name in OWN:
         raise UserError(
             f"estimator {name!r}: it is a solver with an update of its own, which fit and decompose do not run; take "
             f"an estimator, such as {DEFAULT!r}, or run {name} as a method of an experiment: lowvar run EXPERIMENT.yaml"
         )
-    if name not in GRADIENT:
-        raise unknown_name("estimator", name, GRADIENT)
+    GRADIENT.entry(name)
 
 
 def methods_of(estimators) -> dict[str, MethodSpec]:
     """What ``decompose`` compares, by label."""
-    names = (estimators,) if isinstance(estimators, str) else estimators
+    names = (estimators,) if isinstance(estimators, str) or callable(estimators) else estimators
     if not isinstance(names, Mapping | list | tuple):
         raise UserError(
             f"estimators: give a list of names, or a mapping of labels to names, not {type(estimators).__name__}"
         )
     if not isinstance(names, Mapping):
-        if wrong := [name for name in names if not isinstance(name, str)]:
+        if wrong := [name for name in names if not isinstance(name, str) and not callable(name)]:
             raise UserError(
-                f"estimators: a list has names only, not {wrong[0]!r}; options go into a mapping: "
+                f"estimators: a list has names and factories only, not {wrong[0]!r}; options go into a mapping: "
                 "{'label': {'estimator': 'joint', ...}}"
             )
-        names = {name: name for name in names}
+        names = {label(name): name for name in names}
     if not names:
         raise UserError("estimators: name at least one")
     methods = {}
-    for label, given in names.items():
+    for called, given in names.items():
         options = dict(given) if isinstance(given, Mapping) else {"estimator": given}
         estimator = options.pop("estimator", None)
-        if not isinstance(label, str) or not isinstance(estimator, str):
+        if not isinstance(called, str) or not (isinstance(estimator, str) or callable(estimator)):
             raise UserError(
-                f"estimators: {label!r}: {given!r}: a label needs a name such as 'joint', "
+                f"estimators: {called!r}: {given!r}: a label needs a name such as 'joint', a factory, "
                 "or {'estimator': 'joint', ...} with options"
             )
         check_estimator(estimator)
-        methods[label] = validated(
-            MethodSpec, {"estimator": estimator, "options": options}, where=f"estimators: {label}"
-        )
+        methods[called] = MethodSpec.of(estimator, options, where=f"estimators: {called}")
     return methods
 
 
@@ -87,15 +86,25 @@ def solver_of(
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
         raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
-    if not isinstance(optimizer, str):
-        raise UserError(f"optimizer: give its name, 'adam' or 'sgd', and step_size, not {type(optimizer).__name__}")
+    own = None if isinstance(optimizer, str) else optimizer
+    if own is not None:
+        if not (callable(getattr(own, "init", None)) and callable(getattr(own, "update", None))):
+            raise UserError(
+                "optimizer: give 'adam' or 'sgd', and step_size, or a transformation such as optax.adamw(1e-3), "
+                f"not {type(own).__name__}"
+            )
+        if step_size is not None:
+            raise UserError(f"step_size {step_size!r}: this optimizer has a step size of its own; leave step_size out")
+        optimizer, step_size = "sgd", 1.0  # which are not used
+    step_size = STEP_SIZE if step_size is None else step_size
     num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)
     if elbo_samples is None:
         elbo_samples = int(np.clip(ELBO_BUDGET // problem.N, LEAST_SAMPLES, ELBO_SAMPLES))
-    return validated(
+    spec = validated(
         SolverSpec,
         {"optimizer": optimizer, "step_sizes": (positive("step_size", step_size),), "batch_size": size,
          "samples": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
          "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "eps": noise},
         where="fit",
     )  # fmt: skip
+    return spec if own is None else spec.with_transformation(own)

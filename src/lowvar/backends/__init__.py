@@ -62,6 +62,26 @@ class Backend(Protocol):
         """``function`` of trees of arrays, made into a program at the first call with arrays of new shapes."""
         ...
 
+    def jit(self, function) -> Any:
+        """``function``, made into a program where that is how the backend runs (JAX); PyTorch runs it as it is."""
+        ...
+
+    def map(self, function, xs, together: int = 1) -> Any:
+        """``function`` of each entry of the trees ``xs``, one after another; PyTorch takes ``together`` at once."""
+        ...
+
+    def wait(self, tree) -> None:
+        """Returns when the arrays of ``tree`` have been computed."""
+        ...
+
+    def leaves(self, tree) -> list:
+        """The arrays of ``tree`` as NumPy, in a fixed order."""
+        ...
+
+    def rebuilt(self, leaves, like) -> Any:
+        """The tree of the structure of ``like`` whose arrays are copies of ``leaves``."""
+        ...
+
     def tree_map(self, function, *trees) -> Any:
         """``function`` of every leaf."""
         ...

@@ -13,6 +13,7 @@ class _Jax:
     erf = staticmethod(jax.lax.erf)
     vmap = staticmethod(jax.vmap)
     compile = staticmethod(jax.jit)
+    jit = staticmethod(jax.jit)
     tree_map = staticmethod(jax.tree.map)
 
     @staticmethod
@@ -37,6 +38,22 @@ class _Jax:
     @staticmethod
     def scan_or_loop(body, carry, xs):
         return jax.lax.scan(lambda carry, x: (body(carry, x), None), carry, xs)[0]
+
+    @staticmethod
+    def map(function, xs, together=1):
+        return jax.lax.map(function, xs)
+
+    @staticmethod
+    def wait(tree):
+        jax.block_until_ready(tree)
+
+    @staticmethod
+    def leaves(tree):
+        return jax.tree.leaves(_Jax.to_numpy(tree))
+
+    @staticmethod
+    def rebuilt(leaves, like):
+        return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(np.array(leaf)) for leaf in leaves])
 
     @staticmethod
     def asarray(value, like=None):

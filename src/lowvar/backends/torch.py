@@ -95,6 +95,35 @@ class _Torch:
         return call
 
     @staticmethod
+    def jit(function):
+        return function
+
+    @staticmethod
+    def map(function, xs, together=1):
+        leaves, structure = pytree.tree_flatten(xs)
+        count = len(leaves[0])
+        if together > 1:
+            groups = [pytree.tree_map(lambda leaf: leaf[i : i + together], xs) for i in range(0, count, together)]
+            parts = [_Torch.vmap(function)(group) for group in groups]
+            return pytree.tree_map(lambda *found: torch.cat(found), *parts)
+        rows = (pytree.tree_unflatten([leaf[i] for leaf in leaves], structure) for i in range(count))
+        parts = [function(row) for row in rows]
+        return pytree.tree_map(lambda *found: torch.stack(found), *parts)
+
+    @staticmethod
+    def wait(tree):
+        pass
+
+    @staticmethod
+    def leaves(tree):
+        return pytree.tree_leaves(_Torch.to_numpy(tree))
+
+    @staticmethod
+    def rebuilt(leaves, like):
+        arrays = [_Torch.asarray(np.array(leaf)) for leaf in leaves]
+        return pytree.tree_unflatten(arrays, pytree.tree_structure(like))
+
+    @staticmethod
     def asarray(value, like=None):
         if not isinstance(value, torch.Tensor):
             value = torch.from_numpy(np.array(value)).to(torch.get_default_device())

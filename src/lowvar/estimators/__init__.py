@@ -1,95 +1,52 @@
-"""One file per estimator: noise in, estimate out. The registry below drives specs, docs and contract tests."""
+"""One file per estimator: noise in, estimate out. The registries below drive specs, docs and contract tests.
 
-import importlib
-from collections.abc import Callable
-from types import MappingProxyType
+A new estimator of lowvar's is one file and one row here; it needs no row where it is a user's own, see
+docs/adding-an-estimator.md.
+"""
 
-from lowvar.errors import unknown_name
+from lowvar.registry import Registry, row
 
-# name -> module of its factory, which has the same name; a new estimator is one file and one row here
-GRADIENT = MappingProxyType(
+# factories (problem, batches, **options) -> Estimator, in a module of the same name. Those that are `recursive` keep
+# errors of their past: their variance over fresh noise is not their error.
+GRADIENT = Registry(
+    "estimator",
     {
-        "naive": "lowvar.estimators.gradient.naive",
-        "stl": "lowvar.estimators.gradient.stl",
-        "cv": "lowvar.estimators.gradient.cv",
-        "inc": "lowvar.estimators.gradient.inc",
-        "ensemble": "lowvar.estimators.gradient.ensemble",
-        "full_naive": "lowvar.estimators.gradient.full_naive",
-        "full_cv": "lowvar.estimators.gradient.full_cv",
-        "joint": "lowvar.estimators.gradient.joint",
-        "joint_svrg": "lowvar.estimators.gradient.joint_svrg",
-        "joint_adaptive": "lowvar.estimators.gradient.joint_adaptive",
-        "joint_current": "lowvar.estimators.gradient.joint_current",
-        "joint_glm": "lowvar.estimators.gradient.joint_glm",
-        "joint_glm_sigma": "lowvar.estimators.gradient.joint_glm_sigma",
-        "mlmc": "lowvar.estimators.gradient.mlmc",
-        "mlmc_prox": "lowvar.estimators.gradient.mlmc_prox",
-        "mlmc_optimal": "lowvar.estimators.gradient.mlmc_optimal",
-        "storm": "lowvar.estimators.gradient.storm",
-    }
+        **{
+            name: f"lowvar.estimators.gradient.{name}"
+            for name in (
+                "naive", "stl", "cv", "inc", "ensemble", "full_naive", "full_cv", "joint", "joint_svrg",
+                "joint_adaptive", "joint_current", "joint_glm", "joint_glm_sigma",
+            )
+        },
+        **{
+            name: row(f"lowvar.estimators.gradient.{name}", recursive=True)
+            for name in ("mlmc", "mlmc_prox", "mlmc_optimal", "storm")
+        },
+    },
+    given=("problem", "batches"),
+    about={"recursive": False},
+    group="lowvar.estimators",
+)  # fmt: skip
+
+# factories (backend, **options) -> SearchEstimator
+SEARCH = Registry(
+    "search estimator",
+    {name: f"lowvar.estimators.search.{name}" for name in ("gaussian", "bernoulli", "categorical")},
+    given=("backend",),
 )
 
-# those that keep errors of their past: their variance over fresh noise is not their error
-RECURSIVE = frozenset({"mlmc", "mlmc_prox", "mlmc_optimal", "storm"})
-
-# the same for search gradients
-SEARCH = MappingProxyType(
+# factories (**options) -> Integrator
+INTEGRAL = Registry(
+    "integrator",
     {
-        "gaussian": "lowvar.estimators.search.gaussian",
-        "bernoulli": "lowvar.estimators.search.bernoulli",
-        "categorical": "lowvar.estimators.search.categorical",
-    }
-)
+        name: row(f"lowvar.estimators.integral.{name}", packages=() if name in ("monte_carlo",) else ("torch",))
+        for name in (
+            "auto", "monte_carlo", "zero_variance", "control_functional", "sparse_control_functional",
+            "vector_valued", "alternating", "convex", "additive", "neural", "paper_cf", "paper_cv", "paper_vv_fixed",
+            "paper_vv",
+        )
+    },
+    group="lowvar.integrators",
+)  # fmt: skip
 
-# the same for integrals
-INTEGRAL = MappingProxyType(
-    {
-        "auto": "lowvar.estimators.integral.auto",
-        "monte_carlo": "lowvar.estimators.integral.monte_carlo",
-        "zero_variance": "lowvar.estimators.integral.zero_variance",
-        "control_functional": "lowvar.estimators.integral.control_functional",
-        "sparse_control_functional": "lowvar.estimators.integral.sparse_control_functional",
-        "vector_valued": "lowvar.estimators.integral.vector_valued",
-        "alternating": "lowvar.estimators.integral.alternating",
-        "convex": "lowvar.estimators.integral.convex",
-        "additive": "lowvar.estimators.integral.additive",
-        "neural": "lowvar.estimators.integral.neural",
-        "paper_cf": "lowvar.estimators.integral.paper_cf",
-        "paper_cv": "lowvar.estimators.integral.paper_cv",
-        "paper_vv_fixed": "lowvar.estimators.integral.paper_vv_fixed",
-        "paper_vv": "lowvar.estimators.integral.paper_vv",
-    }
-)
-
-
-def gradient_estimator(name: str) -> Callable:
-    """The factory ``(problem, batches, **options) -> Estimator`` called ``name``.
-
-    Raises:
-        UserError: no estimator has that name.
-    """
-    if name not in GRADIENT:
-        raise unknown_name("estimator", name, GRADIENT)
-    return getattr(importlib.import_module(GRADIENT[name]), name)
-
-
-def search_estimator(name: str) -> Callable:
-    """The factory ``(backend, **options) -> SearchEstimator`` called ``name``.
-
-    Raises:
-        UserError: no estimator of a search gradient has that name.
-    """
-    if name not in SEARCH:
-        raise unknown_name("search estimator", name, SEARCH)
-    return getattr(importlib.import_module(SEARCH[name]), name)
-
-
-def integrator(name: str) -> Callable:
-    """The factory ``(**options) -> Integrator`` called ``name``.
-
-    Raises:
-        UserError: no integrator has that name.
-    """
-    if name not in INTEGRAL:
-        raise unknown_name("integrator", name, INTEGRAL)
-    return getattr(importlib.import_module(INTEGRAL[name]), name)
+__all__ = ["GRADIENT", "INTEGRAL", "SEARCH"]

@@ -1,29 +1,29 @@
 """The models of the house by name, for specs."""
 
-import importlib
-import inspect
+import sys
 from collections.abc import Mapping
-from types import MappingProxyType
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError
 from lowvar.problems.split import TEST
+from lowvar.registry import Registry
 
-# name -> "module:function" with `function(arrays, backend, name)`
-MODELS = MappingProxyType(
+# factories (arrays, backend, name, **options) -> problem; the module's DATA says which arrays
+MODELS = Registry(
+    "problem",
     {
-        "logistic_regression": "lowvar.problems.logistic_regression:problem",
-        "softmax_regression": "lowvar.problems.softmax_regression:problem",
-        "bradley_terry": "lowvar.problems.bradley_terry:problem",
+        **{
+            name: f"lowvar.problems.{name}:problem"
+            for name in (
+                "logistic_regression", "softmax_regression", "bradley_terry", "movielens", "ppca", "hlr", "blr",
+                "blr_softmax", "bnn", "dropout",
+            )
+        },
         "bradley_terry_sd": "lowvar.problems.bradley_terry:problem_with_scale",
-        "movielens": "lowvar.problems.movielens:problem",
-        "ppca": "lowvar.problems.ppca:problem",
-        "hlr": "lowvar.problems.hlr:problem",
-        "blr": "lowvar.problems.blr:problem",
-        "blr_softmax": "lowvar.problems.blr_softmax:problem",
-        "bnn": "lowvar.problems.bnn:problem",
-        "dropout": "lowvar.problems.dropout:problem",
-    }
-)
+    },
+    given=("arrays", "backend", "name"),
+    group="lowvar.problems",
+    accepts=lambda arguments: arguments[:1] == ["arrays"],
+)  # fmt: skip
 
 
 def build(model: str, arrays: Mapping, backend: str = "jax", name: str | None = None, **options):
@@ -35,20 +35,14 @@ def build(model: str, arrays: Mapping, backend: str = "jax", name: str | None = 
         UserError: no model has that name, the data are not its own, they have a test part that the model has no use
             for, or the backend is not there.
     """
-    if model not in MODELS:
-        raise unknown_name("problem", model, MODELS)
-    module, function = MODELS[model].split(":")
-    make = getattr(importlib.import_module(module), function)
-    needed = importlib.import_module(module).DATA
+    make = MODELS.get(model)
+    needed = getattr(sys.modules[make.__module__], "DATA", ())
     if missing := [key for key in needed if key not in arrays]:
         raise UserError(
             f"{name or model}: model {model!r} needs the arrays {', '.join(needed)}; its data have "
             f"{', '.join(arrays)}, not {', '.join(missing)}"
         )
-    try:
-        inspect.signature(make).bind(arrays, backend, name, **options)
-    except TypeError as error:
-        raise UserError(f"{name or model}: options of model {model!r}: {error}") from error
+    MODELS.check_options(model, options, where=name or "")
     made = make(arrays, backend, name or model, **options)
     if getattr(made, "held_out", None) is None and any(key.startswith(TEST) for key in arrays):
         raise UserError(f"{name or model}: model {model!r} makes no use of rows for a test; leave the split out")

@@ -189,12 +189,7 @@ class Ppca(VariationalProblem):
             return self.energies(self.backend.vmap(lambda eps: self.guide.transform(params, eps))(eps))
 
         inside = xp.reshape(eps[:even], (groups, -1, self.dim))
-        if self.backend.name == "jax":
-            import jax
-
-            values = xp.reshape(jax.lax.map(energies, inside), (-1,))
-        else:
-            values = xp.concat([energies(group) for group in inside])
+        values = xp.reshape(self.backend.map(energies, inside), (-1,))
         if even < S:
             values = xp.concat([values, energies(eps[even:])])
         return self.guide.entropy(params) - xp.mean(values), xp.std(values) / (S - 1) ** 0.5

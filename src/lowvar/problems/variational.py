@@ -281,13 +281,7 @@ class VariationalProblem:
         def energy(eps):
             return self.full_energy(self.guide.transform(params, eps))
 
-        if self.backend.name == "jax":
-            import jax
-
-            values = -jax.lax.map(energy, eps)
-        else:  # some at a time: a call from Python costs as much as many of them
-            groups = [eps[i : i + _GROUP] for i in range(0, len(eps), _GROUP)]
-            values = -xp.concat([self.backend.vmap(energy)(group) for group in groups])
+        values = -self.backend.map(energy, eps, _GROUP)
         return xp.mean(values) + self.guide.entropy(params), xp.std(values) / (len(eps) - 1) ** 0.5
 
     def test_log_likelihood(self, params, eps) -> Any:

@@ -5,11 +5,11 @@ A step size may be a traced scalar, so one program runs a whole grid of them.
 """
 
 import math
-from types import MappingProxyType
 
 import optax
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError
+from lowvar.registry import Registry
 
 
 def _sgd(backend, step_size):
@@ -20,7 +20,7 @@ def _sgd(backend, step_size):
 
 
 def _scheduled(backend, made, schedule):
-    """``made`` with its updates multiplied by ``eta_t``, which all our optimizers are proportional to."""
+    """``made`` with its updates multiplied by ``eta_t``, which those of lowvar's optimizers are proportional to."""
     xp = backend.xp
 
     def init(params):
@@ -58,29 +58,50 @@ def _adam(backend, step_size, b1=0.9, b2=0.999, eps=1e-8):
     return optax.GradientTransformation(init, update)
 
 
+def _cast(backend, given):
+    """``given`` with updates of the gradient's type: a schedule of optax's may make them float64."""
+
+    def update(updates, state, params=None):
+        made, state = given.update(updates, state, params)
+        return backend.tree_map(lambda u, g: backend.asarray(u, like=g), made, updates), state
+
+    return optax.GradientTransformation(given.init, update)
+
+
 def _any_leaf(params):
     return next(iter(params.values()))
 
 
-OPTIMIZERS = MappingProxyType({"sgd": (optax.sgd, _sgd), "adam": (optax.adam, _adam)})
+def _sgd_of(backend, step_size):
+    return optax.sgd(step_size) if backend.name == "jax" else _sgd(backend, step_size)
 
 
-def optimizer(name: str, step_size, backend, schedule=None) -> optax.GradientTransformation:
+def _adam_of(backend, step_size):
+    return optax.adam(step_size) if backend.name == "jax" else _adam(backend, step_size)
+
+
+OPTIMIZERS = Registry("optimizer", {"sgd": _sgd_of, "adam": _adam_of}, given=("backend", "step_size"))
+
+
+def optimizer(
+    name: str | optax.GradientTransformation, step_size, backend, schedule=None
+) -> optax.GradientTransformation:
     """The optimizer called ``name`` with ``step_size``, for arrays of ``backend``.
 
     Args:
-        name: as in specs.
+        name: as in specs; or a transformation of optax, which has a step size of its own.
         step_size: a number, or a traced scalar.
         backend: whose arrays it is for.
-        schedule: a ``Schedule`` of the step size; constant if not given.
+        schedule: a ``Schedule`` that updates are multiplied by; constant if not given.
 
     Raises:
         UserError: unknown name, or a step size that is not positive.
     """
-    if name not in OPTIMIZERS:
-        raise unknown_name("optimizer", name, OPTIMIZERS)
-    if isinstance(step_size, int | float) and not (step_size > 0 and math.isfinite(step_size)):
+    if (
+        isinstance(name, str)
+        and isinstance(step_size, int | float)
+        and not (step_size > 0 and math.isfinite(step_size))
+    ):
         raise UserError(f"step size {step_size}: it must be positive")
-    for_jax, for_others = OPTIMIZERS[name]
-    made = for_jax(step_size) if backend.name == "jax" else for_others(backend, step_size)
+    made = OPTIMIZERS.get(name)(backend, step_size) if isinstance(name, str) else _cast(backend, name)
     return made if schedule is None else _scheduled(backend, made, schedule)

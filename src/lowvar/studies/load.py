@@ -12,6 +12,7 @@ from typing import Any
 
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
+from lowvar.registry import look_in
 from lowvar.studies.integral.spec import IntegralExperiment
 from lowvar.studies.search.spec import SearchExperiment
 from lowvar.studies.spec import SCALES, Cost, Data, merged, validated
@@ -91,6 +92,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
             raise unknown_name("scale", name, SCALES, where=str(path))
         if not isinstance(override or {}, dict):
             raise UserError(f"{path}: scales.{name} = {override!r}: it must be a mapping of keys")
+    look_in(path.parent)
     experiment = validated(kind, merged(content, scales.get(scale) or {}), where=str(path))
     if experiment.name != path.stem:
         raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")

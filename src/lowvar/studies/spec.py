@@ -24,9 +24,31 @@ class Strict(pydantic.BaseModel):
 
     @property
     def hash(self) -> str:
-        """Sixteen hexadecimal digits that change when any setting does."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, allow_nan=False)
+        """Sixteen hexadecimal digits that change when any setting does, or the source of a factory of a user's own."""
+        values = self.model_dump(mode="json")
+        if sources := _sources(values):
+            values["sources"] = sources
+        text = json.dumps(values, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sources(values: Any) -> dict[str, str]:
+    """The hashes of the files of all factories that are not lowvar's own, by name."""
+    from lowvar.estimators import GRADIENT, INTEGRAL
+    from lowvar.problems.blackbox.catalogue import FUNCTIONS
+    from lowvar.problems.catalogue import MODELS
+    from lowvar.problems.integrals.catalogue import PROBLEMS
+    from lowvar.solvers import OWN, SEARCH
+
+    named = {"estimator": GRADIENT, "solver": SEARCH, "integrator": INTEGRAL, "model": MODELS, "function": FUNCTIONS,
+             "problem": PROBLEMS}  # fmt: skip
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and key != "options":
+            found |= _sources(value)
+        elif isinstance(value, str) and key in named and value not in OWN.own:
+            found |= named[key].sources(value)
+    return found
 
 
 class Sparse(Strict):

@@ -90,4 +90,5 @@ def alternating(
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         return fit_relation(samples, chosen, penalty, search, sweeps + 1)
 
-    return Integrator("alternating", IntegralProperties(transfers=True, exact_on="constants"), integrate)
+    properties = IntegralProperties(transfers=True, exact_on="constants", interpolates=True)
+    return Integrator("alternating", properties, integrate)

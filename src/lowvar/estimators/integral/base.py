@@ -20,6 +20,7 @@ class IntegralProperties:
         random: it draws (mini-batches, initial weights): its result depends on ``seeds``.
         one_target: it needs all tasks to have the same target.
         fewest: points of a task that it needs at least.
+        interpolates: it solves for all points together, so that a point that occurs twice makes its system singular.
     """
 
     scores: bool = True
@@ -28,6 +29,7 @@ class IntegralProperties:
     random: bool = False
     one_target: bool = False
     fewest: int = 3
+    interpolates: bool = False
 
 
 @dataclass(frozen=True)

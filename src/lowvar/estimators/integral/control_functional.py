@@ -98,4 +98,5 @@ def control_functional(
             results.update(zip(tasks, of_size(samples.of_tasks(tasks)), strict=True))
         return side_by_side([results[t] for t in range(samples.tasks)])
 
-    return Integrator("control_functional", IntegralProperties(exact_on=exact_on(chosen)), integrate)
+    properties = IntegralProperties(exact_on=exact_on(chosen), interpolates=True)
+    return Integrator("control_functional", properties, integrate)

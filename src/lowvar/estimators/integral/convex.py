@@ -111,7 +111,8 @@ def convex(
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         return fit_relation(samples, chosen, penalty, search, len(deltas))
 
-    return Integrator("convex", IntegralProperties(transfers=True, exact_on="constants", one_target=True), integrate)
+    properties = IntegralProperties(transfers=True, exact_on="constants", one_target=True, interpolates=True)
+    return Integrator("convex", properties, integrate)
 
 
 def perturbed(

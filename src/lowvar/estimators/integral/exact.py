@@ -1,6 +1,5 @@
 """What the exact integrators have in common: their options, one fit, and what it says."""
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -77,7 +76,7 @@ def settings(
         raise UserError(f"lengthscale {lengthscale}: it must be positive, or None to learn it")
     if isinstance(kernel_name, str):
         options = dict(kernel_options or {})
-        if kernel_name in KERNELS and "ard" in inspect.signature(KERNELS[kernel_name]).parameters:
+        if kernel_name in KERNELS and "ard" in KERNELS.options_of(kernel_name):
             options.setdefault("ard", ard)
         kernel_name = kernel(kernel_name, **options)
     if not isinstance(kernel_name, Kernel):

@@ -74,7 +74,8 @@ def sparse_control_functional(
             return _of_points(samples, chosen, inducing)
         return side_by_side([_of_points(samples.of_tasks([t]), chosen, inducing) for t in range(samples.tasks)])
 
-    return Integrator("sparse_control_functional", IntegralProperties(exact_on="constants"), integrate)
+    properties = IntegralProperties(exact_on="constants", interpolates=True)
+    return Integrator("sparse_control_functional", properties, integrate)
 
 
 def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:

@@ -89,7 +89,8 @@ def vector_valued(
             raise UserError(f"B has {len(given)} rows: there are {samples.tasks} tasks")
         return by_groups(samples, group, together)
 
-    return Integrator("vector_valued", IntegralProperties(transfers=True, exact_on=exact_on(chosen)), integrate)
+    properties = IntegralProperties(transfers=True, exact_on=exact_on(chosen), interpolates=True)
+    return Integrator("vector_valued", properties, integrate)
 
 
 def own_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Integrals:

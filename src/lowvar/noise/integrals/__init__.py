@@ -1,30 +1,30 @@
 """Points of integral problems: drawn for all repetitions at once, with their scores and values."""
 
-import importlib
-import inspect
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import jax.numpy as jnp
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError
 from lowvar.noise.keys import named_key
 from lowvar.problems.integrals.problem import IntegralProblem
 from lowvar.problems.integrals.rowwise import on_host
 from lowvar.problems.integrals.samples import Samples
+from lowvar.registry import Registry, row
 
-# name -> module with a function of that name, ``(problem, sizes, keys, **options) -> points of each task``
-SAMPLERS = MappingProxyType(
+# factories (problem, sizes, keys, **options) -> points of each task; those of a `chain` are its successive states
+SAMPLERS = Registry(
+    "sampler",
     {
         "iid": "lowvar.noise.integrals.gaussian",
         "rqmc": "lowvar.noise.integrals.gaussian",
-        "nuts": "lowvar.noise.integrals.nuts",
+        "nuts": row("lowvar.noise.integrals.nuts", chain=True),
         "tempered": "lowvar.noise.integrals.tempered",
         "published": "lowvar.noise.integrals.published",
-    }
+    },
+    given=("problem", "sizes", "keys"),
+    about={"chain": False},
 )
-CHAINS = frozenset({"nuts"})  # whose points are successive states of a Markov chain
 _MOST_CROSS = 8  # tasks, beyond one dimension, up to which scores of all targets are filled in
 
 
@@ -80,7 +80,7 @@ def draw(
         values=tuple(values),
         shared=problem.shared,
         cross_scores=tuple(cross) if fill else None,
-        chain=sampler in CHAINS,
+        chain=SAMPLERS.about(sampler).chain,
     )
 
 
@@ -95,8 +95,7 @@ def _scores(problem: IntegralProblem, target: int, points: np.ndarray, fill: boo
 
 def _checked(problem, sampler, sizes, repetitions, options):
     """The sampler's function, once all that is asked of it is in order."""
-    if sampler not in SAMPLERS:
-        raise unknown_name("sampler", sampler, SAMPLERS)
+    draw_points = SAMPLERS.get(sampler)
     if sampler not in problem.samplers:
         raise UserError(
             f"{problem.name} cannot be drawn by {sampler!r}; its samplers are {', '.join(problem.samplers)}"
@@ -109,9 +108,5 @@ def _checked(problem, sampler, sizes, repetitions, options):
         )
     if problem.shared and len(set(sizes)) > 1:
         raise UserError(f"{problem.name}: its tasks share their points, so sizes {list(sizes)} should all be the same")
-    draw_points = getattr(importlib.import_module(SAMPLERS[sampler]), sampler)
-    known = list(inspect.signature(draw_points).parameters)[3:]
-    for option in options:
-        if option not in known:
-            raise unknown_name("option", option, known, where=sampler)
+    SAMPLERS.check_options(sampler, options)
     return draw_points

@@ -1,46 +1,35 @@
 """The black-box problems of the house by name, for specs."""
 
-import importlib
 import inspect
-from dataclasses import dataclass
-from types import MappingProxyType
 
 from lowvar.backends import Backend
-from lowvar.errors import UserError, unknown_name
-from lowvar.problems.blackbox.problem import BlackBoxProblem, Kind
+from lowvar.errors import UserError
+from lowvar.problems.blackbox.problem import BlackBoxProblem
+from lowvar.registry import Registry, row
 
-
-@dataclass(frozen=True)
-class Function:
-    """A row of the catalogue, known without building the problem.
-
-    Attributes:
-        module: with a factory of the function's name, ``(backend, dim, **options) -> BlackBoxProblem``.
-        kind: of its domain.
-        program: whether its values are a program of a backend, and not a simulator called from Python.
-    """
-
-    module: str
-    kind: Kind = "real"
-    program: bool = True
-
-
-FUNCTIONS = MappingProxyType(
+# factories (backend, dim, **options) -> BlackBoxProblem. `domain`: its kind; `program`: its values are a program of a
+# backend, and not a simulator called from Python
+FUNCTIONS = Registry(
+    "function",
     {
         **dict.fromkeys(
             ("sphere", "ellipsoid", "discus", "l1_ellipsoid", "l_half_ellipsoid", "levy", "rastrigin10"),
-            Function("lowvar.problems.blackbox.functions"),
+            "lowvar.problems.blackbox.functions",
         ),
-        "binary_reconstruction": Function("lowvar.problems.blackbox.discrete", "binary"),
+        "binary_reconstruction": row("lowvar.problems.blackbox.discrete", domain="binary"),
         **dict.fromkeys(
             ("categorical_reconstruction", "graph_colouring"),
-            Function("lowvar.problems.blackbox.discrete", "categorical"),
+            row("lowvar.problems.blackbox.discrete", domain="categorical"),
         ),
         **dict.fromkeys(
             ("swimmer", "half_cheetah", "inverted_double_pendulum", "humanoid_standup"),
-            Function("lowvar.problems.blackbox.policy", program=False),
+            row("lowvar.problems.blackbox.policy", program=False, packages=("gymnasium", "mujoco"), extra="rl"),
         ),
-    }
+    },
+    given=("backend", "dim", "name"),
+    about={"domain": "real", "program": True},
+    group="lowvar.problems",
+    accepts=lambda arguments: arguments[:1] == ["backend"],
 )
 
 
@@ -56,15 +45,8 @@ def build(function: str, backend: Backend, *, dim: int | None = None, **options)
     Raises:
         UserError: no problem has that name, or an option is unknown or out of range.
     """
-    if function not in FUNCTIONS:
-        raise unknown_name("function", function, FUNCTIONS)
-    factory = getattr(importlib.import_module(FUNCTIONS[function].module), function)
-    known = inspect.signature(factory).parameters
-    for option in options:
-        if option not in known:
-            raise unknown_name(
-                "option", option, [key for key in known if key not in ("backend", "dim")], where=function
-            )
-    if dim is None and known["dim"].default is inspect.Parameter.empty:
+    factory = FUNCTIONS.get(function)
+    FUNCTIONS.check_options(function, {key: value for key, value in options.items() if key != "name"})
+    if dim is None and inspect.signature(factory).parameters["dim"].default is inspect.Parameter.empty:
         raise UserError(f"{function} needs a dimension: dim=100, for example")
     return factory(backend, dim, **options)

@@ -1,38 +1,30 @@
 """The integrals of the house by name, for specs."""
 
-import importlib
-import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from lowvar.datasets import Prepared
-from lowvar.errors import UserError, unknown_name
 from lowvar.problems.integrals.problem import IntegralProblem
+from lowvar.registry import Registry, row
 
-
-@dataclass(frozen=True)
-class Integral:
-    """A row of the catalogue, known without building the problem.
-
-    Attributes:
-        module: with a factory of the problem's name; one that stands on data takes them first.
-        dataset: that it stands on, prepared without scaling; None where it stands on none.
-    """
-
-    module: str
-    dataset: str | None = None
-
-
-PROBLEMS = MappingProxyType(
+# factories of IntegralProblems; `dataset`: what it stands on, prepared without scaling, its factory's first argument
+PROBLEMS = Registry(
+    "problem",
     {
-        "south": Integral("lowvar.problems.integrals.analytic"),
-        "step": Integral("lowvar.problems.integrals.analytic"),
-        "borehole": Integral("lowvar.problems.integrals.borehole"),
-        "van_der_pol": Integral("lowvar.problems.integrals.van_der_pol", "van_der_pol"),
-        "lotka_volterra": Integral("lowvar.problems.integrals.lotka_volterra", "hudson_bay"),
-    }
+        "south": "lowvar.problems.integrals.analytic",
+        "step": "lowvar.problems.integrals.analytic",
+        "borehole": "lowvar.problems.integrals.borehole",
+        "van_der_pol": row(
+            "lowvar.problems.integrals.van_der_pol", dataset="van_der_pol", packages=("diffrax",), extra="integrals"
+        ),
+        "lotka_volterra": row(
+            "lowvar.problems.integrals.lotka_volterra", dataset="hudson_bay", packages=("diffrax",), extra="integrals"
+        ),
+    },
+    given=("data",),
+    about={"dataset": None},
+    group="lowvar.problems",
+    accepts=lambda arguments: arguments[:1] not in (["arrays"], ["backend"]),
 )
 
 
@@ -50,7 +42,7 @@ def dataset_of(problem: str, options: Mapping[str, Any] | None = None) -> str | 
     ('van_der_pol', None, None)
     """
     simulated = (options or {}).get("observations") == "simulated"
-    return None if simulated else _row(problem).dataset
+    return None if simulated else PROBLEMS.about(problem).dataset
 
 
 def build(problem: str, data: Prepared | None = None, **options) -> IntegralProblem:
@@ -67,21 +59,6 @@ def build(problem: str, data: Prepared | None = None, **options) -> IntegralProb
     >>> build("south", variance=1.1).tasks
     ('f_1', 'f_2')
     """
-    row = _row(problem)
-    try:
-        factory = getattr(importlib.import_module(row.module), problem)
-    except ModuleNotFoundError as error:
-        if error.name != "diffrax":
-            raise
-        raise UserError(f"{problem} needs diffrax: pip install 'lowvar[integrals]'") from error
-    known = [name for name in inspect.signature(factory).parameters if name != "data"]
-    for option in options:
-        if option not in known:
-            raise unknown_name("option", option, known, where=problem)
-    return factory(data, **options) if row.dataset else factory(**options)
-
-
-def _row(problem: str) -> Integral:
-    if problem not in PROBLEMS:
-        raise unknown_name("problem", problem, PROBLEMS)
-    return PROBLEMS[problem]
+    PROBLEMS.check_options(problem, options)
+    factory = PROBLEMS.get(problem)
+    return factory(data, **options) if PROBLEMS.about(problem).dataset else factory(**options)

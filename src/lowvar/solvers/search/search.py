@@ -50,8 +50,8 @@ class Search:
     >>> import numpy as np
     >>> from lowvar import backends
     >>> from lowvar.problems.blackbox.problem import Domain
-    >>> from lowvar.solvers.search import search_solver
-    >>> solver = search_solver("fast_ingo")(backends.get("jax"), Domain("real", 10))
+    >>> from lowvar.solvers.search import SEARCH
+    >>> solver = SEARCH.get("fast_ingo")(backends.get("jax"), Domain("real", 10))
     >>> search = Search(solver, np.ones(10), 0.5)
     >>> while search.evaluations < 3000:
     ...     search.tell((search.ask() ** 2).sum(axis=1))

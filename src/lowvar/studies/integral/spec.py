@@ -263,7 +263,6 @@ class IntegralExperiment(Strict):
     def check_names(self, where: str) -> None:
         """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
         from lowvar.estimators import INTEGRAL
-        from lowvar.estimators.integral.options import check_options
         from lowvar.problems.integrals.catalogue import PROBLEMS
 
         for name, problem in self.problems.items():
@@ -276,18 +275,21 @@ class IntegralExperiment(Strict):
                     raise UserError(
                         f"{where}: problems.{name}.sizes: {asked} points, and {problem.within} draws {there}"
                     )
-            elif problem.problem not in PROBLEMS:
-                raise unknown_name("problem", problem.problem, PROBLEMS, where=f"{where}: problems.{name}.problem")
+            else:
+                origin = problem.problem or ""
+                PROBLEMS.entry(origin, where=f"{where}: problems.{name}.problem")
+                PROBLEMS.check_options(origin, problem.options, where=f"{where}: problems.{name}.options")
             for method in problem.methods or ():
                 if method not in self.methods:
                     raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
         for name, method in self.methods.items():
-            if method.integrator not in INTEGRAL:
-                raise unknown_name("integrator", method.integrator, INTEGRAL, where=f"{where}: methods.{name}")
-            _checked(check_options, method, f"{where}: methods.{name}.options")
+            INTEGRAL.entry(method.integrator, where=f"{where}: methods.{name}")
+            INTEGRAL.check_options(method.integrator, method.options, where=f"{where}: methods.{name}.options")
         for name in self.problems:
             for method, spec in self.methods_on(name).items():
-                _checked(check_options, spec, f"{where}: problems.{name}.methods.{method}")
+                INTEGRAL.check_options(
+                    spec.integrator, spec.options, where=f"{where}: problems.{name}.methods.{method}"
+                )
         for kind in ("fits", "epochs"):
             for name, methods in getattr(self.illustrate, kind).items():
                 self._check_illustrated(name, methods, f"{where}: illustrate.{kind}")
@@ -348,10 +350,3 @@ def _largest(sizes):
 def _most(sizes) -> int:
     """The most points of any task."""
     return max(max(one) if isinstance(one, tuple) else one for one in sizes)
-
-
-def _checked(check_options, method, where):
-    try:
-        check_options(method.integrator, method.options)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error

@@ -18,9 +18,8 @@ from lowvar.noise import named_key
 from lowvar.problems.blackbox import catalogue
 from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Ledger, open_ledger, record
-from lowvar.runs import trees
 from lowvar.runs.loop import geometric
-from lowvar.solvers.search import is_driven
+from lowvar.solvers.search import SEARCH
 from lowvar.solvers.search.make import make_driven, make_solver
 from lowvar.solvers.search.search import Search, generation, to_backend
 from lowvar.studies.search.spec import TARGET_EXPONENTS
@@ -119,8 +118,7 @@ class CompiledEngine(_Engine):
         self._generation = generation(solver, problem.values)
         self._goals = None if problem.optimum is None else self.backend.asarray(problem.optimum + self.targets)
         self.advance = {"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name]()
-        measure = self.backend.vmap(self._measure_one)
-        self._measure = jax.jit(measure) if self.backend.name == "jax" else measure
+        self._measure = self.backend.jit(self.backend.vmap(self._measure_one))
 
     def init(self):
         """All repetitions before their first generation."""
@@ -181,7 +179,7 @@ class CompiledEngine(_Engine):
 
     def wait(self, state) -> None:
         """Returns when ``state`` has been computed."""
-        trees.wait(self.backend, state)
+        self.backend.wait(state)
 
     def _measure_one(self, progress):
         mean = self.solver.mean(progress.solver)
@@ -211,11 +209,11 @@ class CompiledEngine(_Engine):
 
     def flatten(self, state) -> list[np.ndarray]:
         """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
-        return trees.flatten(self.backend, state)
+        return self.backend.leaves(state)
 
     def unflatten(self, leaves):
         """The state whose arrays are ``leaves``."""
-        return trees.unflatten(self.backend, leaves, like=self.init())
+        return self.backend.rebuilt(leaves, self.init())
 
 
 class DrivenEngine(_Engine):
@@ -337,7 +335,7 @@ def build(spec) -> CompiledEngine | DrivenEngine:
     repetitions = range(settings.repetitions)
     starts = [problem.start(named_key(spec.seed, spec.name, "start", r)) for r in repetitions]
     sigma0 = settings.sigma0 or problem.sigma0
-    if is_driven(name):
+    if SEARCH.about(name).driven:
 
         def make(r):
             seed = int(jax.random.randint(named_key(spec.seed, spec.name, "peer", r), (), 1, 2**30))

@@ -126,12 +126,12 @@ class SearchExperiment(Strict):
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run; a search that has none of the backends runs on one that it has."""
-        from lowvar.solvers.search import backends_of
+        from lowvar.solvers.search import SEARCH
 
         jobs = []
         for name, problem in self.problems.items():
             for method in problem.methods or self.methods:
-                known = backends_of(self.methods[method].solver)
+                known = SEARCH.about(self.methods[method].solver).backends
                 chosen = [backend for backend in self.backends if backend in known] or known[:1]
                 jobs += [(name, method, backend) for backend in chosen]
         return jobs
@@ -224,30 +224,24 @@ class SearchExperiment(Strict):
     def check_names(self, where: str) -> None:
         """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
         from lowvar.problems.blackbox.catalogue import FUNCTIONS
-        from lowvar.solvers.search import ALL, SEARCH, domains_of
-        from lowvar.solvers.search.make import check_options
+        from lowvar.solvers.search import SEARCH
 
         for name, problem in self.problems.items():
-            if problem.function not in FUNCTIONS:
-                raise unknown_name("function", problem.function, FUNCTIONS, where=f"{where}: problems.{name}.function")
+            FUNCTIONS.entry(problem.function, where=f"{where}: problems.{name}.function")
             for key, instead in _NO_OPTIONS.items():
                 if key in problem.options:
                     raise UserError(f"{where}: problems.{name}.options: {key!r} is no option: {instead}")
+            FUNCTIONS.check_options(problem.function, problem.options, where=f"{where}: problems.{name}.options")
             for method in problem.methods or ():
                 if method not in self.methods:
                     raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
         for name, method in self.methods.items():
-            if method.solver not in ALL:
-                raise unknown_name("solver", method.solver, ALL, where=f"{where}: methods.{name}.solver")
-            if method.solver in SEARCH:  # a peer's factory needs its package
-                try:
-                    check_options(method.solver, method.options)
-                except UserError as error:
-                    raise UserError(f"{where}: methods.{name}.options: {error}") from error
+            SEARCH.entry(method.solver, where=f"{where}: methods.{name}.solver")
+            SEARCH.check_options(method.solver, method.options, where=f"{where}: methods.{name}.options")
         for name, problem in self.problems.items():
-            kind = FUNCTIONS[problem.function].kind
+            kind = FUNCTIONS.about(problem.function).domain
             for method in problem.methods or self.methods:
-                searched = domains_of(self.methods[method].solver)
+                searched = SEARCH.about(self.methods[method].solver).domains
                 if kind not in searched:
                     raise UserError(
                         f"{where}: problems.{name}: method {method!r} searches {' and '.join(searched)} domains, and "
@@ -256,9 +250,9 @@ class SearchExperiment(Strict):
         for name in self.decompositions():
             if name not in self.problems:
                 raise unknown_name("problem", name, self.problems, where=f"{where}: decomposition.problems")
-            row = FUNCTIONS[self.problems[name].function]
-            if row.kind != "real" or not row.program:
-                what = f"a {row.kind} domain" if row.kind != "real" else "values from a simulator"
+            about = FUNCTIONS.about(self.problems[name].function)
+            if about.domain != "real" or not about.program:
+                what = f"a {about.domain} domain" if about.domain != "real" else "values from a simulator"
                 raise UserError(
                     f"{where}: decomposition.problems: {name!r} has {what}: the variance of the gradient is taken "
                     "apart for functions of real numbers that are array programs"

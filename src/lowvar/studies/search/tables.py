@@ -4,8 +4,9 @@ import numpy as np
 
 from lowvar import backends
 from lowvar.noise import named_key
+from lowvar.problems.blackbox.catalogue import FUNCTIONS
 from lowvar.runs import artifact
-from lowvar.solvers.search.peers import PEERS
+from lowvar.solvers.search import SEARCH
 from lowvar.studies.search import engine as engines
 
 
@@ -16,8 +17,7 @@ def engine(spec, prepared):
 
 def packages(spec) -> tuple[str, ...]:
     """What a run needs besides the packages of every run: a peer's, or the simulator's."""
-    peers = (PEERS[spec.method.solver].package,) if spec.method.solver in PEERS else ()
-    return (*peers, "gymnasium", "mujoco") if spec.problem.dim is None else peers
+    return (*SEARCH.about(spec.method.solver).packages, *FUNCTIONS.about(spec.problem.function).packages)
 
 
 def decomposition(job, prepared, progress_bar):

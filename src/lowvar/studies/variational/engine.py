@@ -18,7 +18,6 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
 from lowvar.noise import BATCHES, GAUSSIAN, Noise, Plan, named_key, sampler
-from lowvar.runs import trees
 from lowvar.runs.diagnostics import measurer
 from lowvar.runs.loop import geometric
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
@@ -137,7 +136,7 @@ class VariationalEngine:
     def init(self):
         """The state of all runs before the first epoch."""
         mapped = self._mapped(lambda setting, start: self.at(setting).init(start), _REPETITIONS)
-        mapped = jax.jit(mapped) if self.backend.name == "jax" else mapped
+        mapped = self.backend.jit(mapped)
         starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
         return [
             mapped(self._settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
@@ -256,17 +255,9 @@ class VariationalEngine:
             elbo = problem.elbo(params, eps if problem.exact_elbo is None else None)
             return (*elbo, problem.test_log_likelihood(params, eps)) if test else elbo
 
-        def in_jax(params):
-            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params)
-            return jax.lax.map(values, flat)
-
-        def in_torch(params):
-            flat = {name: leaf.reshape(-1, leaf.shape[-1]) for name, leaf in params.items()}
-            runs = next(iter(flat.values())).shape[0]
-            found = [values({name: leaf[r] for name, leaf in flat.items()}) for r in range(runs)]
-            return tuple(backend.xp.stack(column) for column in zip(*found, strict=True))
-
-        compute = jax.jit(in_jax) if backend.name == "jax" else in_torch
+        @backend.jit
+        def compute(params):
+            return backend.map(values, backend.tree_map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params))
 
         def of_part(part):
             shape = next(iter(part.params.values())).shape[:2]
@@ -283,7 +274,7 @@ class VariationalEngine:
 
     def wait(self, state) -> None:
         """Returns when ``state`` has been computed."""
-        trees.wait(self.backend, state)
+        self.backend.wait(state)
 
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """What the trace says of a stop, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
@@ -356,11 +347,11 @@ class VariationalEngine:
 
     def flatten(self, state) -> list[np.ndarray]:
         """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
-        return trees.flatten(self.backend, state)
+        return self.backend.leaves(state)
 
     def unflatten(self, leaves):
         """The state whose arrays are ``leaves``."""
-        return trees.unflatten(self.backend, leaves, like=self.init())
+        return self.backend.rebuilt(leaves, self.init())
 
 
 def noise_keys(seed: int, name: str, repetitions: int):

@@ -185,11 +185,13 @@ class VariationalExperiment(Strict):
 
     def decomposed_methods(self, problem: str) -> list[str]:
         """The methods whose variance is taken apart on a problem."""
-        from lowvar.estimators import GRADIENT, RECURSIVE
+        from lowvar.estimators import GRADIENT
+        from lowvar.solvers import OWN
 
         chosen = self.decomposition_on(problem).methods
         methods = self.methods_on(problem) if chosen is None else chosen
-        return [name for name in methods if self.methods[name].estimator in set(GRADIENT) - RECURSIVE]
+        known = {name: self.methods[name].estimator for name in methods}
+        return [name for name, one in known.items() if one not in OWN and not GRADIENT.about(one).recursive]
 
     def run(self, problem: str, method: str, backend: str) -> "RunSpec":
         """The spec of the job that runs ``method`` on ``problem`` in ``backend``.
@@ -292,19 +294,20 @@ class VariationalExperiment(Strict):
         for name, problem in self.problems.items():
             here = f"{where}: problems.{name}"
             for kind, value, known in (
-                ("problem", problem.model, MODELS),
                 ("dataset", problem.dataset, DATASETS),
                 ("scaling", problem.scaling, SCALINGS),
             ):
                 if value not in known:
-                    key = "model" if kind == "problem" else kind
-                    raise unknown_name(kind, value, known, where=f"{here}.{key}")
+                    raise unknown_name(kind, value, known, where=f"{here}.{kind}")
+            MODELS.entry(problem.model, where=f"{here}.model")
+            MODELS.check_options(problem.model, problem.options, where=f"{here}.options")
             for method in problem.methods or {}:
                 if method not in self.methods:
                     raise unknown_name("method", method, self.methods, where=f"{here}.methods")
         for name, method in self.methods.items():
-            if method.estimator not in (known := {**GRADIENT, **OWN}):
-                raise unknown_name("estimator", method.estimator, known, where=f"{where}: methods.{name}.estimator")
+            registry = OWN if method.estimator in OWN else GRADIENT
+            registry.entry(method.estimator, where=f"{where}: methods.{name}.estimator", also=OWN)
+            registry.check_options(method.estimator, method.options, where=f"{where}: methods.{name}.options")
         try:
             for problem, method, _ in self.runs():
                 self.solver_on(problem, method)
@@ -314,19 +317,21 @@ class VariationalExperiment(Strict):
             raise UserError(f"{where}: {error}") from error.__cause__
 
     def _check_decomposition(self, problem: str) -> None:
-        from lowvar.estimators import GRADIENT, RECURSIVE
+        from lowvar.estimators import GRADIENT
+        from lowvar.solvers import OWN
 
         spec = self.decomposition_on(problem)
         for key, names in (("leader", (spec.leader,)), ("methods", spec.methods or ())):
             for name in names:
                 if name not in self.methods:
                     raise unknown_name("method", name, self.methods, where=f"decomposition.{key}")
-                if self.methods[name].estimator in RECURSIVE:
+                estimator = self.methods[name].estimator
+                if estimator not in OWN and GRADIENT.about(estimator).recursive:
                     raise UserError(
                         f"decomposition.{key}: {name!r} keeps errors of its past, which no variance shows; "
                         "measure its error along its own run, with solver.diagnostics"
                     )
-        if self.methods[spec.leader].estimator not in GRADIENT:
+        if self.methods[spec.leader].estimator in OWN:
             raise UserError(f"decomposition.leader: {spec.leader!r} is no estimator, but a solver of its own")
         if (tune := self.tune_on(problem, spec.leader)) and (tune.beta or tune.r):
             raise UserError(f"decomposition.leader: {spec.leader!r} tunes its schedule on {problem!r}; take another")

@@ -1,11 +1,10 @@
 """Methods of specs into estimators and solvers, their options checked before anything starts."""
 
-import inspect
 from dataclasses import replace
 
-from lowvar import estimators, solvers
 from lowvar.errors import UserError
-from lowvar.solvers import descend, optimizer
+from lowvar.estimators import GRADIENT
+from lowvar.solvers import OWN, descend, optimizer
 
 
 def make_solver(method, spec, problem, sampler):
@@ -14,9 +13,9 @@ def make_solver(method, spec, problem, sampler):
     Raises:
         UserError: no such method, or it does not take its options.
     """
-    if method.estimator in solvers.OWN:
-        make = solvers.own(method.estimator)
-        _check_options("solver", method, make, problem, sampler, 1.0)
+    if method.factory in OWN:
+        OWN.check_options(method.factory, method.options, where="solver")
+        make = OWN.get(method.factory)
         _made("solver", method, make, problem, sampler, 1.0)  # options are looked at before anything starts
         return lambda setting: make(problem, sampler, _step_size(setting), **method.options)
     return descents(make_estimator(method, problem, sampler.batches, spec), spec, sampler)
@@ -32,7 +31,7 @@ def descents(estimator, spec, sampler):
             schedule = replace(plan, **{name: value for name, value in setting.items() if name != "step_size"})
         if spec.per_row and spec.optimizer == "sgd":
             step_size = step_size / estimator.problem.N
-        return descend(estimator, sampler, optimizer(spec.optimizer, step_size, backend, schedule))
+        return descend(estimator, sampler, optimizer(spec.transformation, step_size, backend, schedule))
 
     return at
 
@@ -47,15 +46,15 @@ def make_estimator(method, problem, batches, spec=None):
     Raises:
         UserError: no such estimator, or it does not take the method's options.
     """
-    factory = estimators.gradient_estimator(method.estimator)
     if spec is not None:
-        known = inspect.signature(factory).parameters
+        known = GRADIENT.options_of(method.factory)
         given = {"points": spec.samples, "schedule": spec.schedule and spec.schedule.make()}
         method = method.model_copy(
             update={"options": {name: value for name, value in given.items() if name in known} | method.options}
         )
     backend = problem.backend.name
-    _check_options("estimator", method, factory, problem, batches)
+    GRADIENT.check_options(method.factory, method.options, where="estimator")
+    factory = GRADIENT.get(method.factory)
     made = _made("estimator", method, factory, problem, batches)
     if backend not in made.properties.backends:
         known = ", ".join(made.properties.backends)
@@ -71,11 +70,3 @@ def _made(kind, method, factory, *args):
             raise
         given = ", ".join(f"{key} = {value!r}" for key, value in method.options.items())
         raise UserError(f"options of {kind} {method.estimator!r}: {given}: {error}") from error
-
-
-def _check_options(kind, method, factory, *args):
-    try:
-        inspect.signature(factory).bind(*args, **method.options)
-    except TypeError as error:
-        known = ", ".join(list(inspect.signature(factory).parameters)[len(args) :]) or "none"
-        raise UserError(f"options of {kind} {method.estimator!r}: {error} (known: {known})") from error

@@ -1,6 +1,6 @@
 """What the family ``variational`` is made of: settings, and the jobs that an experiment is cut into."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.schedules import schedule
+from lowvar.registry import label
 from lowvar.studies.spec import BackendName, Count, Positive, Sparse, Strict, validated
 
 
@@ -98,10 +99,24 @@ class TuningSpec(Sparse):
 class MethodSpec(Sparse):
     """An estimator, or a solver of its own, with its options."""
 
+    _factory: Callable[..., Any] | None = pydantic.PrivateAttr(None)
+
     estimator: str
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
     solver: dict[str, Any] | None = Field(None, description="settings of the solver that go with it")
     tune: TuneSpec | None = Field(None, description="what is searched in place of the solver's settings")
+
+    @property
+    def factory(self) -> str | Callable[..., Any]:
+        """What registries know the estimator by: its name, or the factory that a caller has given."""
+        return self._factory or self.estimator
+
+    @classmethod
+    def of(cls, estimator: str | Callable[..., Any], options: Mapping[str, Any], where: str) -> "MethodSpec":
+        """A method by name, or by a factory of the caller's own, which no file can hold."""
+        made = validated(cls, {"estimator": label(estimator), "options": options}, where=where)
+        made._factory = None if isinstance(estimator, str) else estimator
+        return made
 
 
 class ScheduleSpec(Sparse):
@@ -165,6 +180,19 @@ class SolverSpec(Sparse):
     diagnostics: DiagnosticsSpec | None = Field(
         None, description="measures the error of the gradients at every stop; not if not given"
     )
+
+    _transformation: Any = pydantic.PrivateAttr(None)
+
+    @property
+    def transformation(self) -> Any:
+        """The optimizer: its name, or the ``optax.GradientTransformation`` that a caller has given."""
+        return self._transformation or self.optimizer
+
+    def with_transformation(self, given) -> "SolverSpec":
+        """The same with an optimizer of the caller's own, which no file can hold."""
+        made = self.model_copy()
+        made._transformation = given
+        return made
 
     @pydantic.model_validator(mode="after")
     def _pairs(self):

@@ -4,11 +4,6 @@ One convention of lengthscales everywhere: ``exp(-sum_j (x_j - y_j)^2 / (2 l_j^2
 Appendices D.1 and E.4, the parameter is ``l^2``.
 """
 
-import inspect
-from collections.abc import Callable
-from types import MappingProxyType
-
-from lowvar.errors import UserError, unknown_name
 from lowvar.estimators.integral.kernels.base import Kernel, Params, Parts
 from lowvar.estimators.integral.kernels.matrix import matrix_stein, own_stein, separable_stein
 from lowvar.estimators.integral.kernels.polynomial import polynomial
@@ -16,6 +11,7 @@ from lowvar.estimators.integral.kernels.preconditioned import preconditioned
 from lowvar.estimators.integral.kernels.product import product
 from lowvar.estimators.integral.kernels.squared_exponential import squared_exponential
 from lowvar.estimators.integral.kernels.stein import from_value
+from lowvar.registry import Registry
 
 __all__ = [
     "KERNELS",
@@ -32,13 +28,14 @@ __all__ = [
     "squared_exponential",
 ]
 
-KERNELS: MappingProxyType[str, Callable[..., Kernel]] = MappingProxyType(
+KERNELS = Registry(
+    "kernel",
     {
         "squared_exponential": squared_exponential,
         "preconditioned": preconditioned,
         "polynomial": polynomial,
         "product": lambda factors: product(factors, kernel),
-    }
+    },
 )
 
 
@@ -52,13 +49,5 @@ def kernel(name: str, **options) -> Kernel:
     Raises:
         UserError: no kernel has that name, or an option is unknown, missing or out of range.
     """
-    if name not in KERNELS:
-        raise unknown_name("kernel", name, KERNELS)
-    factory = KERNELS[name]
-    known = inspect.signature(factory).parameters
-    for option in options:
-        if option not in known:
-            raise unknown_name("option", option, known, where=f"kernel {name}")
-    if name == "product" and "factors" not in options:
-        raise UserError("kernel product: it needs factors, a list of kernels with their inputs")
-    return factory(**options)
+    KERNELS.check_options(name, options, where="kernel")
+    return KERNELS.get(name)(**options)

@@ -5,10 +5,9 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from lowvar import backends
-from lowvar.estimators import GRADIENT, gradient_estimator
+from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, independent, named_key, reshuffled, sampler
 from lowvar.problems.linear import linear, standard_normal
 from lowvar.problems.logistic_regression import problem as logistic_regression
@@ -16,12 +15,6 @@ from lowvar.problems.variational import VariationalProblem
 from lowvar.solvers import descend, optimizer
 
 N, DIM, BATCH = 7, 2, 3  # the last batch of an epoch is short
-
-
-@pytest.fixture(params=sorted(GRADIENT))
-def name(request):
-    """Every registered estimator in turn."""
-    return request.param
 
 
 def data(dtype=np.float64, rows=N, dim=DIM, seed=0):
@@ -53,7 +46,7 @@ def epoch_noise(p, batches, epoch, backend="jax", gaussian=None, seed=0):
 def run(p, name, *, epochs, step_size=0.01, backend="jax", gaussian=None, batch=BATCH, method="sgd", **options):
     """The estimator and the descent state after some epochs on the same noise for everybody."""
     batches = reshuffled(p.N, batch)
-    estimator = gradient_estimator(name)(p, batches, **options)
+    estimator = GRADIENT.get(name)(p, batches, **options)
     ops = backends.get(backend)
     solver = descend(
         estimator,

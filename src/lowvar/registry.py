@@ -1,0 +1,384 @@
+"""What names stand for: estimators, searches, integrators, problems, and everything else that a spec or a call names.
+
+A registry maps a name to a factory, which is imported when it is asked for and not before. Whoever has a factory of
+their own passes it as an object, writes ``module:function``, or installs a package with an entry point; ``declares``
+says of it what a row here says of lowvar's.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lowvar.errors import UserError, unknown_name
+
+_TYPES: dict[str, tuple[str, Any]] = {
+    "bool": ("true or false", (bool, np.bool_)),
+    "int": ("a whole number", Integral),
+    "float": ("a number", Real),
+    "str": ("a name", str),
+}
+_folders: list[Path] = []  # where ``module:function`` is looked for first: those of experiment files
+
+
+class Option(NamedTuple):
+    """A keyword argument of a factory: its types, none if they are not simple, and whether it has to be given."""
+
+    types: tuple[str, ...]
+    required: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for.
+
+    Attributes:
+        name: as in specs.
+        target: ``module:function``, or the factory.
+        about: what is known without calling the factory, see ``Registry``.
+        distribution: the installed package that an entry point is of.
+    """
+
+    name: str
+    target: str | Callable[..., Any]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    distribution: str | None = None
+
+    def factory(self) -> Callable[..., Any]:
+        """The factory; its module is imported here and nowhere earlier.
+
+        Raises:
+            UserError: a package that it needs is not installed, or ``module:function`` names no function.
+        """
+        for package in self.about.get("packages", ()):
+            if importlib.util.find_spec(package) is None:
+                extra = self.about.get("extra") or package
+                raise UserError(f"{self.name} needs {package}: pip install 'lowvar[{extra}]'")
+        return _function(self.target) if isinstance(self.target, str) else self.target
+
+    def source(self) -> str:
+        """Sixteen digits of the SHA-256 of the file that the factory is in."""
+        if not isinstance(self.target, str):
+            raise TypeError(f"{self.name}: it is an object")
+        return hashlib.sha256(_file(self.target).read_bytes()).hexdigest()[:16]
+
+
+def row(target: str | Callable[..., Any], **about: Any) -> Entry:
+    """A row of a registry, with what is known of it without calling the factory."""
+    return Entry("", target, about)
+
+
+def declares(**about: Any) -> Callable[[Callable], Callable]:
+    """Says of a factory what the registry's row says of lowvar's own.
+
+    >>> @declares(domains=("binary",))
+    ... def flips(backend, domain, population=None): ...
+    """
+
+    def mark(factory):
+        factory.about = about
+        return factory
+
+    return mark
+
+
+def label(given: Any) -> str:
+    """What to call a name, or a factory given as an object."""
+    if isinstance(given, str):
+        return given
+    given = given.func if isinstance(given, functools.partial) else given
+    return getattr(given, "__name__", type(given).__name__)
+
+
+class Registry:
+    """Names and the factories that they stand for.
+
+    Iterating gives all names, those of installed packages last; ``own`` are lowvar's.
+
+    Args:
+        kind: what the names name, e.g. ``"estimator"``, for messages.
+        rows: ``name -> module`` (whose function has that name), ``module:function``, a factory, or a ``row`` of those.
+        given: arguments of factories that are no options.
+        about: what rows may say besides, with the default of each.
+        group: of entry points, whose names are added.
+        accepts: whether an entry point is of this registry, by the names of its factory's arguments.
+
+    >>> letters = Registry("letter", {"alpha": "string:capwords", "beta": row("string:Template", vowel=False)})
+    >>> letters.get("alpha")("the first letter")
+    'The First Letter'
+    >>> letters.get("alhpa")
+    Traceback (most recent call last):
+    ...
+    lowvar.errors.UserError: unknown letter 'alhpa': did you mean 'alpha'? (known: alpha, beta)
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        rows: Mapping[str, "str | Callable[..., Any] | Entry"],
+        *,
+        given: Collection[str] = (),
+        about: Mapping[str, Any] | None = None,
+        group: str | None = None,
+        accepts: Callable[[list[str]], bool] | None = None,
+    ):
+        self.kind, self.given, self.group, self._accepts = kind, frozenset(given), group, accepts
+        self._about: dict[str, Any] = {"packages": (), "extra": "", **(about or {})}
+        self._own: dict[str, Entry] = {}
+        for name, what in rows.items():
+            entry = what if isinstance(what, Entry) else row(what)
+            target = entry.target
+            if isinstance(target, str) and ":" not in target:
+                target = f"{target}:{name}"
+            self._own[name] = Entry(name, target, entry.about)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The names that lowvar itself has."""
+        return tuple(self._own)
+
+    @functools.cached_property
+    def _installed(self) -> dict[str, Entry]:
+        """The entry points of installed packages."""
+        found: dict[str, Entry] = {}
+        for point in importlib.metadata.entry_points(group=self.group) if self.group else ():
+            entry = Entry(point.name, point.value, distribution=point.dist and point.dist.name)
+            other = found.get(point.name)
+            if other and other.target != entry.target:
+                raise UserError(
+                    f"{self.kind} {point.name!r}: {other.distribution} and {entry.distribution} both have it; "
+                    "uninstall one, or write module:function"
+                )
+            if point.name not in self._own and (self._accepts is None or self._accepts(list(_arguments(entry)[0]))):
+                found[point.name] = entry
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._own, *self._installed))
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._installed)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self._installed
+
+    def entry(self, given: str | Callable[..., Any], *, where: str = "", also: Collection[str] = ()) -> Entry:
+        """What ``given`` stands for.
+
+        Args:
+            given: a name, ``module:function``, or a factory.
+            where: a file and key that it comes from.
+            also: names that the caller takes besides; one of them may have been meant.
+
+        Raises:
+            UserError: there is no such name, and no such function.
+        """
+        if not isinstance(given, str):
+            if not callable(given):
+                raise UserError(
+                    f"{where or self.kind}: give a name, such as {self.own[0]!r}, 'module:function' or a function, "
+                    f"not {type(given).__name__}"
+                )
+            return Entry(label(given), given)
+        if given in self._own:
+            return self._own[given]
+        if given in self._installed:
+            return self._installed[given]
+        if ":" not in given:
+            raise unknown_name(self.kind, given, {*self, *also}, where=where)
+        try:
+            _file(given)
+        except UserError as error:
+            raise UserError(f"{where}: {error}" if where else str(error)) from error
+        return Entry(given, given)
+
+    def get(self, given: str | Callable[..., Any]) -> Callable[..., Any]:
+        """The factory of a name, of ``module:function``, or the factory that is given.
+
+        Raises:
+            UserError: as ``entry``, or a package that it needs is not installed.
+        """
+        return self.entry(given).factory()
+
+    def about(self, given: str | Callable[..., Any]) -> SimpleNamespace:
+        """What is known of a factory without calling it; of one that is not lowvar's, by its ``declares``."""
+        entry = self.entry(given)
+        said = entry.about if entry.name in self._own else getattr(entry.factory(), "about", {})
+        for key in said:
+            if key not in self._about:
+                raise unknown_name("declaration", key, self._about, where=entry.name)
+        return SimpleNamespace(**{**self._about, **said})
+
+    def options_of(self, given: str | Callable[..., Any]) -> dict[str, Option]:
+        """The options of a factory by name, read from its source: PyTorch need not be loaded to read a spec.
+
+        Raises:
+            UserError: as ``get``.
+        """
+        return {name: one for name, one in _arguments(self.entry(given))[0].items() if name not in self.given}
+
+    def check_options(
+        self,
+        given: str | Callable[..., Any],
+        options: Mapping[str, Any],
+        *,
+        where: str = "",
+        also: Collection[str] = (),
+    ) -> None:
+        """Refuses options that a factory does not have, values of the wrong type, and missing ones.
+
+        Args:
+            given: as for ``get``.
+            options: by name.
+            where: a file and key that they come from.
+            also: names that the caller takes besides; one of them may have been meant.
+
+        Raises:
+            UserError: one of them.
+        """
+        arguments, takes_any = _arguments(self.entry(given, where=where))
+        own = {name: one for name, one in arguments.items() if name not in self.given}
+        who = f"{where}: {label(given)}" if where else label(given)
+        for name, value in options.items():
+            if name in own:
+                _check_type(f"{who}: {name}", value, own[name].types)
+            elif not takes_any or name in self.given:
+                raise unknown_name("option", name, {*own, *also}, where=who)
+        for name, option in own.items():
+            if option.required and name not in options:
+                raise UserError(f"{who}: option {name!r} is missing")
+
+    def sources(self, name: str) -> dict[str, str]:
+        """The hash of the file that a name's factory is in, if it is not lowvar's own: ``{name: hash}``."""
+        foreign = name not in self._own and (":" in name or name in self._installed)
+        return {name: self.entry(name).source()} if foreign else {}
+
+
+def look_in(folder: str | Path) -> None:
+    """Looks for ``module:function`` in ``folder``, before the working directory and the installed packages."""
+    if (folder := Path(folder).resolve()) not in _folders:
+        _folders.append(folder)
+
+
+def _check_type(what, value, types):
+    if not types or (value is None and "None" in types):
+        return
+    said = [_TYPES[one] for one in types if one in _TYPES]
+    truth = isinstance(value, _TYPES["bool"][1])
+    if not any(isinstance(value, of) for _, of in said) or (truth and "bool" not in types):
+        raise UserError(f"{what} {value!r}: it must be {' or '.join(words for words, _ in said)}")
+
+
+def _arguments(entry: Entry) -> tuple[dict[str, Option], bool]:
+    """The arguments of a factory, and whether it takes any others."""
+    if isinstance(entry.target, str):
+        return _read(entry.target, _file(entry.target))
+    return _inspected(entry.target)
+
+
+@functools.cache
+def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
+    """As ``_arguments``, from the source, unless the function is made by another."""
+    function = target.partition(":")[2]
+    try:
+        body = ast.parse(file.read_text(encoding="utf-8")).body if file.suffix == ".py" else []
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise UserError(f"{target}: {file}: it cannot be read as Python: {error}") from error
+    plain = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
+    decorators = [getattr(getattr(d, "func", d), "id", "") for node in plain for d in node.decorator_list]
+    if len(plain) != 1 or set(decorators) - {"declares"}:
+        return _inspected(_function(target))
+    arguments = plain[0].args
+    named, found = [*arguments.posonlyargs, *arguments.args], {}
+    defaults = [None] * (len(named) - len(arguments.defaults)) + arguments.defaults
+    for one, default in (*zip(named, defaults, strict=True),
+                         *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):  # fmt: skip
+        try:
+            kind = type(ast.literal_eval(default)).__name__ if default is not None else ""
+        except ValueError:
+            kind = ""
+        found[one.arg] = Option(_simple(ast.unparse(one.annotation) if one.annotation else kind), default is None)
+    return found, arguments.kwarg is not None
+
+
+def _inspected(factory) -> tuple[dict[str, Option], bool]:
+    found, takes_any = {}, False
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return {}, True
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            takes_any |= parameter.kind is parameter.VAR_KEYWORD
+            continue
+        required = parameter.default is parameter.empty
+        kind = "" if required else type(parameter.default).__name__
+        annotated = parameter.annotation is not parameter.empty
+        text = inspect.formatannotation(parameter.annotation).strip("'") if annotated else kind
+        found[name] = Option(_simple(text), required)
+    return found, takes_any
+
+
+def _simple(annotation: str) -> tuple[str, ...]:
+    """The types of an annotation, if all of them are ones that a spec can be held against."""
+    types = tuple(one.strip() for one in annotation.split("|"))
+    return types if set(types) <= {*_TYPES, "None"} and set(types) != {"None"} and set(types) != {"NoneType"} else ()
+
+
+def _file(target: str) -> Path:
+    """The file of a module that is named by ``module:function``."""
+    module, _, function = target.partition(":")
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in (*parts, *function.split("."))):
+        raise UserError(f"{target!r}: write module:function, as in mine:factory for a function in mine.py")
+    if parts[0] != "lowvar":
+        for folder in (*_folders, Path.cwd()):
+            for file in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts, "__init__.py")):
+                if file.is_file():
+                    return file
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or not found.origin:
+        places = ", ".join(map(str, dict.fromkeys((*_folders, Path.cwd()))))
+        raise UserError(f"{target!r}: there is no module {module!r} in {places}, and none is installed")
+    return Path(found.origin)
+
+
+def _function(target: str) -> Callable[..., Any]:
+    """The function that is named by ``module:function``."""
+    name, _, function = target.partition(":")
+    file = _file(target)
+    if name.partition(".")[0] == "lowvar":
+        return functools.reduce(getattr, function.split("."), importlib.import_module(name))
+    folder = file.parent if file.name != "__init__.py" else file.parent.parent
+    folder = folder.parents[name.count(".") - 1] if "." in name else folder
+    if any(folder == place for place in (*_folders, Path.cwd())) and str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        raise UserError(f"{file}: cannot be imported: {type(error).__name__}: {error}") from error
+    if module.__file__ and Path(module.__file__).resolve() != file.resolve():
+        raise UserError(f"{file}: {module.__file__} is a module of the same name, {name!r}: rename yours")
+    try:
+        made = functools.reduce(getattr, function.split("."), module)
+    except AttributeError:
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown_name("function", function, known, where=str(file)) from None
+    if not callable(made):
+        raise UserError(f"{target!r}: it is a {type(made).__name__}, not a function")
+    return made

@@ -1,0 +1,79 @@
+"""Contract tests, for methods of lowvar's and of yours.
+
+In a test module of a package with an estimator ``mine``::
+
+    from lowvar.testing import estimator_contract
+    from my_package import mine
+
+    TestMine = estimator_contract(mine)
+
+and pytest runs all that lowvar's own estimators have to pass. ``search_contract`` and ``integrator_contract`` do the
+same for searches and integrators. Tests that measure rounding need float64: ``pytest_plugins = ["lowvar.testing"]`` in
+``conftest.py`` sets JAX up for that; nothing is loaded into runs of pytest that do not ask for it.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+pytest.register_assert_rewrite(
+    *(f"lowvar.testing.{name}" for name in ("enumerable", "estimators", "integrators", "searches"))
+)
+
+__all__ = ["estimator_contract", "integrator_contract", "search_contract"]
+
+
+def pytest_configure() -> None:
+    """Strict numerics: float64 unless asked, no silent rank promotion."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def estimator_contract(
+    method: str | Callable[..., Any], unconstrained: Mapping[str, Any] | None = None, **options: Any
+) -> type:
+    """A class of tests that hold an estimator against its contract.
+
+    The mean over all batches and all of the noise against the exact gradient, declared costs against the operations
+    that XLA counts, both backends on the same noise, float32, one compilation, vectorised runs, and resumed runs.
+
+    Args:
+        method: a factory ``(problem, batches, **options) -> Estimator``, ``module:function``, or a name.
+        unconstrained: options of a recursive estimator under which it does not restrict its estimates, for the test
+            of its bias.
+        **options: of the factory, for all tests.
+    """
+    from lowvar.testing.estimators import GRADIENT, EstimatorContract
+
+    return _contract(EstimatorContract, GRADIENT, method, options, unconstrained=unconstrained or {})
+
+
+def search_contract(method: str | Callable[..., Any], **options: Any) -> type:
+    """A class of tests that hold a search ``(backend, domain, population, **options) -> SearchSolver`` to its contract.
+
+    Shapes, mapped runs, ask and tell against the compiled loop in both backends, values that are not finite, the scale
+    of values, and how bad settings are refused.
+    """
+    from lowvar.testing.searches import SEARCH, SearchContract
+
+    return _contract(SearchContract, SEARCH, method, options)
+
+
+def integrator_contract(method: str | Callable[..., Any], **options: Any) -> type:
+    """A class of tests that hold an integrator ``(**options) -> Integrator`` to its contract: all that it declares."""
+    from lowvar.estimators import INTEGRAL
+    from lowvar.testing.integrators import IntegratorContract
+
+    return _contract(IntegratorContract, INTEGRAL, method, options)
+
+
+def _contract(base: type, registry, method, options, **more) -> type:
+    if options:
+        made = registry.get(method)
+        method = functools.wraps(made)(functools.partial(made, **options))
+    given = method if isinstance(method, str) else staticmethod(method)
+    return type(base.__name__, (base,), {"method": given, **more})
