@@ -146,7 +146,7 @@ def ours(name: str, problem, settings, count: int | None) -> Case:
         if count is None:
             return solver.epoch(state, batches)
         some = jax.tree.map(lambda leaf: leaf[:count], batches)
-        return jax.lax.scan(lambda state, one: (solver.step(state, noise.drawn(one))[0], None), state, some)[0]
+        return jax.lax.scan(lambda state, one: (solver.step(state, noise.drawn(one)), None), state, some)[0]
 
     def call(state):
         state, key = state

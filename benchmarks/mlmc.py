@@ -135,7 +135,7 @@ def scipys(problem, settings) -> Lasting:
     engine = engine_of("rqmc", problem, settings, repetitions=1, step_sizes=(STILL,))
     solver, rng = engine.at(STILL), np.random.default_rng(0)
     noise = jax.tree.map(lambda leaf: leaf[0], engine.sampler.epoch(engine.keys[0]))
-    step = jax.jit(lambda state, eps: solver.step(state, noise._replace(eps=eps))[0], donate_argnums=0)
+    step = jax.jit(lambda state, eps: solver.step(state, noise._replace(eps=eps)), donate_argnums=0)
 
     def advance(state, done, count):
         with warnings.catch_warnings():

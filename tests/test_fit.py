@@ -375,7 +375,7 @@ def test_decompose_uses_the_memory_of_the_fit(on_the_way):
 
     def gradient(key):
         noise = jax.tree.map(lambda leaf: leaf[0], draw.epoch(key))
-        found, _, _ = one.estimate(fit.run.memory, params, noise)
+        found, _ = one.estimate(fit.run.memory, params, noise)
         return found["mu"]
 
     draws = jax.jit(jax.vmap(gradient))(jax.random.split(jax.random.key(0), 4000))

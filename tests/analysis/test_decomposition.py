@@ -28,7 +28,7 @@ def single_rows(estimator, state, eps):
 
     def one(row, eps):
         noise = Noise(row[None], jnp.ones(1), jnp.asarray(1.0), eps[None, None], jnp.asarray(0))
-        g, _, _ = estimator.estimate(state, PARAMS, noise)
+        g, _ = estimator.estimate(state, PARAMS, noise)
         return jnp.concatenate([g["mu"], g["log_sigma"]])
 
     return np.asarray(jax.vmap(jax.vmap(one, (None, 0)), (0, None))(jnp.arange(N), jnp.asarray(eps)))

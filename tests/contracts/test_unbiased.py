@@ -28,7 +28,7 @@ def mean_and_error(p, estimator, state, w, gaussian, seed, scale):
         noise = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), noise)
 
         def estimate(noise):
-            gradient, _, _ = estimator.estimate(state, w, noise)
+            gradient, _ = estimator.estimate(state, w, noise)
             return jnp.concatenate([gradient["mu"], gradient["log_sigma"]])
 
         g = jax.vmap(estimate)(noise)

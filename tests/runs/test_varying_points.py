@@ -238,7 +238,7 @@ def test_the_error_is_a_martingale(restart):
         state, found = estimator.init(path[0]), []
         for t in range(T):
             noise = one_batch(estimator.points(t, None))(jax.random.fold_in(key, t))
-            G, state, _ = estimator.estimate(state, path[t], noise)
+            G, state = estimator.estimate(state, path[t], noise)
             exact = gradient(path[t])
             found.append(sum(jnp.sum((G[block] - exact[block]) ** 2) for block in G))
         return jnp.stack(found)

@@ -102,11 +102,10 @@ def test_the_mean_of_a_step_goes_down_the_gradient():
     p, draw = logistic_regression(data()), sampler(reshuffled(N, BATCH), independent(), DIM, np.float64)
     solver, w = smiso(p, draw, GAMMA), start()
     noise = jax.tree.map(lambda leaf: leaf[0], noise_of(draw)[0])
-    state, oracles = jax.jit(solver.step)(solver.begin_epoch(solver.init(w)), noise)
+    state = jax.jit(solver.step)(solver.begin_epoch(solver.init(w)), noise)
     g = jax.jit(p.objective_gradient)(w, noise)
     for block in w:
         np.testing.assert_allclose(state.params[block], w[block] - ALPHA * BATCH * GAMMA / N * g[block], rtol=1e-12)
-    assert (float(oracles.gradients), float(oracles.hvps)) == (BATCH, 0)
 
 
 @pytest.mark.parametrize("draw", [reshuffled, fixed])
@@ -119,7 +118,7 @@ def test_the_mean_is_that_of_the_table(draw):
     before = state = solver.begin_epoch(state)
     step = jax.jit(solver.step)
     for t in range(3):
-        state, _ = step(state, jax.tree.map(lambda leaf: leaf[t], noise))
+        state = step(state, jax.tree.map(lambda leaf: leaf[t], noise))
     along, after = state.params, solver.end_epoch(state, noise.index)
     weight = np.full(N, 1 / N) if draw is reshuffled else np.array([4, 4, 3]) / N
     for block in along:
@@ -129,15 +128,8 @@ def test_the_mean_is_that_of_the_table(draw):
 
 
 def test_oracles_of_a_run():
-    _, solver, state = run(fixed(N, BATCH), points=2, epochs=1)
-    noise = noise_of(solver.sampler)[0]
-    state, steps = solver.begin_epoch(state), []
-    step = jax.jit(solver.step)
-    for t in range(3):
-        state, oracles = step(state, jax.tree.map(lambda leaf: leaf[t], noise))
-        steps.append(oracles)
-    assert sum(float(one.gradients) for one in steps) == solver.oracles_of_run(1, N, 2).gradients == 2 * N
-    assert sum(float(one.hvps) for one in steps) == 0
+    _, solver, _ = run(fixed(N, BATCH), points=2, epochs=1)
+    assert solver.oracles_of_run(1, N, 2) == (2 * N, 0)
     assert solver.oracles_of_run(np.array([0, 3]), N, 2).hvps.tolist() == [0, 0]
 
 
@@ -160,7 +152,7 @@ def test_a_table_of_batches_is_written_in_place():
         noise = jax.eval_shape(lambda: draw.epoch(jax.random.key(0)))
 
         def loop(state, noise):
-            return backends.get("jax").scan_or_loop(lambda state, noise: solver.step(state, noise)[0], state, noise)
+            return backends.get("jax").scan_or_loop(lambda state, noise: solver.step(state, noise), state, noise)
 
         text = jax.jit(loop, donate_argnums=0).lower(state, noise).compile().as_text()
         body = max((part for part in text.split("\n\n") if "dynamic-update-slice" in part), key=len)

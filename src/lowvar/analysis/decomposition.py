@@ -47,7 +47,7 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
 
     def single(row, eps):
         noise = Noise(row[None], xp.ones_like(eps[:1, 0]), one, eps, xp.zeros_like(row))
-        gradient, _, _ = estimator.estimate(state, params, noise)
+        gradient, _ = estimator.estimate(state, params, noise)
         return xp.concat([gradient[block] for block in estimator.problem.blocks])
 
     block = backend.vmap(backend.vmap(single, (None, 0)), (0, None))

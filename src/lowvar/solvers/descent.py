@@ -45,11 +45,11 @@ class Descent:
         return state._replace(estimator=self.estimator.end_epoch(state.estimator, index))
 
     def step(self, state: DescentState, noise: Noise):
-        """One update: ``(state, oracles)``."""
-        gradient, estimator, oracles = self.estimator.estimate(state.estimator, state.params, noise)
+        """One update."""
+        gradient, estimator = self.estimator.estimate(state.estimator, state.params, noise)
         updates, optimizer = self.optimizer.update(gradient, state.optimizer, state.params)
         params = self.estimator.problem.backend.tree_map(lambda p, u: p + u, state.params, updates)
-        return DescentState(params, estimator, optimizer), oracles
+        return DescentState(params, estimator, optimizer)
 
     def epoch(self, state: DescentState, noise: Noise | Plan) -> DescentState:
         """The updates of an epoch with noise ``sampler.epoch(key)`` or a plan of it, in a scan or a loop."""
@@ -59,7 +59,7 @@ class Descent:
         """The first updates of an epoch, with their part of its noise; the epoch stays open."""
         backend = self.estimator.problem.backend
         state = self.begin_epoch(state)
-        return backend.scan_or_loop(lambda state, batch: self.step(state, self.sampler.drawn(batch))[0], state, noise)
+        return backend.scan_or_loop(lambda state, batch: self.step(state, self.sampler.drawn(batch)), state, noise)
 
     def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs, see ``Estimator``."""

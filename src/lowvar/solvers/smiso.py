@@ -67,14 +67,13 @@ class Smiso:
         return SmisoState(mean, state.written, backend.set_rows(state.place, xp.reshape(index, (-1,)), step))
 
     def step(self, state: SmisoState, noise: Noise):
-        """One update: ``(state, oracles)``."""
-        gradients = noise.rows * noise.eps.shape[-2]
-        return (self._of_batch if self.by_batch else self._of_rows)(state, noise), Oracles(gradients, 0 * gradients)
+        """One update."""
+        return (self._of_batch if self.by_batch else self._of_rows)(state, noise)
 
     def epoch(self, state: SmisoState, noise: Noise | Plan) -> SmisoState:
         """The updates of an epoch with noise ``sampler.epoch(key)`` or a plan of it, in a scan or a loop."""
         state = self.problem.backend.scan_or_loop(
-            lambda state, batch: self.step(state, self.sampler.drawn(batch))[0], self.begin_epoch(state), noise
+            lambda state, batch: self.step(state, self.sampler.drawn(batch)), self.begin_epoch(state), noise
         )
         return self.end_epoch(state, noise.index)
 

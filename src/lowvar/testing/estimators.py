@@ -119,7 +119,7 @@ class EstimatorContract:
         p = problem()
         estimator, state = run(p, name, epochs=1)
         noise = jax.tree.map(lambda leaf: leaf[0], epoch_noise(p, reshuffled(p.N, 3), 0))
-        gradient, after, oracles = jax.jit(estimator.estimate)(state.estimator, params(), noise)
+        gradient, after = jax.jit(estimator.estimate)(state.estimator, params(), noise)
         assert estimator.name == label(name)
         assert {k: v.shape for k, v in gradient.items()} == {"mu": (p.dim,), "log_sigma": (p.dim,)}
         assert jax.tree.structure(after) == jax.tree.structure(state.estimator)
@@ -129,7 +129,6 @@ class EstimatorContract:
         assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [
             leaf.dtype for leaf in jax.tree.leaves(state.estimator)
         ]
-        assert float(oracles.gradients) >= 1
 
     @pytest.mark.parametrize("draw", [reshuffled, iid])
     @pytest.mark.parametrize("points", [1, 4])
@@ -142,7 +141,7 @@ class EstimatorContract:
                 lambda leaf: leaf[0], epoch_noise(estimator.problem, batches, 0, gaussian=independent(points))
             )
             (gradient, hvp), (full, full_hvp) = unit(make, 32), unit(make, 96)
-            compiled = jax.jit(estimator.estimate).lower(state := estimator.init(w), w, noise).compile()
+            compiled = jax.jit(estimator.estimate).lower(estimator.init(w), w, noise).compile()
             measured = operations(compiled)
             expected = (declared.gradients * points + declared.gradients_without_noise) * gradient + declared.hvps * hvp
             expected += declared.full_gradients_per_call * points * full + declared.full_hvps_per_call * full_hvp
@@ -151,11 +150,6 @@ class EstimatorContract:
             # fusions may compute a little twice: less than the one gradient too many that this test must notice
             assert 0.85 * least < measured < 1.25 * expected, [make.__name__, measured / gradient, least / gradient,
                                                                expected / gradient]  # fmt: skip
-            oracles = compiled(state, w, noise)[2]
-            passes = declared.full_gradients_per_call * points, declared.full_hvps_per_call
-            rows = 32 * (declared.gradients * points + declared.gradients_without_noise) + 96 * passes[0]
-            assert float(oracles.gradients) == rows
-            assert float(oracles.hvps) == 32 * declared.hvps + 96 * passes[1]
 
     def test_declared_full_passes_and_table(self, name):
         for batches in (reshuffled(96, 32), iid(96, 32)):
@@ -177,14 +171,13 @@ class EstimatorContract:
         p = problem()
         batches = reshuffled(p.N, BATCH)
         estimator = GRADIENT.get(name)(p, batches)
-        noise = epoch_noise(p, batches, 0, gaussian=antithetic())
-        state, gradients, hvps = estimator.init(params()), 0.0, 0.0
-        estimate = jax.jit(estimator.estimate)
-        for t in range(batches.steps):
-            _, state, oracles = estimate(state, params(), jax.tree.map(lambda leaf: leaf[t], noise))
-            gradients, hvps = gradients + float(oracles.gradients), hvps + float(oracles.hvps)
+        noise, declared = epoch_noise(p, batches, 0, gaussian=antithetic()), estimator.properties
+        gradients = hvps = 0.0
+        for rows in np.asarray(noise.rows):
+            gradients += rows * (2 * declared.gradients + declared.gradients_without_noise)
+            gradients += 2 * p.N * declared.full_gradients_per_call
+            hvps += rows * declared.hvps + p.N * declared.full_hvps_per_call
         whole, start = (estimator.oracles_of_run(epochs, p.N, 2, batches.steps) for epochs in (1, 0))
-        declared = estimator.properties
         assert (gradients + p.N * declared.full_passes, hvps) == (whole.gradients - start.gradients, whole.hvps)
         twice = estimator.oracles_of_run(np.array([1, 2]), p.N, 2, batches.steps)
         assert np.array_equal(np.diff(twice), [[gradients + p.N * declared.full_passes], [hvps]])

@@ -61,7 +61,7 @@ class Estimator:
         problem: what it estimates for.
         properties: what it declares.
         init: ``params -> state``.
-        estimate: ``(state, params, noise) -> (gradient, state, oracles)``; the gradient has the params' form.
+        estimate: ``(state, params, noise) -> (gradient, state)``; the gradient has the params' form.
         begin_epoch: ``(state, params) -> state``, before an epoch.
         end_epoch: ``(state, index (steps, B)) -> state``, after an epoch with those batches. Between epochs a
             state is complete: ``estimate`` with any batch, also one of another kind, is unbiased.
@@ -77,19 +77,12 @@ class Estimator:
     problem: Objective
     properties: Properties
     init: Callable[[Any], Any]
-    estimate: Callable[[Any, Any, Any], tuple[Any, Any, Oracles]]
+    estimate: Callable[[Any, Any, Any], tuple[Any, Any]]
     begin_epoch: Callable[[Any, Any], Any] = lambda state, params: state
     end_epoch: Callable[[Any, Any], Any] = lambda state, index: state
     points: Callable[[int, Any], int] | None = None
     review: int = 0
     sizes: tuple[int, ...] = ()
-
-    def oracles(self, noise) -> Oracles:
-        """Oracle calls of one estimate with ``noise``, as the properties declare them."""
-        declared, points, N = self.properties, noise.eps.shape[-2], self.problem.N
-        per_row = declared.gradients * points + declared.gradients_without_noise
-        gradients = noise.rows * per_row + N * points * declared.full_gradients_per_call
-        return Oracles(gradients, noise.rows * declared.hvps + N * declared.full_hvps_per_call)
 
     def oracles_of_run(self, epochs, rows: int, points: int, steps: int | None = None) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs.
@@ -116,10 +109,9 @@ def stateless(name: str, problem, properties: Properties, gradient: Callable[[An
     """An estimator without memory, from ``gradient(params, noise)``."""
 
     def estimate(state, params, noise):
-        return gradient(params, noise), state, made.oracles(noise)
+        return gradient(params, noise), state
 
-    made = Estimator(name, problem, properties, lambda params: (), estimate)
-    return made
+    return Estimator(name, problem, properties, lambda params: (), estimate)
 
 
 def plus(gradient, control, scale: Any = 1):

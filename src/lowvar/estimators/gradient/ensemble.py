@@ -31,7 +31,7 @@ def ensemble(problem, batches, beta: float = 0.5) -> Estimator:
         _, deviation = problem.approximation(problem.point(params), noise)
         control, state = memory.control(state, params, noise)
         gradient = plus(problem.objective_gradient(params, noise), control, 1 - beta)
-        return plus(gradient, deviation, -beta), state, made.oracles(noise)
+        return plus(gradient, deviation, -beta), state
 
     properties = Properties(
         unbiased=True,
@@ -41,5 +41,4 @@ def ensemble(problem, batches, beta: float = 0.5) -> Estimator:
         table_rows=memory.rows,
         needs_epochs=batches.covers,
     )
-    made = Estimator("ensemble", problem, properties, memory.init, estimate, end_epoch=memory.end_epoch)
-    return made
+    return Estimator("ensemble", problem, properties, memory.init, estimate, end_epoch=memory.end_epoch)

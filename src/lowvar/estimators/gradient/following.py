@@ -15,8 +15,7 @@ def following(leader: str, estimators: Mapping[str, Estimator]) -> Estimator:
 
     def estimate(state, params, noise):
         results = {name: one.estimate(state[name], params, noise) for name, one in estimators.items()}
-        gradient, _, oracles = results[leader]
-        return gradient, {name: result[1] for name, result in results.items()}, oracles
+        return results[leader][0], {name: state for name, (_, state) in results.items()}
 
     return Estimator(
         leader,

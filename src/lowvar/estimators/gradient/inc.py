@@ -30,13 +30,12 @@ def inc(problem, batches) -> Estimator:
 
     def estimate(state, params, noise):
         control, state = memory.control(state, params, noise)
-        return plus(problem.objective_gradient(params, noise), control), state, made.oracles(noise)
+        return plus(problem.objective_gradient(params, noise), control), state
 
     properties = Properties(
         unbiased=True, gradients=2, full_gradients_per_call=1, table_rows=memory.rows, needs_epochs=batches.covers
     )
-    made = Estimator("inc", problem, properties, memory.init, estimate, end_epoch=memory.end_epoch)
-    return made
+    return Estimator("inc", problem, properties, memory.init, estimate, end_epoch=memory.end_epoch)
 
 
 class Incremental(NamedTuple):

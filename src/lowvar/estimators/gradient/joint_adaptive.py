@@ -72,10 +72,10 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
             squares[block] = [s + share * (new - s) for s, (_, new) in zip(square, pairs, strict=True)]
         lagged = backend.tree_map(lambda old, new: old + (new - old) / _LAG, state["lagged"], found)
         state = {"snapshot": near, "lagged": lagged, "products": products, "squares": squares}
-        return found, state, made.oracles(noise)
+        return found, state
 
     properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=5)
-    made = Estimator(
+    return Estimator(
         "joint_adaptive",
         problem,
         properties,
@@ -83,4 +83,3 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         estimate,
         begin_epoch=lambda state, params: {**state, "snapshot": snapshot(params)},
     )
-    return made

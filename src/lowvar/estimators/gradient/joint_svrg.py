@@ -19,10 +19,10 @@ def joint_svrg(problem, batches=None) -> Estimator:
     def estimate(state, params, noise):
         old, deviation = problem.approximation(state["point"], noise)
         control = minus(minus(state["mean"], old), deviation)
-        return plus(problem.objective_gradient(params, noise), control), state, made.oracles(noise)
+        return plus(problem.objective_gradient(params, noise), control), state
 
     properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=1)
-    made = Estimator(
+    return Estimator(
         "joint_svrg",
         problem,
         properties,
@@ -30,4 +30,3 @@ def joint_svrg(problem, batches=None) -> Estimator:
         estimate,
         begin_epoch=lambda state, params: snapshot(params),
     )
-    return made

@@ -79,11 +79,10 @@ def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
         step = state["step"] + 1
         points = xp.where(step % period == 0, allocated(V, V_0), state["points"])
         counts = {"step": step, "points": points, "taken": state["taken"] + count}
-        return G, {"G": G, "params": params, "V_0": V_0, "V": V, **counts}, made.oracles(noise)
+        return G, {"G": G, "params": params, "V_0": V_0, "V": V, **counts}
 
     def chosen(epoch, state):
         return int(state["points"])
 
     varying = {} if first is None else {"points": chosen, "review": _REVIEW, "sizes": sizes}
-    made = Estimator("mlmc_optimal", problem, gradient.declared(1.0), init, estimate, **varying)
-    return made
+    return Estimator("mlmc_optimal", problem, gradient.declared(1.0), init, estimate, **varying)

@@ -61,10 +61,9 @@ def recursive(
         G = backend.tree_map(lambda now, G, before: now + kept * (G - before), now, state["G"], before)
         step = state["step"] + 1
         step = step if restart is None else step * xp.astype(step != restart, step.dtype)
-        return G, {"G": G, "params": params, "step": step}, made.oracles(noise)
+        return G, {"G": G, "params": params, "step": step}
 
-    made = Estimator(name, problem, gradient.declared(keep), init, estimate, points=points)
-    return made
+    return Estimator(name, problem, gradient.declared(keep), init, estimate, points=points)
 
 
 class Base:

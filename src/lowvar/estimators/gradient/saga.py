@@ -99,10 +99,9 @@ def saga(
             weight, distinct = first_visits(backend, noise.index, noise.weight)
             state = {**state, "G": plus(state["G"], change(rows, params, noise.index, weight), distinct / N)}
         state = {**state, "table": table.write(state["table"], noise, found.memory)}
-        return gradient, state, made.oracles(noise)
+        return gradient, state
 
-    made = Estimator(name, problem, properties, init, estimate, end_epoch=end_epoch)
-    return made
+    return Estimator(name, problem, properties, init, estimate, end_epoch=end_epoch)
 
 
 def first_visits(backend, index, weight):

@@ -207,7 +207,7 @@ class VariationalEngine:
 
         def some(setting, state, noise):
             solver = at(setting)
-            return self.backend.scan_or_loop(lambda state, noise: solver.step(state, noise)[0], state, noise)
+            return self.backend.scan_or_loop(lambda state, noise: solver.step(state, noise), state, noise)
 
         def end(setting, state, index):
             return at(setting).end_epoch(state, index)
