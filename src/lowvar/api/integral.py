@@ -154,6 +154,7 @@ def integrate(
     else:
         result, more = _run(method, options, folds, found, seeds)
         notes += more
+    notes += result.untried
     notes += [sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])]
     methods = result.info["choice"][0] if method == "auto" else np.repeat(method, found.tasks)
     if method == "auto":

@@ -13,6 +13,7 @@ from lowvar.estimators.integral.inducing import amplitude as amplitude_of
 from lowvar.estimators.integral.inducing import diagonal, ridge, root
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.learn import learn
+from lowvar.estimators.integral.memo import of_last_points
 from lowvar.estimators.integral.option_checks import whole
 from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, side_by_side
@@ -37,7 +38,7 @@ def sparse_control_functional(
     With ``Phi = K_mn K_nn^(-1/2)`` it minimises ``|y - beta - Phi w|^2 + lambda |w|^2``, whose penalty is the kernel's
     own norm of ``g``: the subset of regressors of Gaussian processes, and of ``control_functional`` if all points are
     inducing. Lengthscales and the weight of the additive quadratic trend are learnt by REML from some of the points,
-    ``lambda`` by generalised cross-validation from all, task by task. Tasks with the same points share the
+    ``lambda`` from all, task by task, by leaving each value out. Tasks with the same points share the
     lengthscales.
 
     Args:
@@ -116,23 +117,30 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         penalties.append(penalty)
         conditions.append(condition)
 
-    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    def features_there(points: np.ndarray, scores: np.ndarray) -> list:
+        """By repetition ``Phi`` and ``(n,)`` what its rows leave of the kernel's own values."""
         x, lx = data.points(points, scores)
-        rows = [fits[r][2][:, task] @ features(r, x[r : r + 1], lx[r : r + 1]) for r in range(data.repetitions)]
-        level = torch.stack(values)[:, task, None]
-        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * (level + torch.stack(rows)))
-
-    def deviation(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        x, lx = data.points(points, scores)
-        rows = []
+        found = []
         for r in range(data.repetitions):
             params = {name: value[r : r + 1] for name, value in hyper.kernel.items()}
             phi = features(r, x[r : r + 1], lx[r : r + 1])
             own = diagonal(chosen, params, x[r : r + 1], lx[r : r + 1]) / fits[r][1]
-            v, kept, penalty = fits[r][3]
-            known = phi.square().sum(0)
-            rest = penalty[task] * (1 + (kept[:, task, None] * (v.T @ phi).square()).sum(0))
-            rows.append(((own - known).clamp(min=0) + rest).sqrt() * (amplitude[r, task] * fits[r][1]).sqrt())
+            v, kept, _ = fits[r][3]
+            found.append((phi, (own - phi.square().sum(0)).clamp(min=0), (v.T @ phi).square(), kept))
+        return found
+
+    there = of_last_points(features_there)
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        rows = [fits[r][2][:, task] @ one[0] for r, one in enumerate(there(points, scores))]
+        level = torch.stack(values)[:, task, None]
+        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * (level + torch.stack(rows)))
+
+    def deviation(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        rows = []
+        for r, (_, unknown, square, kept) in enumerate(there(points, scores)):
+            rest = fits[r][3][2][task] * (1 + kept[:, task] @ square)
+            rows.append((unknown + rest).sqrt() * (amplitude[r, task] * fits[r][1]).sqrt())
         return numpy(data.y_scale[:, task, None] * torch.stack(rows))
 
     lengthscale = (hyper.kernel["log_lengthscale"].exp() * data.x_scale)[:, None].expand(-1, data.tasks, -1)
