@@ -73,6 +73,7 @@ FLAGS = {
     "standard error",
     "short_chain": "the chain is worth fewer than 200 independent samples: it may not have been everywhere, and its "
     "standard error is a guess",
+    "few_states": "the chain is worth fewer than ten independent samples: its standard error is a guess",
     "miscalibrated": "left-out values lie farther off than the fit says: multiply the standard error accordingly",
 }
 

@@ -123,7 +123,7 @@ def _check_size(t: int, m: int, dim: int, order: int, lags: int | None) -> None:
     unknowns = math.comb(dim + order, dim)
     if m <= unknowns:
         fitting = 0
-        while m > math.comb(dim + fitting + 1, dim):
+        while m >= 2 * math.comb(dim + fitting + 1, dim):  # as many as are not warned of
             fitting += 1
         advice = f"order {fitting} would do" if fitting else f"{unknowns + 1} would do, or another method"
         raise TooFewPoints(
