@@ -80,8 +80,8 @@ def auto(folds: int = 5) -> Integrator:
                 fit = cross_fit(method, as_chain, seeds, folds)
             except TooFewPoints:
                 continue
-            except UserError as error:
-                untried.append(f"{method.name} was not tried: {error}")
+            except UserError as refusal:
+                untried.append(f"{method.name} was not tried: {refusal}")
                 continue
             found, its_error, to_state = judge(fit, plain, worths, method.properties.transfers and not samples.shared)
             better = (its_error < SIMPLER * least) & ~doubted  # a NaN is not
