@@ -203,30 +203,51 @@ def coverage(size: str, repetitions: int) -> list[dict]:
 
 def scores(size: str, repetitions: int) -> list[dict]:
     """How often the test of the scores finds that they are another density's."""
-    from lowvar.api.bring import doubts
-    from lowvar.problems.integrals.samples import Samples
+    import scipy.stats
 
-    def normal(factor):
-        return lambda rng, m: (lambda x: (x, -factor * x))(rng.normal(size=(m, 2)))
+    from lowvar.estimators.integral.score_check import doubt
+
+    def normal(factor=1.0, shift=0.0):
+        def draw(rng, m, dim):
+            x = rng.normal(size=(m, dim))
+            return x, -factor * (x - shift)
+
+        return draw
 
     def gamma(shape, jacobian):
-        return lambda rng, m: (lambda u: (u, shape - 1 + jacobian - np.exp(u)))(np.log(rng.gamma(shape, size=(m, 2))))
+        def draw(rng, m, dim):
+            u = np.log(rng.gamma(shape, size=(m, dim)))
+            return u, shape - 1 + jacobian - np.exp(u)
 
-    cases = {"right: N(0, I)": normal(1), "right: log gamma(2)": gamma(2, 1),
-             "1.3 times too large": normal(1.3), "twice too large": normal(2),
+        return draw
+
+    def truncated(at):
+        """One coordinate of N(0, I) is cut off above: its density does not vanish there."""
+
+        def draw(rng, m, dim):
+            x = rng.normal(size=(m, dim))
+            x[:, 0] = scipy.stats.truncnorm.rvs(-np.inf, at, size=m, random_state=rng)
+            return x, -x
+
+        return draw
+
+    cases = {"right: N(0, I)": normal(), "right: log gamma(2)": gamma(2, 1),
+             "1.1 times too large": normal(1.1), "1.3 times too large": normal(1.3), "twice too large": normal(2),
+             "shifted by 0.1 sd": normal(shift=0.1), "shifted by 0.3 sd": normal(shift=0.3),
+             "truncated above 2 sd": truncated(2), "truncated above 1 sd": truncated(1),
              "no Jacobian, gamma(2)": gamma(2, 0), "no Jacobian, gamma(20)": gamma(20, 0)}  # fmt: skip
+    dims, numbers = ((2, 20), (60, 120, 1000, 4000)) if size != "smallest" else ((2,), (60, 120))
     rows, count = [], sized(size, 400, 100, 3)
-    print(f"\nShare of {count} sets of samples whose scores are suspected, d = 2")
+    print(f"\nShare of {count} sets of samples whose scores are suspected")
+    print(f"{'':26}{'d':>4}" + "".join(f"{f'm = {m}':>10}" for m in numbers))
     for label, draw in cases.items():
-        shares = {}
-        for m in (60, 120, 1000):
-            found = 0
-            for r in range(count):
-                x, score = draw(np.random.default_rng(r), m)
-                found += bool(doubts(Samples((x[None],), (score[None],), (x[None, :, 0],), shared=True)))
-            shares[m] = found / count
-        rows.append({"case": label, "shares": shares})
-        print(f"{label:26}" + "".join(f"  m = {m}: {share:.3f}" for m, share in shares.items()))
+        for dim in dims:
+            shares = {}
+            for m in numbers:
+                found = [doubt(*draw(np.random.default_rng((r, m)), m, dim)) is not None for r in range(count)]
+                shares[m] = float(np.mean(found))
+            rows.append({"case": label, "dim": dim, "shares": shares})
+            print(f"{label:26}{dim:4}" + "".join(f"{share:10.3f}" for share in shares.values()))
     return rows
 
 

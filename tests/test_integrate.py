@@ -284,3 +284,99 @@ def test_command_line(tmp_path, monkeypatch, capsys):
         assert message in said
         assert len(said.splitlines()) == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_wrong_scores_are_told_once_with_what_came_of_it():
+    x = normal(300)
+    with pytest.warns(UserWarning, match="Monte Carlo's estimate was returned"):
+        found = lowvar.integrate(x, -2 * x, x[:, 0] ** 2)
+    assert sum("another density's" in note for note in found.notes) == 1
+    assert found.method == "monte_carlo"
+
+
+def test_constant_scores_are_said_to_be_constant():
+    x = normal(300)
+    with pytest.warns(UserWarning, match="the same at all samples in coordinate 1"):
+        found = lowvar.integrate(x, np.column_stack([-x[:, 0], np.ones(300)]), x[:, 0])
+    assert found.method == "monte_carlo"
+
+
+def test_what_the_sparse_method_learnt_has_an_axis_of_tasks():
+    sets = [normal(40, seed=seed) for seed in range(3)]
+    values = [np.sin(x[:, 0]) for x in sets]
+    apart = lowvar.integrate(sets, [-x for x in sets], values, "sparse_control_functional").info
+    same = lowvar.integrate(sets[0], -sets[0], smooth(sets[0]), "sparse_control_functional").info
+    assert (apart["lengthscale"].shape, apart["penalty"].shape) == ((3, 2), (3,))
+    assert (same["lengthscale"].shape, same["penalty"].shape) == ((2, 2), (2,))
+
+
+@pytest.mark.parametrize("scalar", [np.float64, jnp.asarray, torch.as_tensor])
+def test_lists_of_numbers_are_one_task(scalar):
+    x = normal(30, 1)[:, 0]
+    lists = [[scalar(float(one)) for one in of] for of in (x, -x, np.sin(x))]
+    assert lowvar.integrate(*lists).value == pytest.approx(lowvar.integrate(x, -x, np.sin(x)).value, abs=1e-5)
+    rows = [list(x) for x in (normal(30), -normal(30))]
+    assert len(lowvar.integrate(*rows, [np.float64(one) for one in smooth(normal(30))[:, 0]]).value) == 1
+
+
+def test_draws_of_several_chains():
+    x = normal(400).reshape(4, 100, 2)
+    flat = x.reshape(-1, 2)
+    below = lowvar.integrate(flat, -flat, smooth(flat), chain=True)
+    for values in (smooth(flat).reshape(4, 100, 2), smooth(flat)):
+        assert np.array_equal(lowvar.integrate(x, -x, values, chain=True).value, below.value)
+    with pytest.raises(UserError, match=r"say chain=True, or give samples.reshape\(-1, 2\)"):
+        lowvar.integrate(x, -x, x[..., 0])
+    with pytest.raises(UserError, match=r"with samples \(4, 100, 2\) it must be \(4, 100\)"):
+        lowvar.integrate(x, -x, x[:3, :, 0], chain=True)
+
+
+def test_more_folds_than_samples():
+    x = normal()
+    for method in ("auto", "zero_variance"):
+        with pytest.raises(UserError, match="folds 1000: there are 60 samples"):
+            lowvar.integrate(x, -x, x[:, 0], method, folds=1000)
+
+
+def test_a_plain_mean_learns_no_parameters():
+    x = np.cumsum(normal(60), axis=0)
+    with pytest.warns(UserWarning, match="fewer than ten independent samples"):
+        found = lowvar.integrate(x, -x, x[:, 0], "monte_carlo", chain=True)
+    assert not any("parameters" in note for note in found.notes)
+
+
+def test_the_order_that_is_advised_leaves_points_to_judge_it():
+    x = normal(26, 1)
+    with pytest.raises(UserError, match="order 12 would do"):
+        lowvar.integrate(x, -x, x[:, 0], "zero_variance", order=30)
+    assert not lowvar.integrate(x, -x, x[:, 0], "zero_variance", order=12).notes
+
+
+def test_data_frames_know_names_and_order():
+    import pandas as pd
+
+    x = pd.DataFrame(normal(), columns=["a", "b"], index=[f"row {i}" for i in range(60)])
+    values = pd.DataFrame(smooth(x.to_numpy()), columns=["first", "second"], index=x.index)
+    found = lowvar.integrate(x, -x, values)
+    assert found.table["task"].tolist() == ["first", "second"]
+    assert lowvar.integrate(x, -x, values["second"]).table["task"].tolist() == ["second"]
+    numbered = lowvar.integrate(x, -x, values.reset_index(drop=True), names=["u", "v"])
+    assert numbered.table["task"].tolist() == ["u", "v"]
+    for shuffled in (values.sample(frac=1, random_state=0), values["first"].iloc[::-1]):
+        with pytest.raises(UserError, match=r"in another order; give values.loc\[samples.index\]"):
+            lowvar.integrate(x, -x, shuffled)
+    with pytest.raises(UserError, match="index differs from that of samples"):
+        lowvar.integrate(x, -x, values.rename(index=lambda label: f"other {label}"))
+
+
+def test_a_refusal_of_a_method_that_auto_tries_is_told(monkeypatch):
+    from lowvar.estimators.integral import auto as module
+
+    def refuse(method, *rest):
+        raise UserError("it needs 12 GB")
+
+    monkeypatch.setattr(module, "cross_fit", refuse)
+    x = normal()
+    with pytest.warns(UserWarning, match="control_functional was not tried: it needs 12 GB"):
+        found = lowvar.integrate(x, -x, x[:, 0])
+    assert found.method == "monte_carlo"

@@ -12,6 +12,10 @@ class UserError(ValueError):
     """
 
 
+class TooFewPoints(UserError):
+    """A method cannot be fitted to so few points; another one may."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
     """The error for a name that is not in a list, with the nearest one that is.
 

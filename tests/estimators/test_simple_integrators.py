@@ -82,8 +82,8 @@ def test_monte_carlo_along_a_chain():
     inside = (np.abs(found.value) < 1.96 * found.standard_error).mean()
     assert 0.91 < inside < 0.97, inside
     assert (np.abs(blind.value) < 1.96 * blind.standard_error).mean() < 0.6
-    assert not found.flags["few_points"].any()
-    assert run(monte_carlo(), samples.first([20])).flags["few_points"].mean() > 0.5
+    assert not found.flags["few_states"].any()
+    assert run(monte_carlo(), samples.first([20])).flags["few_states"].mean() > 0.5
 
 
 # --- polynomials

@@ -25,7 +25,8 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
     Raises:
         UserError: shapes that do not fit, too few points, values that are not finite.
     """
-    apart = isinstance(values, (list, tuple)) and isinstance(samples, (list, tuple)) and _ragged(samples)
+    lists = isinstance(values, (list, tuple)) and isinstance(samples, (list, tuple))
+    apart = lists and _ragged(samples) and all(np.ndim(one) for one in values)
     if apart:
         given = {"samples": samples, "scores": scores, "values": values}
         for name, of_tasks in given.items():
@@ -38,7 +39,10 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
             if one.ndim != 1:
                 raise UserError(f"values[{t}]: its shape is {one.shape}; with a list of tasks it must be (m,)")
     else:
-        one_set, its_scores, value = _points(samples, "samples"), _points(scores, "scores"), _array(values, "values")
+        value = _array(values, "values")
+        if chain:
+            samples, scores, value = _of_chains(_array(samples, "samples"), _array(scores, "scores"), value)
+        one_set, its_scores = _points(samples, "samples"), _points(scores, "scores")
         if value.ndim not in (1, 2):
             raise UserError(f"values: their shape is {value.shape}; it must be (m,) or (m, T)")
         columns = value[:, None] if value.ndim == 1 else value
@@ -116,9 +120,27 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
     return Samples(pick(samples.points), pick(samples.scores), pick(samples.values), samples.shared), dropped
 
 
+def _of_chains(samples: np.ndarray, scores: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Draws ``(chains, draws, d)``, each chain below another."""
+    if samples.ndim != 3 or scores.shape != samples.shape:
+        return samples, scores, values
+    chains, draws, dim = samples.shape
+    if values.ndim in (2, 3) and values.shape[:2] == (chains, draws):
+        values = values.reshape(chains * draws, *values.shape[2:])
+    elif len(values) != chains * draws:
+        raise UserError(
+            f"values: their shape is {values.shape}; with samples {samples.shape} it must be {(chains, draws)} or "
+            f"{(chains, draws)} + (T,)"
+        )
+    return samples.reshape(-1, dim), scores.reshape(-1, dim), values
+
+
 def _ragged(samples: Sequence[Any]) -> bool:
     """Whether a list is one of tasks: of arrays, and not of numbers or of rows."""
-    return all(hasattr(one, "shape") or (isinstance(one, (list, tuple)) and np.ndim(one) == 2) for one in samples)
+    return all(
+        (hasattr(one, "shape") and len(one.shape)) or (isinstance(one, (list, tuple)) and np.ndim(one) == 2)
+        for one in samples
+    )
 
 
 def _array(value: Any, name: str) -> np.ndarray:
@@ -153,9 +175,8 @@ def _points(value: Any, name: str) -> np.ndarray:
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
-        raise UserError(
-            f"{name}: the shape is {array.shape}; it must be (m, d): put the draws of all chains below each other"
-        )
+        several = f": say chain=True, or give {name}.reshape(-1, {array.shape[-1]})" if array.ndim == 3 else ""
+        raise UserError(f"{name}: the shape is {array.shape}; it must be (m, d){several}")
     if array.shape[1] < 1:
         raise UserError(f"{name}: the shape is {array.shape}; there must be at least one dimension (axis 1)")
     return array

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.stats
 
 from lowvar.api.bring import bring, without_copies
+from lowvar.api.frames import check_order, names_in
 from lowvar.errors import UserError
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
@@ -99,12 +100,13 @@ def integrate(
             for each integral by the residuals of held-out samples, and returns Monte Carlo where nothing is better or
             the scores fail their test.
         chain: the samples are successive states of a Markov chain: standard errors, and the check of the scores, then
-            use effective sample sizes, and folds are blocks. Independent chains may lie below each other. Standard
+            use effective sample sizes, and folds are blocks. Independent chains may lie below each other, or be the
+            first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``. Standard
             errors of kernel methods by name, without ``folds``, take the samples as independent all the same.
         folds: fit a method to all folds but one, average the residuals of that one, and so for each of them: unbiased
             for independent samples, with a standard error of held-out values. ``auto`` has 5 folds; other methods, by
             default, fit and average at the same samples.
-        names: a name for each integral, for the table.
+        names: a name for each integral, for the table; those of the columns, if ``values`` is a data frame.
         seed: of methods that draw (``neural``, ``paper_*``).
         options: of the method, see its docstring.
 
@@ -139,8 +141,9 @@ def integrate(
         raise UserError(f"chain {chain!r}: it must be True or False; put the draws of several chains below each other")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
         raise UserError(f"seed {seed!r}: it must be a whole number, 0 or more")
+    check_order(samples, scores, values)
     found, notes = bring(samples, scores, values, chain=bool(chain))
-    names = _names(names, found.tasks)
+    names = _names(names_in(values) if names is None else names, found.tasks)
     seeds = np.array([seed])
     plain = make("monte_carlo", {}).integrate(found, seeds)
     constant = np.array([np.ptp(v) == 0 for v in found.values])
@@ -150,7 +153,11 @@ def integrate(
         result, more = _run(method, options, folds, found, seeds)
         notes += more
         method = label(method)
-    notes += [sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])]
+    notes += result.untried
+    raised = {name: sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])}
+    if raised.pop("scores_doubted", None):
+        notes = _with_consequence(notes)
+    notes += raised.values()
     methods = result.info["choice"][0] if method == "auto" else np.repeat(method, found.tasks)
     if method == "auto":
         method = methods[0] if (methods == methods[0]).all() else "auto"
@@ -177,6 +184,8 @@ def integrate(
 
 def _run(method: str | Callable[..., Integrator], options, folds, found: Samples, seeds) -> tuple[Integrals, list[str]]:
     """The method on the samples, without copies of points where it interpolates."""
+    if isinstance(folds, int) and folds > min(found.sizes):
+        raise UserError(f"folds {folds}: there are {min(found.sizes)} samples; 5 or 10 folds will do")
     if method == "auto":
         return make(method, {} if folds is None else {"folds": folds}).integrate(found, seeds), []
     integrator = make(method, options)
@@ -188,6 +197,14 @@ def _run(method: str | Callable[..., Integrator], options, folds, found: Samples
         return integrator.integrate(found, seeds), []
     used, copies = without_copies(found)
     return integrator.integrate(used, seeds), [f"{copies} {_ONCE}"] if copies else []
+
+
+def _with_consequence(notes: list[str]) -> list[str]:
+    """Where the test of the scores fails: what came of it is said with it, once."""
+    about = [note.startswith("scores") for note in notes]
+    if not any(about):
+        return [*notes, FLAGS["scores_doubted"]]
+    return [f"{note}: Monte Carlo's estimate was returned" if a else note for note, a in zip(notes, about, strict=True)]
 
 
 def _far_off(result: Integrals, plain: Integrals) -> list[str]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import TooFewPoints, UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.candidates import methods, scores_fail
 from lowvar.estimators.integral.cross_fitting import CrossFit, cross_fit
@@ -64,10 +64,12 @@ def auto(folds: int = 5) -> Integrator:
         worths = [worth_of_chain(points) if chain else worth_of_copies(points) for points in sets]
         worths = worths * samples.tasks if samples.shared else worths
         plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
-        doubted = np.array([[scores_fail(samples, r, t) for t in range(shape[1])] for r in range(shape[0])])
+        doubted = np.array([[scores_fail(samples, r, t) for t in range(len(sets))] for r in range(shape[0])])
+        doubted = np.broadcast_to(doubted, shape)
         monte_carlo = np.stack([one.mean for one in plain], axis=1)
         error = np.stack([one.error for one in plain], axis=1)
         tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
+        untried: list[str] = []
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
         as_chain = Samples(samples.points, samples.scores, samples.values, samples.shared, chain=chain)
@@ -76,8 +78,11 @@ def auto(folds: int = 5) -> Integrator:
                 continue
             try:
                 fit = cross_fit(method, as_chain, seeds, folds)
-            except UserError:
-                continue  # too few points for this method
+            except TooFewPoints:
+                continue
+            except UserError as refusal:
+                untried.append(f"{method.name} was not tried: {refusal}")
+                continue
             found, its_error, to_state = judge(fit, plain, worths, method.properties.transfers and not samples.shared)
             better = (its_error < SIMPLER * least) & ~doubted  # a NaN is not
             choice, least = np.where(better, len(tried), choice), np.where(better, its_error, least)
@@ -119,6 +124,7 @@ def auto(folds: int = 5) -> Integrator:
                 "carriers": carriers,
             },
             fitted=fitted,
+            untried=tuple(untried),
         )
 
     return Integrator("auto", IntegralProperties(transfers=True, exact_on="constants"), integrate)

@@ -47,6 +47,7 @@ class Integrals:
         fitted: ``(t, points (R, n, d), scores (R, n, d)) -> (R, n)``: the fitted function ``g_t + beta_t``, scores
             being those of task ``t``'s target; None where there is no such function.
         deviation: as ``fitted``: the standard deviation that the method gives a value there; None where it gives none.
+        untried: of ``auto``: a sentence for each method that refused the samples, other than for being too few.
     """
 
     value: np.ndarray
@@ -56,6 +57,7 @@ class Integrals:
     info: Mapping[str, np.ndarray] = field(default_factory=dict)
     fitted: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
     deviation: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
+    untried: tuple[str, ...] = ()
 
 
 # why a result is not to be trusted: the sentence that a user reads
@@ -73,6 +75,7 @@ FLAGS = {
     "standard error",
     "short_chain": "the chain is worth fewer than 200 independent samples: it may not have been everywhere, and its "
     "standard error is a guess",
+    "few_states": "the chain is worth fewer than ten independent samples: its standard error is a guess",
     "miscalibrated": "left-out values lie farther off than the fit says: multiply the standard error accordingly",
 }
 

@@ -21,6 +21,7 @@ WORK = 4e10  # multiplications of a least-squares fit, at most
 ALL = 150  # points up to which a kernel's functions around all of them are fitted
 MANY = 4  # tasks with the same points, above which they share lengthscales
 HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is damped far out
+DAMPED = 4e5  # coordinates of points, up to which such a kernel is tried too
 
 
 def orders(samples: Samples) -> int:
@@ -38,8 +39,6 @@ def heavy(samples: Samples) -> bool:
 
 def scores_fail(samples: Samples, r: int, t: int) -> bool:
     """Whether the scores of a task fail their test."""
-    if samples.shared and t:
-        return scores_fail(samples, r, 0)
     return doubt(samples.points[t][r], samples.scores[t][r], samples.chain) is not None
 
 
@@ -54,12 +53,13 @@ def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
             yield zero_variance(order)
     if largest > ALL:
         yield sparse_control_functional()
+        if largest * dim <= DAMPED and (heavy(samples) or orders(samples) < ORDERS[-1]):
+            yield sparse_control_functional(kernel="preconditioned")
         return
     if samples.shared and samples.tasks > MANY:
         yield vector_valued()
     else:
         yield control_functional()
-    if heavy(samples):
-        yield sparse_control_functional(kernel="preconditioned")
+    yield sparse_control_functional(kernel="preconditioned")
     if not samples.shared and samples.tasks > 1 and sum(samples.sizes) <= 2 * ALL:
         yield vector_valued()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import TooFewPoints, UserError
 from lowvar.problems.integrals.samples import Samples
 
 ALIVE = 12  # matrices of the kernel's size that exist at the same time, at most
@@ -12,11 +12,11 @@ def check_sizes(samples: Samples) -> None:
     """Refuses what no kernel can be learnt from.
 
     Raises:
-        UserError: a task has fewer than three points.
+        TooFewPoints: a task has fewer than three points.
     """
     if min(samples.sizes) < 3:
         t = int(np.argmin(samples.sizes))
-        raise UserError(f"task {t} has {samples.sizes[t]} points: a control variate needs 3 or more")
+        raise TooFewPoints(f"task {t} has {samples.sizes[t]} points: a control variate needs 3 or more")
 
 
 def check_memory(rows: int, gigabytes: float, instead: str) -> None:

@@ -57,7 +57,7 @@ def cross_fit(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds
         integrator: a method with fitted functions.
         samples: of all tasks; fold ``k`` is left out of all of them at once.
         seeds: as of ``Integrator.integrate``.
-        folds: how many.
+        folds: how many, at most; no more than a task has points.
 
     Raises:
         UserError: too few points for the method.
@@ -66,6 +66,7 @@ def cross_fit(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds
         Sun, Barp and Briol, section 2, where some points fit the control variate and the others average; Oates,
         Girolami and Chopin, "Control functionals for Monte Carlo integration", 2017, section 2.3.
     """
+    folds = min(folds, *samples.sizes)
     shape = samples.repetitions, samples.tasks
     corrected = tuple(np.empty_like(values) for values in samples.values)
     model, farthest = np.zeros((*shape, folds)), np.full((*shape, folds), np.inf)
@@ -178,13 +179,14 @@ def _first_copies(points: np.ndarray) -> np.ndarray:
 def _of(samples: Samples, pairs: Sequence[tuple[int, int]], rows: list) -> Samples:
     """These rows of each task, a repetition for each pair."""
 
-    def pick(arrays):
+    def pick(arrays, shared=False):
         picked = []
         for t, array in enumerate(arrays):
-            if samples.shared and t and arrays[t] is arrays[0]:
+            if shared and t:
                 picked.append(picked[0])
             else:
                 picked.append(np.stack([array[r][rows[t][i]] for i, (r, _) in enumerate(pairs)]))
         return tuple(picked)
 
-    return Samples(pick(samples.points), pick(samples.scores), pick(samples.values), samples.shared)
+    points, scores = (pick(arrays, samples.shared) for arrays in (samples.points, samples.scores))
+    return Samples(points, scores, pick(samples.values), samples.shared)

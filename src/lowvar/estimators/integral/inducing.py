@@ -11,6 +11,7 @@ from lowvar.estimators.integral.stacked import Stacked
 
 JITTERS = 1e-11, 1e-9, 1e-7, 1e-5  # that are tried on the diagonal of a kernel matrix, relative
 PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
+LEAST = 1e-10  # of a value that is left out: what of it the others do not decide
 DIAGONAL = 64  # points whose kernel matrix is made for its diagonal
 
 
@@ -26,10 +27,9 @@ def ridge(phi: torch.Tensor, y: torch.Tensor):
     pull = rotated @ y
     penalties = torch.logspace(*PENALTIES).to(y) * s.amax().clamp(min=1e-300)
     kept = 1 / (s[:, None] + penalties)  # (n, p)
-    square = pull.square()
-    left = y.square().sum(0) - ((2 - s[:, None] * kept) * kept).T @ square  # (p, T)
-    freedom = (m - 1 - (s[:, None] * kept).sum(0)).clamp(min=1.0)
-    score = left.clamp(min=1e-14 * m) / freedom[:, None].square()  # generalised cross-validation
+    # the values left out one by one: generalised cross-validation takes all leverages for alike, and those of points
+    # with large scores are far above the mean, so that it would follow every value of an integrand with a jump
+    score = torch.stack([_left_out(rotated, pull, mean @ v, y, one).square().sum(0) for one in kept.T])
     best = score.argmin(0)
     shrunk = kept[:, best]  # (n, T)
     weights = v @ (shrunk * pull)
@@ -42,6 +42,12 @@ def ridge(phi: torch.Tensor, y: torch.Tensor):
     condition = (s.amax() + penalties[best].amin()) / (s.amin() + penalties[best].amin())
     relative = penalties[best] / s.amax().clamp(min=1e-300)
     return beta, error, weights, relative, condition, (v, shrunk, penalties[best])
+
+
+def _left_out(rotated, pull, mean, y, kept) -> torch.Tensor:
+    """Residuals ``(m, T)`` of values left out of the fit with weights ``kept (n,)``."""
+    residual = y - rotated.T @ (kept[:, None] * pull)
+    return residual / (1 - 1 / len(y) - rotated.square().T @ kept).clamp(min=LEAST)[:, None]
 
 
 def root(matrix: torch.Tensor) -> torch.Tensor:

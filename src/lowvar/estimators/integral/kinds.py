@@ -50,4 +50,5 @@ def stacked(results: list[Integrals], rows: list[np.ndarray]) -> Integrals:
         {name: joined(one.flags[name] for one in results) for name in results[0].flags},
         {name: joined(one.info[name] for one in results) for name in results[0].info},
         fitted,
+        untried=tuple(dict.fromkeys(sentence for one in results for sentence in one.untried)),
     )

@@ -16,7 +16,7 @@ def monte_carlo(correlated: bool | None = None) -> Integrator:
         correlated: whether the points depend on their predecessors; whether they are a chain if not given.
 
     Returns:
-        An integrator whose ``info`` has the effective sizes, ``effective (R, T)``. It warns of ``few_points`` where
+        An integrator whose ``info`` has the effective sizes, ``effective (R, T)``. It warns of ``few_states`` where
         correlated points are worth fewer than ten.
     """
 
@@ -36,7 +36,7 @@ def monte_carlo(correlated: bool | None = None) -> Integrator:
             value=value,
             standard_error=spread / np.sqrt(effective),
             condition=np.full(samples.repetitions, np.nan),
-            flags={"few_points": np.any(effective < TOO_FEW, axis=1)} if dependent else {},
+            flags={"few_states": np.any(effective < TOO_FEW, axis=1)} if dependent else {},
             info={"effective": effective},
             fitted=fitted,
         )

@@ -17,7 +17,7 @@ class Doubt:
     """The test that fails most clearly.
 
     Attributes:
-        what: ``mean`` or ``spread``, of the density.
+        what: ``mean`` or ``spread``, of the density; ``constant`` where the scores do not vary.
         coordinate: which, or None where all were tested together.
         deviations: by how many standard errors the identity is off.
     """
@@ -27,6 +27,11 @@ class Doubt:
     deviations: float
 
     def __str__(self) -> str:
+        if self.what == "constant":
+            return (
+                f"they are the same at all samples in coordinate {self.coordinate}, and so no density's that vanishes "
+                "at the edge of its support"
+            )
         where = "all coordinates together" if self.coordinate is None else f"coordinate {self.coordinate}"
         return (
             f"they look like another density's than the samples' (Stein's identity for the {self.what} of {where} is "
@@ -58,6 +63,8 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False) -> Doubt 
     if not len(moving):
         return None
     x, score = points[:, moving], scores[:, moving]
+    if len(x) >= ENOUGH and (constant := np.ptp(score, axis=0) == 0).any():
+        return Doubt("constant", int(moving[constant.argmax()]), np.inf)
     scale = x.std(axis=0)
     u = np.tanh((x - np.median(x, axis=0)) / scale)
     spread = (1 - u**2) + u * score * scale

@@ -1,6 +1,7 @@
 """Control functionals for many points: a kernel's functions around some of them, by regularised least squares."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from lowvar.estimators.integral.inducing import amplitude as amplitude_of
 from lowvar.estimators.integral.inducing import diagonal, ridge, root
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.learn import learn
+from lowvar.estimators.integral.memo import of_last_points
 from lowvar.estimators.integral.option_checks import whole
 from lowvar.estimators.integral.stacked import stack
 from lowvar.estimators.integral.verdicts import numpy, side_by_side
@@ -37,7 +39,7 @@ def sparse_control_functional(
     With ``Phi = K_mn K_nn^(-1/2)`` it minimises ``|y - beta - Phi w|^2 + lambda |w|^2``, whose penalty is the kernel's
     own norm of ``g``: the subset of regressors of Gaussian processes, and of ``control_functional`` if all points are
     inducing. Lengthscales and the weight of the additive quadratic trend are learnt by REML from some of the points,
-    ``lambda`` by generalised cross-validation from all, task by task. Tasks with the same points share the
+    ``lambda`` from all, task by task, by leaving each value out. Tasks with the same points share the
     lengthscales.
 
     Args:
@@ -72,7 +74,8 @@ def sparse_control_functional(
         )
         if samples.shared:
             return _of_points(samples, chosen, inducing)
-        return side_by_side([_of_points(samples.of_tasks([t]), chosen, inducing) for t in range(samples.tasks)])
+        each_alone = (_of_points(samples.of_tasks([t]), chosen, inducing) for t in range(samples.tasks))
+        return side_by_side([replace(one, info={k: of[:, 0] for k, of in one.info.items()}) for one in each_alone])
 
     properties = IntegralProperties(exact_on="constants", interpolates=True)
     return Integrator("sparse_control_functional", properties, integrate)
@@ -87,14 +90,11 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
     space = space_of(some, chosen, torch.ones_like(data.y[:, :1, :1]), False)
     hyper, _ = learn(chosen.covariance, some.columns(COLUMNS), space, chosen.steps)
     centres = data.thin(inducing)
-    fits = []
-
-    amplitude = amplitude_of(chosen, some, hyper)
+    fits, found, amplitude = [], [], amplitude_of(chosen, some, hyper)
 
     def features(r: int, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """``Phi (n, .)`` of repetition ``r`` at points ``(1, ., d)``, transposed."""
-        params = {name: value[r : r + 1] for name, value in hyper.kernel.items()}
-        at = centres.pick(slice(r, r + 1))
+        params, at = hyper.pick(slice(r, r + 1)).kernel, centres.pick(slice(r, r + 1))
         if len(fits) == r:
             square = chosen.covariance.between(params, at.x, at.x, at.scores, at.scores)[0]
             level = square.diagonal().mean()
@@ -103,7 +103,6 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         cross = chosen.covariance.between(params, at.x, x, at.scores, scores)[0]
         return torch.linalg.solve_triangular(factor, cross, upper=False) / level.sqrt()
 
-    values, errors, conditions, penalties = [], [], [], []
     for r in range(data.repetitions):
         phi = features(r, data.x[r : r + 1], data.scores[r : r + 1])
         beta, error, weights, penalty, condition, inverse = ridge(phi, data.y[r])
@@ -112,36 +111,41 @@ def _of_points(samples: Samples, chosen: Settings, inducing: int) -> Integrals:
         # of the process, whose covariance is Phi Phi' + noise: 1 / (1' M^-1 1)
         variance = noise * (1 / phi.shape[1] + (kept * (v.T @ phi.mean(1)).square()[:, None]).sum(0))
         error = (error.square() + variance * amplitude[r] * fits[r][1]).sqrt()
-        values.append(beta)
-        errors.append(error)
-        penalties.append(penalty)
-        conditions.append(condition)
+        found.append((beta, error, condition, penalty))
+    values, errors, conditions, penalties = map(torch.stack, zip(*found, strict=True))
+
+    def features_there(points: np.ndarray, scores: np.ndarray) -> list:
+        """By repetition ``Phi`` and ``(n,)`` what its rows leave of the kernel's own values."""
+        x, lx = data.points(points, scores)
+        found = []
+        for r in range(data.repetitions):
+            one = slice(r, r + 1)
+            phi = features(r, x[one], lx[one])
+            own = diagonal(chosen, hyper.pick(one).kernel, x[one], lx[one]) / fits[r][1]
+            found.append((phi, (own - phi.square().sum(0)).clamp(min=0), (fits[r][3][0].T @ phi).square()))
+        return found
+
+    there = of_last_points(features_there)
 
     def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        x, lx = data.points(points, scores)
-        rows = [fits[r][2][:, task] @ features(r, x[r : r + 1], lx[r : r + 1]) for r in range(data.repetitions)]
-        level = torch.stack(values)[:, task, None]
+        rows = [fits[r][2][:, task] @ one[0] for r, one in enumerate(there(points, scores))]
+        level = values[:, task, None]
         return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * (level + torch.stack(rows)))
 
     def deviation(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        x, lx = data.points(points, scores)
         rows = []
-        for r in range(data.repetitions):
-            params = {name: value[r : r + 1] for name, value in hyper.kernel.items()}
-            phi = features(r, x[r : r + 1], lx[r : r + 1])
-            own = diagonal(chosen, params, x[r : r + 1], lx[r : r + 1]) / fits[r][1]
-            v, kept, penalty = fits[r][3]
-            known = phi.square().sum(0)
-            rest = penalty[task] * (1 + (kept[:, task, None] * (v.T @ phi).square()).sum(0))
-            rows.append(((own - known).clamp(min=0) + rest).sqrt() * (amplitude[r, task] * fits[r][1]).sqrt())
+        for r, (_, unknown, square) in enumerate(there(points, scores)):
+            _, kept, penalty = fits[r][3]
+            rest = penalty[task] * (1 + kept[:, task] @ square)
+            rows.append((unknown + rest).sqrt() * (amplitude[r, task] * fits[r][1]).sqrt())
         return numpy(data.y_scale[:, task, None] * torch.stack(rows))
 
     lengthscale = (hyper.kernel["log_lengthscale"].exp() * data.x_scale)[:, None].expand(-1, data.tasks, -1)
     return Integrals(
-        numpy(data.y_shift + data.y_scale * torch.stack(values)),
-        numpy(data.y_scale * torch.stack(errors)),
-        numpy(torch.stack(conditions)),
-        info={"lengthscale": numpy(lengthscale), "penalty": numpy(torch.stack(penalties))},
+        numpy(data.y_shift + data.y_scale * values),
+        numpy(data.y_scale * errors),
+        numpy(conditions),
+        info={"lengthscale": numpy(lengthscale), "penalty": numpy(penalties)},
         fitted=fitted,
         deviation=deviation,
     )

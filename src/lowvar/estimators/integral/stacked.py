@@ -102,9 +102,10 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
     Returns:
         Tensors. An input that does not vary is divided by one; an integrand that does not has ``y = y_scale = 0``.
     """
-    x, scores, y = (tensor(np.concatenate(of, 1)) for of in (samples.points, samples.scores, samples.values))
+    one = 1 if shared else samples.tasks
+    x, scores = (tensor(np.concatenate(of[:one], 1)) for of in (samples.points, samples.scores))
+    y = tensor(np.concatenate(samples.values, 1))
     if shared:
-        x, scores = tensor(samples.points[0]), tensor(samples.scores[0])
         y = torch.stack(y.split(samples.sizes, 1), 2)
         member, sizes = torch.ones_like(y[0, :, :1]), float(y.shape[1])
         y_shift, square = y.mean(1), y.square().mean(1).sqrt()

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import TooFewPoints, UserError, unknown_name
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.long_run import regress_long_run
+from lowvar.estimators.integral.memo import of_last_points
 from lowvar.estimators.integral.monte_carlo import TOO_FEW
 from lowvar.estimators.integral.regression import regress
 from lowvar.estimators.integral.stacked import tensor
@@ -81,9 +82,18 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
                 ill |= fit.ill[rows].cpu().numpy()
                 fits[t] = shift[rows], scale[rows], fit.theta[rows, :, pick[2]]
 
+        def features_there(points: np.ndarray, scores: np.ndarray) -> torch.Tensor:
+            shift, scale, _ = fits[0]
+            return stein_features(exponents, (tensor(points) - shift) / scale, tensor(scores) * scale)
+
+        there = of_last_points(features_there) if samples.shared and samples.tasks > 1 else None
+
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
             shift, scale, theta = fits[task]
-            features = stein_features(exponents, (tensor(points) - shift) / scale, tensor(scores) * scale)
+            if there is None:
+                features = stein_features(exponents, (tensor(points) - shift) / scale, tensor(scores) * scale)
+            else:
+                features = there(points, scores)
             return (features @ theta[:, :, None])[:, :, 0].cpu().numpy() + value[:, task, None]
 
         worth = np.minimum(effective, samples.sizes)
@@ -113,10 +123,10 @@ def _check_size(t: int, m: int, dim: int, order: int, lags: int | None) -> None:
     unknowns = math.comb(dim + order, dim)
     if m <= unknowns:
         fitting = 0
-        while m > math.comb(dim + fitting + 1, dim):
+        while m >= 2 * math.comb(dim + fitting + 1, dim):  # as many as are not warned of
             fitting += 1
         advice = f"order {fitting} would do" if fitting else f"{unknowns + 1} would do, or another method"
-        raise UserError(
+        raise TooFewPoints(
             f"task {t} has {m} points for the {unknowns} unknowns of zero_variance, order {order}: {advice}"
         )
     if lags is not None and lags > m // 2:

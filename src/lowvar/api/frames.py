@@ -1,0 +1,61 @@
+"""What pandas knows of a user's samples: names of columns, and which row is which."""
+
+from typing import Any
+
+from lowvar.errors import UserError
+
+
+def names_in(values: Any) -> list[str] | None:
+    """The names of the integrands, where ``values`` has them: a data frame's columns, or a series' name."""
+    if _is_frame(values):
+        columns = getattr(values, "columns", None)
+        if columns is not None:
+            return [str(column) for column in columns]
+        return None if values.name is None else [str(values.name)]
+    if isinstance(values, (list, tuple)) and values and all(_is_frame(one) and _named(one) for one in values):
+        return [str(one.name) for one in values]
+    return None
+
+
+def check_order(samples: Any, scores: Any, values: Any) -> None:
+    """Refuses rows that belong to others by their labels: NumPy would pair them by position.
+
+    Rows that are only numbered, as in a new frame, may stand beside labels of any other kind.
+
+    Raises:
+        UserError: the labels of two of them differ, or are in another order.
+    """
+    given = {"samples": samples, "scores": scores, "values": values}
+    if all(isinstance(one, (list, tuple)) for one in given.values()):
+        for t, row in enumerate(zip(*given.values(), strict=False)):
+            _check({f"{name}[{t}]": one for name, one in zip(given, row, strict=True)})
+    else:
+        _check(given)
+
+
+def _check(given: dict[str, Any]) -> None:
+    frames = {name: one for name, one in given.items() if _is_frame(one)}
+    first = next(iter(frames), "")
+    for name, frame in frames.items():
+        own, other = frame.index, frames[first].index
+        if len(own) != len(other) or own.equals(other):
+            continue
+        shuffled = own.is_unique and len(own.difference(other)) == 0
+        if shuffled or not (_numbered(own) or _numbered(other)):
+            raise UserError(
+                f"{name}: its index is that of {first} in another order; give {name}.loc[{first}.index]"
+                if shuffled
+                else f"{name}: its index differs from that of {first}; give rows that belong together, or .to_numpy()"
+            )
+
+
+def _numbered(index: Any) -> bool:
+    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
+
+
+def _is_frame(one: Any) -> bool:
+    return hasattr(one, "iloc") and hasattr(one, "index")
+
+
+def _named(one: Any) -> bool:
+    return getattr(one, "name", None) is not None
