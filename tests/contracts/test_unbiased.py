@@ -74,7 +74,7 @@ def with_iid_memory(p, name):
     return estimator, state.estimator
 
 
-@pytest.mark.parametrize("pair", [False, True], ids=["one point", "antithetic"])
+@pytest.mark.parametrize("pair", [False, pytest.param(True, marks=pytest.mark.long)], ids=["one point", "antithetic"])
 def test_mean_is_the_exact_gradient(name, pair):
     """All batches and all of the noise: fresh, after three epochs, and off the parameters of the memory."""
     p = problem()
