@@ -39,7 +39,8 @@ def test_density_is_numpyros():
     assert (p.N, p.dim, p.plate) == (11, 3 + 1 + 1 + 2 + 1, "rows")
     z = jnp.asarray(RNG.normal(size=p.dim) * 0.3)
     ours = jax.jit(lambda z: jnp.sum(p.log_likelihood(z, jnp.arange(11))) + p.log_prior(z))(z)
-    theirs = jax.jit(lambda z: -potential_energy(gamma_regression, (), DATA, p.unravel(z)))(z)
+    arrays = {key: jnp.asarray(value) for key, value in DATA.items()}
+    theirs = jax.jit(lambda z: -potential_energy(gamma_regression, (), arrays, p.unravel(z)))(z)
     assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
 
 
