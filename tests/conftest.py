@@ -1,5 +1,6 @@
 """Strict numerics for every test: float64 unless asked, no silent rank promotion."""
 
+import gc
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
+MOST = 3.0  # GB that a worker of the suite may take
 
 
 def pytest_configure():
@@ -24,6 +26,52 @@ def pytest_configure():
     # the same small programs are compiled by many tests
     jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"lowvar-tests-{os.getuid()}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_programs():
+    """No module uses another's, and together they take more memory than all arrays."""
+    yield
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+
+
+def peak():
+    """The most memory that this process has held, GB."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) / 2**20
+    import resource  # macOS counts bytes
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
+
+
+PEAKS = {}  # of the workers, as they end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak"] = peak()
+    elif any(gigabytes > MOST for gigabytes in PEAKS.values()) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    if "peak" in getattr(node, "workeroutput", {}):
+        PEAKS[node.gateway.id] = node.workeroutput["peak"]
+
+
+def pytest_terminal_summary(terminalreporter):
+    used = PEAKS or {"main": peak()}
+    terminalreporter.write_line(f"peak memory: {', '.join(f'{used[one]:.1f}' for one in sorted(used))} GB")
+    if max(used.values()) > MOST and PEAKS:
+        terminalreporter.write_line(
+            f"a worker took more than {MOST:g} GB: split or shrink the largest module", red=True
+        )
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +119,21 @@ def test_to_arviz(fitted):
     pytest.importorskip("arviz")
     posterior = fitted.to_arviz(100).posterior
     assert posterior["w"].shape == (1, 100, 3)
+
+
+def before_1(posterior=None, *, posterior_predictive=None):
+    return posterior
+
+
+def since_1(data, *, name=None, sample_dims=None):
+    return data["posterior"]
+
+
+@pytest.mark.parametrize("from_dict", [before_1, since_1])
+def test_to_arviz_before_and_since_1(fitted, from_dict, monkeypatch):
+    """With the two signatures that ``from_dict`` has had."""
+    monkeypatch.setitem(sys.modules, "arviz", types.SimpleNamespace(from_dict=from_dict))
+    assert fitted.to_arviz(7)["w"].shape == (1, 7, 3)
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["own fit", "given params"])

@@ -211,9 +211,7 @@ def test_example_costs_what_it_declares(registered):
 def test_example_agrees_between_backends(registered):
     from test_estimators import test_backends_agree_on_the_same_noise as contract
 
-    from lowvar.noise import independent
-
-    contract(registered, independent(), "sgd")
+    contract(registered)
 
 
 @pytest.mark.parametrize(("coefficient", "name"), [(0.0, "naive"), (1.0, "cv")])

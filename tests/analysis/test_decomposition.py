@@ -54,8 +54,13 @@ def estimated(estimator, state, *, rows, replicates, columns=4, seed=0):
     return D.decomposer(estimator, all_rows=rows is None)(state, PARAMS, *design)
 
 
-@pytest.mark.parametrize("rows", [None, 3, 9], ids=["all rows", "3 rows", "9 rows"])
-@pytest.mark.parametrize("name", ["naive", "stl", "cv", "joint", "joint_svrg"])
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("naive", 3), ("joint", None), ("joint", 9), *(
+        pytest.param(name, rows, marks=pytest.mark.long)
+        for name in ("naive", "stl", "cv", "joint", "joint_svrg") for rows in (None, 3, 9)
+        if (name, rows) not in (("naive", 3), ("joint", None), ("joint", 9)))],
+)  # fmt: skip
 def test_components_are_unbiased(name, rows):
     p = make()
     estimator = GRADIENT.get(name)(p, reshuffled(N, 2))

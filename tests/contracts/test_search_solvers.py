@@ -191,6 +191,7 @@ def test_the_default_turns_with_the_function_and_follows_a_curved_valley():
     assert (hits("ingo_cma", 10, rosenbrock, jnp.abs(MOVED) / 2, 750) < 1e-8).sum() >= 10
 
 
+@pytest.mark.long
 def test_under_noise_the_path_helps_and_ranks_with_a_step_size_stall():
     quiet, loud = (hits(name, 10, rotated_ellipsoid, MOVED, 1500, sd=1.0) for name in ("ingo_path", "ingo_cma"))
     assert (quiet < 0.05).sum() >= 11

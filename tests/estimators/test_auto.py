@@ -75,7 +75,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = ("normal, peak", "two modes", "t(5), variance", "a chain")  # smooth and not, heavy tails, dependence
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, marks=() if one in QUICK else pytest.mark.long) for one in CASES])
 def test_intervals_cover_and_nothing_is_lost_against_monte_carlo(case):
     draw, integrand, truth, m, repetitions, chain = CASES[case]
     if truth is None:

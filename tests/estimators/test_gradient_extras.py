@@ -167,14 +167,14 @@ def test_snapshots_equal_rows(batch, rows, kind, monkeypatch):
     # by hand: w^n from a run of its own, one batch after another
     batches = reshuffled(N, batch)
     solver = descend(estimator, sampler(batches, independent(), DIM), optimizer("sgd", 0.03, p.backend))
-    at, step = solver.init(params()), jax.jit(solver.step)
+    at, step, ended = solver.init(params()), jax.jit(solver.step), jax.jit(solver.end_epoch)
     for epoch in range(3):
         noise = epoch_noise(p, batches, epoch)
         for t in range(batches.steps):
             here = np.asarray(noise.index[t])[: int(noise.rows[t])]
             table = {block: jnp.asarray(table[block]).at[here].set(at.params[block]) for block in table}
-            at, _ = step(at, one(noise, t))
-        at = solver.end_epoch(at, noise.index)
+            at = step(at, one(noise, t))
+        at = ended(at, noise.index)
     by_rows = GRADIENT.get("inc")(p, iid(N, batch))
     w, noise = params(seed=5), one(epoch_noise(p, iid(N, batch), 9))
     expected = flat(jax.jit(by_rows.estimate)({"table": table}, w, noise)[0])

@@ -173,6 +173,7 @@ def test_nuts_on_a_normal_target():
     assert (samples.points[0][:, 0] != samples.points[1][:, 0]).all()
 
 
+@pytest.mark.long
 def test_nuts_and_importance_sampling_agree_on_lotka_volterra():
     problem = simulated("lotka_volterra")
     samples = draw(problem, "nuts", (60, 60), 4, 0, "a", warmup=60, max_tree_depth=4)

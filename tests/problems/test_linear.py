@@ -28,8 +28,12 @@ DESIGNS = {
 
 @pytest.fixture(params=sorted(DESIGNS))
 def made(request):
-    design, link = DESIGNS[request.param]
-    return linear(request.param, N, np.dtype(float), design, link, *standard_normal(OPS, design.dim),
+    return of_design(request.param)
+
+
+def of_design(name):
+    design, link = DESIGNS[name]
+    return linear(name, N, np.dtype(float), design, link, *standard_normal(OPS, design.dim),
                   quadratic_prior=True)  # fmt: skip
 
 
@@ -53,18 +57,29 @@ def test_products(made):
         np.testing.assert_allclose(ours, exact, atol=1e-14, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["joint", "joint_svrg", "joint_current", "joint_glm", "joint_glm_sigma"])
-def test_control_has_mean_zero(made, name):
+# every product in `joint_glm_sigma`, every estimator on the design with groups; the rest of the grid is long
+CONTROLS = ("joint", "joint_svrg", "joint_current", "joint_glm", "joint_glm_sigma")
+GRID = [
+    pytest.param(design, name, marks=() if name == "joint_glm_sigma" or design == "grouped" else pytest.mark.long)
+    for design in sorted(DESIGNS)
+    for name in CONTROLS
+]
+
+
+@pytest.mark.parametrize(("design", "name"), GRID)
+def test_control_has_mean_zero(design, name):
     """What an estimator adds to the naive gradient is quadratic in eps: points ``+- sqrt(dim) e_j`` average it exactly."""
-    batches = reshuffled(N, 2)
+    made, batches = of_design(design), reshuffled(N, 2)
     estimator = GRADIENT.get(name)(made, batches)
     naive = GRADIENT.get("naive")(made, batches)
     draw = np.random.default_rng(4)
     params = {"mu": jnp.asarray(draw.normal(size=made.dim)), "log_sigma": jnp.asarray(-0.5 * draw.random(made.dim))}
-    solver = descend(estimator, _sampler(batches, made), optimizer("sgd", 0.01, OPS))
+    sampled = _sampler(batches, made)
+    solver = descend(estimator, sampled, optimizer("sgd", 0.01, OPS))
+    epoch = jax.jit(lambda state, key: solver.epoch(state, sampled.epoch(key)))
     state = solver.init(params)
-    for epoch in range(3):
-        state = solver.epoch(state, _sampler(batches, made).epoch(jax.random.key(epoch)))
+    for key in range(3):
+        state = epoch(state, jax.random.key(key))
     corners = np.sqrt(made.dim) * jnp.concatenate([jnp.eye(made.dim), -jnp.eye(made.dim)])
 
     def control(row, eps):
@@ -72,7 +87,7 @@ def test_control_has_mean_zero(made, name):
         ours, plain = (one.estimate(at, params, noise)[0] for one, at in ((estimator, state.estimator), (naive, ())))
         return {block: ours[block] - plain[block] for block in ours}
 
-    of_all = jax.vmap(jax.vmap(control, (None, 0)), (0, None))(jnp.arange(N), corners)
+    of_all = jax.jit(jax.vmap(jax.vmap(control, (None, 0)), (0, None)))(jnp.arange(N), corners)
     for block, values in of_all.items():
         scale = float(jnp.abs(values).max())
         np.testing.assert_allclose(values.mean((0, 1)), 0, atol=1e-12 * max(scale, 1.0), err_msg=block)

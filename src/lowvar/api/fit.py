@@ -1,5 +1,6 @@
 """``lowvar.fit``: mean-field variational inference of a NumPyro model."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -143,7 +144,9 @@ class Fit:
         except ModuleNotFoundError as error:
             raise UserError("to_arviz needs the package arviz: pip install 'lowvar[arviz]'") from error
         posterior = {site: draws[None] for site, draws in self.sample(num_samples, seed).items()}
-        return arviz.from_dict(posterior=posterior)
+        if "posterior" in inspect.signature(arviz.from_dict).parameters:  # before ArviZ 1.0
+            return arviz.from_dict(posterior=posterior)
+        return arviz.from_dict({"posterior": posterior})
 
 
 def fit(
