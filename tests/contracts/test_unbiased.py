@@ -8,6 +8,7 @@ import pytest
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import antithetic, iid, independent, sampler
+from lowvar.testing import estimator_contract
 from lowvar.testing.enumerable import BATCH, enumerated_mean, exact_gradient, flat, params, problem, run
 from lowvar.testing.estimators import DIGITS, assert_keeps
 
@@ -88,6 +89,14 @@ def test_mean_over_draws(which, gaussian):
     p = problem()
     estimator, state = run(p, which, epochs=3, gaussian=gaussian)
     assert_unbiased(p, estimator, state.estimator, gaussian, seed=11)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(GRADIENT.own))
+def test_the_contract_of_the_mean_holds_with_antithetic_points(name):
+    contract = estimator_contract(name)()
+    contract.pairs = True
+    contract.test_mean_is_the_exact_gradient(name)
 
 
 def test_the_tests_notice_a_bias():
