@@ -18,11 +18,15 @@ import yaml
 
 from lowvar import estimators
 from lowvar.errors import UserError
+from lowvar.registry import Entry
+from lowvar.solvers.search import SEARCH
 from lowvar.studies import jobs as commands
 from lowvar.studies.load import FAMILIES, SCALES, merged
+from lowvar.testing.estimators import EstimatorContract
+from lowvar.testing.integrators import IntegratorContract
+from lowvar.testing.searches import SearchContract
 
 DOCS = Path(__file__).parents[1] / "docs"
-CONTRACTS = Path(__file__).parent / "contracts"
 SCALE = "smoke"
 
 PERHAPS = ", perhaps"  # after the dtype of what is not in every file
@@ -115,43 +119,29 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
 
 
-def loaded(page, folder, patch, **known):
-    """The name that a page registers and its row, with the module that it names made from the page's first block.
-
-    The row may call what is ``known``.
-    """
-    content, row, *_ = blocks(page, "python")
-    ((name, entry),) = eval(f"{{{row}}}", {"__builtins__": {}}, known).items()
-    module_name = getattr(entry, "module", entry)
-    path = folder / f"{module_name.rpartition('.')[2]}.py"
-    path.write_text(content)
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    patch.setitem(sys.modules, module_name, module)
-    patch.syspath_prepend(str(CONTRACTS))
-    return name, entry
+def loaded(page, folder, patch, registry):
+    """The name of a page's factory, registered, with its module in ``folder``."""
+    content = blocks(page, "python")[0]
+    name = re.findall(r"^def (\w+)\(", content, re.M)[0]
+    (folder / f"{name}.py").write_text(content)
+    patch.syspath_prepend(str(folder))
+    factory = getattr(importlib.import_module(name), name)
+    patch.setitem(registry._own, name, Entry(name, factory))
+    return name
 
 
 @pytest.fixture(scope="module")
 def registered(tmp_path_factory):
-    """The estimators' page: its file and its row of the registry, in force."""
+    """The estimators' page: its file, under the name of its factory."""
     with pytest.MonkeyPatch.context() as patch:
-        name, row = loaded("adding-an-estimator.md", tmp_path_factory.mktemp("estimators"), patch)
-        patch.setattr(estimators, "GRADIENT", MappingProxyType({**estimators.GRADIENT, name: row}))
-        yield name
+        yield loaded("adding-an-estimator.md", tmp_path_factory.mktemp("estimators"), patch, estimators.GRADIENT)
 
 
 @pytest.fixture(scope="module")
 def registered_search(tmp_path_factory):
     """The searches' page: the same."""
-    from lowvar.solvers import search
-
     with pytest.MonkeyPatch.context() as patch:
-        name, row = loaded("adding-a-search.md", tmp_path_factory.mktemp("searches"), patch, Ours=search.Ours)
-        patch.setattr(search, "SEARCH", MappingProxyType({**search.SEARCH, name: row}))
-        patch.setattr(search, "ALL", (*search.ALL, name))
-        yield name
+        yield loaded("adding-a-search.md", tmp_path_factory.mktemp("searches"), patch, SEARCH)
 
 
 def growth():
@@ -182,44 +172,36 @@ def growth():
 def registered_integral(tmp_path_factory):
     """The integrators' page: the same."""
     pytest.importorskip("torch")
-    from lowvar.estimators.integral import options
-    from lowvar.problems.integrals import catalogue
+    from lowvar.problems.integrals.catalogue import PROBLEMS
 
     with pytest.MonkeyPatch.context() as patch:
-        name, row = loaded("adding-an-integrator.md", tmp_path_factory.mktemp("integrators"), patch)
-        for module in (estimators, options):
-            patch.setattr(module, "INTEGRAL", MappingProxyType({**estimators.INTEGRAL, name: row}))
-        known = {**catalogue.PROBLEMS, "growth": catalogue.Integral(__name__)}
-        patch.setattr(catalogue, "PROBLEMS", MappingProxyType(known))
+        folder = tmp_path_factory.mktemp("integrators")
+        name = loaded("adding-an-integrator.md", folder, patch, estimators.INTEGRAL)
+        patch.setitem(PROBLEMS._own, "growth", Entry("growth", growth))
         yield name
 
 
 def test_example_is_unbiased(registered):
     """The contract test itself: the exact gradient over all batches and all of the noise."""
-    from test_unbiased import test_mean_is_the_exact_gradient as contract
-
-    contract(registered, pair=False)
+    EstimatorContract().test_mean_is_the_exact_gradient(registered, pair=False)
 
 
 def test_example_costs_what_it_declares(registered):
-    import test_estimators
+    from lowvar.noise import reshuffled
 
-    test_estimators.test_declared_oracles_are_what_it_computes(registered, 1, test_estimators.reshuffled)
-    test_estimators.test_declared_full_passes_and_table(registered)
+    EstimatorContract().test_declared_oracles_are_what_it_computes(registered, 1, reshuffled)
+    EstimatorContract().test_declared_full_passes_and_table(registered)
 
 
 def test_example_agrees_between_backends(registered):
-    from test_estimators import test_backends_agree_on_the_same_noise as contract
-
-    contract(registered)
+    EstimatorContract().test_backends_agree_on_the_same_noise(registered)
 
 
 @pytest.mark.parametrize(("coefficient", "name"), [(0.0, "naive"), (1.0, "cv")])
 def test_example_has_the_ends_that_it_says(registered, coefficient, name):
-    from enumerable import epoch_noise, flat, params, problem
-
     from lowvar.estimators import GRADIENT
     from lowvar.noise import Noise, reshuffled
+    from lowvar.testing.enumerable import epoch_noise, flat, params, problem
 
     p, gradients = problem(), []
     noise = Noise(*(part[0] for part in epoch_noise(p, reshuffled(p.N, 3), 0)))
@@ -247,13 +229,11 @@ def test_example_has_the_ends_that_it_says(registered, coefficient, name):
     ],
 )
 def test_example_of_a_search_keeps_the_contract(registered_search, contract):
-    import test_search_solvers
-
-    getattr(test_search_solvers, f"test_{contract}")(registered_search)
+    getattr(SearchContract(), f"test_{contract}")(registered_search)
 
 
 def test_example_of_a_search_sees_ranks_alone(registered_search):
-    from test_search_solvers import arrays, asked, values
+    from lowvar.testing.searches import arrays, asked, values
 
     before, noise, points, tell = asked(registered_search)
     found = values(registered_search)(points)
@@ -278,16 +258,13 @@ INTEGRATES = (
 
 @pytest.mark.parametrize("contract", INTEGRATES)
 def test_example_of_an_integrator_keeps_the_contract(registered_integral, contract):
-    import test_integrators
-
-    getattr(test_integrators, f"test_{contract}")(registered_integral)
+    getattr(IntegratorContract(), f"test_{contract}")(registered_integral)
 
 
 def test_example_of_an_integrator_has_the_ends_that_it_says(registered_integral):
     """A huge penalty leaves the mean of the values, a tiny one the regression of order 1."""
-    from test_integrators import draws, seeds
-
     from lowvar.estimators.integral.options import make
+    from lowvar.testing.integrators import draws, seeds
 
     samples = draws(m=30)
     for penalty, name, options in ((1e12, "monte_carlo", {}), (1e-12, "zero_variance", {"order": 1})):
@@ -571,10 +548,8 @@ def test_arrays_of_a_checkpoint(place, monkeypatch):
 def test_what_integrators_learn_is_described(monkeypatch):
     """The page has the arrays that the integrators of the registry leave in ``params.npz``, and no others."""
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(CONTRACTS))
-    from test_integrators import SHORT, draws
-
     from lowvar.estimators.integral.options import make
+    from lowvar.testing.integrators import SHORT, draws
 
     described = sections()["integral", "runs/{problem}/{method}-{backend}/params.npz"]
     samples, learnt = draws(repetitions=1, m=12), {"sizes", "__lowvar__"}
@@ -662,9 +637,8 @@ def test_architecture_names_what_there_is():
     from lowvar.noise import GAUSSIAN
     from lowvar.noise.integrals import SAMPLERS
     from lowvar.problems.integrals.catalogue import PROBLEMS
-    from lowvar.solvers.search import ALL
 
     text = (DOCS / "architecture.md").read_text()
-    there = {*estimators.GRADIENT, *estimators.INTEGRAL, *GAUSSIAN, *SAMPLERS, *PROBLEMS, *ALL}
+    there = {*estimators.GRADIENT, *estimators.INTEGRAL, *GAUSSIAN, *SAMPLERS, *PROBLEMS, *SEARCH}
     for name in there - {"damped_cv", "ranked_ingo", "ridge", "growth"}:  # the worked examples
         assert f"`{name}`" in text, name

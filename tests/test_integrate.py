@@ -175,7 +175,7 @@ NAN = np.where(X.max() == X, np.nan, X)
         ((X[None], -X[None], X[:, 0]), "samples: the shape is (1, 60, 2); it must be (m, d)"),
         (
             (X, -X, X[:, 0], "control_functionl"),
-            "unknown method 'control_functionl': did you mean 'control_functional'",
+            "unknown integrator 'control_functionl': did you mean 'control_functional'",
         ),
         ((X, -X, [["a"]] * 60), "values: it cannot be read as an array of numbers"),
         ((X, -X, 1e-170 * X), "values: numbers of size 2e-170"),
@@ -276,7 +276,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
         (["nosuch.npz"], "no such file"),
         (["text.npz"], "not an npz file"),
         (["odd.npz"], "array 'weights'"),
-        (["mine.npz", "--method", "cf"], "unknown method 'cf'"),
+        (["mine.npz", "--method", "cf"], "unknown integrator 'cf'"),
     ):
         capsys.readouterr()
         assert main(["integrate", *words, "--out", "never.csv"]) == 2

@@ -460,7 +460,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"sigma0": 0.0}, "sigma0 0.0: it must be one positive number"),
         (sphere, {"sigma0": np.nan}, "sigma0 nan: it must be one positive number"),
         (sphere, {"sigma0": X0}, "scale the coordinates inside f"),
-        (sphere, {"method": "fast_igno"}, "unknown method 'fast_igno': did you mean 'fast_ingo'?"),
+        (sphere, {"method": "fast_igno"}, "unknown search 'fast_igno': did you mean 'fast_ingo'?"),
         (sphere, {"method": "fast_ingo", "betta": 1}, "fast_ingo: unknown option 'betta': did you mean 'beta'?"),
         (
             sphere,

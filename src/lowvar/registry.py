@@ -283,6 +283,8 @@ def _check_type(what, value, types):
 
 def _arguments(entry: Entry) -> tuple[dict[str, Option], bool]:
     """The arguments of a factory, and whether it takes any others."""
+    if any(importlib.util.find_spec(package) is None for package in entry.about.get("packages", ())):
+        return {}, True  # its options are checked where it can be imported
     if isinstance(entry.target, str):
         return _read(entry.target, _file(entry.target))
     return _inspected(entry.target)
