@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,6 +139,11 @@ def note(ax: Axes, text: str) -> None:
     ax.set_title(ax.get_title(loc="left"), pad=20)
     text = textwrap.shorten(text, 50, placeholder=" ...")
     ax.text(0, 1.02, text, transform=ax.transAxes, va="bottom", fontsize=SMALL, color=FAINT)
+
+
+def labels(looks: dict[str, Estimator], methods: Container[str]) -> list[str]:
+    """The labels of some methods, in the order of a figure."""
+    return [look.label for method, look in looks.items() if method in methods]
 
 
 def notes(ax: Axes, found: dict[str, list[str]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -28,6 +28,16 @@ def require(table: Frame, columns: Iterable[str], what: str) -> None:
         raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see docs/results-schema.md")
     if not len(table):
         raise UserError(f"{what} table: no rows, so there is nothing to draw")
+
+
+def whole(name: str, *columns: str) -> Callable[[Frame], Frame]:
+    """What selects all rows of the table ``name``, if it has the columns that are read."""
+
+    def select(table: Frame) -> Frame:
+        require(table, columns, name)
+        return table
+
+    return select
 
 
 def problems(rows: Frame) -> list[str]:
@@ -72,6 +82,14 @@ def part(rows: Frame, **wanted: object) -> Frame:
     for column, value in wanted.items():
         rows = rows[rows[column] == value]
     return rows
+
+
+def by_method(rows: Frame, looks: Iterable[str], by: str | None = None) -> Iterator[tuple[str, Frame]]:
+    """The methods that have rows, in the order of a figure, and their rows, sorted by a column."""
+    for method in looks:
+        line = rows[rows["method"] == method]
+        if len(line):
+            yield method, line.sort_values(by) if by else line
 
 
 def positive(rows: Frame, column: str) -> Frame:

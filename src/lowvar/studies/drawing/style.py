@@ -160,11 +160,8 @@ T = TypeVar("T")
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
     """Runs ``draw`` under this style alone; the user's own matplotlib settings stay as they are.
 
-    Args:
-        draw: any function that makes or writes a figure.
-
-    Returns:
-        The same function; it raises UserError where matplotlib is not installed.
+    Raises:
+        UserError: matplotlib is not installed.
     """
 
     @functools.wraps(draw)
@@ -187,9 +184,6 @@ def estimators(names: Iterable[str]) -> dict[str, Estimator]:
     Known names always look the same. An unknown one gets a colour and marker from its own name, and the next
     free pair where another name in this figure has taken that one.
 
-    Args:
-        names: the methods of a table; repeated names count once.
-
     >>> list(estimators(["mine", "joint", "naive"]))
     ['naive', 'joint', 'mine']
     >>> estimators(["mine"])["mine"] == estimators(["mine", "joint"])["mine"]
@@ -201,13 +195,10 @@ def estimators(names: Iterable[str]) -> dict[str, Estimator]:
 
 
 def searchers(names: Iterable[str]) -> dict[str, Estimator]:
-    """The look of each search method, in the order in which a figure lists them.
+    """The same of search methods.
 
-    Known names always look the same. A name that begins with a known one (``es_1e-2``) is a variant of it: it has
-    its colour, in shades from dark to light, and a marker of its own. Others are as in `estimators`.
-
-    Args:
-        names: the methods of a table; repeated names count once.
+    A name that begins with a known one (``es_1e-2``) is a variant of it: it has its colour, in shades from dark to
+    light, and a marker of its own.
 
     >>> list(searchers(["pycma", "mine", "es_1e-2", "ingo"]))
     ['ingo', 'es_1e-2', 'pycma', 'mine']
@@ -218,16 +209,7 @@ def searchers(names: Iterable[str]) -> dict[str, Estimator]:
 
 
 def integrators(names: Iterable[str]) -> dict[str, Estimator]:
-    """The look of each method of integration, in the order in which a figure lists them; variants as in `searchers`.
-
-    Args:
-        names: the methods of a table; repeated names count once.
-
-    >>> list(integrators(["vector_valued", "mine", "paper_vv_fixed", "monte_carlo", "zero_variance_1"]))
-    ['monte_carlo', 'zero_variance_1', 'vector_valued', 'paper_vv_fixed', 'mine']
-    >>> integrators(["zero_variance_1"])["zero_variance_1"].label
-    'zero variance 1'
-    """
+    """The same of methods of integration, variants as in `searchers`."""
     return _with_variants(names, INTEGRATORS)
 
 

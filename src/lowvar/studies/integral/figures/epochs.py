@@ -9,7 +9,7 @@ import numpy as np
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.rows import numbers, positive, require
+from lowvar.studies.drawing.rows import by_method, numbers, positive, require
 from lowvar.studies.drawing.style import SMALL, Estimator, integrators, styled
 from lowvar.studies.integral.figures.common import powers
 
@@ -53,10 +53,8 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     ax.set_yscale("log")
     ax.grid()
     last = float(drawn["epoch"].max()) if drawn["epoch"].notna().any() else 1.0
-    for method, look in looks.items():
-        line = drawn[drawn["method"] == method].sort_values("epoch")
-        if not len(line):
-            continue
+    for method, line in by_method(drawn, looks, "epoch"):
+        look = looks[method]
         none = line["epoch"].isna().all()
         x = np.array([0.0, last]) if none else line["epoch"].to_numpy(float)
         middle, low, high = numbers(line, "mae", "low", "high")

@@ -7,8 +7,8 @@ import numpy as np
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.rows import part, require
-from lowvar.studies.drawing.style import INK, integrators, styled
+from lowvar.studies.drawing.rows import by_method, part, require
+from lowvar.studies.drawing.style import INK, Estimator, integrators, styled
 from lowvar.studies.integral.figures.common import one_task, title
 
 _INTEGRAND = "#B5B5B5"
@@ -31,12 +31,16 @@ def draw(rows: Frame) -> Picture:
         ax.set_title(title(name, which))
         _panel(ax, part(rows, problem=name, task=which), looks)
     keys = [lines.entry("integrand f", color=_INTEGRAND, lw=5)]
-    keys += [lines.entry(look.label, color=look.colour, lw=look.width, ls=look.dash) for look in looks.values()]
+    keys += [lines.entry(look.label, **_line(look)) for look in looks.values()]
     keys.append(lines.entry("sample", ls="", marker="o", ms=4, color=INK))
     if "density" in rows and rows["density"].notna().any():
         keys.append(lines.patch("density of the target", color=_DENSITY))
     lines.legend(fig, keys)
     return fig
+
+
+def _line(look: Estimator) -> dict:
+    return {"color": look.colour, "lw": look.width, "ls": look.dash}
 
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
@@ -45,10 +49,8 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     f = curves.drop_duplicates("x").sort_values("x")
     if len(f):
         ax.plot(f["x"], f["f"], color=_INTEGRAND, lw=5, label="f", zorder=1.5, solid_capstyle="butt")
-    for method, look in looks.items():
-        line = curves[curves["method"] == method].sort_values("x")
-        if len(line):
-            ax.plot(line["x"], line["fitted"], color=look.colour, lw=look.width, ls=look.dash, label=method)
+    for method, line in by_method(curves, looks, "x"):
+        ax.plot(line["x"], line["fitted"], **_line(looks[method]), label=method)
     ax.plot(
         points["x"], points["f"], ls="", marker="o", ms=3.6, color=INK, mec="white", mew=0.3, label="sample", zorder=4
     )

@@ -7,17 +7,11 @@ import numpy as np
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.panels import Picture
-from lowvar.studies.drawing.rows import require
+from lowvar.studies.drawing.rows import whole
 from lowvar.studies.drawing.style import INK, SMALL, styled
 
 _MAP = "viridis_r"  # from the prior, pale, to the posterior, dark
 _NAMED = 5  # temperatures on the scale of colours
-
-
-def select(scores: Frame) -> Frame:
-    """All rows; ``target`` is the place in the ladder."""
-    require(scores, ("target", "temperature", "x", "score"), "scores")
-    return scores
 
 
 @styled
@@ -78,7 +72,7 @@ def _temperature(value: float) -> str:
 
 
 POWER_SCORES = Figure(
-    "power_scores", "scores", select, draw,
+    "power_scores", "scores", whole("scores", "target", "temperature", "x", "score"), draw,
     caption="Scores of the power posteriors along the ladder of temperatures, from the prior to the posterior. Where "
     "neighbours look alike, what is learnt at one temperature can serve the next.",
     answer="scores of power posteriors along the ladder of temperatures.",

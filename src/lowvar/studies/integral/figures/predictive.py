@@ -7,17 +7,11 @@ import numpy as np
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.rows import require
+from lowvar.studies.drawing.rows import whole
 from lowvar.studies.drawing.style import BAND, INK, styled
 
 _COLOUR = "#0072B2"
 _TASK = "#D55E00"
-
-
-def select(predictive: Frame) -> Frame:
-    """All rows."""
-    require(predictive, ("series", "time", "mean", "low", "high", "observed"), "predictive")
-    return predictive
 
 
 @styled
@@ -66,7 +60,7 @@ def _panel(ax: Axes, rows: Frame) -> bool:
 
 
 PREDICTIVE = Figure(
-    "predictive", "predictive", select, draw,
+    "predictive", "predictive", whole("predictive", "series", "time", "mean", "low", "high", "observed"), draw,
     caption="Posterior mean and 95 % band of the observed series, from the samples of the first repetition, and the "
     "observations. Ticks are the times at which the mean is an integral to estimate.",
     answer="observed series under the posterior.",

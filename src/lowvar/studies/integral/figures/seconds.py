@@ -7,7 +7,7 @@ import numpy as np
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.rows import numbers, one_backend, positive, problems, require
+from lowvar.studies.drawing.rows import by_method, numbers, one_backend, positive, problems, require
 from lowvar.studies.drawing.style import integrators, styled
 from lowvar.studies.integral.figures.common import RUN, places, powers
 
@@ -44,9 +44,8 @@ def _time(ax: Axes, rows: Frame, looks: dict) -> None:
         panels.say(ax, "not timed")
         return
     panels.loglog(ax)
-    for method, look in looks.items():
-        line = drawn[drawn["method"] == method].sort_values("points")
-        ax.plot(line["points"], line["seconds_per_repetition"], label=method, **lines.kind(look))
+    for method, line in by_method(drawn, looks, "points"):
+        ax.plot(line["points"], line["seconds_per_repetition"], label=method, **lines.kind(looks[method]))
     places(ax, drawn["points"].to_numpy(float))
     panels.frame(ax, *[drawn["seconds_per_repetition"].to_numpy(float)] * 3)
     powers(ax)

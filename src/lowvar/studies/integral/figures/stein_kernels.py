@@ -9,17 +9,11 @@ import numpy as np
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.rows import require
+from lowvar.studies.drawing.rows import whole
 from lowvar.studies.drawing.style import INK, SMALL, styled
 
 _LEVELS = 20
 _SHOWN = 0.9  # quantile of sizes at which the colours end: polynomials grow without bound towards the corners
-
-
-def select(kernels: Frame) -> Frame:
-    """All rows: a rectangular grid for each kernel."""
-    require(kernels, ("kernel", "x", "y", "value"), "kernels")
-    return kernels
 
 
 @styled
@@ -67,7 +61,7 @@ def _round_up(value: float) -> float:
 
 
 STEIN_KERNELS = Figure(
-    "stein_kernels", "kernels", select, draw,
+    "stein_kernels", "kernels", whole("kernels", "kernel", "x", "y", "value"), draw,
     caption="The sum of all entries of three matrix-valued Stein kernels, 1' K0(x, y) 1, for a standard normal target "
     "and one of variance 1.25: red above zero, blue below. Every function in the span has mean zero under its target.",
     answer="matrix-valued Stein kernels, whose functions have mean zero.",

@@ -104,8 +104,7 @@ def _panel(ax: Axes, rows: Frame, x: str, column: str, looks: dict, returns: boo
         ax.plot(place[-1], middle[-1], color=look.colour, label=f"{method}: end", zorder=5, **fate)
     panels.run_axis(ax, drawn[x].to_numpy())
     last = rows.groupby("method")[f"{column}_median"].last()
-    gone = [look.label for method, look in looks.items() if not np.isfinite(last.get(method, 0.0))]
-    panels.notes(ax, {"diverged": gone})
+    panels.notes(ax, {"diverged": panels.labels(looks, last.index[~np.isfinite(last)])})
 
 
 def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:

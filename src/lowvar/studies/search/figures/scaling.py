@@ -10,7 +10,7 @@ from lowvar.errors import UserError
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.rows import numbers, require
+from lowvar.studies.drawing.rows import by_method, numbers, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
 from lowvar.studies.search.figures import effort
 
@@ -59,10 +59,8 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     panels.loglog(ax)
     dims = np.unique(rows["dim"].to_numpy(float))
     ends = []
-    for method, look in looks.items():
-        line = rows[rows["method"] == method].sort_values("dim")
-        if not len(line):
-            continue
+    for method, line in by_method(rows, looks, "dim"):
+        look = looks[method]
         dim, middle, low, high = numbers(line, "dim", "evaluations_median", "evaluations_low", "evaluations_high")
         known = np.isfinite(middle)
         ax.plot(dim[known], middle[known], label=method, **lines.kind(look))

@@ -75,7 +75,7 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
             sparse = max(1, len(line) // 10)
             ax.plot(place, middle, label=f"{method}, {backend}", markevery=sparse, **lines.kind(look, rank))
     panels.run_axis(ax, drawn[x].to_numpy())
-    notes = {"diverged": [look.label for method, look in looks.items() if (rows.loc[gone, "method"] == method).any()]}
+    notes = {"diverged": panels.labels(looks, set(rows.loc[gone, "method"]))}
     if y == "gap":
         finals = drawn.loc[last & there, "gap_mean"]
         most = 10**_DECADES * finals.max() if len(finals) else np.inf
@@ -84,7 +84,7 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
     else:
         floor = elbo.elbo_axis(ax, drawn)
         highest = drawn.groupby("method")["elbo_mean"].max()
-        notes["below"] = [look.label for method, look in looks.items() if method in highest and highest[method] < floor]
+        notes["below"] = panels.labels(looks, highest.index[highest < floor])
     panels.notes(ax, notes)
 
 

@@ -8,7 +8,7 @@ from lowvar.errors import UserError
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.rows import one_backend, require
+from lowvar.studies.drawing.rows import by_method, one_backend, require
 from lowvar.studies.drawing.style import estimators, styled
 
 _COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
@@ -36,11 +36,9 @@ def draw(rows: Frame) -> Picture:
             return
         ax.set_yscale("log")
         ax.grid()
-        for method, look in looks.items():
-            line = drawn[drawn["method"] == method].sort_values("iteration")
-            if len(line):
-                ax.plot(line["iteration"], line["seconds"], label=method, markevery=max(1, len(line) // 8),
-                        **lines.kind(look))  # fmt: skip
+        for method, line in by_method(drawn, looks, "iteration"):
+            sparse = max(1, len(line) // 8)
+            ax.plot(line["iteration"], line["seconds"], label=method, markevery=sparse, **lines.kind(looks[method]))
         panels.run_axis(ax, drawn["iteration"].to_numpy())
         panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
 

@@ -13,6 +13,7 @@ from lowvar.studies.drawing.style import BAND, INK, Estimator, estimators, style
 
 DIAGNOSTICS = ("problem", "method", "backend", "step_size", "best", "epoch", "iteration", "quantity", "mean", "low",
                "high", "diverged")  # fmt: skip
+ERRORS = ("squared_error", "variance")
 RATIOS = {"paper": ("snr_true", "snr_conditional"), "plain": ("snr_true_1", "snr_conditional_1")}
 _TOGETHER = 5  # methods whose two lines fit one panel; of more, each has a panel for the true and one for the other
 _DASH = (0, (2.2, 1.6))
@@ -49,8 +50,7 @@ def best_or_smallest(rows: Frame) -> Frame:
 def diverged(rows: Frame, looks: dict[str, Estimator]) -> list[str]:
     """Labels of the methods of a panel of which a repetition had diverged at the end."""
     last = rows["iteration"] == rows.groupby("method")["iteration"].transform("max")
-    lost = set(rows.loc[last & (rows["diverged"] > 0), "method"])
-    return [look.label for method, look in looks.items() if method in lost]
+    return panels.labels(looks, set(rows.loc[last & (rows["diverged"] > 0), "method"]))
 
 
 def _true(look: Estimator) -> dict:
@@ -113,20 +113,15 @@ def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None 
     panels.notes(ax, {"diverged": diverged(rows, looks)})
 
 
-def select_errors(diagnostics: Frame) -> Frame:
-    """True squared errors and conditional variances at each method's best step size."""
-    return at_best(diagnostics, "squared_error", "variance")
-
-
 @styled
 def draw_errors(rows: Frame) -> Picture:
     """The true squared error (full) and the variance given the past (dashed)."""
     words = ("true squared error", "variance given the past")
-    return _pair(rows, ("squared_error", "variance"), words, "gradient error (trace, nats²)")
+    return _pair(rows, ERRORS, words, "gradient error (trace, nats²)")
 
 
 VARIANCE = Figure(
-    "variance", "diagnostics", select_errors, draw_errors,
+    "variance", "diagnostics", lambda diagnostics: at_best(diagnostics, *ERRORS), draw_errors,
     caption="Error of the gradients along the runs, each method at its best step size. Full lines: the true squared "
     "error, which is the expected squared distance to the exact gradient. Dashed lines: the variance given the past, "
     "which is all that fresh noise shows. For an estimator without a past the two coincide; for one that sums up its "
@@ -167,11 +162,6 @@ SNR = Figure(
 )  # fmt: skip
 
 
-def select_points(diagnostics: Frame) -> Frame:
-    """Numbers of noise points at each method's best step size."""
-    return at_best(diagnostics, "points")
-
-
 @styled
 def draw_points(rows: Frame) -> Picture:
     """A panel for each problem."""
@@ -199,7 +189,7 @@ def _whole_numbers(ax: Axes) -> None:
 
 
 POINTS = Figure(
-    "points", "diagnostics", select_points, draw_points,
+    "points", "diagnostics", lambda diagnostics: at_best(diagnostics, "points"), draw_points,
     caption="Noise points of the next step along the runs, each method at its best step size: means over the "
     "repetitions, bands are 95 % intervals. A point costs a gradient, or two in estimators that compare two steps.",
     when=lambda experiment: "points" in experiment.looked_at(),

@@ -10,7 +10,7 @@ from lowvar.errors import unknown_name
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
+from lowvar.studies.drawing.rows import by_method, numbers, one_backend, problems, require
 from lowvar.studies.drawing.style import estimators, styled
 from lowvar.studies.variational.figures.elbo import elbo_axis
 from lowvar.studies.variational.figures.gradient_noise import at_best, best_or_smallest, diverged, measured
@@ -51,20 +51,17 @@ def _along(ax: Axes, rows: Frame, looks: dict) -> None:
         panels.say(ax, "all runs diverged")
         return
     ax.grid()
-    for method, look in looks.items():
-        line = drawn[drawn["method"] == method].sort_values("iteration")
-        if len(line):
-            x, middle, low, high = numbers(line, "iteration", "mean", "low", "high")
-            lines.band(ax, x, low, high, look, f"{method}: 95 %")
-            ax.plot(x, middle, label=method, markevery=max(1, len(line) // 8), **lines.kind(look))
+    for method, line in by_method(drawn, looks, "iteration"):
+        x, middle, low, high = numbers(line, "iteration", "mean", "low", "high")
+        lines.band(ax, x, low, high, looks[method], f"{method}: 95 %")
+        ax.plot(x, middle, label=method, markevery=max(1, len(line) // 8), **lines.kind(looks[method]))
     panels.run_axis(ax, drawn["iteration"].to_numpy())
     unit = ax.get_ylabel()
     floor = elbo_axis(ax, drawn.rename(columns={"mean": "elbo_mean", "high": "elbo_high"}))
     ax.set_ylabel(unit)
     lost, highest = diverged(rows, looks), drawn.groupby("method")["mean"].max()
-    below = set(highest[highest < floor].index)
-    notes = {"diverged": lost, "below": [look.label for method, look in looks.items() if method in below]}
-    panels.notes(ax, notes | {"below": [label for label in notes["below"] if label not in lost]})
+    below = panels.labels(looks, highest.index[highest < floor])
+    panels.notes(ax, {"diverged": lost, "below": [label for label in below if label not in lost]})
 
 
 TEST = Figure(
@@ -108,13 +105,12 @@ def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
         panels.say(ax, "all runs diverged")
         return
     ax.grid()
-    here = [method for method in looks if (drawn["method"] == method).any()]
-    apart = 1.2 * (np.arange(len(here)) - (len(here) - 1) / 2)  # so that whiskers stand side by side, in per cent
-    for method, beside in zip(here, apart, strict=True):
-        line, look = drawn[drawn["method"] == method].sort_values("fraction"), looks[method]
+    known = list(by_method(drawn, looks, "fraction"))
+    apart = 1.2 * (np.arange(len(known)) - (len(known) - 1) / 2)  # so that whiskers stand side by side, in per cent
+    for (method, line), beside in zip(known, apart, strict=True):
         fraction, middle, low, high = numbers(line, "fraction", "mean", "low", "high")
-        lines.bars(ax, 100 * fraction + beside, low, high, look, f"{method}: 95 %")
-        ax.plot(100 * fraction + beside, middle, label=method, **lines.kind(look))
+        lines.bars(ax, 100 * fraction + beside, low, high, looks[method], f"{method}: 95 %")
+        ax.plot(100 * fraction + beside, middle, label=method, **lines.kind(looks[method]))
     ends = drawn["mean"].min(), drawn["mean"].max()
     room = 0.12 * (ends[1] - ends[0]) or 1e-3
     low = min(max(np.nanmin(drawn["low"].to_numpy(float), initial=ends[0]), ends[0] - 4 * room), ends[0])
@@ -123,8 +119,7 @@ def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
     parts = sorted({round(100 * part) for part in drawn["fraction"]})
     ax.set_xticks(parts, [f"{part:g}" for part in parts])
     ax.set_xlim(min(parts) - 5, max(parts) + 5)
-    lost = set(rows.loc[rows["diverged"] > 0, "method"])
-    panels.notes(ax, {"diverged": [look.label for method, look in looks.items() if method in lost]})
+    panels.notes(ax, {"diverged": panels.labels(looks, set(rows.loc[rows["diverged"] > 0, "method"]))})
 
 
 SIZES = Figure(
