@@ -183,7 +183,7 @@ def registered_integral(tmp_path_factory):
 
 def test_example_is_unbiased(registered):
     """The contract test itself: the exact gradient over all batches and all of the noise."""
-    EstimatorContract().test_mean_is_the_exact_gradient(registered, pair=False)
+    EstimatorContract().test_mean_is_the_exact_gradient(registered)
 
 
 def test_example_costs_what_it_declares(registered):
