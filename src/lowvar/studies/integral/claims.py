@@ -30,8 +30,9 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
+from lowvar.analysis.intervals import FEWEST
 from lowvar.errors import UserError
-from lowvar.studies.integral.errors import FEWEST, NORMAL, paired_ratio, sum_of_errors
+from lowvar.studies.integral.errors import NORMAL, paired_ratio, sum_of_errors
 from lowvar.studies.verdicts import Strict, all_below, look_up, within
 
 _KNOWN = 0.3  # the truth's error, in standard errors of the estimates, up to which coverage can be measured

@@ -6,6 +6,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.base import names_of
 from lowvar.studies.spec import Cost, Count, Data, Strict, check_known, merged
 
 
@@ -104,14 +105,6 @@ class Illustrations(Strict):
 class IntegralExperiment(Strict):
     """One experiment at one scale: every method on the same points of every problem."""
 
-    TABLES: ClassVar = ("truth", "errors", "sums", "estimates", "decomposition")
-    ILLUSTRATED: ClassVar = {  # illustration -> table
-        "fits": "fits",
-        "stein_kernels": "kernels",
-        "epochs": "epochs",
-        "power_scores": "scores",
-        "predictive": "predictive",
-    }
     FIGURES: ClassVar = {
         "errors": "errors",
         "boxes": "estimates",
@@ -147,7 +140,9 @@ class IntegralExperiment(Strict):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that its runs are gathered into."""
-        return (*self.TABLES, *(table for kind, table in self.ILLUSTRATED.items() if getattr(self.illustrate, kind)))
+        from lowvar.studies.integral.tables import TABLES
+
+        return names_of(TABLES, self)
 
     @property
     def figures(self) -> dict[str, str]:

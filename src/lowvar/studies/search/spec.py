@@ -7,6 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.base import names_of
 from lowvar.studies.spec import BackendName, Cost, Count, Positive, Strict, check_known
 
 # log10 of the precisions above the optimum at which runs are watched
@@ -87,7 +88,6 @@ class GradientVarianceSpec(Strict):
 class SearchExperiment(Strict):
     """One experiment at one scale: methods that search for the minimum of functions."""
 
-    TABLES: ClassVar = ("curves", "targets", "profiles", "ends")
     FIGURES: ClassVar = {
         "effort": "targets",
         "curves": "curves",
@@ -113,7 +113,9 @@ class SearchExperiment(Strict):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that its runs are gathered into."""
-        return (*self.TABLES, "decomposition") if self.decomposition else self.TABLES
+        from lowvar.studies.search.tables import TABLES
+
+        return names_of(TABLES, self)
 
     @property
     def figures(self) -> dict[str, str]:

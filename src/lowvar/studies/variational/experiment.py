@@ -7,7 +7,9 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.base import names_of
 from lowvar.studies.spec import BackendName, Cost, Data, Strict, check_known, merged, validated
+from lowvar.studies.variational import gathering
 from lowvar.studies.variational.spec import (
     DecompositionJob,
     DecompositionSpec,
@@ -26,10 +28,6 @@ from lowvar.studies.variational.spec import (
 class VariationalExperiment(Strict):
     """One experiment at one scale: every method on every problem, and the variance of their gradients."""
 
-    TABLES: ClassVar = (
-        "optimum", "convergence", "best", "ends", "paths", "table2", "table3", "decomposition", "table1", "schemes",
-        "measured", "diagnostics", "repair", "fractions", "sensitivity", "selected", "pace",
-    )  # fmt: skip
     FIGURES: ClassVar = {
         "shares": "decomposition",
         "along": "decomposition",
@@ -69,53 +67,26 @@ class VariationalExperiment(Strict):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that its runs are gathered into."""
-        there = {
-            "decomposition": bool(self.decompositions()), "table1": bool(self.decompositions()),
-            "schemes": self._noises(),
-        }  # fmt: skip
-        looked_at = self._looked_at()
-        there |= dict.fromkeys(("measured", "diagnostics", "repair"), bool(looked_at))
-        there |= dict.fromkeys(("selected", "pace"), "points" in looked_at)
-        there |= {name: name in looked_at for name in ("fractions", "sensitivity")}
-        return tuple(name for name in self.TABLES if there.get(name, True))
+        from lowvar.studies.variational.tables import TABLES
+
+        return names_of(TABLES, self)
 
     @property
     def figures(self) -> dict[str, str]:
         """Its figures, and the table that each is drawn from."""
-        looked_at = self._looked_at()
+        looked_at = gathering.looked_at(self)
         there = {name: name in looked_at for name in ("points", "test", "rates")}
         there |= dict.fromkeys(("variance", "snr"), "errors" in looked_at)
         there |= {"work": bool(looked_at), "cost": "points" in looked_at}
         of_tables = {kind: of for kind, of in self.FIGURES.items() if of in (*self.tables, "seconds")}
         return {kind: of for kind, of in of_tables.items() if there.get(kind, True)}
 
-    def _looked_at(self) -> set[str]:
-        """What is measured of runs beside the ELBO: ``errors`` of gradients, ``points``, ``test`` rows.
-
-        And what varies: ``rates`` says that several step sizes are tried on rows for a test, ``fractions`` that several
-        shares of one dataset are learnt from, ``sensitivity`` that there are several schedules on one problem.
-        """
-        solvers = {(p, m): self.solver_on(p, m) for p in self.problems for m in self.methods_on(p)}
-        splits = [(spec.model, spec.dataset, spec.split.train) for spec in self.problems.values() if spec.split]
-        plans = {(p, solver.schedule) for (p, _), solver in solvers.items() if solver.schedule is not None}
-        found = {"errors"} if any(solver.diagnostics for solver in solvers.values()) else set()
-        found |= {"points"} if plans else set()
-        found |= {"test"} if splits else set()
-        found |= {"rates"} if splits and any(len(solver.step_sizes) > 1 for solver in solvers.values()) else set()
-        found |= {"fractions"} if len(set(splits)) > len({one[:2] for one in splits}) else set()
-        per_problem = [sum(p == problem for p, _ in plans) for problem in self.problems]
-        return found | ({"sensitivity"} if max(per_problem) > 3 else set())
-
-    def _noises(self) -> bool:
-        """Whether any variance is taken apart under several ways of drawing noise."""
-        return any(self.decomposition_on(problem).noises for problem in self.decompositions())
-
     @property
     def headline(self) -> str:
         """The figure that answers its question at a glance."""
         if self.decompositions():
             return "shares"
-        looked_at = self._looked_at()
+        looked_at = gathering.looked_at(self)
         chosen = {"fractions": "sizes", "sensitivity": "sensitivity", "errors": "variance"}
         return next((kind for what, kind in chosen.items() if what in looked_at), "convergence")
 
