@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ def columns(*parts: str | tuple[Column, ...]) -> tuple[Column, ...]:
     """Columns, declared as lines of text: ``name | dtype | unit | meaning``.
 
     A name that ends with ``..`` stands for a statistic and the two ends of its 95 % interval. A dtype that ends with
-    ``?`` is of a column that a file can be without.
+    ``?`` is of a column that a file can be without. A line that begins with ``+`` continues the meaning above it.
 
     Args:
         *parts: lines of text, or columns that are declared already.
@@ -60,7 +61,7 @@ def columns(*parts: str | tuple[Column, ...]) -> tuple[Column, ...]:
         if not isinstance(part, str):
             out += part
             continue
-        for line in filter(None, map(str.strip, part.splitlines())):
+        for line in filter(None, map(str.strip, re.sub(r"\n\s*\+ ", " ", part).splitlines())):
             name, dtype, unit, meaning = (text.strip() for text in line.split("|", 3))
             plain, perhaps = dtype.removesuffix("?"), dtype.endswith("?")
             statistic = name.removesuffix("..")
