@@ -76,15 +76,21 @@ def samples_of(name):
 
 
 def study_of(w):
-    """The study of a run that tunes its settings."""
-    return [path for path in studies_of(w.experiment) if f"/runs/{w.problem}/{w.method}-{w.backend}/" in path]
+    """The study that chooses the settings of a run, its own or that of another method."""
+    experiment = EXPERIMENTS[w.experiment]
+    searched = experiment.study_of(w.problem, w.method, w.backend) if experiment.family == "variational" else None
+    return [study(w.experiment, *searched)] if searched else []
+
+
+def study(name, problem, method, backend):
+    """The file of a study."""
+    return f"{RESULTS}/{name}/runs/{problem}/{method}-{backend}/tuning/study.parquet"
 
 
 def studies_of(name):
     """The studies that an experiment makes before its runs."""
-    experiment, folder = EXPERIMENTS[name], f"{RESULTS}/{name}/runs"
-    tuned = experiment.studies() if experiment.family == "variational" else []
-    return [f"{folder}/{p}/{m}-{b}/tuning/study.parquet" for p, m, b in tuned]
+    experiment = EXPERIMENTS[name]
+    return [study(name, *run) for run in (experiment.studies() if experiment.family == "variational" else [])]
 
 
 def data_option(w, input):

@@ -143,9 +143,9 @@ class Place:
             studies = tuning.inputs(self, (problem, method, backend))
             inputs = self.inputs(problem) | studies
             expect = {"spec": self.experiment.run(problem, method, backend).hash, "inputs": inputs}
-            folder, study = self.run_folder(problem, method, backend), tuning.path(self, problem, method, backend)
+            folder, searched = self.run_folder(problem, method, backend), tuning.source(self, problem, method, backend)
             rebuild = self.command("run", problem=problem, method=method, backend=backend, data=self.source(problem),
-                                   study=study if studies else None, out=folder)  # fmt: skip
+                                   study=tuning.path(self, *searched) if searched else None, out=folder)  # fmt: skip
             yield problem, method, backend, read(folder / name, expect=expect, rebuild=rebuild)
 
     def gather_tables(self, name: str):

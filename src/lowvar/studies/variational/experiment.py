@@ -108,7 +108,12 @@ class VariationalExperiment(Strict):
 
     def studies(self) -> list[tuple[str, str, str]]:
         """The runs whose settings are searched for first."""
-        return [(p, m, b) for p, m, b in self.runs() if self.tune_on(p, m) is not None]
+        return [run for run in self.runs() if self.study_of(*run) == run]
+
+    def study_of(self, problem: str, method: str, backend: str) -> tuple[str, str, str] | None:
+        """The run whose search chooses the settings of a run: itself, or that of the method that it is ``same_as``."""
+        tune = self.tune_on(problem, method)
+        return None if tune is None else (problem, tune.same_as or method, backend)
 
     def tune_on(self, problem: str, method: str) -> TuneSpec | None:
         """What a method searches on a problem, if anything.
@@ -120,9 +125,26 @@ class VariationalExperiment(Strict):
         values = own.get("tune", general)
         if values is None or isinstance(values, TuneSpec):
             return values
-        if general and isinstance(values, Mapping):
+        if general and isinstance(values, Mapping) and not general.same_as and "same_as" not in values:
             values = merged(general.model_dump(), values)
         return validated(TuneSpec, values, where=f"problems.{problem}.methods.{method}.tune")
+
+    def _ranges(self, problem, method) -> TuneSpec | None:
+        """What is searched for a method on a problem, be it by another method.
+
+        Raises:
+            UserError: it is ``same_as`` a method that searches nothing there.
+        """
+        tune = self.tune_on(problem, method)
+        if tune is None or tune.same_as is None:
+            return tune
+        where, runs = f"problems.{problem}.methods.{method}.tune.same_as", self.methods_on(problem)
+        if tune.same_as not in runs:
+            raise unknown_name("method", tune.same_as, runs, where=where)
+        theirs = self.tune_on(problem, tune.same_as)
+        if theirs is None or theirs.same_as:
+            raise UserError(f"{where}: {tune.same_as!r} searches no settings of its own on {problem!r}")
+        return theirs
 
     def decompositions(self) -> list[str]:
         """Problems whose gradient variance is taken apart."""
@@ -159,7 +181,7 @@ class VariationalExperiment(Strict):
         own = {key: value for key, value in ((spec.methods or {}).get(method or "") or {}).items() if key != "tune"}
         if own:
             values, where = merged(values, own), f"problems.{problem}.methods.{method}"
-        if method and (tune := self.tune_on(problem, method)):
+        if method and (tune := self._ranges(problem, method)):
             values = with_choice(values, tune.lowest(), where=f"problems.{problem}.methods.{method}.tune")
         return validated(SolverSpec, values, where=where)
 
@@ -195,7 +217,7 @@ class VariationalExperiment(Strict):
             method=self._method(method),
             backend=backend,  # type: ignore[arg-type]
             solver=self.solver_on(problem, method),
-            study=self.tune(problem, method, backend).hash if self.tune_on(problem, method) else None,
+            study=self.tune(*searched).hash if (searched := self.study_of(problem, method, backend)) else None,
         )
 
     def tune(self, problem: str, method: str, backend: str) -> "TuneJob":
@@ -208,6 +230,8 @@ class VariationalExperiment(Strict):
         ranges, tuning = self.tune_on(problem, method), self.tuning or TuningSpec()  # type: ignore[call-arg]
         if ranges is None:
             raise UserError(f"experiment {self.name!r} tunes nothing of {method!r} on {problem!r}: no key 'tune'")
+        if ranges.same_as:
+            raise UserError(f"{method!r} takes the settings of {ranges.same_as!r} on {problem!r}: tune that one")
         solver = self.solver_on(problem, method)
         alone = {"repetitions": tuning.repetitions, "per_decade": 1, "diagnostics": None}
         return TuneJob(
@@ -318,7 +342,7 @@ class VariationalExperiment(Strict):
                     )
         if self.methods[spec.leader].estimator not in GRADIENT:
             raise UserError(f"decomposition.leader: {spec.leader!r} is no estimator, but a solver of its own")
-        if (tune := self.tune_on(problem, spec.leader)) and (tune.beta or tune.r):
+        if (tune := self._ranges(problem, spec.leader)) and (tune.beta or tune.r):
             raise UserError(f"decomposition.leader: {spec.leader!r} tunes its schedule on {problem!r}; take another")
 
 

@@ -64,9 +64,10 @@ STUDY = File(
     "proposes from the trials before it, the first ten at random. It has noise, starts and ELBO points of its own, "
     "apart from those of the runs, named by `{problem}/tuning`; trials and methods share them. The seeds of "
     "proposals are named by problem and trial, so methods begin with the same random draws. Numbers of points are "
-    "rounded up to one of some twenty in trials. A run reads the study, and its stamp names it in "
-    "`inputs.{problem}/{method}-{backend}`. The best trial has the largest `value`, the first of equals; where every "
-    "trial diverged, the one with the smallest step goes on. A row for each trial. The file repeats to the byte.",
+    "rounded up to one of some twenty in trials. The run reads the study, and so do those of methods that are "
+    "`same_as` this one; their stamps name it in `inputs.{problem}/{method}-{backend}`. The best trial has the "
+    "largest `value`, the first of equals; where every trial diverged, the one with the smallest step goes on. A row "
+    "for each trial. The file repeats to the byte.",
     columns("""
     problem | string | | the experiment's name for the problem
     method | string | | the experiment's name for the method
