@@ -21,6 +21,8 @@ from lowvar.errors import UserError
 from lowvar.registry import Entry
 from lowvar.solvers.search import SEARCH
 from lowvar.studies import jobs as commands
+from lowvar.studies import schema
+from lowvar.studies.files import STAMP
 from lowvar.studies.load import FAMILIES, SCALES, merged
 from lowvar.testing.estimators import EstimatorContract
 from lowvar.testing.integrators import IntegratorContract
@@ -29,7 +31,6 @@ from lowvar.testing.searches import SearchContract
 DOCS = Path(__file__).parents[1] / "docs"
 SCALE = "smoke"
 
-PERHAPS = ", perhaps"  # after the dtype of what is not in every file
 CLAIMS = {
     "variational": """
 - id: between
@@ -381,57 +382,40 @@ def test_example_of_an_integrator_pays_where_points_are_few(place, capsys):
 # results-schema.md ---------------------------------------------------------------------------------------------------
 
 
-def sections():
-    """``{(family, template of a path): {key: dtype}}``: the tables of results-schema.md under headings that name files.
+@pytest.mark.parametrize(("page", "option"), [("results-schema.md", ["--page"]), ("experiment.schema.json", [])])
+def test_pages_are_the_printed_ones(page, option):
+    command = ["schema", *option]
+    printed = subprocess.run([sys.executable, "-m", "lowvar.cli", *command], capture_output=True, text=True, check=True)
+    assert (DOCS / page).read_text() == printed.stdout, f"write it anew: lowvar {' '.join(command)} > docs/{page}"
 
-    The family is what a heading ends with, in parentheses; it is empty for what all families have. The dtype of a key
-    that is not in every file ends with ``PERHAPS``.
-    """
-    found, here, alike, inside, family = {}, [], [], False, ""
-    for line in (DOCS / "results-schema.md").read_text().splitlines():
-        inside = bool(re.match(r"\| (column|key|array or key) \|", line)) or (inside and line.startswith("|"))
-        if line.startswith("#"):
-            said = re.search(r" \((\w+)\)$", line)
-            family = said[1] if said and said[1] in FAMILIES else ""
-            here = [(family, name) for name in re.findall(r"`([^`]+)`", line) or [line.lstrip("# ")]]
-            assert not set(here) & set(found), f"results-schema.md describes {here} twice"
-            found |= {where: {} for where in here}
-        elif match := re.search(r"Columns: as `([^`]+)`(?:, without (.*)\.)?", line):
-            left_out = re.findall(r"`([^`]+)`", match[2] or "")
-            alike.append((here, (family, match[1]), left_out))
-        elif inside and (match := re.match(r"\| `([^`]+)` \| ([^|]*) \|", line)):
-            for where in here:
-                found[where][match[1]] = match[2].strip()
-    for places, base, left_out in alike:
-        assert set(left_out) <= set(found[base]), f"{places}: leaves out what is not there"
-        kept = {name: dtype for name, dtype in found[base].items() if name not in left_out}
-        for where in places:
-            found[where] = kept | found[where]
-    return found
+
+def declared(place):
+    """``{template of a path: columns by name}`` of the files that an experiment's family leaves."""
+    family = place.experiment.family
+    found = {one.path: one.columns for one in (*schema.files(), *schema.files(family))}
+    for one in schema.tables(family):
+        found |= dict.fromkeys((f"tables/{one.name}.parquet", f"tables/{one.name}.csv"), one.columns)
+    return {path: {column.name: column for column in columns} for path, columns in found.items()}
 
 
 def pattern(template, deep=False):
     """What a template with ``{names}`` stands for: paths, or dotted keys and (``deep``) those inside them."""
-    parts = re.split(r"\{\w+\}", template)
-    return re.compile("[^/.]+".join(map(re.escape, parts)) + (r"(\..*)?" if deep else ""))
+    parts = re.split(r"\{\w+\}", template.removeprefix("*"))
+    before = ".*" if template.startswith("*") else ""
+    return re.compile(before + "[^/.]+".join(map(re.escape, parts)) + (r"(\..*)?" if deep else ""))
 
 
-def of_file(schema, path, place):
-    """What the page says of a file: ``{key: dtype}``."""
+def of_file(path, place):
+    """The columns that are declared of a file, by name."""
     path = str(path).removeprefix(f"{place.results}/")
-    ours = {template: keys for (family, template), keys in schema.items() if family in ("", place.experiment.family)}
-    found = [ours[path]] if path in ours else [keys for t, keys in ours.items() if pattern(t).fullmatch(path)]
-    assert len(found) == 1, f"{path}: results-schema.md has {len(found)} sections for it"
+    found = [columns for template, columns in declared(place).items() if pattern(template).fullmatch(path)]
+    assert len(found) == 1, f"{path}: declared {len(found)} times"
     return found[0]
 
 
-def present(described, there):
-    """``{column: dtype}`` of a table that has the columns ``there``: what the page says, less what may be missing."""
-    return {
-        name: dtype.removesuffix(PERHAPS)
-        for name, dtype in described.items()
-        if name in there or not dtype.endswith(PERHAPS)
-    }
+def present(columns, there):
+    """``{name: dtype}`` of a file that has the columns ``there``: what is declared, less what may be missing."""
+    return {one.name: one.dtype for one in columns.values() if one.name in there or not one.perhaps}
 
 
 def leaves(value, prefix=""):
@@ -441,95 +425,88 @@ def leaves(value, prefix=""):
     return [leaf for key, inner in value.items() for leaf in leaves(inner, f"{prefix}.{key}" if prefix else key)]
 
 
-def assert_same_keys(keys, described, where):
-    """Every key is described, itself or as a part of one that is; everything described is there, or may be missing."""
+def assert_same_keys(keys, columns, where):
+    """Every key is declared, itself or as a part of one that is; everything declared is there, or may be missing."""
     for key in keys:
-        assert any(pattern(t, deep=True).fullmatch(key) for t in described), f"{where}: {key!r} is not in the page"
-    for template, dtype in described.items():
+        assert any(pattern(t, deep=True).fullmatch(key) for t in columns), f"{where}: {key!r} is not declared"
+    for template, one in columns.items():
         there = any(pattern(template, deep=True).fullmatch(k) for k in keys)
-        assert there or dtype.endswith(PERHAPS), f"{where}: no {template!r}"
+        assert there or one.perhaps, f"{where}: no {template!r}"
 
 
-def dtypes_of(described, key):
-    """The dtypes that the page gives an array; none if it does not know it."""
-    said = described.get(key) or next((dtype for t, dtype in described.items() if pattern(t).fullmatch(key)), "")
-    return said.removesuffix(PERHAPS).split(" or ")
+def dtypes_of(columns, key):
+    """The dtypes that are declared of an array; none if it is not declared."""
+    one = columns.get(key) or next((one for t, one in columns.items() if pattern(t).fullmatch(key)), None)
+    return one.dtype.split(" or ") if one else []
 
 
-def assert_is_stamp(text, schema, where):
-    """The stamp as the page says it; one that stands on no data has no inputs."""
-    mark, described = json.loads(text), dict(schema["", "The stamp"])
+def assert_is_stamp(text, where):
+    """The stamp as it is declared; one that stands on no data has no inputs."""
+    mark, columns = json.loads(text), {one.name: one for one in STAMP.columns}
     if not mark["inputs"]:
-        del mark["inputs"], described["inputs.{problem}"]
-    assert_same_keys(leaves(mark), described, where)
+        del mark["inputs"], columns["inputs.{problem}"]
+    assert_same_keys(leaves(mark), columns, where)
 
 
 def files(*endings):
     return sorted(path for path in Path().rglob("*") if path.suffix in endings and path.parts[0] in ("data", "results"))
 
 
-def test_every_file_has_a_section(place):
-    schema = sections()
-    found = files(".parquet", ".csv", ".npz", ".json", ".svg", ".png")
-    assert len(found) > 30
-    assert set(found) == {path for path in Path().rglob("*") if path.is_file() and len(path.parts) > 1}
-    for path in found:
-        of_file(schema, path, place)
-
-
-def test_every_section_has_a_file(place):
-    """What the page says that a family leaves, its experiment has left; but for what others or killed runs leave."""
+def test_every_declared_file_is_there(place):
     left = [str(path).removeprefix(f"{place.results}/") for path in files(".parquet", ".csv", ".npz", ".json")]
-    for family, template in sections():
-        if family == place.experiment.family and "/" in template and "checkpoint" not in template:
-            others = template.startswith("results/decomposition/")
-            assert others or any(pattern(template).fullmatch(path) for path in left), template
+    elsewhere = ("table1", "schemes")  # no paper prints variances of these problems; one way of drawing noise
+    templates = set(declared(place)) - {one.path for one in schema.files()}
+    for template in templates - {f"tables/{name}.{ending}" for name in elsewhere for ending in ("parquet", "csv")}:
+        assert any(pattern(template).fullmatch(path) for path in left), template
 
 
-def test_columns_of_parquet_files(place):
+def test_columns_of_tables(place):
+    """Those of parquet and csv files are what is declared, in that order, and so are their dtypes."""
     import pyarrow.parquet as pq
 
-    schema = sections()
     names = {"double": "float64", "large_string": "string"}
     for path in files(".parquet"):
         arrow = pq.read_schema(path)
         columns = {field.name: names.get(str(field.type), str(field.type)) for field in arrow}
-        assert list(columns.items()) == list(present(of_file(schema, path, place), columns).items()), path
-        assert_is_stamp(arrow.metadata[b"lowvar"], schema, path)
+        assert list(columns.items()) == list(present(of_file(path, place), columns).items()), path
+        assert_is_stamp(arrow.metadata[b"lowvar"], path)
         assert list(arrow.metadata) == [b"lowvar"]
-
-
-def test_columns_of_csv_files(place):
-    schema = sections()
-    written = (*place.experiment.tables, "seconds", *place.experiment.figures, "claims")
-    assert len(files(".csv")) == len(written)
-    for path in files(".csv"):
+    tables = [path for path in files(".csv") if path.parent.name != "figures"]
+    assert len(tables) == len((*place.experiment.tables, "seconds", "claims"))
+    for path in tables:
         columns = path.read_text().splitlines()[0].split(",")
-        assert columns == list(present(of_file(schema, path, place), columns)), path
+        assert columns == list(present(of_file(path, place), columns)), path
 
 
-def test_arrays_of_npz_files(place):
-    schema, prepared = sections(), {place.prepared(problem) for problem in place.experiment.problems} - {None}
+def test_columns_of_figures(place):
+    """They are those of the figure's table, or named in the page."""
+    page = (DOCS / "results-schema.md").read_text()
+    text = re.search(rf"^### Figures \({place.experiment.family}\)$(.*?)^#", page, re.M | re.S)[1]
+    for kind, table in place.experiment.figures.items():
+        assert all((place.results / f"figures/{kind}.{ending}").is_file() for ending in ("svg", "png"))
+        columns = (place.results / f"figures/{kind}.csv").read_text().splitlines()[0].split(",")
+        known = {*of_file(f"tables/{table}.csv", place), *re.findall(r"`(\w+)`", text)}
+        assert set(columns) <= known, kind
+
+
+def test_arrays_and_keys(place):
+    """Those of npz and json files are what is declared."""
+    prepared = {place.prepared(problem) for problem in place.experiment.problems} - {None}
     assert len(files(".npz")) == len(place.experiment.runs()) + len(place.experiment.samples()) + len(prepared)
     for path in files(".npz"):
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        described = of_file(schema, path, place)
-        keys = list(arrays)
+        columns, keys = of_file(path, place), list(arrays)
         for text in {"meta", "about"} & set(arrays):
             keys += leaves({text: json.loads(str(arrays[text]))})
-        assert_same_keys(keys, described, path)
+        assert_same_keys(keys, columns, path)
         for name, array in arrays.items():
             kind = "string" if array.dtype.kind == "U" else str(array.dtype)
-            assert kind in dtypes_of(described, name), f"{path}: {name}"
+            assert kind in dtypes_of(columns, name), f"{path}: {name}"
         if "__lowvar__" in arrays:
-            assert_is_stamp(str(arrays["__lowvar__"]), schema, path)
-
-
-def test_keys_of_json_files(place):
-    schema = sections()
+            assert_is_stamp(str(arrays["__lowvar__"]), path)
     for path in files(".json"):
-        assert_same_keys(leaves(json.loads(path.read_text())), of_file(schema, path, place), path)
+        assert_same_keys(leaves(json.loads(path.read_text())), of_file(path, place), path)
 
 
 def test_arrays_of_a_checkpoint(place, monkeypatch):
@@ -541,42 +518,36 @@ def test_arrays_of_a_checkpoint(place, monkeypatch):
     monkeypatch.setattr(artifact, "write_provenance", lambda *_, **__: None)
     job = place.experiment.runs()[0]
     commands.run(place, *job, out="elsewhere", checkpoint_every=-1.0)
-    described = of_file(sections(), "runs/{}/{}-{}/checkpoint.npz".format(*job), place)
-    assert_same_keys(["__lowvar__", *kept["checkpoint.npz"]], described, "checkpoint.npz")
+    columns = of_file("runs/{}/{}-{}/checkpoint.npz".format(*job), place)
+    assert_same_keys(["__lowvar__", *kept["checkpoint.npz"]], columns, "checkpoint.npz")
 
 
-def test_what_integrators_learn_is_described(monkeypatch):
-    """The page has the arrays that the integrators of the registry leave in ``params.npz``, and no others."""
+def test_what_integrators_learn_is_declared(monkeypatch):
+    """The arrays that the integrators of the registry leave in ``params.npz``, and no others."""
     pytest.importorskip("torch")
     from lowvar.estimators.integral.options import make
+    from lowvar.studies.integral.files import PARAMS
     from lowvar.testing.integrators import SHORT, draws
 
-    described = sections()["integral", "runs/{problem}/{method}-{backend}/params.npz"]
+    columns = {one.name: one for one in PARAMS.columns}
     samples, learnt = draws(repetitions=1, m=12), {"sizes", "__lowvar__"}
     for name in estimators.INTEGRAL:
         options = SHORT.get(name, {}) | ({"record": 5} if name == "paper_cv" else {})
         for key, array in make(name, options).integrate(samples, np.array([1])).info.items():
             dtype = "string" if array.dtype.kind == "U" else str(array.dtype)
-            assert dtype in dtypes_of(described, key), f"{name}: {key}"
+            assert dtype in dtypes_of(columns, key), f"{name}: {key}"
             learnt.add(key)
-    assert learnt == set(described)
+    assert learnt == set(columns)
 
 
-@pytest.mark.parametrize("place", ["variational"], indirect=True)
-def test_columns_for_a_model_of_ones_own(place):
+def test_columns_for_a_model_of_ones_own():
     from types import SimpleNamespace
 
     from lowvar.analysis.decomposition import table
+    from lowvar.studies.variational.costs import COMPONENTS
 
     found = table(SimpleNamespace(dim=1, sites={}, blocks={"mu": 1, "log_sigma": 1}), {"naive": np.ones((4, 3, 2))}, 5)
-    assert list(found) == list(of_file(sections(), "results/decomposition/model.parquet", place))
-
-
-def test_shipped_schema_is_the_printed_one():
-    printed = subprocess.run([sys.executable, "-m", "lowvar.cli", "schema"], capture_output=True, text=True, check=True)
-    assert (DOCS / "experiment.schema.json").read_text() == printed.stdout, (
-        "write it anew: lowvar schema > docs/experiment.schema.json"
-    )
+    assert list(found) == [one.name for one in COMPONENTS]
 
 
 def keys_of(model, prefix=""):

@@ -198,6 +198,9 @@ def test_a_tuned_method_is_tuned_before_it_runs(tuned):
     write(tuned, "tuned", methods=both, backends=["jax", "torch"])
     jobs = plan(tuned, "tuned_runs")
     assert (jobs["tune"], jobs["run"]) == (4, 4)
+    write(tuned, "tuned", methods={"naive": {"tune": RANGE}, "joint": {"tune": {"same_as": "naive"}}})
+    run = "results/quick/tuned/runs/breast_cancer/joint-jax/trace.parquet"
+    assert plan(tuned, "tuned_runs")["tune"] == plan(tuned, run)["tune"] == 1
 
 
 @pytest.mark.slow

@@ -144,6 +144,7 @@ def _parser():
     sub.add_argument("what", nargs="?", choices=_LISTS)
 
     sub = command("schema", _schema, "print the JSON schema of experiment files, for editors")
+    sub.add_argument("--page", action="store_true", help="print docs/results-schema.md instead: all files and columns")
     return parser
 
 
@@ -341,6 +342,11 @@ def _listed(what):
 def _schema(args):
     import json
 
+    if args.page:
+        from lowvar.studies.schema import page
+
+        print(page(), end="")
+        return
     from lowvar.studies.load import json_schema
 
     print(json.dumps(json_schema(), indent=2))

@@ -10,8 +10,7 @@ from test_diagnostics import GRADIENTS, measured, trace
 from lowvar.errors import UserError
 from lowvar.studies import claims as C
 from lowvar.studies.variational import convergence as A
-from lowvar.studies.variational import diagnostics as D
-from lowvar.studies.variational import published
+from lowvar.studies.variational import published, schedules
 
 SPREAD = [1e-2, 1.0, 1e2]  # repetitions differ by more than methods do
 
@@ -226,7 +225,7 @@ def test_shrinks_says_how_many_steps_a_schedule_needs(points):
     plan = SimpleNamespace(kind="step", beta=0.5, r=9)
     made = trace("mlmc", points=list(points))
     measures, table = measured(made)
-    chosen = D.selected(table, {("p", "mlmc", "jax"): plan}, {"p": SimpleNamespace(model="m", dataset="d")})
+    chosen = schedules.selected(table, {("p", "mlmc", "jax"): plan}, {"p": SimpleNamespace(model="m", dataset="d")})
     row = judge(test, measured=measures, selected=chosen)
     needed = next(t for t in range(1, 100) if np.ceil(0.5 ** ((t - 1) // 9) * 8) <= 1)
     assert ("undecided" if points[-1] < 8 else "fails") == row["verdict"]
@@ -269,10 +268,10 @@ def test_pace_of_points_that_hardly_fall():
 
 def test_pace_where_nothing_was_timed():
     measures, _ = measured(trace("mlmc", points=[8, 2, 2]))
-    row = judge(PACE, pace=D.pace(measures, None), measured=measures)
+    row = judge(PACE, pace=schedules.pace(measures, None), measured=measures)
     assert (row["verdict"], row["note"]) == ("undecided", "times were not measured here")
     with pytest.raises(UserError, match="mc on p, which did not run"):
-        judge(PACE | {"method": "mc"}, pace=D.pace(measures, None), measured=measures)
+        judge(PACE | {"method": "mc"}, pace=schedules.pace(measures, None), measured=measures)
 
 
 def grid(elbo, lose=()):
@@ -287,7 +286,7 @@ def grid(elbo, lose=()):
         traces.append(made)
     whole = pd.concat(traces, ignore_index=True)
     table = A.convergence(whole, {}, {"p": 1})
-    return {"sensitivity": D.sensitivity(table, plans), "ends": A.ends(whole, table, {})}
+    return {"sensitivity": schedules.sensitivity(table, plans), "ends": A.ends(whole, table, {})}
 
 
 def test_sensitive():

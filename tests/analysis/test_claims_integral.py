@@ -7,6 +7,7 @@ import pytest
 from lowvar.errors import UserError
 from lowvar.studies import claims as C
 from lowvar.studies.integral import errors as A
+from lowvar.studies.integral import estimates as E
 
 N = 50
 NOISE = np.random.default_rng(4).standard_normal(N)
@@ -27,7 +28,7 @@ def evidence(*traces, truth_error=0.0, value=0.0, derived=()):
     tasks = list(rows["task"].drop_duplicates())
     truth = pd.DataFrame({"problem": "p", "task": tasks, "truth": value, "truth_error": truth_error, "how": ""})
     rows["derived"] = rows["task"].isin(derived)
-    return {name: getattr(A, name)(rows, truth) for name in ("errors", "sums", "estimates")} | {"truth": truth}
+    return {make.__name__: make(rows, truth) for make in (A.errors, A.sums, E.estimates)} | {"truth": truth}
 
 
 def judge(test, tables):

@@ -8,7 +8,7 @@ import pytest
 
 from lowvar.studies.variational import convergence as C
 from lowvar.studies.variational import diagnostics as D
-from lowvar.studies.variational import published
+from lowvar.studies.variational import published, schedules
 
 STEP = SimpleNamespace(kind="step", beta=0.5, r=10)
 
@@ -153,12 +153,12 @@ def test_sensitivity_and_selected_have_the_schedules():
               trace("mc", step=0.1, elbo=0.0)]  # fmt: skip
     _, table = measured(*traces)
     plans = {("p", "mlmc_a", "jax"): STEP, ("p", "mlmc_b", "jax"): SimpleNamespace(kind="step", beta=0.9, r=20)}
-    found = D.sensitivity(table, plans).set_index("method")
+    found = schedules.sensitivity(table, plans).set_index("method")
     assert found[["beta", "r", "below"]].to_dict("index") == {
         "mlmc_a": {"beta": 0.5, "r": 10, "below": 0.0}, "mlmc_b": {"beta": 0.9, "r": 20, "below": 2.0}}  # fmt: skip
     model = SimpleNamespace(model="hlr", dataset="toy")
     _, table = measured(trace("mlmc"), trace("mc"), trace("storm"))
-    chosen = D.selected(table, {("p", "mlmc", "jax"): STEP}, {"p": model}).set_index("method")
+    chosen = schedules.selected(table, {("p", "mlmc", "jax"): STEP}, {"p": model}).set_index("method")
     assert chosen.loc["mlmc", ["step_size", "beta", "r"]].tolist() == [0.1, 0.5, 10.0]
     assert chosen.loc["mlmc", "published_r"] == 221
     assert chosen.loc["mc", "published_step_size"] == 0.39893
@@ -171,7 +171,7 @@ def test_pace_is_of_stretches():
     measures, _ = measured(trace("mlmc", points=[8, 2, 2]))
     timings = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
                             "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
-    table = D.pace(measures, timings)
+    table = schedules.pace(measures, timings)
     assert table[["iteration", "steps", "points", "seconds"]].to_numpy().tolist() == [
         [10, 10, 8, 0.1],
         [20, 10, 2, 0.05],
@@ -182,8 +182,8 @@ def test_pace_of_runs_that_were_not_timed_has_no_rows(tmp_path):
     measures, _ = measured(trace("mlmc", points=[8, 2, 2]))
     timed = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
                           "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
-    whole = D.pace(measures, timed)
-    for empty in (D.pace(measures, None), D.pace(measures, timed.assign(method="mc"))):
+    whole = schedules.pace(measures, timed)
+    for empty in (schedules.pace(measures, None), schedules.pace(measures, timed.assign(method="mc"))):
         assert len(empty) == 0
         assert empty.dtypes.to_dict() == whole.dtypes.to_dict()
         empty.to_parquet(tmp_path / "pace.parquet")

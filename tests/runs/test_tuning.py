@@ -306,6 +306,29 @@ def test_where_nothing_was_searched_the_columns_are_numbers_too(home):
     assert set(table.dtypes[["elbo", "trials", "diverged"]]) == {np.dtype(float)}
 
 
+SAME = {"problems.bc.methods.plain": {**{key: FALLING[key] for key in ("optimizer", "schedule")}, "tune": {"same_as": "falling"}}}  # fmt: skip
+
+
+def test_a_run_takes_what_the_study_of_another_method_chose(home, whole, tmp_path, capsys):
+    """The study is an input of both runs: in their specs, their stamps and the commands that rebuild them."""
+    place = write(home, SAME)
+    experiment, mine, theirs = place.experiment, ("bc", "plain", "jax"), ("bc", "falling", "jax")
+    assert experiment.study_of(*mine) == experiment.study_of(*theirs) == theirs
+    assert mine not in experiment.studies()
+    assert experiment.run(*mine).study == experiment.tune(*theirs).hash == experiment.run(*theirs).study
+    out = commands.run(place, *mine, out=tmp_path)
+    best = tuning.choice(artifact.read_table(whole["falling"]))
+    solver = studies.spec_of(place, *mine).solver
+    assert artifact.read_table(out)["step_size"].unique() == [best["step_size"]] == list(solver.step_sizes)
+    assert (solver.schedule.beta, solver.schedule.r) == (best["beta"], best["r"])
+    stamp = json.loads((tmp_path / "provenance.json").read_text())["stamp"]
+    assert stamp["inputs"] == {**place.inputs("bc"), **studies.inputs(place, theirs)}
+    chosen = pd.DataFrame({"problem": "bc", "method": ["plain"], "backend": "jax"})
+    assert studies.with_trials(place, chosen)["trials"].isna().all()  # they are those of the other
+    with pytest.raises(UserError, match="'plain' takes the settings of 'falling' on 'bc': tune that one"):
+        commands.tune(place, *mine)
+
+
 def test_the_runs_of_tuned_methods_are_gathered(place, whole):
     """Their stamps name the study: a run of another one is stale."""
     for method in ("plain", "adam", "falling"):
@@ -402,6 +425,10 @@ def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
         ({"tuning.trials": 0}, "tuning.trials = 0: input should be greater than or equal to 1"),
         ({"tuning.trails": 4}, "unknown key 'tuning.trails': did you mean 'trials'?"),
         ({"decomposition": {"leader": "falling", "step_size": 1e-3, "epochs": 2}}, "decomposition.leader: 'falling' tunes its schedule"),
+        ({"methods.adam.tune": {"same_as": "falling"}}, "methods.adam.tune: give ranges or same_as, not both"),
+        ({"problems.bc.methods.plain": {"tune": {"same_as": "fallin"}}}, "problems.bc.methods.plain.tune.same_as: unknown method 'fallin': did you mean 'falling'?"),
+        ({"methods.plain.tune": {"same_as": "plain"}}, "problems.bc.methods.plain.tune.same_as: 'plain' searches no settings of its own on 'bc'"),
+        ({"methods.plain.tune": {"same_as": "falling"}}, "problems.bc.methods.plain.tune.beta: the solver has no schedule"),
     ],
 )  # fmt: skip
 def test_wrong_ranges_are_named(tmp_path, changes, message):

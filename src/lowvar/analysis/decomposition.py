@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lowvar.analysis.intervals import mean_interval, ratio_interval
 from lowvar.noise import GAUSSIAN, Noise, named_key
 
 SOURCES = ("subsampling", "monte_carlo", "interaction")
 _CHUNK = 64  # data rows of a design evaluated at once
-_LEVEL = 0.95
 
 
 def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
@@ -171,35 +171,6 @@ def blocks(problem) -> dict[str, Any]:
                 sites[f"{block}:{site}"] = slice(offset + where.start, offset + where.stop)
         offset += size
     return found | sites
-
-
-def mean_interval(sample) -> tuple[float, float, float]:
-    """The mean of independent values and its 95 % t-interval.
-
-    >>> [round(v, 2) for v in mean_interval(np.array([1.0, 2.0, 3.0]))]
-    [2.0, -0.48, 4.48]
-    """
-    from scipy.stats import t
-
-    sample = np.asarray(sample, float)
-    mean, count = float(sample.mean()), len(sample)
-    if count < 2:
-        return mean, np.nan, np.nan
-    half = float(t.ppf(0.5 + _LEVEL / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count))
-    return mean, mean - half, mean + half
-
-
-def ratio_interval(numerator, denominator) -> tuple[float, float, float]:
-    """The ratio of two means of paired independent values, and its 95 % interval by the jackknife."""
-    a, b = np.asarray(numerator, float), np.asarray(denominator, float)
-    count = len(a)
-    if b.sum() == 0:
-        return np.nan, np.nan, np.nan
-    ratio = a.sum() / b.sum()
-    left_out = (a.sum() - a) / (b.sum() - b)
-    pseudo = count * ratio - (count - 1) * left_out
-    _, low, high = mean_interval(pseudo)
-    return ratio, ratio - (high - low) / 2, ratio + (high - low) / 2
 
 
 def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=None):

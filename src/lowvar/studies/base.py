@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,15 +31,61 @@ class Column:
 
     Attributes:
         name: as in the file.
-        dtype: as parquet has it: ``str``, ``float64``, ``int64``, ``bool``.
+        dtype: as parquet has it: ``string``, ``float64``, ``int64``, ``bool``.
         meaning: one line.
         unit: ``nats``, ``seconds``, ``data rows``; empty where there is none.
+        perhaps: whether a file can be without it.
     """
 
     name: str
     dtype: str
     meaning: str
     unit: str = ""
+    perhaps: bool = False
+
+
+def columns(*parts: str | tuple[Column, ...]) -> tuple[Column, ...]:
+    """Columns, declared as lines of text: ``name | dtype | unit | meaning``.
+
+    A name that ends with ``..`` stands for a statistic and the two ends of its 95 % interval. A dtype that ends with
+    ``?`` is of a column that a file can be without. A line that begins with ``+`` continues the meaning above it.
+
+    Args:
+        *parts: lines of text, or columns that are declared already.
+
+    >>> [(one.name, one.unit) for one in columns("gap_mean.. | float64 | nats | the gap")]
+    [('gap_mean', 'nats'), ('gap_low', 'nats'), ('gap_high', 'nats')]
+    """
+    out: list[Column] = []
+    for part in parts:
+        if not isinstance(part, str):
+            out += part
+            continue
+        for line in filter(None, map(str.strip, re.sub(r"\n\s*\+ ", " ", part).splitlines())):
+            name, dtype, unit, meaning = (text.strip() for text in line.split("|", 3))
+            plain, perhaps = dtype.removesuffix("?"), dtype.endswith("?")
+            statistic = name.removesuffix("..")
+            out.append(Column(statistic, plain, meaning, unit, perhaps))
+            if statistic != name:
+                stem = statistic.removesuffix("mean").removesuffix("_")
+                for end, meaning in (("low", "lower end of its 95 % interval"), ("high", "upper end")):
+                    out.append(Column(f"{stem}_{end}".strip("_"), plain, meaning, unit, perhaps))
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a job leaves and that is no table.
+
+    Attributes:
+        path: below the study's results, with names in braces.
+        about: what it holds, and what a row is.
+        columns: of a table, arrays of an npz, or keys of a JSON text with dots between levels.
+    """
+
+    path: str
+    about: str
+    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True)
@@ -47,10 +94,10 @@ class Table:
 
     Attributes:
         name: of its files, and in ``Figure.table`` and claims.
-        about: what a row is, and how rows were chosen.
+        about: what a row is, how rows were chosen, and how their statistics were made.
         columns: in the order of the file.
-        make: ``make(gathered) -> Frame``; ``gathered[name]`` is another table, ``gathered.traces`` and the like are
-            what the runs left.
+        make: ``make(gathered) -> Frame or rows``; ``gathered[name]`` is another table, ``gathered.traces`` and the like
+            are what the runs left. It may return more columns than are declared, in any order.
         when: whether an experiment has it.
         kept: whether it is written as a file; False if it is for claims alone.
         timed: whether it holds wall times, which differ from run to run.
@@ -63,6 +110,23 @@ class Table:
     when: Callable[[Any], bool] = always
     kept: bool = True
     timed: bool = False
+
+    def frame(self, rows: Any) -> Frame:
+        """The declared columns in their order, out of what ``make`` gave: a frame, or a list of rows.
+
+        Without rows, columns have the types that are declared.
+        """
+        import pandas as pd
+
+        if not len(rows):
+            dtypes = {"string": "str"}
+            return pd.DataFrame({one.name: pd.Series(dtype=dtypes.get(one.dtype, one.dtype)) for one in self.columns})
+        return pd.DataFrame(rows)[[one.name for one in self.columns]].reset_index(drop=True)
+
+
+def names_of(tables: tuple[Table, ...], experiment: Any) -> tuple[str, ...]:
+    """The names of the tables that an experiment leaves as files, those of wall times apart."""
+    return tuple(one.name for one in tables if one.kept and not one.timed and one.when(experiment))
 
 
 @dataclass(frozen=True)
@@ -141,7 +205,8 @@ class Family:
         engine: ``engine(spec, source)``: what advances a run.
         packages: ``packages(spec)``: what a run needs besides the packages of every run.
         decomposition: ``decomposition(job, prepared, progress_bar) -> Frame``; None where no variance is taken apart.
-        metrics: ``metrics(study, tables)``: numbers to watch from one run to the next.
+        metrics: ``metrics(gathered)``: numbers to watch from one run to the next, as rows of problem, quantity, run
+            and value.
     """
 
     name: str
@@ -153,4 +218,4 @@ class Family:
     engine: Callable[..., Any]
     packages: Callable[[Any], tuple[str, ...]]
     decomposition: Callable[..., Frame] | None
-    metrics: Callable[..., dict]
+    metrics: Callable[..., Any]

@@ -5,12 +5,14 @@ What differs between families of experiments is in a module for each family: ``F
 
 import contextlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import all_or_none, sweep, write_text
 from lowvar.runs import artifact, loop
+from lowvar.studies.gathered import Gathered
 from lowvar.studies.integral import samples
 from lowvar.studies.integral import tables as integral
 from lowvar.studies.search import tables as search
@@ -18,7 +20,7 @@ from lowvar.studies.study import Study
 from lowvar.studies.variational import tables as variational
 from lowvar.studies.variational import tuning
 
-# family -> module with: engine, packages, decomposition, tables, evidence, metrics, with_seconds
+# family -> module with: engine, packages, decomposition, TABLES, metrics
 FAMILIES = {"variational": variational, "search": search, "integral": integral}
 
 __all__ = ["Study", "claims", "decompose", "figure", "progress_bar", "run", "sample", "tables", "tune"]
@@ -104,13 +106,15 @@ def decompose(place: Study, problem: str, data=None, out=None):
 def tables(place: Study, *, seconds: bool = False) -> list[Path]:
     """Gathers an experiment's runs and decompositions into tables, refusing stale ones."""
     family, mark = FAMILIES[place.experiment.family], place.tables_stamp()
+    gathered = Gathered(place, family.TABLES, made=not seconds)
+    names = [one.name for one in family.TABLES if one.timed] if seconds else place.experiment.tables
+    tables = {name: gathered[name] for name in names}  # all of them before any is written
     if seconds:
-        return _write_both(place, {"seconds": family.with_seconds(place, place.gather_tables("timing.parquet"))}, mark)
-    found = family.tables(place)
-    written = _write_both(place, {name: found[name] for name in place.experiment.tables}, mark)
-    metrics = place.results / "metrics.json"
-    write_text(metrics, json.dumps(family.metrics(place, found), indent=2, sort_keys=True) + "\n")
-    return [*written, metrics]
+        return _write_both(place, tables, mark)
+    metrics = nested(place.experiment.problems, family.metrics(gathered))
+    written = _write_both(place, tables, mark)
+    write_text(place.results / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True) + "\n")
+    return [*written, place.results / "metrics.json"]
 
 
 def figure(place: Study, kind: str) -> list[Path]:
@@ -131,10 +135,18 @@ def claims(place: Study, path=None) -> Path:
 
     path = path or place.claims
     stated = analysis.load(path) if path else []
-    table = analysis.judge(stated, FAMILIES[place.experiment.family].evidence(place))
+    table = analysis.judge(stated, Gathered(place, FAMILIES[place.experiment.family].TABLES, made=False))
     target = place.results / "claims.csv"
     write_text(target, table.to_csv(index=False))
     return target
+
+
+def nested(problems, rows) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Rows of problem, quantity, run and value as mappings in mappings, for JSON; what is not finite is None."""
+    out = {problem: {} for problem in problems}
+    for problem, quantity, run, value in rows:
+        out[problem].setdefault(quantity, {})[run] = float(value) if math.isfinite(value) else None
+    return out
 
 
 @contextlib.contextmanager

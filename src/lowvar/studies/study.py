@@ -173,9 +173,9 @@ class Study:
             yield from (self.job(kind, *names) for names in listed[kind])
 
     def tune_of(self, problem: str, method: str, backend: str) -> Job | None:
-        """The job that searches the settings of a run, if one does."""
-        searched = (problem, method, backend) in self.experiment.studies()
-        return self.job("tune", problem, method, backend) if searched else None
+        """The job that searches the settings of a run, if one does: its own, or that of another method (``same_as``)."""
+        searched = self.experiment.study_of(problem, method, backend)
+        return self.job("tune", *searched) if searched else None
 
     def run_folder(self, problem: str, method: str, backend: str) -> Path:
         """Where a run's files are."""

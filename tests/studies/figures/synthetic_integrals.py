@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from lowvar.studies.integral import errors as A
+from lowvar.studies.integral import estimates as E
 
 # mean absolute errors by points, and the share of bias in the root mean square
 BOREHOLE = {
@@ -59,7 +60,7 @@ def errors(traces, error=0.0):
 
 
 def estimates(traces, error=0.0):
-    return A.estimates(traces, truth(traces, error=error))
+    return E.estimates(traces, truth(traces, error=error))
 
 
 def split(traces, error=0.0):

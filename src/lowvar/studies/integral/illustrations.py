@@ -1,31 +1,34 @@
 """Tables behind pictures that are not about errors: fitted functions, Stein kernels, power posteriors, predictions."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
+from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
-from lowvar.estimators.integral.options import make
-from lowvar.problems.integrals.problem import IntegralProblem
-from lowvar.problems.integrals.samples import Samples
+from lowvar.studies.base import Table, columns
+from lowvar.studies.integral.gathering import problems, samples
 
 _GRID = 241  # points of a curve
 _TASKS = ((0.0, 1.0), (0.0, 1.25))  # mean and variance of the targets of the paper's Figure 3
 _B = ((1.0, 0.1), (0.1, 1.0))
 
 
-def fits(experiment, built: Mapping[str, IntegralProblem], drawn: Mapping[str, "object"]):
+def fits(experiment, built: Mapping[str, Any], drawn: Mapping[str, Any]):
     """The integrands of one-dimensional problems and what methods fit to them, from the first repetition.
 
     Args:
         experiment: says which methods on which problems, and their options.
         built: the problems by name.
-        drawn: their samples by name, see ``runs.samples.Drawn``.
+        drawn: their samples by name, as ``integral.samples.read`` gives them.
 
     Returns:
         Rows of kind ``curve`` (on a grid) and ``point`` (the samples of the largest size).
     """
     import pandas as pd
+
+    from lowvar.estimators.integral.options import make
 
     out = []
     for name, methods in experiment.illustrate.fits.items():
@@ -34,12 +37,12 @@ def fits(experiment, built: Mapping[str, IntegralProblem], drawn: Mapping[str, "
             raise UserError(f"illustrate.fits: {name!r} has {problem.dim} dimensions; curves are drawn in one")
         sizes = experiment.run(name, methods[0], "torch").sizes[-1]
         sizes = (sizes,) * len(problem.tasks) if isinstance(sizes, int) else sizes
-        samples: Samples = drawn[name].samples.first(sizes).repetition(slice(0, 1))  # type: ignore[attr-defined]
+        draws = drawn[name].samples.first(sizes).repetition(slice(0, 1))
         for method in methods:
             spec = experiment.methods_on(name)[method]
-            found = make(spec.integrator, spec.options).integrate(samples, np.array([1]))
+            found = make(spec.integrator, spec.options).integrate(draws, np.array([1]))
             for t, task in enumerate(problem.tasks):
-                x = samples.points[t][0][:, 0]
+                x = draws.points[t][0][:, 0]
                 edge = 0.15 * np.ptp(x)
                 grid = np.linspace(x.min() - edge, x.max() + edge, _GRID)
                 for kind, at in (("curve", grid), ("point", x)):
@@ -54,6 +57,30 @@ def fits(experiment, built: Mapping[str, IntegralProblem], drawn: Mapping[str, "
                         )
                     )  # fmt: skip
     return pd.concat(out, ignore_index=True)
+
+
+def _asked(what):
+    """The condition that an experiment illustrates something."""
+    return lambda experiment: bool(getattr(experiment.illustrate, what))
+
+
+FITS = Table(
+    "fits",
+    "With `illustrate.fits`: integrands of one-dimensional problems and what methods fit to them, from the first "
+    "repetition at the last of the sizes.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    task | string | | the problem's name for the integral
+    method | string | | the experiment's name for the method
+    kind | string | | `curve` (on a grid) or `point` (a sample)
+    x | float64 | x's | where
+    f | float64 | f's | the integrand
+    fitted | float64 | f's | the fitted function, its constant included; NaN where the method fits none
+    density | float64 | | of the target, relative to the largest in these rows
+    """),
+    lambda gathered: fits(gathered.experiment, gathered.once(problems), gathered.once(samples)),
+    when=_asked("fits"),
+)  # fmt: skip
 
 
 def stein_kernels(points: int = 61, reach: float = 3.0):
@@ -86,6 +113,21 @@ def stein_kernels(points: int = 61, reach: float = 3.0):
     return pd.concat(out, ignore_index=True)
 
 
+KERNELS = Table(
+    "kernels",
+    "With `illustrate.stein_kernels`: the sum of all entries of three matrix-valued Stein kernels, for targets `N(0, "
+    "1)` and `N(0, 1.25)` and `B = [[1, 0.1], [0.1, 1]]`.",
+    columns("""
+    kernel | string | | the base kernel
+    x | float64 | x's | first argument
+    y | float64 | x's | second argument
+    value | float64 | | `1' K0(x, y) 1`
+    """),
+    lambda gathered: stein_kernels(),
+    when=_asked("stein_kernels"),
+)  # fmt: skip
+
+
 def epochs(asked: Mapping[str, tuple[str, ...]], truth, last: Mapping[str, str], params: Iterable):
     """Mean absolute error of stochastic methods by epoch, with 95 % intervals over repetitions.
 
@@ -93,14 +135,12 @@ def epochs(asked: Mapping[str, tuple[str, ...]], truth, last: Mapping[str, str],
         asked: problem -> methods with the option ``record``.
         truth: the table of truths.
         last: the last task of each problem, whose estimates were recorded.
-        params: ``(problem, method, backend, (arrays, mark))`` of every run.
+        params: ``(problem, method, backend, arrays)`` of every run.
     """
     import pandas as pd
 
-    from lowvar.analysis.decomposition import mean_interval
-
     out = []
-    for problem, method, _, (arrays, _mark) in params:
+    for problem, method, _, arrays in params:
         if method not in asked.get(problem, ()):
             continue
         if "trace_epochs" not in arrays:
@@ -121,7 +161,30 @@ def epochs(asked: Mapping[str, tuple[str, ...]], truth, last: Mapping[str, str],
     return pd.concat(out, ignore_index=True)
 
 
-def power_scores(problem: IntegralProblem, reach: tuple[float, float] = (0.5, 2.0)):
+def _epochs(gathered):
+    last = {name: one.tasks[-1] for name, one in gathered.once(samples).items()}
+    return epochs(gathered.experiment.illustrate.epochs, gathered["truth"], last, gathered.params)
+
+
+EPOCHS = Table(
+    "epochs",
+    "With `illustrate.epochs`: errors of stochastic methods along their epochs, of the last task at the last of the "
+    "sizes.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    task | string | | the problem's name for the integral
+    method | string | | the experiment's name for the method
+    part | float64 | | epochs done, as a part of the method's epochs
+    mae | float64 | f's | mean absolute error over repetitions
+    low | float64 | f's | lower end of its 95 % interval
+    high | float64 | f's | upper end
+    """),
+    _epochs,
+    when=_asked("epochs"),
+)  # fmt: skip
+
+
+def power_scores(problem, reach: tuple[float, float] = (0.5, 2.0)):
     """Scores of power posteriors along the ladder of temperatures; Sun, Barp and Briol, Figure 6."""
     import pandas as pd
 
@@ -136,13 +199,27 @@ def power_scores(problem: IntegralProblem, reach: tuple[float, float] = (0.5, 2.
     )
 
 
-def predictive(problem: IntegralProblem, samples: Samples, points: int = 201):
+SCORES = Table(
+    "scores",
+    "With `illustrate.power_scores`: scores of power posteriors along the ladder of temperatures.",
+    columns("""
+    target | int64 | | place in the ladder, from 0
+    temperature | float64 | | the inverse temperature `t` of `p(y | x)^t p(x)`
+    x | float64 | x's | where
+    score | float64 | 1 / x's | gradient of the log density
+    """),
+    lambda gathered: power_scores(gathered.once(problems)[gathered.experiment.illustrate.power_scores]),
+    when=_asked("power_scores"),
+)  # fmt: skip
+
+
+def predictive(problem, draws, points: int = 201):
     """Posterior of the populations over time; Sun, Barp and Briol, Figures 7 and 8.
 
     Args:
         problem: with ``about``: ``solve`` ``(points (n, d), times (s,)) -> (n, s, k)``, ``times``, ``observations
             (s, k)``, ``series`` (names), ``task_times``.
-        samples: the draws; those of the first repetition are used.
+        draws: of which those of the first repetition are used.
     """
     import pandas as pd
 
@@ -152,7 +229,7 @@ def predictive(problem: IntegralProblem, samples: Samples, points: int = 201):
     times = np.asarray(about["times"], float)
     asked = np.asarray(about["task_times"], float)
     grid = np.unique(np.concatenate([np.linspace(times[0], times[-1], points), times, asked]))
-    paths = np.asarray(about["solve"](samples.points[0][0], grid))
+    paths = np.asarray(about["solve"](draws.points[0][0], grid))
     low, high = np.nanquantile(paths, [0.025, 0.975], axis=0)
     out = []
     for k, series in enumerate(about["series"]):
@@ -164,6 +241,29 @@ def predictive(problem: IntegralProblem, samples: Samples, points: int = 201):
                           "task": np.isin(grid, asked) & (k == 0)})
         )  # fmt: skip
     return pd.concat(out, ignore_index=True)
+
+
+def _predictive(gathered):
+    name = gathered.experiment.illustrate.predictive
+    return predictive(gathered.once(problems)[name], gathered.once(samples)[name].samples)
+
+
+PREDICTIVE = Table(
+    "predictive",
+    "With `illustrate.predictive`: series over time under the posterior, from the samples of the first repetition.",
+    columns("""
+    series | string | | what is observed, such as `hare` or `lynx`
+    time | float64 | the data's | when
+    mean | float64 | the data's | posterior mean
+    low | float64 | the data's | 2.5 % quantile over the samples
+    high | float64 | the data's | 97.5 % quantile
+    observed | float64 | the data's | the observation; NaN where there is none
+    task | bool | | whether one of the problem's integrals is the mean at this time
+    """),
+    _predictive,
+    when=_asked("predictive"),
+)  # fmt: skip
+TABLES = (FITS, KERNELS, EPOCHS, SCORES, PREDICTIVE)
 
 
 def _fact(problem, name, illustration):

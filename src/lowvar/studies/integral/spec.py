@@ -1,11 +1,12 @@
 """The specs of the family ``integral``: expectations with control variates, from the same points for all methods."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.base import names_of
 from lowvar.studies.drawing import declared
 from lowvar.studies.spec import Cost, Count, Data, Strict, check_known, merged
 
@@ -105,15 +106,6 @@ class Illustrations(Strict):
 class IntegralExperiment(Strict):
     """One experiment at one scale: every method on the same points of every problem."""
 
-    TABLES: ClassVar = ("truth", "errors", "sums", "estimates", "decomposition")
-    ILLUSTRATED: ClassVar = {  # illustration -> table
-        "fits": "fits",
-        "stein_kernels": "kernels",
-        "epochs": "epochs",
-        "power_scores": "scores",
-        "predictive": "predictive",
-    }
-
     name: str
     title: str
     family: Literal["integral"]
@@ -137,7 +129,9 @@ class IntegralExperiment(Strict):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that its runs are gathered into."""
-        return (*self.TABLES, *(table for kind, table in self.ILLUSTRATED.items() if getattr(self.illustrate, kind)))
+        from lowvar.studies.integral.tables import TABLES
+
+        return names_of(TABLES, self)
 
     @property
     def figures(self) -> dict[str, str]:
@@ -168,6 +162,9 @@ class IntegralExperiment(Strict):
     def studies(self) -> list[tuple[str, str, str]]:
         """The runs whose settings are searched for first: none."""
         return []
+
+    def study_of(self, problem: str, method: str, backend: str) -> None:
+        """The run whose search chooses the settings of a run: none."""
 
     def samples(self) -> list[str]:
         """Problems whose points are drawn once, for all methods."""

@@ -6,21 +6,23 @@ itself and there are no targets. A run that diverged has an infinite gap.
 References:
     Hansen, Auger, Ros, Mersmann, Tusar and Brockhoff, COCO: a platform for comparing continuous optimizers in a
     black-box setting, 2021: targets, expected running time, and empirical distributions of running times.
-    Clopper and Pearson, 1934: the interval of a share. David and Nagaraja, Order Statistics, 2003, section 7.1:
-    the interval of a median.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 
+from lowvar.analysis.intervals import median_interval, share_interval
+from lowvar.studies.base import Table, columns
+from lowvar.studies.search.gathering import KEYS, RUN, dims, optima
 from lowvar.studies.search.spec import TARGET_EXPONENTS
 
-KEYS = ["problem", "method", "backend"]
+_DIM = "dim | int64 | | coordinates of a point"
+_BUDGET = "budget | int64 | evaluations | of each repetition; where no optimum is known, what was used"
+_OPTIMUM = "optimum | float64 | f's | smallest value of `f`; NaN where it is not known"
 TARGET = 10.0 ** TARGET_EXPONENTS[-1]  # the precision that the paper's curves go to
 PROFILE = (-8.0, 2.0)  # exponents of the hardest and the easiest target of a profile
 _PER_DECADE = 10  # points of a profile's grid
-_LEVEL = 0.95
 
 
 def curves(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
@@ -36,10 +38,6 @@ def curves(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, 
             budget``; used for the budgets.
         optima: the smallest value of each problem, None where it is not known.
         dims: the dimension of each problem.
-
-    Returns:
-        A table; see ``docs/results-schema.md``. ``low`` and ``high`` are quartiles; a quantile that needs an
-        infinite gap is infinite.
     """
     import pandas as pd
 
@@ -70,6 +68,30 @@ def curves(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, 
     return pd.concat(out, ignore_index=True)
 
 
+CURVES = Table(
+    "curves",
+    "A row for each problem, method, backend and measured generation, over the repetitions. Repetitions that ended "
+    "before others keep their last value. A curve ends where the last of them does: at the budget, or where all have "
+    "met the last target. A quantile that needs an infinite gap is infinite.",
+    columns(RUN.replace("method |", f"{_DIM}\nmethod |"), """
+    evaluations | int64 | evaluations | evaluations done, of each repetition
+    iteration | int64 | generations | generations done
+    f_median | float64 | f's | gap of `f` at the mean, median over repetitions
+    f_low | float64 | f's | its lower quartile
+    f_high | float64 | f's | its upper quartile
+    f_mean | float64 | f's | its arithmetic mean; infinite if a repetition diverged
+    best_median | float64 | f's | gap of the best evaluated point, median over repetitions
+    best_low | float64 | f's | its lower quartile
+    best_high | float64 | f's | its upper quartile
+    sigma_median | float64 | x's | `sigma` of the trace, median over repetitions
+    condition_median | float64 | | `condition` of the trace, median over repetitions
+    repetitions | int64 | | repetitions in the row
+    diverged | int64 | | how many of them had diverged
+    """, _BUDGET, _OPTIMUM),
+    lambda gathered: curves(gathered.traces, gathered["hits"], optima(gathered), dims(gathered)),
+)  # fmt: skip
+
+
 def targets(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
     """How many evaluations each target took, by problem, method, backend and target, over repetitions.
 
@@ -78,13 +100,6 @@ def targets(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str,
         hits: as for ``curves``.
         optima: as for ``curves``; problems without an optimum have no targets.
         dims: the dimension of each problem.
-
-    Returns:
-        A table. The median is over all repetitions and infinite unless more than half of them met the target; its
-        interval is that of order statistics, of at least 95 % whatever the distribution, and NaN for fewer than six
-        repetitions. The expected running time ``ert`` is the evaluations that all runs spent until they met the
-        target or ended, divided by the number of runs that met it (COCO). The share's interval is Clopper and
-        Pearson's.
     """
     import pandas as pd
 
@@ -107,11 +122,28 @@ def targets(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str,
                  "ert": np.where(reached > 0, cost / np.maximum(reached, 1), np.inf),
                  "budget": group["budget"].max()}  # fmt: skip
         out.append(pd.DataFrame(table))
-    return pd.concat(out, ignore_index=True) if out else _empty(_TARGETS)
+    return TARGETS.frame(pd.concat(out, ignore_index=True) if out else [])
 
 
-_TARGETS = ("problem", "dim", "method", "backend", "of", "target", "reached", "repetitions", "share", "share_low",
-            "share_high", "evaluations_median", "evaluations_low", "evaluations_high", "ert", "budget")  # fmt: skip
+TARGETS = Table(
+    "targets",
+    "A row for each problem, method, backend, `of` and target; problems without a known optimum have none. The "
+    "median is over all repetitions and infinite unless more than half of them met the target; its interval is that "
+    "of order statistics. The share's interval is Clopper and Pearson's.",
+    columns(RUN.replace("method |", f"{_DIM}\nmethod |"), """
+    of | string | | `mean` or `best`: what came within the target
+    target | float64 | f's | a gap
+    reached | int64 | | repetitions that met it within the budget
+    repetitions | int64 | | of how many
+    share.. | float64 | | `reached` divided by `repetitions`
+    evaluations_median | float64 | evaluations | median over all repetitions until they met it
+    evaluations_low | float64 | evaluations | lower end of its interval; NaN for fewer than six repetitions
+    evaluations_high | float64 | evaluations | upper end
+    ert | float64 | evaluations | expected running time (COCO): evaluations of all until target or end, by `reached`
+    budget | int64 | evaluations | of each repetition
+    """),
+    lambda gathered: targets(gathered.traces, gathered["hits"], optima(gathered), dims(gathered)),
+)  # fmt: skip
 
 
 def ends(traces, hits, optima: Mapping[str, float | None], target: float = TARGET, of: str = "mean"):
@@ -125,9 +157,6 @@ def ends(traces, hits, optima: Mapping[str, float | None], target: float = TARGE
         optima: as for ``curves``.
         target: the precision that ``reached`` and ``evaluations_to_target`` speak of.
         of: whether it was met by f at the distribution's ``mean`` or by the ``best`` evaluated point.
-
-    Returns:
-        A table; ``start`` is the gap of f at the first mean, ``optimum`` is NaN where it is not known.
     """
     by = [*KEYS, "repetition"]
     ordered = _gaps(traces, optima).sort_values("evaluations", kind="stable")
@@ -144,8 +173,26 @@ def ends(traces, hits, optima: Mapping[str, float | None], target: float = TARGE
     order = {key: rank for rank, key in enumerate(dict.fromkeys(zip(*(traces[name] for name in KEYS), strict=True)))}
     place = [order[key] for key in zip(*(table[name] for name in KEYS), strict=True)]
     table = table.assign(place=place).sort_values(["place", "repetition"]).reset_index(drop=True)
-    return table[[*by, "evaluations", "f", "best", "start", "reached", "evaluations_to_target", "status", "budget",
-                  "optimum"]]  # fmt: skip
+    return ENDS.frame(table)
+
+
+ENDS = Table(
+    "ends",
+    "Every repetition at its end. Repetitions of the same number share their start across methods and backends, so "
+    "their gaps can be compared in pairs.",
+    columns(RUN, """
+    repetition | int64 | | from 0
+    evaluations | int64 | evaluations | evaluations done
+    f | float64 | f's | gap of `f` at the mean
+    best | float64 | f's | gap of the best evaluated point
+    start | float64 | f's | gap of `f` at the first mean
+    reached | bool | | whether `f` at the mean met the experiment's `search.target`
+    evaluations_to_target | float64 | evaluations | until it did; infinite if it did not
+    status | string | | `ok` or `diverged`, as in the trace
+    budget | int64 | evaluations | of this repetition
+    """, _OPTIMUM),
+    lambda gathered: ends(gathered.traces, gathered["hits"], optima(gathered), gathered.experiment.search.target),
+)  # fmt: skip
 
 
 def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
@@ -160,17 +207,13 @@ def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
         hits: as for ``curves``.
         optima: as for ``curves``; problems without an optimum are left out.
         dims: the dimension of each problem.
-
-    Returns:
-        A table with columns ``problem`` (``all`` or a problem), ``method, backend, of, evaluations_per_dim, share,
-        problems, targets, repetitions, budget_per_dim``.
     """
     import pandas as pd
 
     exponent = np.log10(hits["target"].to_numpy(float))
     kept = _with_optimum(hits[(exponent > PROFILE[0] - 0.01) & (exponent < PROFILE[1] + 0.01)], optima)
     if not len(kept):
-        return _empty(_PROFILES)
+        return PROFILES.frame([])
     dim = kept["problem"].map(dims)
     kept = kept.assign(cost=kept["evaluations"] / dim, limit=kept["budget"] / dim)
     names = list(kept["problem"].drop_duplicates())
@@ -198,8 +241,24 @@ def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
     return table.sort_values("problem", kind="stable", key=lambda column: column.map(order)).reset_index(drop=True)
 
 
-_PROFILES = ("problem", "method", "backend", "of", "evaluations_per_dim", "share", "problems", "targets",
-             "repetitions", "budget_per_dim")  # fmt: skip
+PROFILES = Table(
+    "profiles",
+    "Empirical distributions of running times, as COCO draws them, without its simulated restarts. Every problem, "
+    "repetition and target from 10^2 to 10^-8 is a case.",
+    columns("""
+    problem | string | | as in the trace, or `all`: problems weighed alike, for methods that were run on all of them
+    method | string | | the experiment's name for the method
+    backend | string | | as in the trace
+    of | string | | `mean` or `best`
+    evaluations_per_dim | float64 | evaluations | evaluations divided by the dimension
+    share | float64 | | share of cases met within them
+    problems | int64 | | problems in the row
+    targets | int64 | | targets of each
+    repetitions | int64 | | repetitions of each, at most
+    budget_per_dim | float64 | evaluations | where the line ends: the largest budget divided by the dimension
+    """),
+    lambda gathered: profiles(gathered["hits"], optima(gathered), dims(gathered)),
+)  # fmt: skip
 
 
 def with_seconds(table, timings):
@@ -234,30 +293,28 @@ def with_seconds(table, timings):
                 microseconds_per_iteration=np.where(iterations > 0, micro / np.maximum(iterations, 1), np.nan),
             )
         )
-    new = ("seconds", "compile_seconds", "microseconds_per_evaluation", "microseconds_per_iteration")
-    return pd.concat(out, ignore_index=True) if out else table.iloc[:0].assign(**dict.fromkeys(new, np.nan))
+    return SECONDS.frame(pd.concat(out, ignore_index=True) if out else [])
 
 
-def metrics(targets, ends, target: float = TARGET, of: str = "mean") -> dict[str, dict[str, dict[str, float | None]]]:
-    """Numbers to watch from one version to the next; None stands for what is not finite.
+def _with_seconds(gathered):
+    timings = gathered.timings
+    repetitions = timings["method"].map(gathered.experiment.repetitions)
+    return with_seconds(gathered["curves"], timings.assign(repetitions=repetitions))
 
-    Args:
-        targets: what ``targets`` gave.
-        ends: what ``ends`` gave.
-        target: the precision that evaluations are counted to.
-        of: ``mean`` or ``best``.
 
-    Returns:
-        By problem: ``evaluations_to_target`` and ``final_gap``, medians by ``{method}-{backend}``.
-    """
-    out: dict[str, dict[str, dict[str, float | None]]] = {}
-    for (problem, method, backend), rows in ends.groupby(KEYS, sort=False):
-        gap = float(quantile(rows["f"].to_numpy(float), 0.5))
-        out.setdefault(problem, {}).setdefault("final_gap", {})[f"{method}-{backend}"] = _finite(gap)
-    for row in targets[(targets["of"] == of) & same_target(targets["target"], target)].itertuples():
-        found = out.setdefault(row.problem, {}).setdefault("evaluations_to_target", {})
-        found[f"{row.method}-{row.backend}"] = _finite(row.evaluations_median)
-    return out
+SECONDS = Table(
+    "seconds",
+    "The table `curves` with wall times.",
+    columns(CURVES.columns, """
+    seconds | float64 | s | time so far of one run: the job's time shared out evenly, without compiling
+    compile_seconds | float64 | s | time that the job spent compiling
+    microseconds_per_evaluation | float64 | 1e-6 s | `seconds` divided by `evaluations`; NaN at the start
+    microseconds_per_iteration | float64 | 1e-6 s | `seconds` divided by `iteration`; NaN at the start
+    """),
+    _with_seconds,
+    timed=True,
+)  # fmt: skip
+TABLES = (CURVES, TARGETS, PROFILES, ENDS)
 
 
 def quantile(values, q: float):
@@ -272,41 +329,6 @@ def quantile(values, q: float):
     above = ordered[..., int(np.ceil(place))]
     with np.errstate(invalid="ignore"):
         return np.where(below == above, below, below + (place % 1) * (above - below))
-
-
-def median_interval(values):
-    """A distribution-free interval of the median, of at least 95 %, along the last axis.
-
-    The order statistics ``x_(j), x_(n+1-j)`` with the largest ``j`` for which ``P(Bin(n, 1/2) < j) <= 0.025``.
-
-    Returns:
-        Its two ends; NaN for fewer than six values, which no two of them enclose so surely.
-
-    >>> [float(end) for end in median_interval(np.arange(1.0, 21.0))]
-    [6.0, 15.0]
-    """
-    from scipy.stats import binom
-
-    n = values.shape[-1]
-    rank = int((binom.cdf(np.arange(n), n, 0.5) <= (1 - _LEVEL) / 2).sum())
-    if rank == 0:
-        return np.full(values.shape[:-1], np.nan), np.full(values.shape[:-1], np.nan)
-    ordered = np.sort(values, axis=-1)
-    return ordered[..., rank - 1], ordered[..., n - rank]
-
-
-def share_interval(count, n: int):
-    """Clopper and Pearson's 95 % interval of a probability, from ``count`` of ``n``.
-
-    >>> [round(float(end), 4) for end in share_interval(20, 20)]
-    [0.8316, 1.0]
-    """
-    from scipy.stats import beta
-
-    count, tail = np.asarray(count), (1 - _LEVEL) / 2
-    low = np.where(count > 0, beta.ppf(tail, np.maximum(count, 1), n - count + 1), 0.0)
-    high = np.where(count < n, beta.ppf(1 - tail, count + 1, np.maximum(n - count, 1)), 1.0)
-    return low, high
 
 
 def same_target(column, target: float):
@@ -345,19 +367,3 @@ def _ecdf(costs, grid):
 
 def _number(value) -> float:
     return np.nan if value is None else float(value)
-
-
-def _finite(value) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-def _empty(columns):
-    """A table without rows whose columns have the types that they have with rows."""
-    import pandas as pd
-
-    words, counts = (
-        ("problem", "method", "backend", "of"),
-        ("dim", "reached", "repetitions", "problems", "targets", "budget"),
-    )
-    kinds = {name: "str" if name in words else "int64" if name in counts else "float64" for name in columns}
-    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})

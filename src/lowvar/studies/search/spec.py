@@ -1,12 +1,13 @@
 """The specs of the family ``search``: black-box search, and the variance of its gradients."""
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.base import names_of
 from lowvar.studies.drawing import declared
 from lowvar.studies.spec import BackendName, Cost, Count, Positive, Strict, check_known
 
@@ -88,8 +89,6 @@ class GradientVarianceSpec(Strict):
 class SearchExperiment(Strict):
     """One experiment at one scale: methods that search for the minimum of functions."""
 
-    TABLES: ClassVar = ("curves", "targets", "profiles", "ends")
-
     name: str
     title: str
     family: Literal["search"]
@@ -106,7 +105,9 @@ class SearchExperiment(Strict):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that its runs are gathered into."""
-        return (*self.TABLES, "decomposition") if self.decomposition else self.TABLES
+        from lowvar.studies.search.tables import TABLES
+
+        return names_of(TABLES, self)
 
     @property
     def figures(self) -> dict[str, str]:
@@ -139,6 +140,9 @@ class SearchExperiment(Strict):
     def studies(self) -> list[tuple[str, str, str]]:
         """The runs whose settings are searched for first: none."""
         return []
+
+    def study_of(self, problem: str, method: str, backend: str) -> None:
+        """The run whose search chooses the settings of a run: none."""
 
     def samples(self) -> list[str]:
         """Problems whose points are drawn beforehand: none, runs draw their noise by name."""

@@ -1,17 +1,43 @@
-"""The jobs of the family ``search``."""
+"""The family ``search``: its tables, and what its jobs do."""
 
-import numpy as np
-
-from lowvar import backends
-from lowvar.noise import named_key
 from lowvar.problems.blackbox.catalogue import FUNCTIONS
-from lowvar.runs import artifact
 from lowvar.solvers.search import SEARCH
-from lowvar.studies.search import engine as engines
+from lowvar.studies.base import Table, columns
+from lowvar.studies.search import progress
+from lowvar.studies.search.gathering import HITS, KEYS, build
+from lowvar.studies.search.progress import quantile, same_target
+
+DECOMPOSITION = Table(
+    "decomposition",
+    "The decompositions of all problems of an experiment, one below the other. A row for each problem, sigma, "
+    "population, scheme, baseline, block and source.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    dim | int64 | | coordinates of a point
+    sigma | float64 | x's | standard deviation of the distribution
+    population | int64 | points | points of a generation, N; the evaluation that `centre` costs is not among them
+    scheme | string | | of the noise: `iid`, `antithetic`, `orthogonal` or `rqmc`
+    baseline | string | | what is taken off the values: `none`, `mean` (of the generation) or `centre` (`f` at `mu`)
+    block | string | | `mu` or `sigma`
+    source | string | | `total`, `odd` or `even`
+    variance | float64 | f's^2 | of a generation's gradient, summed over coordinates
+    low | float64 | f's^2 | lower end of its 95 % interval
+    high | float64 | f's^2 | upper end
+    relative | float64 | | `variance` divided by the squared norm of the gradient of the block
+    relative_low | float64 | | lower end of its 95 % interval
+    relative_high | float64 | | upper end; infinite where the gradient cannot be told from zero
+    to_iid.. | float64 | | `variance` divided by that of `iid` at the same N and baseline
+    """),
+    lambda gathered: gathered.decompositions,
+    when=lambda experiment: experiment.decomposition is not None,
+)  # fmt: skip
+TABLES = (*progress.TABLES, DECOMPOSITION, HITS, progress.SECONDS)
 
 
 def engine(spec, prepared):
     """The engine of a run's spec; a function stands on no data."""
+    from lowvar.studies.search import engine as engines
+
     return engines.build(spec)
 
 
@@ -22,9 +48,10 @@ def packages(spec) -> tuple[str, ...]:
 
 def decomposition(job, prepared, progress_bar):
     """The variance of the search gradient at Gaussians around the start of the first repetition."""
+    from lowvar.noise import named_key
     from lowvar.studies.search.variance import search_variance
 
-    made, d = _problem(job.problem), job.decomposition
+    made, d = build(job.problem), job.decomposition
     table = search_variance(
         made, mean=made.start(named_key(job.seed, job.name, "start", 0)), sigmas=d.sigmas,
         populations=d.populations, schemes=d.schemes, baselines=d.baselines, replicates=d.replicates,
@@ -33,65 +60,11 @@ def decomposition(job, prepared, progress_bar):
     return table.assign(problem=job.name)
 
 
-def tables(place) -> dict:
-    """The tables of an experiment, by name."""
-    from lowvar.studies.search import progress as analysis
-
-    experiment = place.experiment
-    made = {name: _problem(spec) for name, spec in experiment.problems.items()}
-    optima = {name: problem.optimum for name, problem in made.items()}
-    dims = {name: problem.dim for name, problem in made.items()}
-    traces, hits = place.gather_tables("trace.parquet"), _hits(place)
-    found = {
-        "curves": analysis.curves(traces, hits, optima, dims),
-        "targets": analysis.targets(traces, hits, optima, dims),
-        "profiles": analysis.profiles(hits, optima, dims),
-        "ends": analysis.ends(traces, hits, optima, experiment.search.target),
-    }
-    if experiment.decomposition:
-        found["decomposition"] = place.decomposition()
-    return found
-
-
-def with_seconds(place, timings):
-    """The curves with seconds."""
-    from lowvar.studies.search import progress as analysis
-
-    repetitions = timings["method"].map(place.experiment.repetitions)
-    return analysis.with_seconds(place.table("curves"), timings.assign(repetitions=repetitions))
-
-
-def evidence(place) -> dict:
-    """The tables that claims are judged by, and the evaluations at which every repetition met every target."""
-    return {name: place.table(name) for name in place.experiment.tables} | {"hits": _hits(place)}
-
-
-def metrics(place, tables) -> dict:
-    """Numbers to watch from one run to the next."""
-    from lowvar.studies.search import progress as analysis
-
-    return analysis.metrics(tables["targets"], tables["ends"], target=place.experiment.search.target)
-
-
-def _problem(spec):
-    from lowvar.problems.blackbox import catalogue
-
-    return catalogue.build(spec.function, backends.get("jax"), dim=spec.dim, **spec.options)
-
-
-def _hits(place):
-    """Evaluations at which runs met targets, a row each; none for functions of unknown optimum."""
-    import pandas as pd
-
-    rows = []
-    for problem, method, backend, (arrays, _) in place.gather("params.npz", artifact.read_arrays):
-        targets, budget = arrays["targets"], int(arrays["budget"])
-        for of, met in (("mean", arrays["met"]), ("best", arrays["met_best"])):
-            repetition, target = (axis.ravel() for axis in np.indices(met.shape))
-            rows.append(
-                pd.DataFrame(
-                    {"problem": problem, "method": method, "backend": backend, "repetition": repetition,
-                     "target": targets[target], "of": of, "evaluations": met.ravel(), "budget": budget}
-                )
-            )  # fmt: skip
-    return pd.concat(rows, ignore_index=True)
+def metrics(gathered):
+    """Numbers to watch from one run to the next: medians, at the precision that counts as solved."""
+    for (problem, method, backend), rows in gathered["ends"].groupby(KEYS, sort=False):
+        yield problem, "final_gap", f"{method}-{backend}", float(quantile(rows["f"].to_numpy(float), 0.5))
+    rows = gathered["targets"]
+    met = rows[(rows["of"] == "mean") & same_target(rows["target"], gathered.experiment.search.target)]
+    for row in met.itertuples():
+        yield row.problem, "evaluations_to_target", f"{row.method}-{row.backend}", row.evaluations_median

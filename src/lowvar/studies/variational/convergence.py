@@ -8,10 +8,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lowvar.analysis.decomposition import mean_interval
+from lowvar.analysis.intervals import mean_interval
+from lowvar.studies.base import Table, columns
+from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, RUN, optima, problem_of, rows
 
 _LEAST_GAP = 1e-9  # nats; below it a gap is rounding
-_RUN = ["problem", "method", "backend"]
+_SOON = 2**22  # data rows times dimensions up to which L-BFGS finds the optimum in seconds
+_RUN = list(KEYS)
 
 
 def optimum(problem) -> float:
@@ -38,95 +41,78 @@ def optimum(problem) -> float:
         return float(value), np.asarray(gradient, float)
 
     start = np.concatenate([np.zeros(dim), np.full(dim, -1.0)])
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 10_000, "maxfun": 20_000,
-                                                                          "ftol": 1e-14, "gtol": 1e-7})  # fmt: skip
-    if np.abs(found.jac).max() > 1e-3:
-        raise RuntimeError(f"{problem.name}: L-BFGS stopped at gradient {np.abs(found.jac).max():.1e}: {found.message}")
-    return -float(found.fun)
+    end = minimize(objective, start, jac=True, method="L-BFGS-B",
+                   options={"maxiter": 10_000, "maxfun": 20_000, "ftol": 1e-14, "gtol": 1e-7})  # fmt: skip
+    if np.abs(end.jac).max() > 1e-3:
+        raise RuntimeError(f"{problem.name}: L-BFGS stopped at gradient {np.abs(end.jac).max():.1e}: {end.message}")
+    return -float(end.fun)
 
 
-def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
-    """ELBO, and gap to the optimum, by problem, method, backend, step size and epoch, over repetitions.
-
-    Args:
-        traces: the traces of all runs in one table, with columns ``problem, method, backend`` added. Methods may
-            have step sizes, epochs and repetitions of their own.
-        optima: the largest ELBO of the problems for which it is known, nats; gaps of the others are NaN.
-        rows: data rows ``N`` of each problem.
-
-    Returns:
-        A table; see ``docs/results-schema.md``. The mean gap is geometric, its interval a t-interval of the
-        logarithm; where any repetition diverged the gap is infinite.
-    """
-    import pandas as pd
-
-    keys = ["problem", "method", "backend", "step_size", "epoch"]
-    out = []
-    for (problem, method, backend, step_size, epoch), group in traces.groupby(keys, sort=False):
-        ok = group["status"] == "ok"
-        elbo = _interval(group["elbo"]) if ok.all() else (-np.inf, np.nan, np.nan)
-        gap = (np.nan, np.nan, np.nan)
-        if problem in optima:
-            gaps = np.maximum(optima[problem] - group["elbo"].to_numpy(), _LEAST_GAP)
-            gap = tuple(10**v for v in mean_interval(np.log10(gaps))) if ok.all() else (np.inf, np.nan, np.nan)
-        # the same in all repetitions, except where the number of points depends on the run
-        gradients, hvps = (round(group[name].mean()) for name in ("gradients", "hvps"))
-        oracles = gradients + hvps
-        out.append(
-            {"problem": problem, "method": method, "backend": backend, "step_size": step_size, "epoch": epoch,
-             "iteration": int(group["iteration"].iloc[0]), "gradients": gradients,
-             "hvps": hvps, "oracles": oracles, "passes": oracles / rows[problem],
-             **dict(zip(("gap_mean", "gap_low", "gap_high"), gap, strict=True)),
-             **dict(zip(("elbo_mean", "elbo_low", "elbo_high"), elbo, strict=True)),
-             "repetitions": len(group), "diverged": int((~ok).sum())}
-        )  # fmt: skip
-    return _mark(pd.DataFrame(out))
-
-
-def best(table):
-    """The rows of ``convergence`` at the end of each method's best step size, where any did not diverge."""
-    last = table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
-    return table[last & table["best"]].drop(columns=["best", "envelope"]).reset_index(drop=True)
-
-
-def ends(traces, table, optima: Mapping[str, float]):
-    """ELBO and gap of every repetition at the end of every step size.
-
-    Repetitions with the same number share noise and start across methods, so they can be compared in pairs.
-
-    Args:
-        traces: as for ``convergence``.
-        table: what ``convergence`` gave.
-        optima: as for ``convergence``.
-    """
-    last = table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
-    found = _of_repetitions(traces, table[last], ["best"], optima)
-    return found[[*_RUN, "step_size", "epoch", "best", "repetition", "elbo", "gap", "status"]]
-
-
-def paths(traces, table, optima: Mapping[str, float]):
-    """ELBO and gap of every repetition along the envelope: at each epoch, at the step size that was best there.
-
-    Args:
-        traces: as for ``convergence``.
-        table: what ``convergence`` gave.
-        optima: as for ``convergence``.
-    """
-    found = _of_repetitions(traces, table[table["envelope"]], [], optima)
-    return found[[*_RUN, "epoch", "iteration", "step_size", "repetition", "elbo", "gap"]]
-
-
-def with_seconds(table, timings):
-    """``convergence`` with seconds: those of the whole job, shared out evenly among its runs, compiling apart."""
-    columns = ["problem", "method", "backend", "epoch", "seconds_per_run"]
-    joined = table.merge(timings[columns], on=columns[:4], how="left", validate="many_to_one")
-    return joined.rename(columns={"seconds_per_run": "seconds"})
+def optimum_of(gathered, name: str) -> tuple[str, float, str]:
+    """A row of the table ``optimum``."""
+    problem = problem_of(gathered, name)
+    if problem.exact_elbo is not None and problem.N * problem.dim <= _SOON:
+        try:
+            return name, optimum(problem_of(gathered, name, "float64")), "L-BFGS on the exact ELBO"
+        except RuntimeError:
+            pass
+    return name, largest_seen(gathered.traces, name), "largest seen in these runs"
 
 
 def largest_seen(traces, problem: str) -> float:
     """The largest ELBO of a problem that any run saw, nats: the reference where the optimum is not known."""
     values = traces.loc[(traces["problem"] == problem) & (traces["status"] == "ok"), "elbo"]
     return float(values.max()) if len(values) else np.nan
+
+
+def _optima(gathered):
+    import pandas as pd
+
+    rows = [optimum_of(gathered, name) for name in gathered.experiment.problems]
+    return pd.DataFrame(rows, columns=["problem", "elbo", "how"])
+
+
+OPTIMUM = Table(
+    "optimum",
+    "A row for each problem. The optimum is computed where the ELBO is exact and N times the dimension is at most "
+    "2^22. Elsewhere there are no gaps.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    elbo | float64 | nats | ELBO*, from which gaps are measured; or the largest ELBO seen
+    how | string | | `L-BFGS on the exact ELBO`, or `largest seen in these runs`
+    """),
+    _optima,
+)
+
+
+def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
+    """ELBO, and gap to the optimum, by problem, method, backend, step size and epoch, over repetitions.
+
+    Args:
+        traces: the traces of all runs in one table. Methods may have step sizes, epochs and repetitions of their own.
+        optima: the largest ELBO of the problems for which it is known, nats; gaps of the others are NaN.
+        rows: data rows ``N`` of each problem.
+    """
+    import pandas as pd
+
+    keys = [*_RUN, "step_size", "epoch"]
+    out = []
+    for key, group in traces.groupby(keys, sort=False):
+        row, ok = dict(zip(keys, key, strict=True)), group["status"] == "ok"
+        elbo = _interval(group["elbo"]) if ok.all() else (-np.inf, np.nan, np.nan)
+        gap = (np.nan, np.nan, np.nan)
+        if row["problem"] in optima:
+            gaps = np.maximum(optima[row["problem"]] - group["elbo"].to_numpy(), _LEAST_GAP)
+            gap = tuple(10**v for v in mean_interval(np.log10(gaps))) if ok.all() else (np.inf, np.nan, np.nan)
+        # the same in all repetitions, except where the number of points depends on the run
+        gradients, hvps = (round(group[name].mean()) for name in ("gradients", "hvps"))
+        row |= {"iteration": int(group["iteration"].iloc[0]), "gradients": gradients, "hvps": hvps,
+                "oracles": gradients + hvps, "passes": (gradients + hvps) / rows[row["problem"]],
+                "repetitions": len(group), "diverged": int((~ok).sum())}  # fmt: skip
+        for name, values in (("gap", gap), ("elbo", elbo)):
+            row |= dict(zip((f"{name}_mean", f"{name}_low", f"{name}_high"), values, strict=True))
+        out.append(row)
+    return CONVERGENCE.frame(_mark(pd.DataFrame(out)))
 
 
 def _interval(values):
@@ -136,23 +122,119 @@ def _interval(values):
     return (mean, low, high) if np.isfinite(mean) else (-np.inf, np.nan, np.nan)
 
 
-def _of_repetitions(traces, chosen, also, optima):
-    """The rows of the traces behind chosen rows of ``convergence``."""
-    keys = [*_RUN, "step_size", "epoch"]
-    found = chosen[[*keys, *also]].merge(traces, on=keys, how="left", validate="one_to_many")
-    gaps = found["problem"].map(dict(optima)).astype(float) - found["elbo"].astype(float)
-    return found.assign(gap=np.maximum(gaps, _LEAST_GAP))
-
-
 def _mark(table):
     """``convergence`` with ``best`` and ``envelope``: by the gap where the optimum is known, else by the ELBO."""
     distance = table["gap_mean"].where(table["gap_mean"].notna(), -table["elbo_mean"])
-    there = np.isfinite(distance)
-    final = table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
-    chosen = table.loc[distance[final & there].groupby([table[name] for name in _RUN]).idxmin()]
+    finite = np.isfinite(distance)
+    chosen = table.loc[distance[at_end(table) & finite].groupby([table[name] for name in _RUN]).idxmin()]
     keys = [*_RUN, "step_size"]
     marked = table.merge(chosen[keys].assign(best=True), on=keys, how="left")
     marked["best"] = marked["best"].eq(True)
-    nearest = distance[there].groupby([table[name] for name in (*_RUN, "epoch")]).idxmin()
+    nearest = distance[finite].groupby([table[name] for name in (*_RUN, "epoch")]).idxmin()
     marked["envelope"] = table.index.isin(nearest)
     return marked
+
+
+def at_end(table):
+    """Which rows are at the last epoch of their run."""
+    return table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
+
+
+_AT_BEST = columns(LINE, PROGRESS, """
+    gradients | int64 | data rows | gradients so far
+    hvps | int64 | data rows | Hessian-vector products so far
+    oracles | int64 | data rows | `gradients` plus `hvps`
+    passes | float64 | passes | `oracles` divided by N
+    gap_mean.. | float64 | nats | geometric mean of the gap; infinite if one diverged, NaN if the optimum is not known
+    elbo_mean.. | float64 | nats | mean ELBO; minus infinity if a repetition diverged
+""", COUNTS)  # fmt: skip
+CONVERGENCE = Table(
+    "convergence",
+    "A row for each problem, method, backend, step size and evaluated epoch, over the repetitions.",
+    columns(_AT_BEST, """
+    best | bool | | whether `step_size` is the best step
+    envelope | bool | | whether `step_size` is the best at this epoch
+    """),
+    lambda gathered: convergence(gathered.traces, optima(gathered), rows(gathered)),
+)  # fmt: skip
+
+
+def best(table):
+    """The rows of ``convergence`` at the end of each method's best step size, where any did not diverge."""
+    return BEST.frame(table[at_end(table) & table["best"]])
+
+
+BEST = Table(
+    "best", "The last row of each method's best step.", _AT_BEST, lambda gathered: best(gathered["convergence"])
+)
+
+
+def of_repetitions(traces, chosen, optima: Mapping[str, float]):
+    """The rows of traces behind rows of ``convergence``, with gaps.
+
+    Args:
+        traces: as for ``convergence``.
+        chosen: rows of what ``convergence`` gave.
+        optima: as for ``convergence``.
+    """
+    keys = [*_RUN, "step_size", "epoch"]
+    rows = chosen[[*keys, "best"]].merge(traces, on=keys, how="left", validate="one_to_many")
+    gaps = rows["problem"].map(dict(optima)).astype(float) - rows["elbo"].astype(float)
+    return rows.assign(gap=np.maximum(gaps, _LEAST_GAP))
+
+
+def ends(traces, table, optima: Mapping[str, float]):
+    """ELBO and gap of every repetition at the end of every step size; see ``of_repetitions``."""
+    return ENDS.frame(of_repetitions(traces, table[at_end(table)], optima))
+
+
+def paths(traces, table, optima: Mapping[str, float]):
+    """ELBO and gap of every repetition along the envelope; see ``of_repetitions``."""
+    return PATHS.frame(of_repetitions(traces, table[table["envelope"]], optima))
+
+
+ENDS = Table(
+    "ends",
+    "Every repetition at the end of every step size. Repetitions of the same number share noise and start across "
+    "methods and backends, so they can be compared in pairs.",
+    columns(LINE, """
+    epoch | int64 | epochs | epochs done
+    best | bool | | whether `step_size` is the best step
+    repetition | int64 | | from 0
+    elbo | float64 | nats | ELBO
+    gap | float64 | nats | ELBO* - `elbo`, at least 1e-9; NaN where the optimum is not known
+    status | string | | `ok` or `diverged`, as in the trace
+    """),
+    lambda gathered: ends(gathered.traces, gathered["convergence"], optima(gathered)),
+)  # fmt: skip
+PATHS = Table(
+    "paths",
+    "Every repetition along the envelope: at each epoch, at the step size that was best there. Claims about iterations "
+    "and times are judged by it.",
+    columns(RUN, PROGRESS, """
+    step_size | float64 | | the best at this epoch, over the repetitions
+    repetition | int64 | | from 0
+    elbo | float64 | nats | ELBO
+    gap | float64 | nats | as in `ends`
+    """),
+    lambda gathered: paths(gathered.traces, gathered["convergence"], optima(gathered)),
+)  # fmt: skip
+
+
+def with_seconds(table, timings):
+    """``convergence`` with seconds: those of the whole job, shared out evenly among its runs, compiling apart."""
+    keys = [*_RUN, "epoch"]
+    joined = table.merge(timings[[*keys, "seconds_per_run"]], on=keys, how="left", validate="many_to_one")
+    return SECONDS.frame(joined.rename(columns={"seconds_per_run": "seconds"}))
+
+
+SECONDS = Table(
+    "seconds",
+    "The table `convergence` with wall times.",
+    columns(CONVERGENCE.columns, """
+    seconds | float64 | s | `seconds_per_run` of `timing.parquet`: the job's time shared out evenly, without compiling
+    """),
+    lambda gathered: with_seconds(gathered["convergence"], gathered.timings),
+    timed=True,
+)  # fmt: skip
+TABLES = (OPTIMUM, CONVERGENCE, BEST, ENDS, PATHS)

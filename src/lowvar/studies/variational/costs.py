@@ -4,12 +4,39 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lowvar.analysis.decomposition import SOURCES, mean_interval
+from lowvar.analysis.intervals import mean_interval
+from lowvar.studies.base import Table, columns
 from lowvar.studies.variational import published
+from lowvar.studies.variational.gathering import KEYS, PROGRESS, RUN, decomposes, models, shapes
 from lowvar.studies.variational.noises import first_noise
 
 _LATE = 8  # measurements of the time from whose differences its interval is made
-_RUN = ["problem", "method", "backend"]
+_RUN = list(KEYS)
+PARTS = ("total", "subsampling", "monte_carlo", "interaction")
+
+COMPONENTS = columns("""
+    method | string | | the experiment's name for the method
+    block | string | | `all`, `mu` or `log_sigma`; with several latent sites also `mu:{site}` and `log_sigma:{site}`
+    source | string | | `subsampling`, `monte_carlo`, `interaction` or `total`
+    variance | float64 | nats^2 | of a batch's gradient, traced over the block
+    low | float64 | nats^2 | lower end of its 95 % interval
+    high | float64 | nats^2 | upper end
+    share.. | float64 | | `variance` divided by the method's total in the block
+    batch_size | int64 | rows | B
+    replicates | int64 | | independent designs behind the interval
+""")
+DECOMPOSITION = Table(
+    "decomposition",
+    "The decompositions of all problems of an experiment, one below the other. A row for each problem, moment, way "
+    "of drawing noise, method, block and source.",
+    columns("problem | string | | the experiment's name for the problem", PROGRESS, """
+    end | bool | | whether this is the last moment
+    eps | string | | how the noise points of a batch are drawn: `iid`, `antithetic`, `orthogonal` or `rqmc`
+    samples | int64 | points | how many a batch has
+    """, COMPONENTS),
+    lambda gathered: gathered.decompositions,
+    when=decomposes,
+)  # fmt: skip
 
 
 def variances(decomposition, problems: Mapping):
@@ -19,19 +46,44 @@ def variances(decomposition, problems: Mapping):
         decomposition: the table of components.
         problems: ``{name: ModelSpec}``.
     """
-    import pandas as pd
-
     rows = first_noise(decomposition)
     rows = rows[rows["end"] & (rows["method"] == "naive") & (rows["block"] == "all")]
     out = []
     for name, model in problems.items():
-        said = published.of(published.VARIANCES, model.model, model.dataset)
-        for source in ("total", *SOURCES):
+        printed = published.of(published.VARIANCES, model.model, model.dataset)
+        for source in PARTS:
             for row in rows[(rows["problem"] == name) & (rows["source"] == source)].itertuples():
-                known = float(said.get(source, np.nan))
-                out.append((name, source, row.variance, row.low, row.high, known, row.variance / known))
-    columns = ["problem", "source", "variance", "low", "high", "published", "ratio"]
-    return _typed(pd.DataFrame(out, columns=columns), ("problem", "source"))
+                value = float(printed.get(source, np.nan))
+                out.append({"problem": name, "source": source, "variance": row.variance, "low": row.low,
+                            "high": row.high, "published": value, "ratio": row.variance / value})  # fmt: skip
+    return TABLE1.frame(out)
+
+
+def prints(numbers: Mapping):
+    """The condition that a paper prints such numbers for a problem of an experiment."""
+    return lambda experiment: any(_printed(numbers, experiment.model(name)) for name in experiment.problems)
+
+
+def _printed(numbers, model):
+    return published.of(numbers, model.model, model.dataset)
+
+
+TABLE1 = Table(
+    "table1",
+    "Where Wang, Geffner and Domke print variances of a problem: the variance of `naive` at the end of the followed "
+    "run, block `all`, beside their Table 1. A row for each problem and source.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    source | string | | `total` (printed as V), `subsampling` (V_n), `monte_carlo` (V_eps) or `interaction`
+    variance | float64 | nats^2 | of a batch's gradient
+    low | float64 | nats^2 | lower end of its 95 % interval
+    high | float64 | nats^2 | upper end
+    published | float64 | nats^2 | as printed for the model and dataset; NaN if nothing is
+    ratio | float64 | | `variance` divided by `published`
+    """),
+    lambda gathered: variances(gathered["decomposition"], models(gathered)),
+    when=lambda experiment: decomposes(experiment) and prints(published.VARIANCES)(experiment),
+)  # fmt: skip
 
 
 def sizes(problems: Mapping, shapes: Mapping[str, tuple[int, int]]):
@@ -41,14 +93,32 @@ def sizes(problems: Mapping, shapes: Mapping[str, tuple[int, int]]):
         problems: ``{name: ModelSpec}``.
         shapes: ``{name: (N, dim)}``.
     """
-    import pandas as pd
-
     out = []
     for name, model in problems.items():
-        said = published.of(published.SIZES, model.model, model.dataset) or (np.nan, np.nan)
-        out.append((name, model.model, model.dataset, model.scaling, *shapes[name], *map(float, said)))
-    columns = ["problem", "model", "dataset", "scaling", "rows", "dim", "published_rows", "published_dim"]
-    return pd.DataFrame(out, columns=columns)
+        printed = _printed(published.SIZES, model) or (np.nan, np.nan)
+        out.append({"problem": name, "model": model.model, "dataset": model.dataset, "scaling": model.scaling,
+                    **dict(zip(("rows", "dim"), shapes[name], strict=True)),
+                    **dict(zip(("published_rows", "published_dim"), map(float, printed), strict=True))})  # fmt: skip
+    return TABLE2.frame(out)
+
+
+TABLE2 = Table(
+    "table2",
+    "Where a paper prints the size of a problem: rows and dimensions, beside those of Table 2 of Wang, Geffner and "
+    "Domke, or of Section 5 of Fujisawa and Sato.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    model | string | | of the catalogue
+    dataset | string | | of the catalogue
+    scaling | string | | of the features
+    rows | int64 | rows | N
+    dim | int64 | | of the latent vector, and of the noise
+    published_rows | float64 | rows | as printed for the model and dataset; NaN if nothing is
+    published_dim | float64 | | the same
+    """),
+    lambda gathered: sizes(models(gathered), gathered.once(shapes)),
+    when=prints(published.SIZES),
+)  # fmt: skip
 
 
 def costs(traces, timings, problems: Mapping, shapes: Mapping[str, tuple[int, int]], batches: Mapping):
@@ -62,9 +132,7 @@ def costs(traces, timings, problems: Mapping, shapes: Mapping[str, tuple[int, in
         batches: ``{(problem, method, backend): batch size}``.
 
     Returns:
-        A row for each run. Evaluations are gradients and Hessian-vector products in units of a batch, those of
-        full passes included, averaged over the run. Times are of one run: the job's time divided by the number of
-        its runs, which are computed together. Their intervals are of the last few measurements.
+        A row for each run.
     """
     import pandas as pd
 
@@ -74,7 +142,7 @@ def costs(traces, timings, problems: Mapping, shapes: Mapping[str, tuple[int, in
         model, (rows, _), batch = problems[problem], shapes[problem], batches[problem, method, backend]
         iterations = max(int(end["iteration"]), 1)
         per = float(end["gradients"]) / iterations, float(end["hvps"]) / iterations
-        said = published.of(published.MILLISECONDS, model.model, model.dataset)
+        printed = _printed(published.MILLISECONDS, model)
         out.append(
             {"problem": problem, "method": method, "backend": backend,
              "runs": len(trace[["step_size", "repetition"]].drop_duplicates()), "batch_size": batch,
@@ -82,7 +150,7 @@ def costs(traces, timings, problems: Mapping, shapes: Mapping[str, tuple[int, in
              "published_evaluations": _evaluations(method, rows, batch),
              **dict(zip(("seconds", "seconds_low", "seconds_high"), _seconds(timings, problem, method, backend, trace),
                         strict=True)),
-             "published_seconds": said[method] / 1000 if method in said else np.nan}
+             "published_seconds": printed[method] / 1000 if method in printed else np.nan}
         )  # fmt: skip
     table = pd.DataFrame(out)
     naive = table[table["method"] == "naive"].set_index(["problem", "backend"])
@@ -97,18 +165,53 @@ def costs(traces, timings, problems: Mapping, shapes: Mapping[str, tuple[int, in
     table["to_naive_low"] = (table["to_naive"] * np.exp(-apart)).where(~itself, table["to_naive"])
     table["to_naive_high"] = (table["to_naive"] * np.exp(apart)).where(~itself, table["to_naive"])
     table["published_to_naive"] = table["published_seconds"] / of_naive("published_seconds")
-    return table
+    return TABLE3.frame(table)
+
+
+def _costs(gathered):
+    experiment = gathered.experiment
+    batches = {job: experiment.run(*job).solver.batch_size for job in experiment.runs()}
+    timings = gathered.timings_of(with_published_times(models(gathered)))
+    return costs(gathered.traces, timings, models(gathered), gathered.once(shapes), batches)
+
+
+def _costs_are_printed(experiment):
+    """Whether a paper prints the evaluations of a method, whatever the problem."""
+    return any(method in published.EVALUATIONS | published.EVALUATIONS_OF_ALL_ROWS for method in experiment.methods)
+
+
+TABLE3 = Table(
+    "table3",
+    "Where Wang, Geffner and Domke print the cost of a method: what an iteration costs, beside their Table 3. A row "
+    "for each run. Times are of one run: the job's time divided by the number of its runs, which are computed "
+    "together, without compiling. They stand in the table for the models and datasets whose times are printed, and "
+    "for no others. The published ones are of a GPU: compare the ratios to `naive`, not the times.",
+    columns(RUN, """
+    runs | int64 | | step sizes times repetitions of the job
+    batch_size | int64 | rows | B
+    gradients | float64 | batches | gradients in an iteration, averaged over the run, full passes included
+    hvps | float64 | batches | Hessian-vector products, the same
+    evaluations | float64 | batches | `gradients` plus `hvps`
+    published_evaluations | float64 | batches | as printed for the method, with N read as N / B; NaN if nothing is
+    seconds | float64 | s | of an iteration; NaN where no time is printed, or the runs were made elsewhere
+    seconds_low | float64 | s | lower end of a 95 % interval, of the last eight stretches between measurements
+    seconds_high | float64 | s | upper end
+    published_seconds | float64 | s | as printed; NaN if nothing is
+    to_naive.. | float64 | | `seconds` divided by those of `naive`
+    published_to_naive | float64 | | the same of what is printed
+    """),
+    _costs,
+    when=_costs_are_printed,
+)  # fmt: skip
 
 
 def schemes(decomposition):
     """The variance at the end under each way of drawing noise, and its ratio to as many independent points.
 
+    The ratio is NaN where there are no independent points of that number, or where either variance is not above zero.
+
     Args:
         decomposition: the table of components.
-
-    Returns:
-        The rows of the end with ``to_iid`` and its interval, in which the two variances count as independent. It is
-        NaN where there are no independent points of that number, or where either variance is not above zero.
     """
     rows = decomposition[decomposition["end"]].reset_index(drop=True)
     keys = ["problem", "method", "block", "source", "samples"]
@@ -122,8 +225,35 @@ def schemes(decomposition):
     both["to_iid"] = ratio
     both["to_iid_low"] = (ratio * np.exp(-apart)).where(~iid, ratio)
     both["to_iid_high"] = (ratio * np.exp(apart)).where(~iid, ratio)
-    columns = ["problem", "eps", "samples", "method", "block", "source", "variance", "low", "high"]
-    return both[[*columns, "to_iid", "to_iid_low", "to_iid_high"]]
+    return SCHEMES.frame(both)
+
+
+def _compares_noises(experiment):
+    """Whether any variance is decomposed under several ways of drawing noise."""
+    return any(experiment.decomposition_on(problem).noises for problem in experiment.decompositions())
+
+
+SCHEMES = Table(
+    "schemes",
+    "Where a decomposition asks for several `noises`: the rows of its end, relative to as many independent points.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    eps | string | | how the noise points of a batch are drawn
+    samples | int64 | points | how many a batch has
+    method | string | | the experiment's name for the method
+    block | string | | as in the decomposition
+    source | string | | as in the decomposition
+    variance | float64 | nats^2 | of a batch's gradient
+    low | float64 | nats^2 | lower end of its 95 % interval
+    high | float64 | nats^2 | upper end
+    to_iid | float64 | | `variance` divided by that of `iid` with as many `samples`; NaN if either is not above 0
+    to_iid_low | float64 | | lower end of its 95 % interval, in which the two count as independent
+    to_iid_high | float64 | | upper end
+    """),
+    lambda gathered: schemes(gathered["decomposition"]),
+    when=_compares_noises,
+)  # fmt: skip
+TABLES = (TABLE2, TABLE3, DECOMPOSITION, TABLE1, SCHEMES)
 
 
 def with_published_times(problems: Mapping) -> list[str]:
@@ -143,8 +273,8 @@ def _seconds(timings, problem, method, backend, trace):
     """Seconds of an iteration of one run, and their interval."""
     if timings is None:
         return np.nan, np.nan, np.nan
-    here = (timings["problem"] == problem) & (timings["method"] == method) & (timings["backend"] == backend)
-    timing = timings[here].sort_values("epoch")
+    mine = (timings["problem"] == problem) & (timings["method"] == method) & (timings["backend"] == backend)
+    timing = timings[mine].sort_values("epoch")
     iterations = timing["epoch"].map(trace.drop_duplicates("epoch").set_index("epoch")["iteration"]).to_numpy(float)
     seconds = timing["seconds_per_run"].to_numpy(float)
     if not len(timing) or iterations[-1] == 0:
@@ -160,8 +290,3 @@ def _seconds(timings, problem, method, backend, trace):
 def _spread(table):
     """Half the width of the logarithm of the seconds' interval."""
     return np.log(table["seconds_high"] / table["seconds_low"]) / 2
-
-
-def _typed(table, words):
-    """A table with its dtypes, also where it has no rows."""
-    return table.astype({name: "str" if name in words else float for name in table})

@@ -1,14 +1,16 @@
 """An experiment of the family ``variational``: gradient estimators on Bayesian models."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
+from lowvar.studies.base import names_of
 from lowvar.studies.drawing import declared
 from lowvar.studies.spec import BackendName, Cost, Data, Strict, check_known, merged, validated
+from lowvar.studies.variational import gathering
 from lowvar.studies.variational.spec import (
     DecompositionJob,
     DecompositionSpec,
@@ -26,11 +28,6 @@ from lowvar.studies.variational.spec import (
 
 class VariationalExperiment(Strict):
     """One experiment at one scale: every method on every problem, and the variance of their gradients."""
-
-    TABLES: ClassVar = (
-        "optimum", "convergence", "best", "ends", "paths", "table2", "table3", "decomposition", "table1", "schemes",
-        "measured", "diagnostics", "repair", "fractions", "sensitivity", "selected", "pace",
-    )  # fmt: skip
 
     name: str
     title: str
@@ -51,15 +48,9 @@ class VariationalExperiment(Strict):
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that its runs are gathered into."""
-        there = {
-            "decomposition": bool(self.decompositions()), "table1": bool(self.decompositions()),
-            "schemes": self._noises(),
-        }  # fmt: skip
-        looked_at = self.looked_at()
-        there |= dict.fromkeys(("measured", "diagnostics", "repair"), bool(looked_at))
-        there |= dict.fromkeys(("selected", "pace"), "points" in looked_at)
-        there |= {name: name in looked_at for name in ("fractions", "sensitivity")}
-        return tuple(name for name in self.TABLES if there.get(name, True))
+        from lowvar.studies.variational.tables import TABLES
+
+        return names_of(TABLES, self)
 
     @property
     def figures(self) -> dict[str, str]:
@@ -73,25 +64,8 @@ class VariationalExperiment(Strict):
         return {}
 
     def looked_at(self) -> set[str]:
-        """What is measured of runs beside the ELBO: ``errors`` of gradients, ``points``, ``test`` rows.
-
-        And what varies: ``rates`` says that several step sizes are tried on rows for a test, ``fractions`` that several
-        shares of one dataset are learnt from, ``sensitivity`` that there are several schedules on one problem.
-        """
-        solvers = {(p, m): self.solver_on(p, m) for p in self.problems for m in self.methods_on(p)}
-        splits = [(spec.model, spec.dataset, spec.split.train) for spec in self.problems.values() if spec.split]
-        plans = {(p, solver.schedule) for (p, _), solver in solvers.items() if solver.schedule is not None}
-        found = {"errors"} if any(solver.diagnostics for solver in solvers.values()) else set()
-        found |= {"points"} if plans else set()
-        found |= {"test"} if splits else set()
-        found |= {"rates"} if splits and any(len(solver.step_sizes) > 1 for solver in solvers.values()) else set()
-        found |= {"fractions"} if len(set(splits)) > len({one[:2] for one in splits}) else set()
-        per_problem = [sum(p == problem for p, _ in plans) for problem in self.problems]
-        return found | ({"sensitivity"} if max(per_problem) > 3 else set())
-
-    def _noises(self) -> bool:
-        """Whether any variance is taken apart under several ways of drawing noise."""
-        return any(self.decomposition_on(problem).noises for problem in self.decompositions())
+        """What is measured of runs beside the ELBO, see ``gathering.looked_at``."""
+        return gathering.looked_at(self)
 
     @property
     def headline(self) -> str:
@@ -118,7 +92,12 @@ class VariationalExperiment(Strict):
 
     def studies(self) -> list[tuple[str, str, str]]:
         """The runs whose settings are searched for first."""
-        return [(p, m, b) for p, m, b in self.runs() if self.tune_on(p, m) is not None]
+        return [run for run in self.runs() if self.study_of(*run) == run]
+
+    def study_of(self, problem: str, method: str, backend: str) -> tuple[str, str, str] | None:
+        """The run whose search chooses the settings of a run: itself, or that of the method that it is ``same_as``."""
+        tune = self.tune_on(problem, method)
+        return None if tune is None else (problem, tune.same_as or method, backend)
 
     def tune_on(self, problem: str, method: str) -> TuneSpec | None:
         """What a method searches on a problem, if anything.
@@ -130,9 +109,26 @@ class VariationalExperiment(Strict):
         values = own.get("tune", general)
         if values is None or isinstance(values, TuneSpec):
             return values
-        if general and isinstance(values, Mapping):
+        if general and isinstance(values, Mapping) and not general.same_as and "same_as" not in values:
             values = merged(general.model_dump(), values)
         return validated(TuneSpec, values, where=f"problems.{problem}.methods.{method}.tune")
+
+    def _ranges(self, problem, method) -> TuneSpec | None:
+        """What is searched for a method on a problem, be it by another method.
+
+        Raises:
+            UserError: it is ``same_as`` a method that searches nothing there.
+        """
+        tune = self.tune_on(problem, method)
+        if tune is None or tune.same_as is None:
+            return tune
+        where, runs = f"problems.{problem}.methods.{method}.tune.same_as", self.methods_on(problem)
+        if tune.same_as not in runs:
+            raise unknown_name("method", tune.same_as, runs, where=where)
+        theirs = self.tune_on(problem, tune.same_as)
+        if theirs is None or theirs.same_as:
+            raise UserError(f"{where}: {tune.same_as!r} searches no settings of its own on {problem!r}")
+        return theirs
 
     def decompositions(self) -> list[str]:
         """Problems whose gradient variance is taken apart."""
@@ -169,7 +165,7 @@ class VariationalExperiment(Strict):
         own = {key: value for key, value in ((spec.methods or {}).get(method or "") or {}).items() if key != "tune"}
         if own:
             values, where = merged(values, own), f"problems.{problem}.methods.{method}"
-        if method and (tune := self.tune_on(problem, method)):
+        if method and (tune := self._ranges(problem, method)):
             values = with_choice(values, tune.lowest(), where=f"problems.{problem}.methods.{method}.tune")
         return validated(SolverSpec, values, where=where)
 
@@ -207,7 +203,7 @@ class VariationalExperiment(Strict):
             method=self._method(method),
             backend=backend,  # type: ignore[arg-type]
             solver=self.solver_on(problem, method),
-            study=self.tune(problem, method, backend).hash if self.tune_on(problem, method) else None,
+            study=self.tune(*searched).hash if (searched := self.study_of(problem, method, backend)) else None,
         )
 
     def tune(self, problem: str, method: str, backend: str) -> "TuneJob":
@@ -220,6 +216,8 @@ class VariationalExperiment(Strict):
         ranges, tuning = self.tune_on(problem, method), self.tuning or TuningSpec()  # type: ignore[call-arg]
         if ranges is None:
             raise UserError(f"experiment {self.name!r} tunes nothing of {method!r} on {problem!r}: no key 'tune'")
+        if ranges.same_as:
+            raise UserError(f"{method!r} takes the settings of {ranges.same_as!r} on {problem!r}: tune that one")
         solver = self.solver_on(problem, method)
         alone = {"repetitions": tuning.repetitions, "per_decade": 1, "diagnostics": None}
         return TuneJob(
@@ -333,7 +331,7 @@ class VariationalExperiment(Strict):
                     )
         if self.methods[spec.leader].estimator in OWN:
             raise UserError(f"decomposition.leader: {spec.leader!r} is no estimator, but a solver of its own")
-        if (tune := self.tune_on(problem, spec.leader)) and (tune.beta or tune.r):
+        if (tune := self._ranges(problem, spec.leader)) and (tune.beta or tune.r):
             raise UserError(f"decomposition.leader: {spec.leader!r} tunes its schedule on {problem!r}; take another")
 
 

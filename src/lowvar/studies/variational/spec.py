@@ -76,11 +76,23 @@ class PeriodRange(_Range):
 
 
 class TuneSpec(Sparse):
-    """Which settings of a method are searched, and where."""
+    """Which settings of a method are searched, and where; or the method whose settings it takes."""
 
-    step_size: StepSizeRange
+    step_size: StepSizeRange | None = Field(None, description="of the optimizer; needed but with same_as")
     beta: BetaRange | None = Field(None, description="of the schedule; kept as it is if not given")
     r: PeriodRange | None = Field(None, description="of a schedule of kind step; kept as it is if not given")
+    same_as: str | None = Field(
+        None, description="in place of ranges: the method whose search on the same problem chooses the settings"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _ranges_or_a_method(self):
+        ranges = (self.step_size, self.beta, self.r)
+        if self.same_as is not None and any(ranges):
+            raise ValueError("give ranges or same_as, not both")
+        if self.same_as is None and self.step_size is None:
+            raise ValueError("key 'step_size' is missing")
+        return self
 
     def lowest(self) -> dict[str, float]:
         """The low ends, by setting: they stand where a spec needs a value before the search has found one."""

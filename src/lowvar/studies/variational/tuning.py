@@ -22,6 +22,12 @@ def studies(place: Study) -> list[tuple[str, str, str]]:
     return place.experiment.studies() if isinstance(place.experiment, VariationalExperiment) else []
 
 
+def source(place: Study, problem: str, method: str, backend: str) -> tuple[str, str, str] | None:
+    """The run whose study chooses the settings of a run: itself, another with ``same_as``, or None."""
+    experiment = place.experiment
+    return experiment.study_of(problem, method, backend) if isinstance(experiment, VariationalExperiment) else None
+
+
 def spec(place: Study, problem: str, method: str, backend: str):
     """The spec of the job that searches.
 
@@ -117,24 +123,23 @@ def settled(place: Study, run, problem: str, method: str, backend: str, inputs: 
     Raises:
         UserError: a study is given and nothing is tuned, or as ``read``.
     """
-    if (problem, method, backend) not in studies(place):
+    searched = source(place, problem, method, backend)
+    if searched is None:
         if file is not None:
             name = place.experiment.name
             raise UserError(f"--study {file}: experiment {name!r} tunes nothing of {method!r} on {problem!r}")
         return run, inputs
-    file = Path(file or path(place, problem, method, backend))
-    study = read(place, problem, method, backend, file, inputs)
-    return run.at(tuning.choice(study)), inputs | {_name(problem, method, backend): sha256(file)}
+    file = Path(file or path(place, *searched))
+    study = read(place, *searched, file, inputs)
+    return run.at(tuning.choice(study)), inputs | {_name(*searched): sha256(file)}
 
 
 def inputs(place: Study, *jobs: tuple[str, str, str]) -> dict[str, str]:
     """The hashes of the studies that these runs read, as stamps carry them; stale studies are refused."""
-    found = {}
-    for job in jobs:
-        if job in studies(place):
-            read(place, *job)
-            found[_name(*job)] = sha256(path(place, *job))
-    return found
+    read_by_them = dict.fromkeys(searched for job in jobs if (searched := source(place, *job)))
+    for searched in read_by_them:
+        read(place, *searched)
+    return {_name(*searched): sha256(path(place, *searched)) for searched in read_by_them}
 
 
 def spec_of(place: Study, problem: str, method: str, backend: str):

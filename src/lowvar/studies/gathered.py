@@ -1,0 +1,88 @@
+"""What the runs of a study left, and the tables made of it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from lowvar.runs import artifact
+from lowvar.studies.base import Frame, Table
+
+
+class Gathered(Mapping):
+    """The tables of a study by name, each made or read once, when it is first asked for.
+
+    Stale files are refused: the message names the file and the command that rebuilds it.
+
+    Args:
+        place: the study's experiment and its files.
+        tables: what its family declares.
+        made: whether tables are made from what the runs left. If not, those that are kept are read from their files.
+
+    Attributes:
+        place: as above.
+        experiment: its content.
+    """
+
+    def __init__(self, place: Any, tables: tuple[Table, ...], *, made: bool = True) -> None:
+        self.place, self.experiment, self._made = place, place.experiment, made
+        self._tables = {one.name: one for one in tables if one.when(place.experiment)}
+        self._frames: dict[str, Frame] = {}
+        self._values: dict[Callable, Any] = {}
+
+    def __getitem__(self, name: str) -> Frame:
+        if name not in self._frames:
+            table = self._tables[name]
+            read = table.kept and not table.timed and not self._made
+            self._frames[name] = self.place.table(name) if read else table.frame(table.make(self))
+        return self._frames[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tables
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A table, or the default where the experiment has none of that name."""
+        if name not in self:  # Mapping's own would take a KeyError of a maker for a missing table
+            return default
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, table in self._tables.items() if not table.timed)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def once(self, make: Callable[["Gathered"], Any]) -> Any:
+        """``make(self)``, of which several tables are made, computed the first time alone."""
+        if make not in self._values:
+            self._values[make] = make(self)
+        return self._values[make]
+
+    @cached_property
+    def traces(self) -> Frame:
+        """The traces of all runs, one below the other."""
+        return self.place.gather_tables("trace.parquet")
+
+    @cached_property
+    def timings(self) -> Frame:
+        """The timings of all runs, one below the other."""
+        return self.place.gather_tables("timing.parquet")
+
+    def timings_of(self, problems: list[str]) -> Frame | None:
+        """The timings of runs on these problems that were timed on this machine; None if none was."""
+        import pandas as pd
+
+        runs = [job for job in self.experiment.runs() if job[0] in problems]
+        paths = [self.place.run_folder(*job) / "timing.parquet" for job in runs]
+        timings = [artifact.read_table(path) for path in paths if path.is_file()]
+        return pd.concat(timings, ignore_index=True) if timings else None
+
+    @property
+    def params(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+        """Problem, method, backend and the arrays in ``params.npz`` of every run."""
+        for problem, method, backend, (arrays, _) in self.place.gather("params.npz", artifact.read_arrays):
+            yield problem, method, backend, arrays
+
+    @cached_property
+    def decompositions(self) -> Frame:
+        """The decompositions of all problems, one below the other."""
+        return self.place.decomposition()

@@ -1,0 +1,203 @@
+"""Estimates of integrals beside the truth: tables out of traces, and errors by repetition.
+
+An error is an estimate less the truth. A repetition has failed where its estimate is not finite; a method with a
+failed repetition has an infinite mean error, and no other statistics.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lowvar.analysis.intervals import bootstrap_ratio
+from lowvar.errors import UserError
+from lowvar.studies.base import Table, columns
+from lowvar.studies.integral.gathering import RUN, SIZES, problems, samples
+
+KEYS = ["problem", "method", "backend", "sizes"]
+
+
+def with_derived(traces, problems: Mapping[str, Any]):
+    """The traces with quantities that are made of several integrals, such as a log evidence, as tasks of their own.
+
+    Args:
+        traces: the traces of all runs in one table; see ``estimates``.
+        problems: integral problems by name. Those of the traces that are not among them derive nothing.
+
+    Returns:
+        The traces, with a column ``derived`` and, below them, a row per derived quantity, repetition, method, backend
+        and sizes: ``m`` is the number of all points, there is no standard error, and the flags are those of any task.
+        It has failed where one of the integrals has.
+    """
+    import pandas as pd
+
+    out = [traces.assign(derived=False)]
+    for problem, rows in traces.groupby("problem", sort=False):
+        made = problems.get(str(problem))
+        if made is None or not made.derived:
+            continue
+        for _, group in rows.groupby([*KEYS, "points"], sort=False):
+            wide = group.pivot(index="repetition", columns="task", values="value").reindex(columns=list(made.tasks))
+            first = group.drop_duplicates("repetition").set_index("repetition").loc[wide.index].reset_index()
+            flags = group.groupby("repetition")["flags"].agg(_all_flags).loc[wide.index].to_numpy()
+            failed = group.assign(bad=group["status"] != "ok").groupby("repetition")["bad"].any().to_numpy()
+            for name, derive in made.derived.items():
+                value = np.where(failed, np.nan, np.asarray(derive(wide.to_numpy(float)), float))
+                out.append(
+                    first.assign(task=name, m=first["points"], value=value, standard_error=np.nan, flags=flags,
+                                 status=np.where(np.isfinite(value), "ok", "failed"), derived=True)
+                )  # fmt: skip
+    return pd.concat(out, ignore_index=True)
+
+
+def _all_flags(texts) -> str:
+    """Flags that any of several tasks has, in the order in which they first appear."""
+    return ",".join(dict.fromkeys(flag for text in texts for flag in text.split(",") if flag))
+
+
+def joined(traces, truth):
+    """The traces with the truth, in the order of problems, tasks, methods and points."""
+    import pandas as pd
+
+    known = truth.set_index(["problem", "task"])
+    asked = pd.MultiIndex.from_frame(traces[["problem", "task"]])
+    place = known.index.get_indexer(asked)
+    if (place < 0).any():
+        problem, task = asked[int(np.argmax(place < 0))]
+        raise UserError(f"truth table: no row for task {task!r} of {problem!r}, which the traces have")
+    columns = {name: known[name].to_numpy()[place] for name in ("truth", "truth_error")}
+    derived = traces.get("derived", False)
+    rows = traces.assign(**columns, derived=derived, place=place)
+    rows["error"] = rows["value"] - rows["truth"]
+    ranks = {name: pd.factorize(rows[name])[0] for name in ("problem", "method", "backend")}
+    order = np.lexsort([rows["repetition"], pd.factorize(rows["sizes"])[0], rows["points"], ranks["backend"],
+                        ranks["method"], rows["place"], ranks["problem"]])  # fmt: skip
+    return rows.iloc[order].reset_index(drop=True)
+
+
+def estimates(traces, truth):
+    """Every estimate beside the truth: a row per repetition and task.
+
+    Args:
+        traces: the traces of all runs in one table, columns ``problem, method, backend, sizes, points, repetition,
+            task, m, value, standard_error, flags, status``, and ``derived`` if ``with_derived`` has been there.
+        truth: columns ``problem, task, truth, truth_error``. Its order of tasks is kept.
+
+    Raises:
+        UserError: a task of the traces has no truth.
+    """
+    return ESTIMATES.frame(joined(traces, truth))
+
+
+def _traces(gathered):
+    return with_derived(gathered.traces, gathered.once(problems))
+
+
+def of_traces(make):
+    """A table out of the traces and the truth."""
+    return lambda gathered: make(gathered.once(_traces), gathered["truth"])
+
+
+ESTIMATES = Table(
+    "estimates",
+    "Every estimate beside the truth. Repetitions of the same number share points across methods, so errors can be "
+    "compared in pairs.",
+    columns(RUN, SIZES, """
+    repetition | int64 | | from 0
+    task | string | | as in the trace, or a derived quantity
+    m | int64 | points | as in the trace
+    derived | bool | | whether the task is made of others
+    value | float64 | f's | the estimate
+    standard_error | float64 | f's | by the method itself
+    truth | float64 | f's | what the integral is
+    truth_error | float64 | f's | its standard error
+    error | float64 | f's | `value - truth`
+    status | string | | `ok` or `failed`, as in the trace
+    """),
+    of_traces(estimates),
+)  # fmt: skip
+
+
+def _truth(gathered):
+    import pandas as pd
+
+    drawn = gathered.once(samples)
+    return pd.concat([pd.DataFrame(one.truth).assign(problem=name) for name, one in drawn.items()], ignore_index=True)
+
+
+TRUTH = Table(
+    "truth",
+    "A row for each integral, and for each quantity derived from several.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    task | string | | the problem's name for the integral, or for a derived quantity
+    truth | float64 | f's | what it is
+    truth_error | float64 | f's | its standard error; 0 where it is exact
+    how | string | | how it was computed: the rule, its nodes or draws
+    """),
+    _truth,
+)  # fmt: skip
+
+
+def last_task(table):
+    """The rows of each problem's last task: the one that it is about, such as the high fidelity or the evidence."""
+    last = {problem: group["task"].iloc[-1] for problem, group in _tasks(table).groupby("problem", sort=False)}
+    return table[table["task"] == table["problem"].map(last)].reset_index(drop=True)
+
+
+def _tasks(table):
+    """Problems and tasks, once each, in the order in which they first appear."""
+    return table[["problem", "task"]].drop_duplicates()
+
+
+def sum_of_errors(estimates, power: int = 1):
+    """The sum over tasks of absolute errors, of every repetition; infinite where one failed or is not there.
+
+    Args:
+        estimates: rows of one problem, method, backend and sizes, columns ``task, repetition, error, status``.
+        power: 1, or 2 for squared errors.
+
+    Returns:
+        A pandas series by repetition.
+    """
+    wide = estimates.assign(error=signed_errors(estimates)).pivot(index="repetition", columns="task", values="error")
+    return (wide.abs().fillna(np.inf) ** power).sum(axis=1).sort_index()
+
+
+def paired_ratio(mine, rival, of: str = "mae") -> tuple[float, float, float]:
+    """The ratio of two mean errors over the repetitions that both have, and its bootstrap interval.
+
+    Args:
+        mine: errors by repetition, a pandas series, infinite where a repetition failed.
+        rival: the same.
+        of: ``mae`` or ``rmse``.
+
+    Returns:
+        Ratio and ends; infinite where mine failed, 0 where the rival did, NaN where both did. The ends are NaN for
+        fewer than five repetitions.
+    """
+    power = {"mae": 1, "rmse": 2}[of]
+    shared = mine.index.intersection(rival.index)
+    a, b = (np.abs(series.loc[shared].to_numpy(float)) ** power for series in (mine, rival))
+    lost = not np.isfinite(a).all(), not np.isfinite(b).all()
+    if not len(shared) or all(lost):
+        return np.nan, np.nan, np.nan
+    if any(lost):
+        bound = np.inf if lost[0] else 0.0
+        return bound, bound, bound
+    ratio, low, high = (value ** (1 / power) for value in bootstrap_ratio(a, b))
+    return ratio, low, high
+
+
+def standard_error(error) -> float:
+    """The standard error of the mean of absolute values; NaN for one of them, or where one is not finite."""
+    error = np.abs(np.asarray(error, float))
+    if len(error) < 2 or not np.isfinite(error).all():
+        return np.nan
+    return float(error.std(ddof=1) / np.sqrt(len(error)))
+
+
+def signed_errors(rows):
+    """Errors, infinite where a repetition failed."""
+    error = rows["error"].to_numpy(float)
+    return np.where(np.isfinite(error) & (rows["status"] == "ok").to_numpy(), error, np.inf)

@@ -1,0 +1,51 @@
+"""The page of all files and columns, docs/results-schema.md: printed from what is declared."""
+
+import re
+import textwrap
+from importlib import import_module, resources
+
+from lowvar.studies.base import Column, File, Table
+
+TEXT = "schema.md"  # conventions, and marks where what is declared goes
+
+
+def files(family: str = "") -> tuple[File, ...]:
+    """The files that jobs of a family leave; those of all families if none is named."""
+    return import_module(f"lowvar.studies.{family}.files" if family else "lowvar.studies.files").FILES
+
+
+def tables(family: str) -> tuple[Table, ...]:
+    """The tables of a family that are files."""
+    return tuple(one for one in import_module(f"lowvar.studies.{family}.tables").TABLES if one.kept)
+
+
+def page() -> str:
+    """The text of docs/results-schema.md."""
+    text = resources.files("lowvar.studies").joinpath(TEXT).read_text(encoding="utf-8")
+    return re.sub(r"^<!-- (\w+) ?(\w*) -->$", lambda mark: _declared(*mark.groups()), text, flags=re.M)
+
+
+def _declared(what, family):
+    if what == "files":
+        return "\n\n".join(_section(f"`{one.path}`", one, family) for one in files(family))
+    return "\n\n".join(_section(_files_of(one), one, family) for one in tables(family))
+
+
+def _files_of(table: Table) -> str:
+    return f"`tables/{table.name}.parquet`, `tables/{table.name}.csv`"
+
+
+def _section(title: str, one: File | Table, family: str) -> str:
+    heading = f"### {title} ({family})" if family else f"### {title}"
+    made = "Made by `lowvar table --seconds`. " if isinstance(one, Table) and one.timed else ""
+    about = textwrap.fill(made + one.about, 120, break_long_words=False, break_on_hyphens=False)
+    return f"{heading}\n\n{about}\n\n{_rows(one.columns)}"
+
+
+def _rows(columns: tuple[Column, ...]) -> str:
+    lines = ["| name | dtype | unit | meaning |", "| --- | --- | --- | --- |"]
+    for one in columns:
+        dtype = f"{one.dtype}, perhaps" if one.perhaps else one.dtype
+        unit, meaning = f" {one.unit}".rstrip(), one.meaning.replace("|", "\\|")
+        lines.append(f"| `{one.name}` | {dtype} |{unit} | {meaning} |")
+    return "\n".join(lines)

@@ -1,0 +1,106 @@
+"""What tables of the family ``variational`` are made of, besides traces; and what experiments measure."""
+
+from typing import Any
+
+from lowvar.studies.base import columns
+
+RUN = """
+problem | string | | the experiment's name for the problem
+method | string | | the experiment's name for the method
+backend | string | | `jax` or `torch`
+"""
+LINE = RUN + "step_size | float64 | | of the optimizer\n"
+PROGRESS = """
+epoch | int64 | epochs | epochs done
+iteration | int64 | updates | updates done
+"""
+COUNTS = """
+repetitions | int64 | | repetitions in the row
+diverged | int64 | | how many of them diverged
+"""
+KEYS = tuple(one.name for one in columns(RUN))
+
+
+def models(gathered) -> dict[str, Any]:
+    """The ``ModelSpec`` of every problem."""
+    return {name: gathered.experiment.model(name) for name in gathered.experiment.problems}
+
+
+def problem_of(gathered, name: str, dtype: str | None = None):
+    """A problem on its prepared data, in its own floating type if none is given."""
+    experiment, prepared = gathered.experiment, gathered.place.load_data(name)
+    return build(experiment.model(name), prepared, dtype or experiment.dtype(name), "jax", name, experiment.seed)
+
+
+def shapes(gathered) -> dict[str, tuple[int, int]]:
+    """``(N, dim)`` of every problem."""
+    problems = {name: problem_of(gathered, name) for name in gathered.experiment.problems}
+    return {name: (one.N, one.dim) for name, one in problems.items()}
+
+
+def rows(gathered) -> dict[str, int]:
+    """Data rows that every problem learns from."""
+    return {name: count for name, (count, _) in gathered.once(shapes).items()}
+
+
+def optima(gathered) -> dict[str, float]:
+    """The largest ELBO of the problems whose optimum is known, nats."""
+    known = gathered["optimum"]
+    known = known[known["how"].str.startswith("L-BFGS")]
+    return dict(zip(known["problem"], known["elbo"], strict=True))
+
+
+def schedules(gathered) -> dict[tuple[str, str, str], Any]:
+    """The ``ScheduleSpec`` of every run, as it was searched if it was; None without one."""
+    from lowvar.studies.variational import tuning
+
+    return {run: tuning.spec_of(gathered.place, *run).solver.schedule for run in gathered.experiment.runs()}
+
+
+def build(spec, prepared, dtype, backend, name, seed=0):
+    """A model of the catalogue, by its ``ModelSpec``, on prepared data; ``seed`` deals rows out to fit and to test."""
+    import numpy as np
+
+    from lowvar.noise import named_key
+    from lowvar.problems import catalogue
+    from lowvar.problems.split import split
+
+    arrays = {
+        key: value.astype(dtype, copy=False) if np.issubdtype(value.dtype, np.floating) else value
+        for key, value in prepared.arrays.items()
+    }
+    if spec.split is not None:
+        arrays = split(arrays, named_key(seed, spec.dataset, "split"), spec.split.test, spec.split.train)
+    return catalogue.build(spec.model, arrays, backend, name, **spec.options)
+
+
+# what an experiment measures: conditions of tables and figures ------------------------------------------------------
+
+
+def looked_at(experiment) -> set[str]:
+    """What an experiment measures besides the ELBO, and what it varies.
+
+    Measured are ``errors`` of gradients, ``points`` where a schedule changes their number, and ``test`` rows. Varied
+    are ``rates`` (several step sizes on a problem with test rows), ``fractions`` (several shares of one dataset's rows)
+    and ``sensitivity`` (more than three schedules on one problem).
+    """
+    solvers = {(p, m): experiment.solver_on(p, m) for p in experiment.problems for m in experiment.methods_on(p)}
+    splits = [(spec.model, spec.dataset, spec.split.train) for spec in experiment.problems.values() if spec.split]
+    plans = {(p, solver.schedule) for (p, _), solver in solvers.items() if solver.schedule is not None}
+    measured = {"errors"} if any(solver.diagnostics for solver in solvers.values()) else set()
+    measured |= {"points"} if plans else set()
+    measured |= {"test"} if splits else set()
+    measured |= {"rates"} if splits and any(len(solver.step_sizes) > 1 for solver in solvers.values()) else set()
+    measured |= {"fractions"} if len(set(splits)) > len({one[:2] for one in splits}) else set()
+    per_problem = [sum(p == problem for p, _ in plans) for problem in experiment.problems]
+    return measured | ({"sensitivity"} if max(per_problem) > 3 else set())
+
+
+def looks_at(what: str = ""):
+    """The condition that an experiment measures or varies this; anything at all if nothing is named."""
+    return lambda experiment: what in looked_at(experiment) if what else bool(looked_at(experiment))
+
+
+def decomposes(experiment) -> bool:
+    """Whether variance is decomposed."""
+    return bool(experiment.decompositions())
