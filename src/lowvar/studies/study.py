@@ -173,7 +173,7 @@ class Study:
             yield from (self.job(kind, *names) for names in listed[kind])
 
     def tune_of(self, problem: str, method: str, backend: str) -> Job | None:
-        """The job that searches the settings of a run, if one does: its own, or that of another method (``same_as``)."""
+        """The job that searches the settings of a run, if one does: its own or another method's (``same_as``)."""
         searched = self.experiment.study_of(problem, method, backend)
         return self.job("tune", *searched) if searched else None
 

@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 import numpy as np
 import pydantic
 
+from lowvar.analysis.intervals import FEWEST
 from lowvar.studies.effects import Declared, Effect, Effects, Rivals, row, rows
-from lowvar.studies.integral.errors import FEWEST, NORMAL, paired_ratio, sum_of_errors
+from lowvar.studies.integral.errors import NORMAL, paired_ratio, sum_of_errors
 
 EFFECTS = Declared()
 Sizes = Annotated[str, pydantic.BeforeValidator(lambda sizes: str(sizes) if type(sizes) is int else sizes)]
