@@ -47,8 +47,8 @@ class Strict(pydantic.BaseModel):
 class Test(Strict):
     """An effect and the bounds of its value; a subclass for each effect adds the effect's arguments.
 
-    The 95 % interval decides: the claim holds where all of it meets every bound, fails where all of it violates one, and
-    is undecided otherwise. A published value without another bound is to be met within its tolerance, or within two
+    The 95 % interval decides: the claim holds where all of it meets every bound, fails where all of it violates one,
+    and is undecided otherwise. A published value without another bound is to be met within its tolerance, or within two
     standard errors, ours and the published one's combined. Beside another bound it is for the reader.
     """
 
