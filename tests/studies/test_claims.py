@@ -97,7 +97,10 @@ def test_agreement_within_two_standard_errors(verdict, value, published, se, exp
     assert (row["verdict"], row["published"]) == (expected, published)
     assert row["note"].endswith(" combined standard errors apart; sizes")
     few = Effect(value, 0.8, 1.2, pairs=4, errors=(0.1, 0.0))
-    assert verdict(few, published=published, published_se=se)["verdict"] in ("undecided", "fails" if value == INF else "")
+    assert verdict(few, published=published, published_se=se)["verdict"] in (
+        "undecided",
+        "fails" if value == INF else "",
+    )
     vague = Effect(1.0, 0.8, 1.2, pairs=50, errors=(0.1, 0.2))  # for all that is known of the truth
     assert verdict(vague, published=1.3, published_se=0)["verdict"] == "holds"
     with pytest.raises(UserError, match="claim 'c': the effect 'given' has no standard errors"):
@@ -191,4 +194,7 @@ def test_numbers_of_the_claims_are_those_of_the_tables(repository):
     for file, problems in {"mlmc": ("hlr", "blr", "bnn"), "mlmc_fashion": ("fashion",)}.items():
         for name in problems:
             sizes = published.of(published.SIZES, {"fashion": "blr_softmax"}.get(name, name), "any")
-            assert stated(file, "problem_size", name, "of").items() <= dict(zip(("rows", "dim"), sizes, strict=True)).items()
+            assert (
+                stated(file, "problem_size", name, "of").items()
+                <= dict(zip(("rows", "dim"), sizes, strict=True)).items()
+            )

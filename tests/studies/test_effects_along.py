@@ -219,7 +219,9 @@ def test_pace_is_of_all_stretches_with_few_points_together(judge, late, verdict)
     """One stretch alone has the least points, as in a run whose last drop is in its last stretch."""
     falls = stretches("mlmc", [1.0, 1.0, 9.0, 9.0, 2 * late, 0.8 * late], [90, 80, 50, 45, 20, 1], [9, 9, 9, 9, 10, 50])
     for other in (None, "mc"):
-        row = judge("pace_ratio", {"pace": pd.concat([falls, stretches("mc", [1.1, 0.9], 90)])}, **AT, other=other, below=1)
+        row = judge(
+            "pace_ratio", {"pace": pd.concat([falls, stretches("mc", [1.1, 0.9], 90)])}, **AT, other=other, below=1
+        )
         assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(late))
         assert (row["low"], row["high"]) == (pytest.approx(late / 1.5), pytest.approx(late * 1.5))
 

@@ -87,7 +87,9 @@ def test_error_ratio_by_pairs(judge, mine, rivals, more, ours, verdict):
 
 
 def test_errors_that_the_truth_hides_have_no_ratio(judge):
-    row = judge("error_ratio", evidence(trace(NOISE / 2), trace(NOISE, "n"), truth_error=1.0), **AT, others=["n"], below=1)
+    row = judge(
+        "error_ratio", evidence(trace(NOISE / 2), trace(NOISE, "n"), truth_error=1.0), **AT, others=["n"], below=1
+    )
     assert (row["verdict"], row["ours"]) == ("undecided", pytest.approx(0.5))
     assert "n: errors are not above twice the truth's own, 1.0e+00" in row["note"]
 

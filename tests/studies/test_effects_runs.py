@@ -81,7 +81,7 @@ def test_noise_variance_ratio(judge):
     tables = {"schemes": pd.DataFrame([made])}
     row = judge("noise_variance_ratio", tables, **AT, eps="rqmc", samples=8, below=1)
     assert (row["verdict"], row["ours"], row["low"], row["high"]) == ("holds", 0.5, 0.4, 0.6)
-    with pytest.raises(UserError, match="no rows of .* samples 4"):
+    with pytest.raises(UserError, match=r"no rows of .* samples 4"):
         judge("noise_variance_ratio", tables, **AT, eps="rqmc", samples=4, below=1)
 
 

@@ -105,9 +105,9 @@ def test_final_difference_where_no_optimum_is_known(judge):
     assert "difference, since no optimum is known; budget" in row["note"]
     with pytest.raises(UserError, match="use final_difference"):
         judge("final_gap_ratio", tables, **AT, others=["n"], below=1)
+    rows = tables["ends"]
+    apart = rows[(rows["method"] == "m") == (rows["repetition"] == 0)]
     with pytest.raises(UserError, match="no repetition that both have"):
-        rows = tables["ends"]
-        apart = rows[(rows["method"] == "m") == (rows["repetition"] == 0)]
         judge("final_difference", {"ends": apart}, **AT, others=["n"], below=0)
 
 
@@ -135,7 +135,7 @@ def test_search_variance_ratio(judge):
     tables = {"decomposition": pd.DataFrame([row, row | {"block": "sigma"}])}
     judged = judge("search_variance_ratio", tables, **at, below=0.2)
     assert (judged["ours"], judged["low"], judged["high"], judged["verdict"]) == (0.1, 0.09, 0.11, "holds")
-    with pytest.raises(UserError, match="no rows of .* population 99"):
+    with pytest.raises(UserError, match=r"no rows of .* population 99"):
         judge("search_variance_ratio", tables, **at | {"population": 99}, below=1)
 
 
@@ -146,5 +146,5 @@ def test_search_variance_ratio(judge):
 def test_what_the_tables_do_not_have(judge, effect, method, words):
     with pytest.raises(UserError, match=words):
         judge(effect, ends(m=[1]), problem="p", method=method, below=1)
-    with pytest.raises(UserError, match="'hits' has no rows of .* target 0.1"):
+    with pytest.raises(UserError, match=r"'hits' has no rows of .* target 0.1"):
         judge("success_rate", hits(m=[1]), **AT, target=0.1, below=1)
