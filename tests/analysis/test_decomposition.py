@@ -177,6 +177,6 @@ def test_summary_says_what_pays():
             rows.append({"method": method, "block": "all", "source": source, "variance": v, "low": 0.9 * v,
                          "high": 1.1 * v, "share": v / total})  # fmt: skip
     text = summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 2.0}, "a model")
-    said = "Subsampling dominates the noise of `naive`. `joint` pays: 10 times less variance per step, 5 times less"
-    assert said in text
+    sentence = "Subsampling dominates the noise of `naive`. `joint` pays: 10 times less variance per step, 5 times less"
+    assert sentence in text
     assert "None of the others pays" in summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 20.0}, "a model")
