@@ -36,43 +36,41 @@ CLAIMS = {
 - id: between
   statement: damped ends below naive
   source: ours
-  test:
-    kind: below
-    quantity: {problem: breast_cancer, method: damped, block: mu}
-    others: [{problem: breast_cancer, method: naive, block: mu}]
+  test: {effect: variance_ratio, problem: breast_cancer, method: damped, others: [naive], block: mu, below: 1}
 - id: published
   statement: a number
   source: ours
-  test: {kind: value, quantity: {problem: breast_cancer, method: naive}, published: 1.0}
+  test: {effect: variance, problem: breast_cancer, method: naive, published: 1, tolerance: 0.1}
 - id: hidden
   statement: what falling keeps of its past is an error that fresh noise does not show
   source: ours
-  test: {kind: measure, problem: whole, method: falling, of: squared_error, moment: end, to: variance, above: 1.0}
+  test: {effect: measured_ratio, problem: whole, method: falling, of: squared_error, moment: end, to: variance, above: 1}
 - id: fewer
   statement: falling ends with one point
   source: ours
-  test: {kind: shrinks, problem: whole, method: falling}
+  test: {effect: final_points, problem: whole, method: falling, below: 2}
 """,
     "search": """
 - id: arrives
   statement: ranked arrives
   source: ours
-  test: {kind: reaches, problem: ellipsoid_10, method: ranked}
+  test: {effect: success_rate, problem: ellipsoid_10, method: ranked, at_least: 1}
 - id: pairs
   statement: pairs have less variance
   source: ours
-  test: {kind: variance_ratio, problem: ellipsoid_10, scheme: antithetic, baseline: mean, population: 4, sigma: 0.5,
-         below: 1.0}
+  test: {effect: search_variance_ratio, problem: ellipsoid_10, scheme: antithetic, baseline: mean, population: 4,
+         sigma: 0.5, below: 1}
 """,
     "integral": """
 - id: pays
   statement: the ridge pays at ten points
   source: ours
-  test: {kind: beats, problem: borehole, task: high, method: ridge, sizes: 10, others: [zero_variance], of: rmse}
+  test: {effect: error_ratio, problem: borehole, task: high, method: ridge, sizes: 10, others: [zero_variance], of: rmse,
+         below: 1}
 - id: truth
   statement: the integral is what it is
   source: ours
-  test: {kind: truth, problem: growth, task: second, published: 1.0, tolerance: 0.1}
+  test: {effect: truth, problem: growth, task: second, published: 1, plus_minus: 0.1}
 """,
 }
 SPLIT = {"model": "blr", "dataset": "breast_cancer", "scaling": "minmax", "solver": {"batch_size": 100},
@@ -585,13 +583,13 @@ def test_keys_of_experiments(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_kinds_of_claims(family):
-    """The page has the kinds of claims that a family knows."""
+def test_effects(family):
+    """The page has the effects of a family."""
     from lowvar.studies import claims
 
     text = (DOCS / "results-schema.md").read_text()
-    rows = re.search(rf"^### Kinds of claims \({family}\)$(.*?)^#", text, re.M | re.S)[1]
-    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(getattr(claims, family).JUDGES)
+    rows = re.search(rf"^### Effects \({family}\)$(.*?)^#", text, re.M | re.S)[1]
+    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(getattr(claims, family).EFFECTS)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

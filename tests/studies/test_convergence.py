@@ -158,3 +158,35 @@ def test_schemes_are_relative_to_as_many_independent_points():
     assert here["to_iid"] == pytest.approx(0.2)
     assert here["to_iid_high"] / here["to_iid"] == pytest.approx(np.exp(0.1 * np.sqrt(2)))
     assert found.loc[[("rqmc", 16), ("antithetic", 8)], "to_iid"].isna().all()
+
+
+def test_counts_gaps_and_the_best_step():
+    traces = trace("naive", {0.1: [[-9, -9], [-2, -2], [-1, -2]], 0.2: [[-9, -9], [-2, -2], [-0.5, -0.5]]})
+    table = A.convergence(traces, {"p": 0.0}, {"p": 20})
+    last = table[table["epoch"] == 3].set_index("step_size")
+    assert last.loc[0.1, "gap_mean"] == pytest.approx(np.sqrt(2))
+    assert last["best"].to_dict() == {0.1: False, 0.2: True}
+    assert (last["oracles"] == 120).all()
+    assert (last["passes"] == 6.0).all()
+    ends = A.ends(traces, table, {"p": 0.0})
+    assert ends.loc[ends["best"], "step_size"].unique().tolist() == [0.2]
+    assert ends["step_size"].unique().tolist() == [0.1, 0.2]
+
+
+def test_a_method_that_diverged_at_every_step():
+    traces = trace("naive", {0.1: [[-9, -9], [-2, -2], [np.nan, np.nan]]})
+    table = A.convergence(traces, {"p": 0.0}, {"p": 20})
+    last = table[table["epoch"] == 3].iloc[0]
+    assert (last["gap_mean"], last["diverged"], last["best"]) == (np.inf, 2, False)
+    assert not A.ends(traces, table, {"p": 0.0})["best"].any()
+
+
+@pytest.mark.mirror
+@pytest.mark.parametrize(("name", "value"), [("sonar", -154.130), ("australian", -253.816)])
+def test_known_optima(mirror, tmp_path, name, value):
+    from lowvar.datasets import fetch, load, prepare
+    from lowvar.problems.catalogue import build
+
+    fetch(name, raw=tmp_path, mirror=mirror)
+    p = build("logistic_regression", load(prepare(name, raw=tmp_path, out=tmp_path / "p.npz")).arrays)
+    assert A.optimum(p) == pytest.approx(value, abs=6e-4)

@@ -1,1 +1,1 @@
-"""Variance decomposition, convergence, claims."""
+"""Variance decomposition and its report."""

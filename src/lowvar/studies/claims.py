@@ -156,9 +156,9 @@ def parse(stated: Any, where: str = "claim") -> Claim:
     test = stated["test"]
     if "effect" not in test:
         raise UserError(f"{where}: test: key 'effect' is missing")
-    if test["effect"] not in EFFECTS:
-        raise unknown_name("effect", test["effect"], EFFECTS, where=where)
-    model = _model(EFFECTS[test["effect"]])
+    if (effect := str(test["effect"])) not in EFFECTS:
+        raise unknown_name("effect", effect, EFFECTS, where=where)
+    model = _model(EFFECTS[effect])
     return validated(Claim, {**stated, "test": validated(model, test, where=f"{where}: test")}, where=where)
 
 

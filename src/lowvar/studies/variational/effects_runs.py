@@ -71,9 +71,8 @@ def elbo_fraction(tables, problem: str, method: str, other: str, reference: str,
     shared = mine.index.intersection(theirs.index).intersection(third.index)
     if not len(shared):
         return Effect.undecided("no common repetitions")
-    note = (
-        f"{other} less {method}, in parts of {reference} less {method}; {at} iterations, {count(len(shared), 'pair')}"
-    )
+    note = f"{other} less {method}, in parts of {reference} less {method}; {at} iterations"
+    note = f"{note}, {count(len(shared), 'pair')}"
     fraction = ratio_interval(theirs[shared] - mine[shared], third[shared] - mine[shared])
     return Effect.of(fraction, pairs=len(shared), note=note)
 

@@ -1,0 +1,200 @@
+"""One judge for all bounds; what a file of claims may say; the claims that are shipped."""
+
+import inspect
+
+import numpy as np
+import pytest
+import yaml
+
+from lowvar.errors import UserError
+from lowvar.studies import claims as C
+from lowvar.studies.effects import Effect, Effects
+from lowvar.studies.load import load_experiment
+from lowvar.studies.variational import published
+
+NAN, INF = np.nan, np.inf
+
+
+@pytest.fixture
+def verdict(monkeypatch, judge):
+    """The row of effects under bounds."""
+
+    def verdict(effects, **bounds):
+        monkeypatch.setitem(C.EFFECTS, "given", lambda tables: effects)
+        return judge("given", {}, **bounds)
+
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("bounds", "shown", "holding", "undecided", "failing"),
+    [
+        ({"below": 1}, NAN, (0.5, 0.9), (0.9, 1), (1.1, 2)),
+        ({"above": 1}, NAN, (1.1, 2), (1, 1.1), (0.5, 0.9)),
+        ({"above": 1, "tolerance": 0.1}, NAN, (0.95, 2), (0.8, 1), (0.5, 0.99)),
+        ({"below": 1, "tolerance": 0.1}, NAN, (0.5, 1.05), (1, 1.2), (1.01, 2)),
+        ({"at_most": 1}, 1, (0.5, 1), (1, 1.1), (1.1, 2)),
+        ({"at_least": 1}, 1, (1, 2), (0.9, 1), (0.5, 0.9)),
+        ({"above": -0.2, "below": 0.2}, NAN, (-0.1, 0.1), (-0.3, 0.1), (0.3, 0.4)),
+        ({"published": 100, "tolerance": 0.1}, 100, (95, 105), (85, 105), (111, 130)),
+        ({"published": 100, "tolerance": 0.1}, 100, (90, 110), (105, 120), (10, 89)),
+        ({"published": -100, "tolerance": 0.1}, -100, (-105, -95), (-105, -85), (1, 2)),
+        ({"published": 72.89, "plus_minus": 0.02}, 72.89, (72.88, 72.9), (72.8, 72.9), (72.92, 73)),
+        ({"published": "4e2"}, 400, (400, 400), (399, 401), (401, 402)),
+        ({"published": 9, "below": 1}, 9, (0.5, 0.9), (0.5, 1.5), (1.1, 2)),  # for the reader
+    ],
+)
+def test_the_interval_decides(verdict, bounds, shown, holding, undecided, failing):
+    for expected, (low, high) in {"holds": holding, "undecided": undecided, "fails": failing}.items():
+        row = verdict(Effect((low + high) / 2, low, high), **bounds)
+        assert (row["verdict"], row["low"], row["high"], row["note"]) == (expected, low, high, "mine")
+        np.testing.assert_equal(float(row["published"]), float(shown))
+    assert verdict(Effect(1.0), **bounds)["verdict"] == "undecided"  # no interval
+
+
+@pytest.mark.parametrize(
+    ("effect", "bounds", "expected"),
+    [
+        (Effect.certain(1.0), {"above": 1}, "fails"),  # no estimate: equality violates a strict bound
+        (Effect(1.0, 1.0, 1.0), {"above": 1}, "undecided"),
+        (Effect.certain(INF), {"below": 1}, "fails"),
+        (Effect.certain(208), {"published": 208}, "holds"),
+        (Effect.certain(207), {"published": 208}, "fails"),
+        (Effect.undecided("why"), {"below": 1}, "undecided"),
+        (Effect(2.0, 1.5, 2.5, bounds=(NAN, NAN)), {"above": 1}, "undecided"),
+        (Effect(0.9, 0.7, 0.98, counted=True), {"at_least": 0.9}, "holds"),  # the repetitions that ran
+        (Effect(0.8, 0.6, 0.92, counted=True), {"at_least": 0.9}, "undecided"),
+        (Effect(0.2, 0.1, 0.4, counted=True), {"at_most": 0}, "fails"),
+        (Effect(3, 3, 5, counted=True), {"published": 4}, "undecided"),
+    ],
+)
+def test_bounds_that_are_no_interval(verdict, effect, bounds, expected):
+    assert verdict(effect, **bounds)["verdict"] == expected
+
+
+def test_a_claim_about_several_holds_for_all_and_shows_the_worst(verdict):
+    good, wide, bad = Effect(0.5, 0.4, 0.6, note="good"), Effect(0.9, 0.5, 1.3, note="wide"), Effect(2.0, 1.8, 2.2)
+    for effects, bound, expected, shown in [
+        ([good, good], {"below": 1}, "holds", 0.5), ([good, wide], {"below": 1}, "undecided", 0.9),
+        ([good, bad, wide], {"below": 1}, "fails", 2.0), ([wide, good], {"above": 0.7}, "fails", 0.5),
+        ([good, Effect(NAN)], {"below": 1}, "undecided", NAN), ([good, Effect(NAN)], {"above": 0.1}, "undecided", NAN),
+        ([good, Effect(NAN, rank=-1)], {"below": 1}, "undecided", 0.5),
+    ]:  # fmt: skip
+        row = verdict(Effects(effects), **bound)
+        assert row["verdict"] == expected
+        np.testing.assert_equal(row["ours"], shown)
+    assert verdict(Effects([good, wide], before=["a", "b"], after=["c"]), below=1)["note"] == "mine; a; b; wide; c"
+
+
+@pytest.mark.parametrize(
+    ("value", "published", "se", "expected"),
+    [(1.0, 1.0, 0, "holds"), (1.0, 1.3, 0, "fails"), (1.0, 1.3, 0.15, "holds"), (1.0, 1.3, 0.8, "undecided"),
+     (1.0, 0.05, 0, "fails"), (1.0, 1.25, "ours", "holds"), (INF, 1.0, 0, "fails")],
+)  # fmt: skip
+def test_agreement_within_two_standard_errors(verdict, value, published, se, expected):
+    effect = Effect(value, 0.8, 1.2, pairs=50, errors=(0.1, 0.0), note="sizes")
+    row = verdict(effect, published=published, published_se=se)
+    assert (row["verdict"], row["published"]) == (expected, published)
+    assert row["note"].endswith(" combined standard errors apart; sizes")
+    few = Effect(value, 0.8, 1.2, pairs=4, errors=(0.1, 0.0))
+    assert verdict(few, published=published, published_se=se)["verdict"] in (
+        "undecided",
+        "fails" if value == INF else "",
+    )
+    vague = Effect(1.0, 0.8, 1.2, pairs=50, errors=(0.1, 0.2))  # for all that is known of the truth
+    assert verdict(vague, published=1.3, published_se=0)["verdict"] == "holds"
+    with pytest.raises(UserError, match="claim 'c': the effect 'given' has no standard errors"):
+        verdict(Effect(1.0), published=1.0, published_se=0.1)
+
+
+ERROR = {"effect": "error", "problem": "p", "task": "f", "method": "m", "sizes": 20}
+RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "variance", "others": ["n"]}
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ({"effect": "varianc"}, "claim 1 'a': unknown effect 'varianc': did you mean 'variance'"),
+        ({}, "key 'effect' is missing"),
+        (ERROR | {"metod": "m", "published": 1}, "claim 1 'a': test: unknown key 'metod': did you mean 'method'"),
+        (ERROR | {"publishd": 1}, "did you mean 'published'"),
+        (ERROR, "a bound is missing"),
+        (ERROR | {"below": 1, "at_most": 1}, "one upper and one lower bound"),
+        (ERROR | {"below": 1, "published_se": 1}, "belong to a published value"),
+        (ERROR | {"published": 1, "published_se": "theirs"}, "published_se"),
+        (ERROR | {"published": 1, "tolerance": -1}, "tolerance"),
+        (ERROR | {"published": 1, "sizes": True}, "sizes = True"),
+        (ERROR | {"effect": "error_ratio", "others": [], "below": 1}, "others"),
+        (ERROR | {"effect": "coverage", "task": None, "below": 1}, "task"),
+        (RATIO | {"of": "varianc", "below": 1}, "did you mean 'variance'"),
+        ({"effect": "evaluation_ratio", "problem": "p", "method": "m", "below": 1}, "key 'others' is missing"),
+        ({"effect": "problem_size", "problem": "p", "of": "row", "published": 3}, "did you mean 'rows'"),
+    ],
+)
+def test_claims_that_say_too_little_or_too_much(tmp_path, test, words):
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump([{"id": "a", "statement": "b", "source": "c", "test": test}]))
+    with pytest.raises(UserError, match=words) as error:
+        C.load(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["", "a: 1", "- id: x", "[1", "- {id: a, statement: b, test: {effect: variance}}"])
+def test_files_of_claims_that_are_none(tmp_path, content):
+    path = tmp_path / "claims.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"claims\.yaml"):
+        C.load(path)
+
+
+def test_effects_have_one_name_each_and_typed_arguments():
+    families = (C.variational.EFFECTS, C.search.EFFECTS, C.integral.EFFECTS)
+    assert sum(map(len, families)) == len(C.EFFECTS)
+    for name, effect in C.EFFECTS.items():
+        tables, *arguments = inspect.signature(effect).parameters.values()
+        assert (tables.name, effect.__name__) == ("tables", name)
+        assert all(one.annotation is not one.empty for one in arguments), name
+        assert not {one.name for one in arguments} & set(dir(C.Test)), name
+
+
+def test_shipped_claims_load_and_are_about_what_runs(repository):
+    """Their methods run on their problems, are taken apart or have diagnostics, where the effect needs that."""
+    for path in sorted((repository / "workflow" / "claims").glob("*.yaml")):
+        loaded = C.load(path)
+        assert len({claim.id for claim in loaded}) == len(loaded)
+        experiment = load_experiment(repository / "workflow" / "experiments" / path.name, "paper")
+        for claim in loaded:
+            test = dict(claim.test)
+            assert test.get("problem", next(iter(experiment.problems))) in experiment.problems, claim.id
+            methods = [test.get(key) for key in ("method", "other", "reference")] + list(test.get("others", ()))
+            for method in filter(None, methods if experiment.family == "variational" else ()):
+                apart = test["effect"] in ("variance", "variance_ratio", "total_to_part", "noise_variance_ratio")
+                known = experiment.decomposed_methods if apart else experiment.methods_on
+                assert method in known(test["problem"]), claim.id
+                if test["effect"] == "measured_ratio":
+                    assert experiment.solver_on(test["problem"], method).diagnostics, claim.id
+
+
+def test_numbers_of_the_claims_are_those_of_the_tables(repository):
+    """Published numbers are in two places, and are the same there."""
+
+    def stated(file, effect, problem, key):
+        return {getattr(claim.test, key): claim.test.published for claim in C.load(repository / f"workflow/claims/{file}.yaml")
+                if claim.test.effect == effect and claim.test.problem == problem and claim.test.published is not None}  # fmt: skip
+
+    experiment = load_experiment(repository / "workflow" / "experiments" / "joint.yaml", "paper")
+    for name in experiment.problems:
+        of = (experiment.model(name).model, experiment.model(name).dataset)
+        assert stated("joint", "variance", name, "source") == published.of(published.VARIANCES, *of), name
+        sizes = stated("joint", "problem_size", name, "of")
+        assert (sizes["rows"], sizes["dim"]) == published.of(published.SIZES, *of), name
+        times = published.of(published.MILLISECONDS, *of)
+        for method, ratio in stated("joint", "time_ratio", name, "method").items():
+            assert ratio == pytest.approx(times[method] / times["naive"], rel=5e-3)
+    for file, problems in {"mlmc": ("hlr", "blr", "bnn"), "mlmc_fashion": ("fashion",)}.items():
+        for name in problems:
+            sizes = published.of(published.SIZES, {"fashion": "blr_softmax"}.get(name, name), "any")
+            assert (
+                stated(file, "problem_size", name, "of").items()
+                <= dict(zip(("rows", "dim"), sizes, strict=True)).items()
+            )

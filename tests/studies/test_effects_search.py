@@ -1,0 +1,150 @@
+"""Effects of searches: shares, evaluations and final gaps with their intervals; every note has the budget."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lowvar.errors import UserError
+
+INF = np.inf
+AT = {"problem": "p", "method": "m"}
+
+
+def hits(budget=1_400_000, problem="p", backend="jax", **methods):
+    rows = [{"problem": problem, "method": name, "backend": backend, "repetition": r, "target": 1e-10, "of": "mean",
+             "evaluations": float(e), "budget": budget}
+            for name, each in methods.items() for r, e in enumerate(each)]  # fmt: skip
+    return {"hits": pd.DataFrame(rows)}
+
+
+def joined(*tables):
+    return {"hits": pd.concat([one["hits"] for one in tables])}
+
+
+def ends(optimum=0.0, **methods):
+    rows = [{"problem": "p", "method": name, "backend": "jax", "repetition": r, "f": f, "best": f, "start": 10.0,
+             "budget": 5e5, "status": "ok" if np.isfinite(f) else "diverged", "optimum": optimum}
+            for name, each in methods.items() for r, f in enumerate(each)]  # fmt: skip
+    return {"ends": pd.DataFrame(rows)}
+
+
+@pytest.mark.parametrize(
+    ("reached", "bound", "verdict", "low"),
+    [(20, {"at_least": 1}, "holds", 0.8316), (19, {"at_least": 1}, "fails", 0.7513),
+     (17, {"at_least": 0.9}, "undecided", 0.6211), (18, {"at_least": 0.9}, "holds", 0.683),
+     (5, {"at_least": 0.9}, "fails", 0.0866), (0, {"at_most": 0}, "holds", 0), (1, {"at_most": 0}, "fails", 0.0013)],
+)  # fmt: skip
+def test_success_rate(judge, reached, bound, verdict, low):
+    row = judge("success_rate", hits(m=[100] * reached + [INF] * (20 - reached)), **AT, **bound)
+    assert (row["ours"], row["published"], row["verdict"]) == (reached / 20, *bound.values(), verdict)
+    assert row["low"] == pytest.approx(low, abs=2e-4)
+    assert row["note"] == "mine; budget 1.4e6 evaluations"
+
+
+SLOW = np.linspace(1000, 1100, 20)
+
+
+@pytest.mark.parametrize(
+    ("mine", "rivals", "below", "ours", "verdict"),
+    [(SLOW / 2, {"n": SLOW}, 1, 0.5, "holds"), (SLOW, {"n": SLOW / 2}, 1, 2.0, "fails"),
+     (SLOW / 2, {"n": SLOW}, 0.4, 0.5, "fails"), ([1, 1, 1], {"n": [2, 2, 2]}, 1, 0.5, "undecided"),
+     (np.r_[np.linspace(500, 900, 10), np.linspace(1200, 2000, 10)], {"n": SLOW, "o": 2 * SLOW}, 1, 1.0, "undecided")],
+)  # fmt: skip
+def test_evaluation_ratio(judge, mine, rivals, below, ours, verdict):
+    row = judge("evaluation_ratio", hits(m=mine, **rivals), **AT, others=list(rivals), below=below)
+    assert (row["ours"], row["verdict"]) == (pytest.approx(ours), verdict)
+    if len(rivals) == 1 and len(mine) > 5:
+        assert row["low"] == row["high"] == pytest.approx(ours)  # pairs share their starts
+    assert ("fewer than 5 repetitions, so no interval for n" in row["note"]) == (len(mine) < 5)
+
+
+def test_the_ratio_to_one_that_never_arrives_is_a_bound(judge):
+    late = hits(5e5, n=[INF] * 6, backend="numpy")  # a wrapped peer has a backend of its own
+    row = judge("evaluation_ratio", joined(hits(m=[1e5] * 6), late), **AT, others=["n"], below=1)
+    assert (row["ours"], row["low"], row["high"], row["verdict"]) == (0.2, 0.0, 0.2, "holds")
+    assert "n is not there in its budget, so its ratio is a bound from above" in row["note"]
+    assert row["note"].endswith("budget 1.4e6 evaluations (n 5e5)")
+    for tables, ours, high, verdict in [
+        (joined(hits(m=[6e5] * 6), late), 1.2, 1.2, "undecided"),  # who knows when the other would have come
+        (hits(m=[INF] * 6, n=[INF] * 6), np.nan, INF, "undecided"),
+        (joined(hits(m=[INF] * 6), hits(n=[1e5] * 6)), 14.0, INF, "fails"),
+    ]:
+        row = judge("evaluation_ratio", tables, **AT, others=["n"], below=1)
+        np.testing.assert_equal([row["ours"], row["high"]], [ours, high])
+        assert row["verdict"] == verdict
+
+
+def test_evaluations(judge):
+    row = judge("evaluations", hits(m=SLOW), **AT, published=1050, tolerance=0.15)
+    assert (row["ours"], row["low"], row["verdict"]) == (1050, pytest.approx(1000 + 5 * 100 / 19), "holds")
+    few = judge("evaluations", hits(m=[100] * 5), **AT, published=100)
+    assert (few["verdict"], few["note"][:24]) == ("undecided", "mine; fewer than 6 repet")
+    assert judge("evaluations", hits(m=[INF] * 6), **AT, published=100)["verdict"] == "fails"
+
+
+SPREAD = np.array([1e-3, 1e-1, 1.0, 10.0])
+
+
+@pytest.mark.parametrize(
+    ("mine", "n", "o", "ours", "verdict"),
+    [(SPREAD, 2 * SPREAD * [0.99, 1, 1.01, 1], 9 * SPREAD, 0.5, "holds"), (SPREAD, SPREAD / 2, SPREAD, 2.0, "fails"),
+     (SPREAD, [INF, 1, 1, 1], [INF] * 4, 0.0, "holds"), ([INF, 1, 1, 1], SPREAD, SPREAD, INF, "fails"),
+     ([INF] * 4, [INF] * 4, [INF] * 4, INF, "undecided"),
+     ([1e-12, 1e-11], [1e-11, 1e-12], [3e-11, 2e-12], 1.0, "undecided")],  # below the target: when a run was stopped
+)  # fmt: skip
+def test_final_gap_ratio(judge, mine, n, o, ours, verdict):
+    row = judge("final_gap_ratio", ends(m=mine, n=n, o=o), **AT, others=["n", "o"], below=1)
+    assert (row["ours"], row["verdict"]) == (pytest.approx(ours, rel=0.01), verdict)
+    assert row["note"] == "mine; budget 5e5 evaluations"
+
+
+def test_final_difference_where_no_optimum_is_known(judge):
+    tables = ends(optimum=np.nan, m=[-100, -110, -120], n=[-50, -61, -70])
+    row = judge("final_difference", tables, **AT, others=["n"], below=0)
+    assert (row["ours"], row["verdict"]) == (pytest.approx(-149 / 3), "holds")
+    assert "difference, since no optimum is known; budget" in row["note"]
+    with pytest.raises(UserError, match="use final_difference"):
+        judge("final_gap_ratio", tables, **AT, others=["n"], below=1)
+    rows = tables["ends"]
+    apart = rows[(rows["method"] == "m") == (rows["repetition"] == 0)]
+    with pytest.raises(UserError, match="no repetition that both have"):
+        judge("final_difference", {"ends": apart}, **AT, others=["n"], below=0)
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [({"published": 2}, "holds"), ({"published": 3}, "fails"), ({"published": 2, "share": 0.75}, "holds"),
+     ({"published": 3, "share": 0.75}, "undecided")],
+)  # fmt: skip
+def test_problems_solved(judge, more, verdict):
+    tables = joined(hits(m=[1, 2]), hits(problem="q", m=[1, INF]), hits(problem="r", m=[1, 1]))
+    row = judge("problems_solved", tables, method="m", problems=["p", "q", "r"], **more)
+    assert (row["ours"], row["high"], row["verdict"]) == (2, 3 if "share" in more else 2, verdict)
+    assert row["note"] == "mine; p, r; budget 1.4e6 evaluations"
+
+
+def test_divergence_rate(judge):
+    for last, ours, verdict in ((11, 1.0, "holds"), (9, 2 / 3, "fails")):
+        row = judge("divergence_rate", ends(m=[INF, last, 12]), **AT, at_least=1)
+        assert (row["ours"], row["verdict"]) == (ours, verdict)
+
+
+def test_search_variance_ratio(judge):
+    at = {"problem": "p", "scheme": "orthogonal", "baseline": "mean", "population": 100, "sigma": 0.5}
+    row = at | {"block": "mu", "source": "total", "to_iid": 0.1, "to_iid_low": 0.09, "to_iid_high": 0.11}
+    tables = {"decomposition": pd.DataFrame([row, row | {"block": "sigma"}])}
+    judged = judge("search_variance_ratio", tables, **at, below=0.2)
+    assert (judged["ours"], judged["low"], judged["high"], judged["verdict"]) == (0.1, 0.09, 0.11, "holds")
+    with pytest.raises(UserError, match=r"no rows of .* population 99"):
+        judge("search_variance_ratio", tables, **at | {"population": 99}, below=1)
+
+
+@pytest.mark.parametrize(
+    ("effect", "method", "words"),
+    [("success_rate", "m", "needs the table 'hits'"), ("divergence_rate", "nobody", "'ends' has no rows of .* nobody")],
+)
+def test_what_the_tables_do_not_have(judge, effect, method, words):
+    with pytest.raises(UserError, match=words):
+        judge(effect, ends(m=[1]), problem="p", method=method, below=1)
+    with pytest.raises(UserError, match=r"'hits' has no rows of .* target 0.1"):
+        judge("success_rate", hits(m=[1]), **AT, target=0.1, below=1)
