@@ -47,7 +47,7 @@ def test_fit_takes_any_optimizer_of_optax():
     found = lowvar.fit(line, DATA, optimizer=falling, **short)
     assert found.elbo["elbo"].iloc[-1] > found.elbo["elbo"].iloc[0]
     assert "an optimizer of optax" in found.summary()
-    with pytest.raises(UserError, match="step_size 0.1: this optimizer has a step size of its own"):
+    with pytest.raises(UserError, match=r"step_size 0.1: this optimizer has a step size of its own"):
         lowvar.fit(line, DATA, optimizer=optax.sgd(0.1), step_size=0.1, **short)
     with pytest.raises(UserError, match="optimizer: give 'adam' or 'sgd'"):
         lowvar.fit(line, DATA, optimizer=0.1, **short)
@@ -128,7 +128,7 @@ def test_an_edit_of_the_source_changes_the_hash(parts, tmp_path, monkeypatch):
         given = (parts[0], parts[1].replace(wrong, f"{wrong}, options: {{sharre: 1}}"), parts[2])
         with pytest.raises(UserError, match=rf"small.yaml: methods.mine.options: own:mine: {message}"):
             hashes(tmp_path, given)
-    with pytest.raises(UserError, match="small.yaml: methods.mine.*'no_such:mine': there is no module 'no_such'"):
+    with pytest.raises(UserError, match=r"small.yaml: methods.mine.*'no_such:mine': there is no module 'no_such'"):
         hashes(tmp_path, (parts[0], parts[1].replace("own:", "no_such:"), parts[2]))
 
 
