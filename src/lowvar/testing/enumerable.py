@@ -1,6 +1,7 @@
 """A model small enough for exact answers, in both backends, and the pieces that contract tests need."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from lowvar.solvers import descend, optimizer
 N, DIM, BATCH = 7, 2, 3  # the last batch of an epoch is short
 
 
-def data(dtype=np.float64, rows=N, dim=DIM, seed=0):
+def data(dtype: Any = np.float64, rows=N, dim=DIM, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, dim))
     return {
@@ -26,11 +27,11 @@ def data(dtype=np.float64, rows=N, dim=DIM, seed=0):
     }
 
 
-def problem(backend="jax", dtype=np.float64, **shape):
+def problem(backend="jax", dtype: Any = np.float64, **shape):
     return logistic_regression(data(dtype, **shape), backend)
 
 
-def params(backend="jax", dtype=np.float64, dim=DIM, seed=1):
+def params(backend="jax", dtype: Any = np.float64, dim=DIM, seed=1):
     rng = np.random.default_rng(seed)
     ops = backends.get(backend)
     values = {"mu": rng.normal(size=dim), "log_sigma": -0.5 + 0.3 * rng.normal(size=dim)}

@@ -96,6 +96,11 @@ def assert_keeps(estimator, state):
     assert np.abs(fresh - exact).max() < DIGITS * np.linalg.norm(exact)  # the first estimate keeps nothing
 
 
+def settings(**values):
+    """The settings of runs."""
+    return SolverSpec.model_validate(values)
+
+
 def of(name):
     """The method of a spec."""
     return MethodSpec.of(name, {}, where="contract")
@@ -115,7 +120,7 @@ class EstimatorContract:
         factory = GRADIENT.get(name)
         parameters = list(inspect.signature(factory).parameters)
         assert parameters[:2] == ["problem", "batches"]
-        assert inspect.getdoc(factory).count("References:") == 1
+        assert (inspect.getdoc(factory) or "").count("References:") == 1
         p = problem()
         estimator, state = run(p, name, epochs=1)
         noise = jax.tree.map(lambda leaf: leaf[0], epoch_noise(p, reshuffled(p.N, 3), 0))
@@ -239,7 +244,7 @@ class EstimatorContract:
             return original(z)
 
         object.__setattr__(p, "log_prior", counting)
-        solver = SolverSpec(step_sizes=(0.01, 0.001), batch_size=3, epochs=3, repetitions=2)
+        solver = settings(step_sizes=(0.01, 0.001), batch_size=3, epochs=3, repetitions=2)
         runs = engine.build(p, of(name), solver, seed=0, name="contract")
         state = runs.advance(runs.init(), 0, 1)
         first = len(traced)
@@ -253,11 +258,11 @@ class EstimatorContract:
         p = problem()
         grid = (0.03, 0.001)
         many = engine.build(p, of(name),
-                            SolverSpec(step_sizes=grid, batch_size=3, epochs=3, repetitions=2), seed=0, name="c")  # fmt: skip
+                            settings(step_sizes=grid, batch_size=3, epochs=3, repetitions=2), seed=0, name="c")  # fmt: skip
         together = means(many, many.advance(many.init(), 0, 3))
         for i, step_size in enumerate(grid):
             one = engine.build(p, of(name),
-                               SolverSpec(step_sizes=(step_size,), batch_size=3, epochs=3), seed=0, name="c")  # fmt: skip
+                               settings(step_sizes=(step_size,), batch_size=3, epochs=3), seed=0, name="c")  # fmt: skip
             np.testing.assert_allclose(means(one, one.advance(one.init(), 0, 3))[0, 0], together[i, 0], rtol=1e-12)
 
     @pytest.mark.parametrize("pair", [False, True], ids=["one point", "antithetic"])
@@ -302,7 +307,7 @@ class EstimatorContract:
         p = problem(backend)
         if backend not in GRADIENT.get(name)(p, reshuffled(p.N, BATCH)).properties.backends:
             pytest.skip(f"it does not run on {backend}")
-        solver = SolverSpec(step_sizes=(0.01, 0.001), batch_size=BATCH, epochs=4, repetitions=2)
+        solver = settings(step_sizes=(0.01, 0.001), batch_size=BATCH, epochs=4, repetitions=2)
         runs = engine.build(p, of(name), solver, seed=0, name="contract")
         half = runs.flatten(runs.advance(runs.init(), 0, 2))
         ends = [runs.flatten(runs.advance(runs.unflatten(half), 2, 2)),

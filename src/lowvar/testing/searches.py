@@ -114,7 +114,7 @@ class SearchContract:
         parameters = inspect.signature(factory).parameters
         assert list(parameters)[:3] == ["backend", "domain", "population"]
         assert all(p.default is not inspect.Parameter.empty for p in list(parameters.values())[2:])
-        text = inspect.getdoc(factory)
+        text = inspect.getdoc(factory) or ""
         for part in ("Args:", "Raises:", "References:"):
             assert text.count(part) == 1, part
         assert all(f"{p}: " in text for p in parameters)
