@@ -5,19 +5,19 @@ import pytest
 import torch
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral import spectral
-from lowvar.estimators.integral.alternating import alternating
-from lowvar.estimators.integral.control_functional import control_functional
-from lowvar.estimators.integral.convex import convex, perturbed
-from lowvar.estimators.integral.exact import settings, space_of
-from lowvar.estimators.integral.hyper import Hyper
+from lowvar.estimators.integral.exact import spectral
+from lowvar.estimators.integral.exact.alternating import alternating
+from lowvar.estimators.integral.exact.control_functional import control_functional
+from lowvar.estimators.integral.exact.convex import convex, perturbed
+from lowvar.estimators.integral.exact.hyper import Hyper
+from lowvar.estimators.integral.exact.learn import related
+from lowvar.estimators.integral.exact.one_fit import settings, space_of
+from lowvar.estimators.integral.exact.reml import objective
+from lowvar.estimators.integral.exact.space import Space
+from lowvar.estimators.integral.exact.task_objective import TaskObjective
+from lowvar.estimators.integral.exact.vector_valued import own_points, vector_valued
 from lowvar.estimators.integral.kernels import separable_stein, squared_exponential
-from lowvar.estimators.integral.learn import related
-from lowvar.estimators.integral.reml import objective
-from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import stack
-from lowvar.estimators.integral.task_objective import TaskObjective
-from lowvar.estimators.integral.vector_valued import own_points, vector_valued
 from lowvar.problems.integrals.catalogue import build
 from lowvar.problems.integrals.samples import Samples
 
