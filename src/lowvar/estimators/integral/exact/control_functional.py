@@ -8,7 +8,8 @@ import torch
 
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.checks import check_memory, check_sizes
-from lowvar.estimators.integral.exact.one_fit import exact_on, fit, settings, space_of
+from lowvar.estimators.integral.exact.fit_settings import FitSettings
+from lowvar.estimators.integral.exact.one_fit import fit, space_of
 from lowvar.estimators.integral.exact.verdicts import numpy, report, side_by_side
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.estimators.integral.stacked import stack
@@ -62,9 +63,10 @@ def control_functional(
         Oates, Girolami and Chopin, "Control functionals for Monte Carlo integration", 2017; Sun, Barp and Briol,
         eq. (3) and section 4.
     """
-    chosen = settings(
-        kernel, kernel_options, ard, lengthscale, nugget, standardise, beta, operator, trend, steps, max_gigabytes
-    )
+    chosen = FitSettings(
+        kernel=kernel, kernel_options=kernel_options, ard=ard, lengthscale=lengthscale, nugget=nugget,
+        standardise=standardise, beta=beta, operator=operator, trend=trend, steps=steps, max_gigabytes=max_gigabytes,
+    )  # fmt: skip
 
     def of_size(samples: Samples) -> list[Integrals]:
         """Tasks with equally many points, as repetitions of one."""
@@ -98,5 +100,5 @@ def control_functional(
             results.update(zip(tasks, of_size(samples.of_tasks(tasks)), strict=True))
         return side_by_side([results[t] for t in range(samples.tasks)])
 
-    properties = IntegralProperties(exact_on=exact_on(chosen), interpolates=True)
+    properties = IntegralProperties(exact_on=chosen.exact_on, interpolates=True)
     return Integrator("control_functional", properties, integrate)

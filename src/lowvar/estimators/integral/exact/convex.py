@@ -9,7 +9,7 @@ import torch
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.bfgs import minimise
-from lowvar.estimators.integral.exact.one_fit import settings
+from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.relation_fit import Found, check_penalty, fit_relation
 from lowvar.estimators.integral.exact.task_objective import TaskObjective
 from lowvar.estimators.integral.kernels import Kernel
@@ -65,9 +65,10 @@ def convex(
         Sun, Barp and Briol, Theorem D.1; Ciliberto, Mroueh, Poggio and Rosasco, "Convex learning of multiple tasks
         and their structure", 2015.
     """
-    chosen = settings(
-        kernel, kernel_options, ard, lengthscale, None, standardise, "gls", operator, trend, steps, max_gigabytes
-    )
+    chosen = FitSettings(
+        kernel=kernel, kernel_options=kernel_options, ard=ard, lengthscale=lengthscale, standardise=standardise,
+        operator=operator, trend=trend, steps=steps, max_gigabytes=max_gigabytes,
+    )  # fmt: skip
     check_penalty(penalty)
     if not deltas or any(not 0 < later < earlier for earlier, later in zip((np.inf, *deltas), deltas, strict=False)):
         raise UserError(f"deltas {list(deltas)}: they must be positive and decrease")

@@ -3,8 +3,8 @@
 import torch
 
 from lowvar.errors import UserError
+from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.hyper import Hyper
-from lowvar.estimators.integral.exact.one_fit import Settings
 from lowvar.estimators.integral.exact.reml import shifted
 from lowvar.estimators.integral.parametric.regression import LEAST_FREEDOM
 from lowvar.estimators.integral.stacked import Stacked
@@ -67,7 +67,7 @@ def root(matrix: torch.Tensor) -> torch.Tensor:
     )
 
 
-def amplitude(chosen: Settings, data: Stacked, hyper: Hyper) -> torch.Tensor:
+def amplitude(chosen: FitSettings, data: Stacked, hyper: Hyper) -> torch.Tensor:
     """Of the process, task by task, by REML from the points that lengthscales were learnt from: ``(R, T)``."""
     matrix, level = chosen.covariance.gram(data, hyper)
     factor = torch.stack([root(one) for one in shifted(matrix, hyper.nugget * level)])
@@ -79,7 +79,7 @@ def amplitude(chosen: Settings, data: Stacked, hyper: Hyper) -> torch.Tensor:
     return rest.square().sum(1) / (data.rows - 1)
 
 
-def diagonal(chosen: Settings, params, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+def diagonal(chosen: FitSettings, params, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """``k0(x, x)`` of points ``(1, n, d)``, ``(n,)``, some at a time."""
     pieces = zip(x[0].split(DIAGONAL), scores[0].split(DIAGONAL), strict=True)
     return torch.cat(

@@ -10,9 +10,10 @@ from lowvar.errors import UserError
 from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.exact import gls
 from lowvar.estimators.integral.exact.checks import check_memory, check_sizes
+from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.hyper import Hyper
 from lowvar.estimators.integral.exact.learn import learn
-from lowvar.estimators.integral.exact.one_fit import Settings, joined, space_of
+from lowvar.estimators.integral.exact.one_fit import joined, space_of
 from lowvar.estimators.integral.exact.reml import at_once
 from lowvar.estimators.integral.exact.task_objective import TaskObjective
 from lowvar.estimators.integral.exact.verdicts import numpy, report
@@ -48,7 +49,7 @@ def check_penalty(penalty: float) -> None:
 
 
 def fit_relation(
-    samples: Samples, chosen: Settings, penalty: float, search: Callable[[TaskObjective], Found], length: int
+    samples: Samples, chosen: FitSettings, penalty: float, search: Callable[[TaskObjective], Found], length: int
 ) -> Integrals:
     """Lengthscales by REML with ``B`` the identity (Appendix D.2), then ``B``, then the constants.
 
@@ -60,7 +61,7 @@ def fit_relation(
         length: of the trace of its objective, at most; the last value is repeated.
     """
     check_sizes(samples)
-    check_memory(sum(samples.sizes), chosen.gigabytes, "treat fewer tasks together")
+    check_memory(sum(samples.sizes), chosen.max_gigabytes, "treat fewer tasks together")
     data = stack(samples, chosen.standardise)
     eye = torch.eye(data.tasks, dtype=data.y.dtype, device=data.y.device).expand(data.repetitions, -1, -1)
     space = space_of(data, chosen, eye, False)

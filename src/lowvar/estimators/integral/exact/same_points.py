@@ -7,10 +7,11 @@ import torch
 
 from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.exact import spectral
+from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.hyper import Hyper
 from lowvar.estimators.integral.exact.learn import learn
 from lowvar.estimators.integral.exact.likelihood_search import search
-from lowvar.estimators.integral.exact.one_fit import Settings, joined, space_of
+from lowvar.estimators.integral.exact.one_fit import joined, space_of
 from lowvar.estimators.integral.exact.reml import at_once
 from lowvar.estimators.integral.exact.space import Space
 from lowvar.estimators.integral.exact.verdicts import numpy, report
@@ -22,7 +23,7 @@ COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
 MANY = 15  # with more tasks B keeps its closed form
 
 
-def same_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Integrals:
+def same_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> Integrals:
     """All tasks at once, in ``O(m^3 + T^3 + m^2 T)``.
 
     The covariance of the values ``(m, T)`` is ``B (x) k0 + noise``; with ``k0 = U S U'`` and ``B = V D V'`` it is

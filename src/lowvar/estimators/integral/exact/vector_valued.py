@@ -8,9 +8,10 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.checks import check_memory, check_sizes
+from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.grouped import by_groups, relation
 from lowvar.estimators.integral.exact.learn import related
-from lowvar.estimators.integral.exact.one_fit import Settings, exact_on, fit, settings, space_of
+from lowvar.estimators.integral.exact.one_fit import fit, space_of
 from lowvar.estimators.integral.exact.same_points import same_points
 from lowvar.estimators.integral.exact.verdicts import numpy, report
 from lowvar.estimators.integral.kernels import Kernel
@@ -69,9 +70,10 @@ def vector_valued(
     References:
         Sun, Barp and Briol, Theorems 3.1 and 4.1, section 4, Appendix D.2.
     """
-    chosen = settings(
-        kernel, kernel_options, ard, lengthscale, nugget, standardise, beta, operator, trend, steps, max_gigabytes
-    )
+    chosen = FitSettings(
+        kernel=kernel, kernel_options=kernel_options, ard=ard, lengthscale=lengthscale, nugget=nugget,
+        standardise=standardise, beta=beta, operator=operator, trend=trend, steps=steps, max_gigabytes=max_gigabytes,
+    )  # fmt: skip
     given = relation(B)
 
     def together(samples: Samples, tasks: Sequence[int]) -> Integrals:
@@ -89,11 +91,11 @@ def vector_valued(
             raise UserError(f"B has {len(given)} rows: there are {samples.tasks} tasks")
         return by_groups(samples, group, together)
 
-    properties = IntegralProperties(transfers=True, exact_on=exact_on(chosen), interpolates=True)
+    properties = IntegralProperties(transfers=True, exact_on=chosen.exact_on, interpolates=True)
     return Integrator("vector_valued", properties, integrate)
 
 
-def own_points(samples: Samples, chosen: Settings, B: np.ndarray | None) -> Integrals:
+def own_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> Integrals:
     """All tasks at once, each with points of its own, in ``O((sum_t m_t)^3)``."""
     data = stack(samples, chosen.standardise)
     if B is None:
