@@ -205,7 +205,7 @@ def scores(size: str, repetitions: int) -> list[dict]:
     """How often the test of the scores finds that they are another density's."""
     import scipy.stats
 
-    from lowvar.estimators.integral.score_check import doubt
+    from lowvar.estimators.integral.choosing.score_check import doubt
 
     def normal(factor=1.0, shift=0.0):
         def draw(rng, m, dim):

@@ -370,7 +370,7 @@ def test_data_frames_know_names_and_order():
 
 
 def test_a_refusal_of_a_method_that_auto_tries_is_told(monkeypatch):
-    from lowvar.estimators.integral import auto as module
+    from lowvar.estimators.integral.choosing import auto as module
 
     def refuse(method, *rest):
         raise UserError("it needs 12 GB")

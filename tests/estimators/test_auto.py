@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lowvar.estimators.integral.auto import auto
+from lowvar.estimators.integral.choosing.auto import auto
 from lowvar.problems.integrals.samples import Samples
 
 

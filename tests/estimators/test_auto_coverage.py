@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from test_auto import PEAK, above, autoregression, banana, funnel, hash_of, normal, student
 
-from lowvar.estimators.integral.auto import auto
+from lowvar.estimators.integral.choosing.auto import auto
 from lowvar.problems.integrals.samples import Samples
 
 REPETITIONS = {50: 40, 200: 20, 1000: 6, 4000: 3}  # by the number of points

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from lowvar.estimators.integral.bfgs import minimise
+from lowvar.estimators.integral.exact.bfgs import minimise
 
 
 def with_gradient(function):

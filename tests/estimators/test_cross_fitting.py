@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral.cross_fitting import cross_fit, cross_fitted, fold_of
+from lowvar.estimators.integral.choosing.cross_fitting import cross_fit, cross_fitted, fold_of
+from lowvar.estimators.integral.choosing.tails import average, stride, worth_of_chain
 from lowvar.estimators.integral.options import make
-from lowvar.estimators.integral.tails import average, stride, worth_of_chain
 from lowvar.problems.integrals.samples import Samples
 
 

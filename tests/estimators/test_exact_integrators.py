@@ -1,23 +1,28 @@
 """Exact kernel control variates against dense algebra, against each other, and against known integrals."""
 
+from dataclasses import fields
+from inspect import signature
+
 import numpy as np
 import pytest
 import torch
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral import spectral
-from lowvar.estimators.integral.alternating import alternating
-from lowvar.estimators.integral.control_functional import control_functional
-from lowvar.estimators.integral.convex import convex, perturbed
-from lowvar.estimators.integral.exact import settings, space_of
-from lowvar.estimators.integral.hyper import Hyper
+from lowvar.estimators.integral.exact import spectral
+from lowvar.estimators.integral.exact.alternating import alternating
+from lowvar.estimators.integral.exact.control_functional import control_functional
+from lowvar.estimators.integral.exact.convex import convex, perturbed
+from lowvar.estimators.integral.exact.fit_settings import FitSettings
+from lowvar.estimators.integral.exact.hyper import Hyper
+from lowvar.estimators.integral.exact.learn import related
+from lowvar.estimators.integral.exact.one_fit import space_of
+from lowvar.estimators.integral.exact.reml import objective
+from lowvar.estimators.integral.exact.space import Space
+from lowvar.estimators.integral.exact.sparse_control_functional import sparse_control_functional
+from lowvar.estimators.integral.exact.task_objective import TaskObjective
+from lowvar.estimators.integral.exact.vector_valued import own_points, vector_valued
 from lowvar.estimators.integral.kernels import separable_stein, squared_exponential
-from lowvar.estimators.integral.learn import related
-from lowvar.estimators.integral.reml import objective
-from lowvar.estimators.integral.space import Space
 from lowvar.estimators.integral.stacked import stack
-from lowvar.estimators.integral.task_objective import TaskObjective
-from lowvar.estimators.integral.vector_valued import own_points, vector_valued
 from lowvar.problems.integrals.catalogue import build
 from lowvar.problems.integrals.samples import Samples
 
@@ -169,7 +174,7 @@ def test_same_points_by_eigenvectors_as_by_one_large_system():
     samples = normal(smooth, sizes=(9, 9, 9), shared=True, spread=(1.0,) * 3)
     relation = np.array([[1, 0.5, 0.2], [0.5, 2, -0.3], [0.2, -0.3, 1.0]])
     fast = run(vector_valued(B=relation, nugget=0.05, **FIXED), samples)
-    chosen = settings("squared_exponential", None, True, [1.5, 2.5], 0.05, False, "gls", 1, False, 10, 4.0)
+    chosen = FitSettings(lengthscale=[1.5, 2.5], nugget=0.05, standardise=False, trend=False)
     large = own_points(samples, chosen, relation)
     np.testing.assert_allclose(fast.value, large.value, rtol=1e-9)
     np.testing.assert_allclose(fast.info["reml_error"], large.info["reml_error"], rtol=1e-8)
@@ -226,7 +231,7 @@ def check_gradient(function, z, tolerance):
 @pytest.mark.parametrize("shared", [False, True])
 def test_slopes_of_the_restricted_likelihood(shared):
     data = stack(normal(smooth, sizes=(12, 12, 12), shared=shared, spread=(1.0, 1.1, 1.2)), shared=shared)
-    chosen = settings("squared_exponential", None, True, None, None, True, "gls", 1, None, 10, 4.0)
+    chosen = FitSettings()
     factor = torch.ones(2, 1, 1, dtype=torch.float64) if shared else related(3).expand(2, 3, 3)
     space = space_of(data, chosen, factor, not shared)
     z = space.pack(space.fixed)
@@ -363,3 +368,11 @@ def test_mistakes_are_said(make, options, message):
 def test_two_points_are_too_few():
     with pytest.raises(UserError, match="task 1 has 2 points"):
         run(control_functional(), normal(smooth, sizes=(5, 2)))
+
+
+@pytest.mark.parametrize("method", [control_functional, sparse_control_functional, vector_valued, alternating, convex])
+def test_shared_options_have_one_default(method):
+    shared = {field.name: field.default for field in fields(FitSettings) if field.init}
+    own = {name: one.default for name, one in signature(method).parameters.items() if name in shared}
+    otherwise = {alternating: {"trend": False}, convex: {"trend": False}, sparse_control_functional: {"ard": None}}
+    assert own == {name: shared[name] for name in own} | otherwise.get(method, {})

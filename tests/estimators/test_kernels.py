@@ -234,7 +234,7 @@ def test_printed_polynomials():
         (lambda: kernel("polynomial", degree=0), "degree 0 of the polynomial kernel: it must be a whole number"),
         (lambda: kernel("polynomial", offset=-1.0), "offset -1.0 of the polynomial kernel: it must not be negative"),
         (lambda: kernel("preconditioned", alpha=0.0), "alpha 0.0 of the preconditioned kernel: it must be positive"),
-        (lambda: kernel("product"), "it needs factors"),
+        (lambda: kernel("product"), "option .factors. is missing"),
         (lambda: kernel("product", factors=[{"inputs": [0]}]), "it needs a kernel and its inputs"),
         (lambda: kernel("product", factors=[SPLIT[0]]), r"inputs \[\[1\]\] of a product of kernels: each input"),
         (lambda: kernel("product", factors=SPLIT).value({}, numbers(2, 2), numbers(2, 2)), "points have 2"),

@@ -7,7 +7,7 @@ import torch
 from lowvar.errors import UserError
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.kernels import kernel
-from lowvar.estimators.integral.paper_settings import BOREHOLE_RATES, Descent
+from lowvar.estimators.integral.paper.descent_settings import BOREHOLE_RATES, Descent
 from lowvar.problems.integrals.samples import Samples
 
 NAMES = ("paper_cf", "paper_cv", "paper_vv_fixed", "paper_vv")

@@ -6,15 +6,15 @@ import torch
 from torch.func import grad, hessian, jacrev, vmap
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral.additive import additive
 from lowvar.estimators.integral.chains import effective_size
-from lowvar.estimators.integral.long_run import moving_sums, regress_long_run
 from lowvar.estimators.integral.monte_carlo import monte_carlo
-from lowvar.estimators.integral.network import langevin, start_weights
-from lowvar.estimators.integral.neural import neural
-from lowvar.estimators.integral.regression import regress
-from lowvar.estimators.integral.stein_features import monomials, stein_features
-from lowvar.estimators.integral.zero_variance import zero_variance
+from lowvar.estimators.integral.parametric.additive import additive
+from lowvar.estimators.integral.parametric.long_run import moving_sums, regress_long_run
+from lowvar.estimators.integral.parametric.network import langevin, start_weights
+from lowvar.estimators.integral.parametric.neural import neural
+from lowvar.estimators.integral.parametric.regression import regress
+from lowvar.estimators.integral.parametric.stein_features import monomials, stein_features
+from lowvar.estimators.integral.parametric.zero_variance import zero_variance
 from lowvar.problems.integrals.samples import Samples
 
 

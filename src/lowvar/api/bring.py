@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral.score_check import doubt
+from lowvar.estimators.integral.choosing.score_check import doubt
 from lowvar.problems.integrals.samples import Samples
 
 _FEWEST = 3  # points of a task

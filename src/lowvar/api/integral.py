@@ -190,7 +190,7 @@ def _run(method: str | Callable[..., Integrator], options, folds, found: Samples
         return make(method, {} if folds is None else {"folds": folds}).integrate(found, seeds), []
     integrator = make(method, options)
     if folds is not None:
-        from lowvar.estimators.integral.cross_fitting import cross_fitted
+        from lowvar.estimators.integral.choosing.cross_fitting import cross_fitted
 
         return cross_fitted(integrator, folds).integrate(found, seeds), []
     if not integrator.properties.interpolates:

@@ -39,14 +39,25 @@ SEARCH = Registry(
 INTEGRAL = Registry(
     "integrator",
     {
-        name: row(f"lowvar.estimators.integral.{name}", packages=() if name in ("monte_carlo",) else ("torch",))
-        for name in (
-            "auto", "monte_carlo", "zero_variance", "control_functional", "sparse_control_functional",
-            "vector_valued", "alternating", "convex", "additive", "neural", "paper_cf", "paper_cv", "paper_vv_fixed",
-            "paper_vv",
-        )
+        name: row(f"lowvar.estimators.integral.{module}:{name}", packages=() if name == "monte_carlo" else ("torch",))
+        for name, module in {
+            "auto": "choosing.auto",
+            "monte_carlo": "monte_carlo",
+            "zero_variance": "parametric.zero_variance",
+            "control_functional": "exact.control_functional",
+            "sparse_control_functional": "exact.sparse_control_functional",
+            "vector_valued": "exact.vector_valued",
+            "alternating": "exact.alternating",
+            "convex": "exact.convex",
+            "additive": "parametric.additive",
+            "neural": "parametric.neural",
+            "paper_cf": "paper.cf",
+            "paper_cv": "paper.cv",
+            "paper_vv_fixed": "paper.vv_fixed",
+            "paper_vv": "paper.vv",
+        }.items()
     },
     group="lowvar.integrators",
-)  # fmt: skip
+)
 
 __all__ = ["GRADIENT", "INTEGRAL", "SEARCH"]

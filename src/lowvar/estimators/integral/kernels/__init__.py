@@ -4,7 +4,7 @@ One convention of lengthscales everywhere: ``exp(-sum_j (x_j - y_j)^2 / (2 l_j^2
 Appendices D.1 and E.4, the parameter is ``l^2``.
 """
 
-from lowvar.estimators.integral.kernels.base import Kernel, Params, Parts
+from lowvar.estimators.integral.kernels.interface import Kernel, Params, Parts
 from lowvar.estimators.integral.kernels.matrix import matrix_stein, own_stein, separable_stein
 from lowvar.estimators.integral.kernels.polynomial import polynomial
 from lowvar.estimators.integral.kernels.preconditioned import preconditioned

@@ -6,7 +6,7 @@ import torch
 from torch.func import jacfwd, jacrev, vmap
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral.kernels.base import Kernel, Params
+from lowvar.estimators.integral.kernels.interface import Kernel, Params
 
 
 def matrix_stein(

@@ -5,7 +5,7 @@ import math
 import torch
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral.kernels.base import Kernel, Parts, inner
+from lowvar.estimators.integral.kernels.interface import Kernel, Parts, inner
 
 
 def polynomial(degree: int = 2, offset: float = 1.0) -> Kernel:

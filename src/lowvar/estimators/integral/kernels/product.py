@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral.kernels.base import Kernel, Params, Parts
+from lowvar.estimators.integral.kernels.interface import Kernel, Params, Parts
 from lowvar.estimators.integral.kernels.stein import from_value
 
 

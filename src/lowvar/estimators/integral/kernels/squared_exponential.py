@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from lowvar.estimators.integral.kernels.base import Kernel, Params, Parts, bilinear, inner
+from lowvar.estimators.integral.kernels.interface import Kernel, Params, Parts, bilinear, inner
 
 
 def squared_exponential(ard: bool = True) -> Kernel:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch.func import grad, hessian, jacfwd, vmap
 
-from lowvar.estimators.integral.kernels.base import Kernel, Params, Parts
+from lowvar.estimators.integral.kernels.interface import Kernel, Params, Parts
 
 
 def from_value(

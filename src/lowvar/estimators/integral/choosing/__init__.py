@@ -1,0 +1,1 @@
+"""``auto`` and what it decides by: cross-fitting, held-out residuals, tails, a test of the scores."""

@@ -1,0 +1,130 @@
+"""The integrator that chooses: cross-fitted candidates, and the one whose held-out residuals are smallest."""
+
+import numpy as np
+
+from lowvar.errors import TooFewPoints, UserError
+from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.choosing.candidates import methods, scores_fail
+from lowvar.estimators.integral.choosing.cross_fitting import CrossFit, cross_fit
+from lowvar.estimators.integral.choosing.held_out import EXACT, GAIN, judge
+from lowvar.estimators.integral.choosing.kinds import in_order, kind_of, stacked, strides
+from lowvar.estimators.integral.choosing.tails import average, worth_of_chain, worth_of_copies
+from lowvar.estimators.integral.option_checks import whole
+from lowvar.problems.integrals.samples import Samples
+
+FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
+SHORT = 200.0  # effective points, below which a chain may not have been everywhere
+FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
+SIMPLER = 0.8  # of the error of a simpler fit: what a later one must stay below, or chance would choose
+
+
+def auto(folds: int = 5) -> Integrator:
+    """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest standard error.
+
+    The estimate is the mean of ``f - g`` with ``g`` fitted to other folds: unbiased for independent points, whatever
+    the fit. Its standard error is that of a mean, with Student's ``t`` for the terms that carry it. Held-out points say
+    nothing of regions where no point fell. We take the fit to err there by as much as the integrand's largest deviation
+    from its mean, and those regions to weigh as much as half a sample where many terms carry the variance, one where
+    the fitted process predicts every held-out value within its own error, and two otherwise, or where few terms carry
+    the integrand's own variance; nothing where all held-out values are predicted to rounding. No error is stated above
+    Monte Carlo's.
+
+    Monte Carlo is returned where nothing is better, where the scores fail their test (``score_check.doubt``), and where
+    the estimate is more than four of its standard errors away from it.
+
+    Args:
+        folds: of the cross-fitting, 2 or more; blocks of successive points along a chain.
+
+    Returns:
+        An integrator. ``info`` has the ``choice (R, T)`` by name, the terms that ``carry (R, T)`` the standard error,
+        and what Monte Carlo gives, ``monte_carlo`` and ``monte_carlo_error (R, T)``.
+
+    Raises:
+        UserError: ``folds`` is below 2.
+
+    References:
+        Sun, Barp and Briol, section 2; Oates, Girolami and Chopin, 2017; South, Oates, Mira and Drovandi, "Regularised
+        zero-variance control variates for high-dimensional variance reduction", 2023, on choosing by cross-validation.
+    """
+    whole("folds", folds, 2)
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        """Repetitions do not know of each other: those are treated together for which the same is tried."""
+        groups: dict[tuple, list[int]] = {}
+        for r in range(samples.repetitions):
+            groups.setdefault(kind_of(samples.repetition(slice(r, r + 1))), []).append(r)
+        rows = [np.array(group) for group in groups.values()]
+        return stacked([ofkind_of(samples.repetition(group), seeds[group]) for group in rows], rows)
+
+    def ofkind_of(samples: Samples, seeds: np.ndarray) -> Integrals:
+        shape, apart = (samples.repetitions, samples.tasks), strides(samples)
+        chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
+        samples = in_order(samples, apart)
+        sets = samples.points[:1] if samples.shared else samples.points
+        worths = [worth_of_chain(points) if chain else worth_of_copies(points) for points in sets]
+        worths = worths * samples.tasks if samples.shared else worths
+        plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
+        doubted = np.array([[scores_fail(samples, r, t) for t in range(len(sets))] for r in range(shape[0])])
+        doubted = np.broadcast_to(doubted, shape)
+        monte_carlo = np.stack([one.mean for one in plain], axis=1)
+        error = np.stack([one.error for one in plain], axis=1)
+        tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
+        untried: list[str] = []
+        value = monte_carlo.copy()
+        choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
+        as_chain = Samples(samples.points, samples.scores, samples.values, samples.shared, chain=chain)
+        for method in methods(as_chain, folds):
+            if method.properties.transfers and not samples.shared and doubted.any():
+                continue
+            try:
+                fit = cross_fit(method, as_chain, seeds, folds)
+            except TooFewPoints:
+                continue
+            except UserError as refusal:
+                untried.append(f"{method.name} was not tried: {refusal}")
+                continue
+            found, its_error, to_state = judge(fit, plain, worths, method.properties.transfers and not samples.shared)
+            better = (its_error < SIMPLER * least) & ~doubted  # a NaN is not
+            choice, least = np.where(better, len(tried), choice), np.where(better, its_error, least)
+            stated = np.where(better, to_state, stated)
+            value = np.where(better, found, value)
+            tried.append((method.name, fit))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = np.abs(value - monte_carlo) / error > FAR
+        choice = np.where(far, 0, choice)
+        value, stated = np.where(choice > 0, value, monte_carlo), np.where(choice > 0, stated, error)
+        carriers = np.stack([one.carriers for one in plain], axis=1)
+        worth = np.stack([one.effective for one in plain], axis=1).min(axis=1)
+
+        flags = {
+            "scores_doubted": doubted.any(axis=1),
+            "far_from_monte_carlo": (far & ~doubted).any(axis=1),
+            "like_a_chain": np.full(shape[0], chain and not told),
+            "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
+            "short_chain": np.logical_and(worth < SHORT, chain) & (stated > EXACT * error).any(axis=1),
+        }
+
+        def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            rows = np.repeat(monte_carlo[:, task, None], points.shape[1], axis=1)
+            for number, (_, fit) in enumerate(tried):
+                chosen = choice[:, task] == number
+                if fit is not None and chosen.any():
+                    rows = np.where(chosen[:, None], fit.fitted(task, points, scores), rows)
+            return rows
+
+        return Integrals(
+            value=value,
+            standard_error=stated,
+            condition=np.full(shape[0], np.nan),
+            flags={name: np.asarray(flag) for name, flag in flags.items()},
+            info={
+                "choice": np.array([name for name, _ in tried])[choice],
+                "monte_carlo": monte_carlo,
+                "monte_carlo_error": error,
+                "carriers": carriers,
+            },
+            fitted=fitted,
+            untried=tuple(untried),
+        )
+
+    return Integrator("auto", IntegralProperties(transfers=True, exact_on="constants"), integrate)

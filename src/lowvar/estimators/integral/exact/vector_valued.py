@@ -1,0 +1,117 @@
+"""Vector-valued control variates, exactly: one fit of all tasks, whose values tell of each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.exact.checks import check_memory, check_sizes
+from lowvar.estimators.integral.exact.fit_settings import FitSettings
+from lowvar.estimators.integral.exact.grouped import by_groups, relation
+from lowvar.estimators.integral.exact.learn import related
+from lowvar.estimators.integral.exact.one_fit import fit, space_of
+from lowvar.estimators.integral.exact.same_points import same_points
+from lowvar.estimators.integral.exact.verdicts import numpy, report
+from lowvar.estimators.integral.kernels import Kernel
+from lowvar.estimators.integral.stacked import stack
+from lowvar.problems.integrals.samples import Samples
+
+
+def vector_valued(
+    kernel: str | Kernel = "squared_exponential",
+    kernel_options: Mapping[str, Any] | None = None,
+    B: Sequence[Sequence[float]] | None = None,
+    group: int | Sequence[Sequence[int]] | None = None,
+    ard: bool = True,
+    lengthscale: float | Sequence[float] | None = None,
+    nugget: float | None = None,
+    standardise: bool = True,
+    beta: str = "gls",
+    operator: int = 1,
+    trend: bool | None = None,
+    steps: int = 200,
+    max_gigabytes: float = 4.0,
+) -> Integrator:
+    """``f_t = beta_t + g_t`` with ``g`` in the space of ``K0 = B k0`` (special cases I and II).
+
+    The minimiser of eq. (8) lies in the span of ``K0(., x_tj) e_t``: as many unknowns as there are values, ``sum_t
+    m_t``, a Gram matrix ``B[t_i, t_j] k0(x_i, x_j)``, and of each point its own target's score alone. ``beta`` is that
+    of generalised least squares, as in ``control_functional``. Lengthscales, the nugget and ``B`` are learnt by REML.
+
+    Tasks that share their points take a faster path, see ``same_points``; as the nugget goes to nothing the estimates
+    are then those of ``control_functional`` with the same kernel, for any ``B``: what transfers is the values of one
+    integrand where another one was not evaluated.
+
+    Args:
+        kernel: a name of ``kernels.KERNELS``, or a kernel.
+        kernel_options: of a kernel given by name.
+        B: ``(T, T)``, symmetric and positive semi-definite: how the integrands vary together, up to a factor; None is
+            learnt.
+        group: treat so many neighbouring tasks together, or these lists of tasks; None is all at once.
+        ard: one lengthscale for each input.
+        lengthscale: in the unit of the points, one or one for each input; None is learnt.
+        nugget: relative to the mean diagonal of the Gram matrix; None is learnt, within 1e-10 and 1.
+        standardise: divide the points by their standard deviation over all tasks first, input by input.
+        beta: ``gls``, or ``mean`` for one sweep of block-coordinate descent from the sample means; the latter not at
+            shared points.
+        operator: 1 or 2, the order of the Langevin Stein operator.
+        trend: as in ``control_functional``.
+        steps: evaluations of the restricted likelihood at most, in each of its searches.
+        max_gigabytes: of memory.
+
+    Returns:
+        An integrator. Of its ``info``, ``lengthscale`` is ``(R, d)`` and ``B`` ``(R, T, T)``, of the values' own unit.
+
+    Raises:
+        UserError: an option is unknown or out of range; while integrating, too few points, or too many for memory.
+
+    References:
+        Sun, Barp and Briol, Theorems 3.1 and 4.1, section 4, Appendix D.2.
+    """
+    chosen = FitSettings(
+        kernel=kernel, kernel_options=kernel_options, ard=ard, lengthscale=lengthscale, nugget=nugget,
+        standardise=standardise, beta=beta, operator=operator, trend=trend, steps=steps, max_gigabytes=max_gigabytes,
+    )  # fmt: skip
+    given = relation(B)
+
+    def together(samples: Samples, tasks: Sequence[int]) -> Integrals:
+        own = None if given is None else given[np.ix_(tasks, tasks)]
+        if samples.shared and beta == "gls":
+            check_memory(samples.sizes[0], max_gigabytes, "give fewer points")
+            return same_points(samples, chosen, own)
+        total = sum(samples.sizes)
+        check_memory(total, max_gigabytes, "set group to treat fewer tasks together, or give all tasks the same points")
+        return own_points(samples, chosen, own)
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        check_sizes(samples)
+        if given is not None and len(given) != samples.tasks:
+            raise UserError(f"B has {len(given)} rows: there are {samples.tasks} tasks")
+        return by_groups(samples, group, together)
+
+    properties = IntegralProperties(transfers=True, exact_on=chosen.exact_on, interpolates=True)
+    return Integrator("vector_valued", properties, integrate)
+
+
+def own_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> Integrals:
+    """All tasks at once, each with points of its own, in ``O((sum_t m_t)^3)``."""
+    data = stack(samples, chosen.standardise)
+    if B is None:
+        factor = related(data.tasks).to(data.y).expand(data.repetitions, -1, -1)
+    else:
+        factor = data.standardised(B)
+    space = space_of(data, chosen, factor, B is None and data.tasks > 1)
+    hyper, level, ended, found = fit(data, chosen, space)
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        x, lx = data.points(points, scores)
+        row = (data.member @ hyper.factor @ hyper.factor[:, task, :, None])[:, :, 0]  # B[task, t_j], (R, M)
+        cross = chosen.covariance.between(hyper.kernel, x, data.x, lx, data.scores)
+        values = found.beta[:, task, None] + (cross @ (row * found.weights)[:, :, None])[:, :, 0]
+        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * values)
+
+    size = (hyper.factor.square().sum(-1) @ data.member.mT).mean(-1)  # mean diagonal of B over the values
+    amplitude = (found.amplitude * level / size).sqrt()[:, None, None]
+    return report(data, hyper, amplitude, space, ended, found, fitted)

@@ -1,0 +1,84 @@
+"""Scalar control variates by mini-batches, each task alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.paper.data import columns
+from lowvar.estimators.integral.paper.descent_settings import BOREHOLE_RATES, Descent, Tuning, check_batches, fewest
+from lowvar.estimators.integral.paper.minibatches import generators
+from lowvar.estimators.integral.paper.result import integrals, side_by_side
+from lowvar.estimators.integral.paper.sgd import descend
+from lowvar.estimators.integral.paper.tuning import tune
+from lowvar.problems.integrals.samples import Samples
+
+
+def paper_cv(
+    *,
+    kernel: str = "squared_exponential",
+    kernel_options: Mapping[str, Any] | None = None,
+    nu: float = 10.0,
+    penalty: float = 1e-5,
+    batch: int = 10,
+    rate: float | Mapping[int, float] = BOREHOLE_RATES,
+    decay: float = 0.99,
+    epochs: int = 600,
+    shuffle: bool = True,
+    tuning_batch: int = 5,
+    tuning_rate: float = 0.05,
+    tuning_epochs: int = 20,
+    tuning_constant: float = 1.0,
+    joint: bool = False,
+    record: int = 0,
+) -> Integrator:
+    """``g(x) = sum_j k0(x, x_j) theta_j``, with ``theta`` and ``beta`` by mini-batches: Algorithm 2 with ``B = 1``.
+
+    What was learnt, ``info["lengthscale"] (R, T, d)`` and so on, has an axis of tasks.
+
+    Args:
+        kernel: the base kernel.
+        kernel_options: its options.
+        nu: squared lengthscale that tuning starts from, or without tuning the one that is used.
+        penalty: ``lambda`` of ``lambda |theta|^2``. Not the norm in the kernel's space: another estimator.
+        batch: points in a mini-batch. The paper gives a task alone as many as its vector-valued methods give all.
+        rate: of Adam, a number or numbers by points of the task.
+        decay: of the rate, after every epoch.
+        epochs: how many.
+        shuffle: a new order of points in every epoch.
+        tuning_batch: points in a mini-batch that lengthscales are tuned with.
+        tuning_rate: of Adam, for ``log nu``.
+        tuning_epochs: 0 for no tuning.
+        tuning_constant: added to the Stein kernel there.
+        joint: the same lengthscales for all tasks, tuned on all of them.
+        record: ``info["trace_epochs"] (R, epochs // record)`` has the estimates of the last task after every
+            ``record`` epochs; 0 for none.
+
+    Raises:
+        UserError: a setting out of range, or, when it integrates, a batch larger than a task.
+
+    References:
+        Si, Oates, Duncan, Carin and Briol, "Scalable control variates for Monte Carlo methods via stochastic
+        optimization", 2021; Sun, Barp and Briol, "CV" in Section 5 and Appendix E.
+    """
+    tuning = Tuning(kernel, kernel_options, nu, tuning_batch, tuning_rate, tuning_epochs, tuning_constant, joint)
+    descent = Descent(penalty, batch, rate, decay, epochs, shuffle, record)
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        results = []
+        check_batches(samples, tuning)
+        whole = tune(columns(samples), tuning, generators(seeds, 0)) if joint else None
+        for t in range(samples.tasks):
+            alone = samples.of_tasks([t])
+            check_batches(alone, tuning, descent)
+            data = columns(alone)
+            params = tune(data, tuning, generators(seeds, 0)) if whole is None else whole
+            ended = descend(data, tuning.chosen, params, np.eye(1), descent, None, generators(seeds, 1, t))
+            results.append(integrals(data, tuning.chosen, params, ended))
+        return side_by_side(results)
+
+    properties = IntegralProperties(
+        transfers=joint and tuning_epochs > 0, exact_on="constants", random=True, fewest=fewest(tuning, descent)
+    )
+    return Integrator("paper_cv", properties, integrate)

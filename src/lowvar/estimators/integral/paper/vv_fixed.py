@@ -1,0 +1,102 @@
+"""Algorithm 2 of the paper: vector-valued control variates with a known task relationship."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.option_checks import relation
+from lowvar.estimators.integral.paper.data import columns
+from lowvar.estimators.integral.paper.descent_settings import (
+    BOREHOLE_B,
+    BOREHOLE_RATES,
+    Descent,
+    Tuning,
+    check_batches,
+    fewest,
+)
+from lowvar.estimators.integral.paper.minibatches import generators
+from lowvar.estimators.integral.paper.result import integrals
+from lowvar.estimators.integral.paper.sgd import Estimated, descend
+from lowvar.estimators.integral.paper.tuning import tune
+from lowvar.problems.integrals.samples import Samples
+
+
+def paper_vv_fixed(
+    *,
+    B: float | Sequence = BOREHOLE_B,
+    kernel: str = "squared_exponential",
+    kernel_options: Mapping[str, Any] | None = None,
+    nu: float = 10.0,
+    penalty: float = 1e-5,
+    batch: int = 5,
+    rate: float | Mapping[int, float] = BOREHOLE_RATES,
+    decay: float = 0.99,
+    epochs: int = 600,
+    shuffle: bool = True,
+    tuning_batch: int = 5,
+    tuning_rate: float = 0.05,
+    tuning_epochs: int = 20,
+    tuning_constant: float = 1.0,
+    record: int = 0,
+) -> Integrator:
+    """``g_t(x) = sum_s B_ts sum_j k0(x, x_j; l_t, l_s) theta_js``, with ``theta`` and ``beta`` by mini-batches.
+
+    Points and values are used as they come. Of several targets it needs ``Samples.cross_scores``; without them the
+    tasks are taken to have one target. Where the points are shared, a step costs ``O(b m T + b T^2)``.
+
+    Args:
+        B: a number for a multiple of the identity, ``[diagonal, off-diagonal]``, or rows.
+        kernel: the base kernel.
+        kernel_options: its options.
+        nu: squared lengthscale that tuning starts from, or without tuning the one that is used.
+        penalty: ``lambda`` of ``lambda |theta|^2``. Not the norm in the kernel's space: another estimator.
+        batch: points of the largest task in a mini-batch, the others in proportion.
+        rate: of Adam, a number or numbers by points of the smallest task.
+        decay: of the rate, after every epoch.
+        epochs: how many.
+        shuffle: a new order of points in every epoch.
+        tuning_batch: points of the smallest task in a mini-batch that lengthscales are tuned with.
+        tuning_rate: of Adam, for ``log nu``.
+        tuning_epochs: 0 for no tuning.
+        tuning_constant: added to the Stein kernel there.
+        record: ``info["trace_epochs"] (R, epochs // record)`` has the estimates of the last task after every
+            ``record`` epochs; 0 for none.
+
+    Raises:
+        UserError: a setting out of range, or, when it integrates, a batch larger than a task or a ``B`` of another
+            shape.
+
+    References:
+        Sun, Barp and Briol, Algorithm 2 (Appendix A.2), Section 5, Appendices D and E.
+    """
+    tuning = Tuning(kernel, kernel_options, nu, tuning_batch, tuning_rate, tuning_epochs, tuning_constant)
+    descent = Descent(penalty, batch, rate, decay, epochs, shuffle, record)
+    relation("B", B)
+    properties = IntegralProperties(transfers=True, exact_on="constants", random=True, fewest=fewest(tuning, descent))
+    return Integrator(
+        "paper_vv_fixed", properties, lambda samples, seeds: fit(samples, seeds, tuning, descent, ("B", B), None)
+    )
+
+
+def fit(
+    samples: Samples, seeds: np.ndarray, tuning: Tuning, descent: Descent, start: tuple[str, float | Sequence],
+    estimated: Estimated | None,
+) -> Integrals:  # fmt: skip
+    """Tune, descend, report: what both algorithms do.
+
+    Args:
+        samples: of all tasks.
+        seeds: ``(R,)``.
+        tuning: settings.
+        descent: settings.
+        start: the option's name and ``B``, or where it starts.
+        estimated: settings of ``B``'s estimation; None where it is known.
+    """
+    check_batches(samples, tuning, descent)
+    known = relation(*start, samples.tasks)
+    data = columns(samples)
+    params = tune(data, tuning, generators(seeds, 0))
+    ended = descend(data, tuning.chosen, params, known, descent, estimated, generators(seeds, 1))
+    return integrals(data, tuning.chosen, params, ended)

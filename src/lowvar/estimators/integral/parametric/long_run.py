@@ -1,0 +1,51 @@
+"""Least squares for the variance of an average along a Markov chain."""
+
+import torch
+
+from lowvar.estimators.integral.parametric.regression import ILL, LEAST_FREEDOM, Regression, decompose, effective_sizes
+
+
+def regress_long_run(features: torch.Tensor, y: torch.Tensor, lags: int) -> Regression:
+    """``theta`` of least long-run variance, and the mean of the residuals.
+
+    The objective is ``sum_ij w(i - j) e_i e_j`` of the centred residuals ``e``, with Bartlett's weights
+    ``w(s) = 1 - |s| / (lags + 1)``: generalised least squares with a banded Toeplitz matrix. It equals
+    ``1 / (lags + 1)`` times the sum of squares of all sums of ``lags + 1`` successive residuals (fewer at the ends),
+    so that a least-squares fit to moving sums solves it.
+
+    Appendix A.1 adds all autocovariances with weight one, up to lag ``m - 1``. Of residuals centred at their own mean
+    these add up to ``(sum_j e_j)^2 / m = 0`` for every ``theta``: that objective has no minimiser, and needs the
+    truncation.
+
+    Args:
+        features: ``Z (N, m, p)``, rows in the order of the chain.
+        y: ``(N, m, K)``.
+        lags: the last lag with a weight, 0 for ordinary least squares.
+
+    References:
+        Sun, Barp and Briol, Appendix A.1; Newey and West, "A simple, positive semi-definite, heteroskedasticity and
+        autocorrelation consistent covariance matrix", 1987.
+    """
+    m = features.shape[1]
+    mean, mean_y = features.mean(1, keepdim=True), y.mean(1, keepdim=True)
+    q, r, length, condition = decompose(moving_sums(features - mean, lags), features.shape[2])
+    pull = moving_sums(q, lags)[:, lags : lags + m]  # moving sums, transposed
+    pull = pull - pull.mean(1, keepdim=True)
+    theta = torch.linalg.solve_triangular(r, pull.mT @ (y - mean_y), upper=True) / length.mT
+    beta = mean_y - mean @ theta
+    whitened = torch.linalg.solve_triangular(r.mT, (features / length).mT, upper=False).mT
+    influence = 1 / m - pull @ whitened.mean(1)[:, :, None]  # beta = influence' y
+    residual = y - beta - features @ theta
+    leverage = influence + (whitened * pull).sum(2, keepdim=True)
+    left_out = residual / (1 - leverage).clamp(min=LEAST_FREEDOM)
+    effective = effective_sizes(residual, torch.ones_like(y[0, :, :1]), True)
+    error = ((influence * left_out).square().sum(1, keepdim=True) * m / effective).sqrt()
+    return Regression(beta, error, theta, effective, condition, condition > ILL)
+
+
+def moving_sums(series: torch.Tensor, lags: int) -> torch.Tensor:
+    """Sums of ``lags + 1`` successive rows, fewer at the ends: ``(N, m, K) -> (N, m + lags, K)``."""
+    m = series.shape[1]
+    total = torch.nn.functional.pad(series.cumsum(1), (0, 0, 1, 0))
+    end = torch.arange(1, m + lags + 1, device=series.device)
+    return total[:, end.clamp(max=m)] - total[:, (end - lags - 1).clamp(min=0)]
