@@ -1,7 +1,7 @@
 """Is anything silently wrong, do 95 % intervals cover, is the default ever far behind the plain alternative?
 
-Cases that a stranger would bring to `lowvar.integrate`, `lowvar.fit` and `lowvar.minimize` with their defaults, judged
-by known truths and by a plain alternative; `docs/trust.md` is written from what was measured.
+Runs `lowvar.integrate`, `lowvar.fit` and `lowvar.minimize` with their defaults on problems that a new user might bring.
+Compares the results with known answers and with a plain alternative, and writes `docs/trust.md`.
 Usage: `python benchmarks/trust.py [--quick] [--only NAME] [--kind KIND] [--repetitions 100] [--truths]`.
 """
 
@@ -98,41 +98,42 @@ def page(verdicts: list[Verdict], settings: Settings) -> str:
 
 _INTRODUCTION = """# How far to trust the defaults
 
-{cases} cases that a stranger would bring to the three calls, with default settings: is anything silently wrong, do the
-95 % intervals cover, and is the default ever far behind the plain alternative? `python benchmarks/trust.py` runs them
-and writes this page; the cases are declared in `benchmarks/trust_cases`, and `--truths` checks their truths."""
+{cases} cases test the three calls with default settings on problems that a new user might bring. Is any result silently
+wrong? Do the 95 % intervals cover? Is the default ever far behind the plain alternative? `python benchmarks/trust.py`
+runs the cases and writes this page. `benchmarks/trust_cases` declares them; `--truths` checks their known answers."""
 
 _RULES = """## Verdicts
 
 | verdict | means |
 | --- | --- |
 | `fine` | right, and not behind the plain alternative |
-| `told` | not fine, and said so: a refusal, a note, a NaN standard error, or Monte Carlo with an interval that covers |
+| `told` | not fine, but reported: a refusal, a note, a NaN standard error, or Monte Carlo whose interval covers |
 | `behind` | right, but the plain alternative does clearly better |
-| `silently wrong` | wrong, and nothing said |
+| `silently wrong` | wrong, without any report |
 | `crashed` | an error that is not a sentence for the user |
 
 **Integrals.** Right: the 95 % interval of the coverage reaches {covered:.2f}. Behind: the root mean square error is
-more than {behind} times Monte Carlo's. A repetition is bad if its interval misses the truth, or if it is farther off
-than Monte Carlo may be; `told` needs a note in {nearly:.0%} of the bad ones. Monte Carlo itself counts as told only
-where its own intervals cover. The worst of several tasks counts.
+more than {behind} times Monte Carlo's. A repetition is bad if its interval misses the true value, or if its error
+exceeds what Monte Carlo's may be. `told` requires a note in {nearly:.0%} of the bad repetitions. A Monte Carlo result
+counts as `told` only if its own intervals cover. With several tasks, the worst one counts.
 
 **Models.** Behind: {nats} nats below the plain alternative, in the mean over seeds. Wrong: {gap:.0f} nats below the
-best ELBO that L-BFGS finds, or a posterior that mean field cannot represent without a sign of it (k-hat above
-{khat}, or a warning of it). A mistake in a model must be refused.
+best ELBO that L-BFGS finds, or a posterior that mean field cannot represent, without a warning or a k-hat above {khat}.
+A mistake in a model must be refused.
 
-**Functions.** Found: the value without noise is at most a given level. Behind: found less often than by pycma, or with
-more than {slower} times its evaluations (medians). Wrong: success is claimed and nothing was found, or the budget, the
-bounds or the result's own numbers are not kept."""
+**Functions.** Found: the noiseless value is at most a given level. Behind: found less often than by pycma, or with
+more than {slower} times its evaluations (medians). Wrong: the search claims success without having found the level,
+exceeds the budget or the bounds, or reports numbers that contradict each other."""
 
 _SECTIONS = {
-    "integrals": "## `lowvar.integrate`\n\n{r} repetitions of each case. `bad` are repetitions, and the share of "
-    "them with a note; `noted` is the share of all; error is relative to Monte Carlo's. Brackets are 95 % intervals.",
-    "models": "## `lowvar.fit`\n\n{s} seeds of each case. Differences are in nats of the final ELBO, evaluated for "
-    "all on the same draws by NumPyro's density; more than 0 is better. `gap` is what the best mean-field "
-    "fit has more.",
-    "functions": "## `lowvar.minimize`\n\n{s} seeds of each case, the same budget for both. Evaluations are medians; "
-    "`inf` means that fewer than half of the seeds found it.",
+    "integrals": "## `lowvar.integrate`\n\n{r} repetitions of each case. `bad (told)` counts bad repetitions and gives "
+    "the percentage of them with a note; `noted` is the percentage of all repetitions with a note. Error is relative "
+    "to Monte Carlo's. Brackets are 95 % intervals.",
+    "models": "## `lowvar.fit`\n\n{s} seeds of each case. Differences of final ELBOs are in nats; positive values "
+    "favour lowvar. NumPyro's density evaluates all ELBOs on the same draws. `gap` is the ELBO of the best mean-field "
+    "fit less that of lowvar.",
+    "functions": "## `lowvar.minimize`\n\n{s} seeds of each case, the same budget for both searches. Evaluations are "
+    "medians; `inf` means that fewer than half of the seeds found the level.",
 }
 
 
