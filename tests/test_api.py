@@ -204,8 +204,8 @@ def test_plot(example, data, fitted, tmp_path):
             "batch size 601: it must be a whole number between 1 and the number of rows, 600",
         ),
         ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
-        ({"optimizer": object()}, "optimizer: give its name, 'adam' or 'sgd'"),
-        ({"estimator": "joint", "tabel": "rows"}, "estimator 'joint'.*tabel"),
+        ({"optimizer": object()}, "optimizer: give 'adam' or 'sgd', and step_size"),
+        ({"estimator": "joint", "tabel": "rows"}, "estimator: joint: unknown option 'tabel': did you mean 'table'"),
         ({"tabel": "rows"}, "tabel: an option of an estimator, or a typo; an option needs its estimator="),
         (
             {"estimator": "smiso"},
@@ -246,14 +246,17 @@ def test_numbers_of_numpy(example, data):
     [
         (("naive", "smiso"), "'smiso': it is a solver with an update of its own"),
         ({"mine": "jiont"}, "unknown estimator 'jiont': did you mean 'joint'?"),
-        ({"mine": {"naive_epochs": 3}}, "'mine': {'naive_epochs': 3}: a label needs a name such as 'joint', or"),
+        ({"mine": {"naive_epochs": 3}}, "'mine': {'naive_epochs': 3}: a label needs a name such as 'joint', a factory"),
         ({"mine": 3}, "'mine': 3: a label needs a name"),
         ({3: "joint"}, "3: 'joint': a label needs a name"),
         (
             {"mine": {"estimator": "joint", "tabel": "rows"}},
             "estimator: joint: unknown option 'tabel': did you mean 'table'",
         ),
-        ([{"estimator": "joint"}], "a list has names only, not {'estimator': 'joint'}; options go into a mapping"),
+        (
+            [{"estimator": "joint"}],
+            "a list has names and factories only, not {'estimator': 'joint'}; options go into a mapping",
+        ),
         ({}, "estimators: name at least one"),
         ([], "estimators: name at least one"),
         (3, "give a list of names, or a mapping of labels to names, not int"),
