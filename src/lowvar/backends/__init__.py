@@ -1,6 +1,6 @@
-"""The array and autodiff operations that estimators and solvers are written in: JAX and PyTorch.
+"""The array and autodiff operations of estimators and solvers, in JAX and PyTorch.
 
-Everything else an estimator needs is in the array API standard, through ``backend.xp``.
+All other operations come from the array API standard, through ``backend.xp``.
 """
 
 import importlib
@@ -13,7 +13,7 @@ BACKENDS = ("jax", "torch")
 
 
 class Backend(Protocol):
-    """What a backend offers beside its array namespace ``xp``.
+    """Operations of a backend in addition to its array namespace ``xp``.
 
     ``grad``, ``jvp`` and ``vmap`` have JAX's signatures; trees are dicts, tuples and
     named tuples of arrays.
@@ -23,7 +23,7 @@ class Backend(Protocol):
     xp: Any
 
     def grad(self, function) -> Any:
-        """The gradient of a scalar function for its first argument."""
+        """The gradient of a scalar function with respect to its first argument."""
         ...
 
     def jvp(self, function, primals: tuple, tangents: tuple) -> tuple:
@@ -31,7 +31,7 @@ class Backend(Protocol):
         ...
 
     def vmap(self, function, in_axes: Any = 0) -> Any:
-        """The function mapped over the leading axes of its arguments; an axis of None is shared."""
+        """The function vectorised over the leading axes of its arguments; an argument with axis None is shared."""
         ...
 
     def erf(self, x) -> Any:
@@ -59,15 +59,15 @@ class Backend(Protocol):
         ...
 
     def compile(self, function) -> Any:
-        """``function`` of trees of arrays, made into a program at the first call with arrays of new shapes."""
+        """``function`` of trees of arrays, compiled at the first call with each combination of shapes."""
         ...
 
     def jit(self, function) -> Any:
-        """``function``, made into a program where that is how the backend runs (JAX); PyTorch runs it as it is."""
+        """``function``, compiled by JAX; PyTorch runs it eagerly."""
         ...
 
     def map(self, function, xs, together: int = 1) -> Any:
-        """``function`` of each entry of the trees ``xs``, one after another; PyTorch takes ``together`` at once."""
+        """``function`` of each entry of the trees ``xs``, in sequence; PyTorch vectorises over ``together`` entries."""
         ...
 
     def wait(self, tree) -> None:
@@ -79,7 +79,7 @@ class Backend(Protocol):
         ...
 
     def rebuilt(self, leaves, like) -> Any:
-        """The tree of the structure of ``like`` whose arrays are copies of ``leaves``."""
+        """A tree with the structure of ``like`` and copies of ``leaves`` as arrays."""
         ...
 
     def tree_map(self, function, *trees) -> Any:
@@ -97,7 +97,7 @@ class Backend(Protocol):
 
 @cache
 def get(name: str) -> Backend:
-    """The backend called ``name``; its library is imported here and nowhere earlier.
+    """The backend called ``name``; its library is imported only by this call.
 
     Raises:
         UserError: the name is unknown, or the library is not installed.

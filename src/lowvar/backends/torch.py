@@ -43,7 +43,7 @@ class _Torch:
             axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
             if max(rows for axis, arg in zip(axes, args, strict=True) for rows in _rows(axis, arg)) > 1:
                 return mapped(*args)
-            # a single row needs no mapping, whose bookkeeping costs as much as small arithmetic
+            # a single row needs no vmap, whose overhead is as large as small arithmetic
             result = function(*(_only(axis, arg) for axis, arg in zip(axes, args, strict=True)))
             return pytree.tree_map(lambda leaf: leaf[None], result)
 
@@ -83,7 +83,7 @@ class _Torch:
 
         def call(*args):
             leaves, structure = pytree.tree_flatten(args)
-            # a dict with its keys in another order has other leaves, of the same shapes perhaps
+            # dicts with another key order have other leaves, possibly of the same shapes
             form = str(structure), tuple((leaf.shape, leaf.dtype) for leaf in leaves)
             if form not in programs:
                 programs[form] = _program(function, leaves, structure)
@@ -137,7 +137,7 @@ class _Torch:
 
 
 def _program(function, leaves, structure):
-    """``function`` at arrays of these shapes as a graph without autodiff, and the structure of its result.
+    """``function`` traced at these shapes into a graph without autodiff, and the structure of its result.
 
     Derivatives are traced into plain operations first; TorchScript then runs them without Python.
     """
@@ -150,7 +150,7 @@ def _program(function, leaves, structure):
 
     example = tuple(
         leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves
-    )  # one tensor given twice would be traced as one
+    )  # the same tensor passed twice would be traced as a single input
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TorchScript is deprecated; inductor needs a compiler and minutes
         graph = make_fx(flat)(*example)

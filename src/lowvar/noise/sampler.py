@@ -1,4 +1,4 @@
-"""Batches and base noise together: what one call of an estimator consumes."""
+"""Batches and base noise together: the input of one call of an estimator."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class Noise(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The randomness of an epoch before its base noise is drawn: as ``Noise``, with a key for each batch's points."""
+    """The randomness of an epoch before its base noise is drawn: as ``Noise``, with a key for each batch's ``eps``."""
 
     index: Any
     weight: Any
@@ -51,11 +51,11 @@ class Sampler:
 
     @property
     def wide(self) -> bool:
-        """Whether the base noise of an epoch is too much to be held: then it is better drawn batch by batch."""
+        """Whether the base noise of an epoch is too large to hold, and should be drawn batch by batch."""
         return self.batches.steps * self.gaussian.samples * self.dim > _HELD
 
     def plan(self, key: jax.Array) -> Plan:
-        """An epoch whose base noise is still to be drawn: every array has a leading axis of ``batches.steps``."""
+        """An epoch whose base noise is not drawn yet: every array has a leading axis of ``batches.steps``."""
         size = self.batches.size
         for_rows, for_eps = jax.random.split(key)
         rows = self.batches.rows
@@ -69,7 +69,7 @@ class Sampler:
         )
 
     def drawn(self, batch: "Plan | Noise") -> Noise:
-        """The noise of one batch of a plan; noise is given back as it is."""
+        """The noise of one batch of a plan; a ``Noise`` is returned unchanged."""
         if isinstance(batch, Noise):
             return batch
         eps = self.gaussian.draw(batch.key, self.dim, self.dtype)
@@ -85,11 +85,11 @@ class Sampler:
 
 
 def _apart(draw, key: jax.Array) -> jax.Array:
-    """``draw(key)``, computed once and kept, however often it is read.
+    """``draw(key)``, materialised: keeps XLA from fusing the draw into its consumers.
 
-    Where an epoch has several steps its noise is what a loop runs over. That of a single step would be merged into
-    every operation that reads it, and drawn again by each: a step then takes three times as long. So it is drawn in a
-    loop of one turn, whose number of turns compilers do not see.
+    With several steps in an epoch, a loop runs over the noise, which is therefore an array. With a single step, XLA
+    would fuse the draw into every operation that reads it and repeat it in each; a step then takes three times as
+    long. A loop of one iteration, whose trip count depends on data and so is unknown to the compiler, prevents this.
     """
     like = jax.eval_shape(draw, key)
     turns = jnp.maximum(1, jax.random.key_data(key).ravel()[-1] >> 31).astype(jnp.int32)

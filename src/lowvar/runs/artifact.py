@@ -1,7 +1,7 @@
-"""Results as files that know what made them, and readers that refuse the wrong ones.
+"""Result files stamped with their provenance, and readers that reject stale ones.
 
 Every parquet and npz carries a JSON stamp: the hash of the job's spec, the SHA-256 of its input data, and the
-versions of the packages that matter. A reader says which spec and data it expects.
+versions of the relevant packages. A reader states which spec and data it expects.
 """
 
 import importlib.metadata
@@ -19,12 +19,12 @@ PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
 
 
 def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
-    """What an artifact carries.
+    """The stamp that an artifact carries.
 
     Args:
-        spec_hash: of the job's spec.
-        inputs: SHA-256 of each input, by a name that does not depend on where it lies.
-        packages: whose versions to record.
+        spec_hash: hash of the job's spec.
+        inputs: SHA-256 of each input, by a name that does not depend on its location.
+        packages: packages whose versions are recorded.
     """
     versions = {}
     for name in packages:
@@ -51,8 +51,8 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
 
     Args:
         path: the file.
-        expect: stamp that it must carry (``spec`` and ``inputs`` are compared).
-        rebuild: the command that makes it, for the error.
+        expect: stamp that the file must carry (``spec`` and ``inputs`` are compared).
+        rebuild: the command that makes the file, for the error message.
 
     Raises:
         UserError: the file is missing, not a table of ours, or made from another spec or other data.
@@ -90,7 +90,7 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
 
 
 def check_arrays(path: str | Path, *, expect: Mapping[str, Any], rebuild: str = "") -> None:
-    """Refuses what ``read_arrays`` would, but for damage within the arrays, which are not read."""
+    """Makes the checks of ``read_arrays`` without reading the arrays: damage inside them goes unnoticed."""
     _check_exists(path, rebuild)
     try:
         with np.load(path, allow_pickle=False) as stored:
@@ -101,7 +101,7 @@ def check_arrays(path: str | Path, *, expect: Mapping[str, Any], rebuild: str = 
 
 
 def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[str, Any], **more) -> None:
-    """Writes beside a result what cannot repeat to the byte: date, host, device, command line."""
+    """Writes a record of what cannot repeat byte for byte: date, host, device, command line."""
     import datetime
     import platform
     import sys
@@ -121,7 +121,7 @@ def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[st
 
 
 def _commit():
-    """Of the checkout that this code runs from, if it is one."""
+    """The commit of the checkout that this code runs from, if any."""
     import subprocess
 
     source = Path(__file__).parents[3]

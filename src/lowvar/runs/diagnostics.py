@@ -1,4 +1,4 @@
-"""The error of a run's gradients where it stands: what fresh noise shows of it, and what it does not."""
+"""Errors of a run's gradients at its current state: the conditional variance, and the true squared error."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from lowvar.noise import GAUSSIAN
 from lowvar.noise.sobol import MAX_DIM
 
 _SCRAMBLES = 8  # independent parts of the reference, for its error
-_APART = 2**31 - 1  # what separates the keys of measurements from those of a run
-_GROUP = 64  # noise points of the reference that are evaluated at once
+_APART = 2**31 - 1  # folded into keys, to separate measurements from the run
+_GROUP = 64  # particles of the reference that are evaluated at once
 
 
 class Diagnostics(NamedTuple):
@@ -20,10 +20,10 @@ class Diagnostics(NamedTuple):
     Attributes:
         variance: ``trace Var[G | past]``.
         mean2: ``||E[G | past]||^2``.
-        squared_error: ``E[||G - grad F||^2 | past]``: the variance, and the square of the bias that the past has left.
+        squared_error: ``E[||G - grad F||^2 | past]``: the variance plus the squared bias carried over from the past.
         signal: ``||grad F||^2``.
-        reference_error: trace of the variance of the gradient that stands for ``grad F``; what it adds to the others
-            has been taken off.
+        reference_error: trace of the variance of the reference estimate of ``grad F``; the other fields are corrected
+            for it.
     """
 
     variance: Any
@@ -37,12 +37,12 @@ def diagnose(estimator, state, params, noise, reference, draw=lambda one: one) -
     """The errors of one run's next estimate.
 
     Args:
-        estimator: whose estimates.
+        estimator: the estimator.
         state: its state in the run.
         params: the run's parameters.
-        noise: fresh noise of ``R`` estimates, with a leading axis, or what ``draw`` makes it of.
-        reference: points ``(scrambles, groups, S, dim)`` of the reference gradient.
-        draw: one entry of ``noise`` into a ``Noise``.
+        noise: fresh noise of ``R`` estimates, with a leading axis, or the inputs from which ``draw`` makes it.
+        reference: particles ``(scrambles, groups, S, dim)`` of the reference gradient.
+        draw: converts one entry of ``noise`` to a ``Noise``.
     """
     problem = estimator.problem
     backend, xp = problem.backend, problem.backend.xp
@@ -61,7 +61,7 @@ def diagnose(estimator, state, params, noise, reference, draw=lambda one: one) -
         off = scramble(points) - start
         return sums[0] + off, sums[1] + xp.sum(off * off)
 
-    # both sums are around one of their terms: what varies may be far smaller than what does not
+    # centre both sums at one of their terms: the variation may be far smaller than the mean
     start, scrambles = scramble(reference[0]), reference.shape[0]
     off, squares = backend.scan_or_loop(add_scramble, (zero, xp.sum(zero)), reference)
     exact = start + off / scrambles
@@ -85,7 +85,7 @@ def diagnose(estimator, state, params, noise, reference, draw=lambda one: one) -
 
 
 def reference_points(key, count: int, dim: int, dtype):
-    """Points of the reference gradient, ``(scrambles, groups, points of a group, dim)``: quasi-random if they can be.
+    """Particles of the reference gradient, ``(scrambles, groups, group size, dim)``: quasi-random where possible.
 
     ``count`` is rounded up, so that each scramble has a power of two.
     """
@@ -108,7 +108,7 @@ def measurer(engine, points: int):
 
     Args:
         engine: a ``VariationalEngine``.
-        points: noise points of the estimate that is looked at.
+        points: particles of the measured estimate.
     """
     problem, backend, spec = engine.problem, engine.backend, engine.solver.diagnostics
     sampler, estimator = engine.sampler_of(points), engine.at(1.0).estimator

@@ -1,4 +1,4 @@
-"""The loop: advance, measure, checkpoint, and go on from a checkpoint as if nothing had happened."""
+"""The loop: advance, measure, checkpoint, and resume from a checkpoint with identical results."""
 
 import contextlib
 import time
@@ -13,17 +13,17 @@ from lowvar.files import sweep
 from lowvar.runs import artifact
 
 _SAVING = 20  # seconds of work for each second of saving
-_CHUNK_SECONDS = 2.0  # between chances to write a checkpoint; does not change the results
+_CHUNK_SECONDS = 2.0  # between opportunities to write a checkpoint; does not affect the results
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gives.
+    """The result of a run.
 
     Attributes:
         trace: a row per run and stop; see docs/results-schema.md.
         timing: a row per stop: seconds.
-        params: where the runs ended, arrays by name.
+        params: final parameters of the runs, arrays by name.
         state: final state of the solver, for all runs.
     """
 
@@ -34,11 +34,11 @@ class Result:
 
 
 class Engine(Protocol):
-    """Many runs of one method at once, as the loop sees them; a position is an epoch, or an iteration.
+    """Interface of the loop to many simultaneous runs of one method; a position is an epoch, or an iteration.
 
     Attributes:
         stops: positions at which runs are measured, ascending; the last is the end.
-        runs: how many there are.
+        runs: number of runs.
     """
 
     stops: list[int]
@@ -49,7 +49,7 @@ class Engine(Protocol):
         ...
 
     def advance(self, state: Any, first: int, count: int) -> Any:
-        """The state at ``first + count``; a count of 0 compiles, and moves nothing."""
+        """The state at ``first + count``; a count of 0 compiles and leaves the state unchanged."""
         ...
 
     def wait(self, state: Any) -> None:
@@ -57,31 +57,31 @@ class Engine(Protocol):
         ...
 
     def measure(self, state: Any, position: int) -> dict[str, np.ndarray]:
-        """What the trace says of a stop, arrays of the same shapes each time."""
+        """The trace's measurements at a stop, as arrays of fixed shapes."""
         ...
 
     def finished(self, state: Any) -> bool:
-        """Whether nothing more is to be learnt: the run ends at this stop."""
+        """Whether the run can end at this stop because further steps would add no information."""
         ...
 
     def trace(self, stops: list[int], measured: dict[str, np.ndarray]) -> Any:
-        """The trace out of the measurements of ``stops``, stacked."""
+        """The trace, from the stacked measurements at ``stops``."""
         ...
 
     def work(self, stops: list[int]) -> dict[str, Any]:
-        """Columns that say in the timing how much had been done at ``stops``."""
+        """Columns of the timing with the work done by each of ``stops``."""
         ...
 
     def params(self, state: Any, measured: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Where the runs ended, by the last state and the stacked measurements."""
+        """Final parameters of the runs, from the last state and the stacked measurements."""
         ...
 
     def flatten(self, state: Any) -> list[np.ndarray] | None:
-        """The state's arrays in a fixed order, or None if it cannot be stored."""
+        """The state's arrays in a fixed order, or None if the state cannot be stored."""
         ...
 
     def unflatten(self, leaves: list[np.ndarray]) -> Any:
-        """The state whose arrays are ``leaves``."""
+        """The state with the arrays ``leaves``."""
         ...
 
 
@@ -101,10 +101,10 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
     Args:
         engine: the runs.
         progress: called with the number of positions just passed.
-        checkpoint: a file to keep the state in, removed at the end. If it is there and carries ``mark``, the
-            run goes on from it and ends with the same bytes as one never interrupted.
+        checkpoint: file for the state, removed at the end. If it exists and carries ``mark``, the run resumes from it
+            and ends with the same bytes as an uninterrupted one.
         mark: the artifact stamp that ties a checkpoint to its spec and data.
-        every: least time between checkpoints, seconds.
+        every: minimum time between checkpoints, in seconds.
     """
     import pandas as pd
 
@@ -117,7 +117,7 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
     if state is None:
         state = engine.init()
     with clock.compiling():
-        state = engine.advance(state, done, 0)  # compiles, and moves nothing
+        state = engine.advance(state, done, 0)  # compiles without advancing
         engine.wait(state)
     if progress and done:
         progress(done)
@@ -178,7 +178,7 @@ def _save(engine, path, mark, state, done, measured, clock):
 
 
 def _resume(engine, path, mark, clock):
-    """The state of a checkpoint; nothing if there is none, or if another spec, other data or versions made it."""
+    """The state of a checkpoint; None if there is none, or if its spec, data or versions differ."""
     if not path.is_file():
         return None, 0, []
     try:
@@ -203,7 +203,7 @@ def _resume(engine, path, mark, clock):
 
 
 class _Clock:
-    """Seconds spent advancing, and apart from them those spent compiling."""
+    """Seconds spent advancing, and separately those spent compiling."""
 
     def __init__(self):
         self.total, self.compile, self.laps, self.last = 0.0, 0.0, [], 0.0
@@ -228,7 +228,7 @@ class _Clock:
         self.laps.append(self.total)
 
     def chunk(self, chunk):
-        """Positions for the next call, so that one takes about ``_CHUNK_SECONDS``."""
+        """Number of positions for the next call, so that it takes about ``_CHUNK_SECONDS``."""
         if self.last > _CHUNK_SECONDS:
             return max(1, chunk // 2)
         return chunk * 2 if self.last < _CHUNK_SECONDS / 2 else chunk

@@ -1,4 +1,4 @@
-"""What a gradient estimator is, and the plain reparameterisation gradient that all of them start from."""
+"""The interface of gradient estimators, and helpers that they share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from lowvar.problems.variational import VariationalProblem
 
 @dataclass(frozen=True)
 class Properties:
-    """What an estimator claims of itself; the contract tests measure all of it.
+    """Declared properties of an estimator; the contract tests measure each of them.
 
     Attributes:
         unbiased: its mean over iid noise is the exact gradient, at any params and any state.
-        keeps: share of its last error that an estimate keeps, where it is not: its mean given the past is the exact
-            gradient and that share of the last estimate's error.
+        keeps: carryover of a biased estimator: its mean given the past is the exact gradient plus ``keeps`` times the
+            error of the previous estimate.
         backends: the backends it runs on.
-        gradients: gradients per data row and noise point in one call.
+        gradients: gradients per data row and particle in one call.
         gradients_without_noise: further gradients per data row, at points without noise.
         hvps: Hessian-vector products per data row (each gives the gradient at its point too).
         full_passes: gradients over all data rows, per epoch.
-        full_passes_at_start: the same, once, when a run starts.
-        full_gradients_per_call: gradients over all data rows, for each noise point, in every call.
+        full_passes_at_start: gradients over all data rows, once, when a run starts.
+        full_gradients_per_call: gradients over all data rows, for each particle, in every call.
         full_hvps_per_call: Hessian-vector products over all data rows, in every call.
         table_rows: stored vectors.
-        table_blocks: blocks of the parameters in each of them: 2 for ``mu`` and ``log sigma``.
-        needs_epochs: its memory is right only when an epoch visits every row once.
+        table_blocks: blocks of the parameters in each stored vector: 2 for ``mu`` and ``log sigma``.
+        needs_epochs: its memory is correct only if every epoch visits each row once.
     """
 
     unbiased: bool
@@ -46,7 +46,7 @@ class Properties:
 
 
 class Oracles(NamedTuple):
-    """Oracle calls, in data rows: the cost of an estimate that does not depend on the machine."""
+    """Oracle calls, in data rows: a machine-independent cost of an estimate."""
 
     gradients: Any
     hvps: Any
@@ -58,19 +58,19 @@ class Estimator:
 
     Attributes:
         name: as in the registry.
-        problem: what it estimates for.
-        properties: what it declares.
+        problem: the objective.
+        properties: declared properties.
         init: ``params -> state``.
-        estimate: ``(state, params, noise) -> (gradient, state)``; the gradient has the params' form.
+        estimate: ``(state, params, noise) -> (gradient, state)``; the gradient has the form of ``params``.
         begin_epoch: ``(state, params) -> state``, before an epoch.
         end_epoch: ``(state, index (steps, B)) -> state``, after an epoch with those batches. Between epochs a
-            state is complete: ``estimate`` with any batch, also one of another kind, is unbiased.
-        points: ``(epoch, state) -> noise points`` of the epoch's steps, where they change along a run; the sampler
-            then draws so many. Without it, as many as the sampler was made for.
-        review: epochs after which ``points`` may change with the state (NumPy arrays) of a single run, whose entry
-            ``taken`` then counts the points of all steps so far, and ``points`` those of the next; if 0, it depends
-            on the epoch alone and is given None.
-        sizes: the numbers of points that it may ask for, where it depends on the state.
+            state is complete: ``estimate`` is unbiased with any batch, including batches of another kind.
+        points: ``(epoch, state) -> number of particles`` for the steps of an epoch, if it changes during a run; the
+            sampler then draws that many. Without it, the sampler's own number.
+        review: epochs between updates of ``points`` from the state (NumPy arrays) of a single run. The state's entry
+            ``taken`` then counts the particles of all steps so far, and ``points`` those of the next step. If 0,
+            ``points`` depends on the epoch alone and gets None as state.
+        sizes: all numbers of particles that ``points`` may return, if it depends on the state.
     """
 
     name: str
@@ -90,8 +90,8 @@ class Estimator:
         Args:
             epochs: a number of epochs, or an array of them.
             rows: data rows that an epoch visits.
-            points: noise points a batch.
-            steps: batches in an epoch; asked of estimators that pass over all rows in every call.
+            points: particles per batch.
+            steps: batches in an epoch; required for estimators that pass over all rows in every call.
         """
         declared, N = self.properties, self.problem.N
         per_row = declared.gradients * points + declared.gradients_without_noise
@@ -125,10 +125,10 @@ def minus(gradient, control):
 
 
 def variational(problem, name: str) -> VariationalProblem:
-    """``problem``, as the one kind of objective that estimator ``name`` can work on.
+    """``problem``, checked to be a ``VariationalProblem``, for the estimator ``name``.
 
     Raises:
-        UserError: it is no variational problem.
+        UserError: the problem is not variational.
     """
     if not isinstance(problem, VariationalProblem):
         raise UserError(f"estimator {name!r} needs a model with a guide, which {problem.name!r} has not")

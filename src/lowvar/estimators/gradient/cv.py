@@ -8,8 +8,8 @@ def cv(problem, batches=None) -> Estimator:
 
     In variational inference ``f~`` is the second-order Taylor expansion of ``k_n`` around ``z0 = mu``, for the
     ``mu`` part: ``grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (sigma eps)``, whose mean over ``eps`` is
-    ``grad k_n(mu)``. The two gradients at ``mu`` cancel, so one Hessian-vector product is all it costs. It
-    removes Monte Carlo noise only: its variance is never below subsampling's, ``V_n``.
+    ``grad k_n(mu)``. The two gradients at ``mu`` cancel, so the only cost is one Hessian-vector product. It
+    removes Monte Carlo noise only: its variance is never below that of subsampling, ``V_n``.
 
     References:
         Miller, Foti, D'Amour and Adams, "Reducing reparameterization gradient variance", 2017;

@@ -1,4 +1,4 @@
-"""Two control variates side by side: one against subsampling noise, one against Monte Carlo noise."""
+"""A combination of two control variates: one against subsampling noise, one against Monte Carlo noise."""
 
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator, Properties, plus
@@ -8,13 +8,13 @@ from lowvar.estimators.gradient.inc import incremental
 def ensemble(problem, batches, beta: float = 0.5) -> Estimator:
     """``naive + beta c_cv + (1 - beta) c_inc``, with the control variates of ``cv`` and ``inc``.
 
-    Even where both are perfect its variance is ``beta^2 V_n + (1 - beta)^2 V_eps``: neither removes what the other
-    leaves. Until ``c_inc`` has its table, in the first epoch, it is zero.
+    Even if both are perfect, the variance is ``beta^2 V_n + (1 - beta)^2 V_eps``: neither removes what the other
+    leaves. In the first epoch, while its table fills, ``c_inc`` is zero.
 
     Args:
-        problem: what to estimate for.
+        problem: the objective.
         batches: how rows are drawn.
-        beta: the share of ``c_cv``, between 0 and 1.
+        beta: the weight of ``c_cv``, between 0 and 1.
 
     Raises:
         UserError: ``beta`` is not between 0 and 1.

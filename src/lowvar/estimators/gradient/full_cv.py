@@ -6,8 +6,8 @@ from lowvar.estimators.gradient.base import Estimator, Properties, minus, statel
 def full_cv(problem, batches=None) -> Estimator:
     """``grad f(w; eps) + E_xi grad f~(w; xi) - grad f~(w; eps)`` over all data rows, whatever rows the batch has.
 
-    ``cv`` without subsampling. Its variance is what ``f~`` leaves of the Monte Carlo noise; it takes two passes
-    over the data in every call, one of them with a Hessian-vector product.
+    ``cv`` without subsampling. Its variance is the Monte Carlo noise that ``f~`` does not explain. Every call makes two
+    passes over the data, one of them with a Hessian-vector product.
 
     References:
         Miller, Foti, D'Amour and Adams, "Reducing reparameterization gradient variance", 2017;

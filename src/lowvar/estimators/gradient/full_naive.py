@@ -1,4 +1,4 @@
-"""The gradient over all data rows: Monte Carlo noise alone is left."""
+"""The gradient over all data rows: only Monte Carlo noise remains."""
 
 from lowvar.estimators.gradient.base import Estimator, Properties, stateless
 

@@ -1,4 +1,4 @@
-"""The incremental gradient against subsampling noise: SAGA, at the batch's own base noise."""
+"""The incremental gradient against subsampling noise: SAGA at the batch's own base noise."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,18 +9,18 @@ from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus
 from lowvar.estimators.gradient.tables import TABLES
 from lowvar.noise import Noise
 
-_ROWS = 1024  # data rows that the pass in every call holds at a time
+_ROWS = 1024  # data rows held at a time by the pass in every call
 
 
 def inc(problem, batches) -> Estimator:
     """``grad f(w; B, eps) + E_m grad f(w^m; m, eps) - grad f(w^n; n, eps)`` averaged over the batch.
 
-    ``w^n`` are the parameters at which datum ``n`` was last visited; with batches that cover an epoch, in the last
-    epoch: rows that this one has visited already keep them until it ends, which leaves the mean right. The middle
-    term depends on ``eps`` and cannot be a running mean: every call is a pass over all rows, each at its own ``w^m``.
-    With such batches a vector for each batch of the last epoch serves all its rows, and the first epoch is naive; with
-    iid batches there is a vector for each row. It removes subsampling noise only: its variance is never below that of
-    Monte Carlo noise, ``V_eps``.
+    ``w^n`` are the parameters at which datum ``n`` was last visited. With batches that cover an epoch, this means the
+    previous epoch: rows already visited in the current one are updated when it ends, which keeps the control's mean at
+    zero. The middle term depends on ``eps`` and cannot be a running mean: every call is a pass over all rows, each at
+    its own ``w^m``. With batches that cover an epoch, one vector for each batch of the previous epoch serves all its
+    rows, and the first epoch is naive; with iid batches there is a vector for each row. It removes subsampling noise
+    only: its variance is never below that of Monte Carlo noise, ``V_eps``.
 
     References:
         Defazio, Bach and Lacoste-Julien, "SAGA: a fast incremental gradient method", 2014; "inc" (eq. 13) in
@@ -83,9 +83,9 @@ def incremental(problem, batches) -> Incremental:
 
 
 def of_snapshots(problem, batches):
-    """``(state, eps) -> E_m grad f(w^m; m, eps)``, batch by batch of the last epoch: each vector is read once.
+    """``(state, eps) -> E_m grad f(w^m; m, eps)``, batch by batch of the previous epoch: each vector is read once.
 
-    With it comes the first epoch's ``index (steps, B)``, where all vectors are the same.
+    Also returns ``index (steps, B)`` for the first epoch, in which all vectors are equal.
     """
     backend, steps, size = problem.backend, batches.steps, batches.size
     order = np.arange(steps * size).reshape(steps, size)
@@ -128,7 +128,7 @@ def of_rows(problem, batches):
 
 
 def cut(count: int, most: int, arrays, problem):
-    """``arrays`` and their places ``at`` in chunks of at most ``most``, padded by zeros, and whether one is enough."""
+    """``arrays`` and their indices ``at`` in chunks of at most ``most``, zero-padded, and whether there is only one."""
     chunks = -(-count // most)
     each = -(-count // chunks)
     padding = chunks * each - count

@@ -11,16 +11,15 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
 
     ``w^n`` are the parameters at which datum ``n`` was last visited and ``G = E_m E_xi grad f~(w^m; m, xi)``
     the running mean; in variational inference, where ``f~`` is for the ``mu`` part, that of ``grad k_m(mu^m)``.
-    The variance has no floor: it vanishes as ``f~ -> f`` and ``w^n -> w``. Different from Algorithm 1 as
-    printed, ``G`` is filled from the table's own gradients: with the printed start the control variate has a
-    nonzero mean.
+    The variance has no floor: it vanishes as ``f~ -> f`` and ``w^n -> w``. Unlike Algorithm 1 as printed, ``G`` is
+    initialised from the table's own gradients: with the printed start, the control variate has a nonzero mean.
 
     Args:
-        problem: what to estimate for.
+        problem: the objective.
         batches: how rows are drawn.
         table: ``"snapshots"`` (``2 ceil(N / B)`` parameter vectors; needs batches that cover an epoch, and is
             the default for them) or ``"rows"`` (``N`` vectors).
-        naive_epochs: epochs before the control is used, 1 or more (Algorithm 1, line 1); the paper takes 3 for
+        naive_epochs: epochs before the control is used, 1 or more (Algorithm 1, line 1); the paper uses 3 for
             PPCA with SGD. With iid batches there are none.
 
     Raises:

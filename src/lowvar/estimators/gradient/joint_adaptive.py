@@ -1,4 +1,4 @@
-"""The joint control variate from a snapshot, with coefficients that the run itself finds."""
+"""The joint control variate from a snapshot, with coefficients estimated during the run."""
 
 from numbers import Integral
 
@@ -11,22 +11,22 @@ _LAG = 10  # steps over which the mean of the gradient is averaged
 def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
     """``g + a_1 c_1 + a_2 c_2`` for ``mu``, ``g + a_3 c_3`` for ``log sigma``: ``joint_svrg`` with a safeguard.
 
-    With the snapshot ``mu~`` of the epoch's beginning, its full gradient ``g_bar`` and ``step = sigma eps``,
+    With the snapshot ``mu~`` from the beginning of the epoch, its full gradient ``g_bar`` and ``step = sigma eps``,
 
         c_1 = g_bar - grad k_B(mu~),   c_2 = -hess k_B(mu~) step,   c_3 = -grad k_B(mu~) step.
 
-    Each has mean zero, so that every choice of coefficients is unbiased. ``c_1`` takes out subsampling noise,
-    ``c_2`` Monte Carlo noise; ``joint_svrg`` is ``a_1 = a_2 = 1, a_3 = 0`` with the sigma of the snapshot. Where the
-    objective is not convex, or a step is long, the Taylor expansion is poor and adds noise. The coefficients, one for
-    each coordinate, are those of least variance, ``-E[(g - E g) c] / E[c^2]``, kept between 0 and 1 and estimated by
-    exponential averages over earlier steps: given the past they are fixed. They start at 0, the naive gradient. An
-    extension of ours.
+    Each has mean zero, so the estimate is unbiased for any coefficients. ``c_1`` removes subsampling noise, ``c_2``
+    Monte Carlo noise; ``joint_svrg`` is ``a_1 = a_2 = 1, a_3 = 0`` with the sigma of the snapshot. Where the
+    objective is not convex, or a step is long, the Taylor expansion is poor and adds noise. Each coordinate has its
+    own coefficient: the one of least variance, ``-E[(g - E g) c] / E[c^2]``, clipped to [0, 1]. It is estimated by
+    exponential averages over earlier steps, so it is fixed given the past. The coefficients start at 0, the naive
+    gradient. An extension of ours.
 
     Args:
         problem: a variational problem.
         batches: how rows are drawn; not used.
-        memory: steps over which the coefficients are averaged, 2 or more; they add a share of about ``1 / memory``
-            to the variance.
+        memory: steps over which the coefficients are averaged, 2 or more; estimating them adds a fraction of about
+            ``1 / memory`` to the variance.
 
     Raises:
         UserError: the problem has no guide, or ``memory`` is no number of steps.
@@ -51,7 +51,7 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         return {"snapshot": snapshot(params), "lagged": zero, "products": of_each, "squares": of_each}
 
     def coefficient(product, square):
-        # the averages start at zero: a square that is still too small is made up for by as small a product
+        # both averages start at zero, so their initial bias cancels in the ratio
         found = -product / xp.where(square > 0, square, xp.ones_like(square))
         return xp.clip(found, 0, 1)
 
@@ -66,7 +66,7 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
             used = [coefficient(p, s) * c for c, p, s in zip(terms, product, square, strict=True)]
             found[block] = gradient[block] + sum(used)
             off = found[block] - state["lagged"][block]
-            # against what the other control leaves: the noise that it takes away would be noise of the coefficient
+            # regress on the residual of the other control: the noise that it removes would add noise to the coefficient
             pairs = [((off - u) * c, c * c) for c, u in zip(terms, used, strict=True)]
             products[block] = [p + share * (new - p) for p, (new, _) in zip(product, pairs, strict=True)]
             squares[block] = [s + share * (new - s) for s, (_, new) in zip(square, pairs, strict=True)]

@@ -8,10 +8,10 @@ from lowvar.estimators.gradient.tables import table_of_vectors
 def joint_current(problem, batches, table: str | None = None) -> Estimator:
     """``joint`` with the likelihood's part of ``f~`` expanded at ``mu^n`` and moved by the current ``sigma eps``.
 
-    ``E_eps[hess k_n(mu^n) (sigma eps)] = 0`` whatever ``sigma`` is, so nothing but ``mu^n`` has to be remembered,
-    and what an old ``sigma^n`` would add to the variance is gone. The prior does not depend on the row and needs no
-    memory: its part of the gradient is exact where it is quadratic, and otherwise controlled as ``cv`` does it, at
-    the current parameters. An extension of ours.
+    ``E_eps[hess k_n(mu^n) (sigma eps)] = 0`` for any ``sigma``, so only ``mu^n`` has to be stored, and an old
+    ``sigma^n`` adds no variance. The prior does not depend on the row and needs no memory: its part of the gradient is
+    exact where the log prior is quadratic, and otherwise controlled as in ``cv``, at the current parameters. An
+    extension of ours.
 
     Args:
         problem: a variational problem.
@@ -65,14 +65,14 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
 
 
 def prior_controlled(problem, params, eps, gradient, blocks=("mu",)):
-    """``gradient`` with the noise of the prior's part taken out: all of it where the prior is quadratic.
+    """``gradient`` with the noise of the prior's part removed: all of it where the log prior is quadratic.
 
     Args:
         problem: a variational problem.
         params: the guide's.
-        eps: the points of the gradient, ``(S, dim)``.
+        eps: the particles of the gradient, ``(S, dim)``.
         gradient: of the objective.
-        blocks: the blocks to control, the other ones stay as they are; without a quadratic prior ``mu`` alone.
+        blocks: the blocks to control; without a quadratic log prior, ``mu`` alone.
     """
     xp, sigma = problem.backend.xp, problem.backend.xp.exp(params["log_sigma"])
     if not problem.quadratic_prior:

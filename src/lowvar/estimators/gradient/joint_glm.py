@@ -1,4 +1,4 @@
-"""The joint control variate from cached predictors: for models that see ``z`` through ``X_n z`` only."""
+"""The joint control variate from cached predictors, for models that depend on ``z`` only through ``X_n z``."""
 
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator, Properties
@@ -11,10 +11,9 @@ from lowvar.problems.linear import LinearProblem
 def joint_glm(problem, batches) -> Estimator:
     """``joint_current`` with the predictors ``a_n = X_n mu^n`` in the table instead of ``mu^n``: the same estimate.
 
-    ``C`` numbers for each data row replace a parameter vector for each batch, so that a table fits wherever the
-    data do, and reading it costs next to nothing. The predictors at ``mu`` and along ``sigma eps`` also give the
-    naive gradient's, and one product with the batch's rows in each direction serves all that is needed. An
-    extension of ours.
+    ``C`` numbers for each data row replace a parameter vector for each batch, so the table fits wherever the data
+    fit, and reading it costs almost nothing. The predictors at ``mu`` and along ``sigma eps`` also give those of the
+    naive gradient, so one product with the batch's rows in each direction suffices. An extension of ours.
 
     Args:
         problem: a ``LinearProblem``.
@@ -31,7 +30,7 @@ def joint_glm(problem, batches) -> Estimator:
 
 
 def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
-    """``joint_glm``; with ``scale`` the part of ``log sigma`` is controlled too."""
+    """``joint_glm``; with ``scale``, the ``log sigma`` part is controlled too."""
     if not isinstance(problem, LinearProblem):
         raise UserError(
             f"estimator {name!r} needs a model of the catalogue with linear predictors (logistic_regression, "
@@ -47,7 +46,7 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
     back = problem.backend.vmap(design.back, (0, None))
 
     def moved(a, rows, index, weight, once_ready=lambda array: array):
-        """How the diagonal ``N X' l'' X``, averaged over the batch, changes with the predictors."""
+        """The change of the diagonal ``N X' l'' X``, averaged over the batch, from the stored predictors to ``a``."""
         change = link.curvature_diagonal(a, index) - once_ready(link.curvature_diagonal(rows, index))
         return N * design.back_squares(weight[:, None] * change, index)
 
@@ -60,11 +59,11 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
         steps = xp.exp(params["log_sigma"])[None, :] * noise.eps
         a, *along = forward(xp.concat([params["mu"][None, :], steps]), index)
         exact = xp.stack([link.residual(a + t, index) for t in along])
-        if not scale:  # the control for mu is linear in eps: one curvature for all points
+        if not scale:  # the control for mu is linear in eps: one curvature for all particles
             along = [sum(along) / len(along)]
         old, there = link.residual(rows, index), [link.curvature(rows, t, index) for t in along]
         near = once_ready(old[None, :, :] + xp.stack(there))
-        change = (link.residual(a, index) - once_ready(old))[None, :, :]  # the first epoch sums G up from nothing
+        change = (link.residual(a, index) - once_ready(old))[None, :, :]  # the first epoch accumulates G from zero
         if scale:
             *by_z, change = N * back(weight * xp.concat([exact - near, change]), index)
             by_mu = by_sigma = xp.stack(by_z)

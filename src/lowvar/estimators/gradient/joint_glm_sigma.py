@@ -5,12 +5,12 @@ from lowvar.estimators.gradient.joint_glm import from_predictors
 
 
 def joint_glm_sigma(problem, batches) -> Estimator:
-    """``joint_glm`` that controls the part of ``log sigma`` as well.
+    """``joint_glm`` that also controls the ``log sigma`` part.
 
     With ``l`` the negative log-likelihood of a row, ``f~``'s part for ``log sigma`` is
     ``sigma eps o N X_n' (l'(a_n) + l''(a_n) X_n (sigma eps))``. Its mean over ``eps`` with the current ``sigma`` is
-    ``sigma^2 o N diag(X_n' l''(a_n) X_n)``: the diagonal that is out of reach for a general model is one more
-    product with ``X_n o X_n`` here, and its running mean does not depend on ``sigma``. An extension of ours.
+    ``sigma^2 o N diag(X_n' l''(a_n) X_n)``. This diagonal, intractable for a general model, is one more product with
+    ``X_n o X_n`` here, and its running mean does not depend on ``sigma``. An extension of ours.
 
     Args:
         problem: a ``LinearProblem`` whose predictors share no entry of ``z``.

@@ -1,23 +1,23 @@
-"""The multilevel reparameterised gradient, iterations as levels."""
+"""The multilevel reparameterised gradient, with iterations as levels."""
 
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.recursion import checked, recursive, scheduled
 
 
 def mlmc(problem, batches=None, points=None, schedule=None, base="naive", restart=None) -> Estimator:
-    """``G_t = G_{t-1} + mean over N_t points of [g(w_t; eps) - g(w_{t-1}; eps)]``, ``N_t = ceil(eta_{t-1} N_0)``.
+    """``G_t = G_{t-1} + mean over N_t particles of [g(w_t; eps) - g(w_{t-1}; eps)]``, ``N_t = ceil(eta_{t-1} N_0)``.
 
-    Under stochastic gradient descent with step sizes ``alpha_0 eta_t`` this is the update of Algorithm 1. Given the
-    past its variance is that of a small difference; its true error is a sum of all differences since the start,
-    ``E ||e_t||^2 = V_0 / N_0 + sum_s V_s / N_s``, and never falls.
+    Under stochastic gradient descent with step sizes ``alpha_0 eta_t`` this is the update of Algorithm 1. Its
+    conditional variance given the past is that of a small difference. Its true error accumulates over all differences
+    since the start, ``E ||e_t||^2 = V_0 / N_0 + sum_s V_s / N_s``, and never falls.
 
     Args:
         problem: an objective.
         batches: how rows are drawn; those of a step are the same for both gradients.
-        points: ``N_0``; in experiments ``solver.samples``. Without it all steps take what the sampler draws.
+        points: ``N_0``; in experiments ``solver.samples``. Without it, all steps use the sampler's number.
         schedule: ``eta_t``, or its settings; in experiments ``solver.schedule``.
-        base: whose gradients are compared: ``"naive"``, ``"stl"`` or ``"cv"``.
-        restart: steps after which the sum starts anew, with ``N_0`` points; never if not given.
+        base: the estimator whose gradients are differenced: ``"naive"``, ``"stl"`` or ``"cv"``.
+        restart: steps between restarts of the sum, each with ``N_0`` particles; never if not given.
 
     Raises:
         UserError: ``N_0`` below 1, an impossible schedule, base or restart.

@@ -1,33 +1,33 @@
-"""The multilevel gradient with as many points as the variance of its differences asks for, estimated on the way."""
+"""The multilevel gradient with numbers of particles from the variance of its differences, estimated during the run."""
 
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.recursion import base_of, checked
 from lowvar.estimators.gradient.schedules import rounded_up
 
-_REVIEW = 25  # epochs between choices of the number of points
+_REVIEW = 25  # epochs between updates of the number of particles
 _RATE = 0.1  # of the running mean of the differences' variance
-_LEAST = 2  # points, of which a variance can be estimated
+_LEAST = 2  # particles, the minimum for a variance estimate
 
 
 def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
-    """``mlmc`` with ``N_t = N_0 sqrt(V_t / V_0)``, which Theorem 1 has for the least total variance.
+    """``mlmc`` with ``N_t = N_0 sqrt(V_t / V_0)``, which minimises the total variance by Theorem 1.
 
-    The theorem takes all steps for equally dear; a difference costs two gradients and the first step one, for which
-    the best ``N_t`` would be a factor of ``sqrt(2)`` smaller. ``V_t`` is the variance of independent points: under
-    quasi-random or antithetic ones the mean of a step varies less than it says.
+    The theorem assumes that all steps cost the same. In fact a difference costs two gradients and the first step one;
+    the optimal ``N_t`` would then be smaller by a factor of ``sqrt(2)``. ``V_t`` is the variance under independent
+    particles: quasi-random or antithetic ones give the mean of a step a smaller variance.
 
-    ``V_0`` is the variance of the gradient at one point, at the start, and ``V_t`` that of the difference of two
-    gradients, a running mean over steps of the variance between a step's points. ``N_t`` is chosen every 25 epochs,
-    between 2 and ``N_0``, and rounded up to one of a few sizes, for each of which there is a program.
+    ``V_0`` is the variance of the gradient with one particle, at the start. ``V_t`` is that of the difference of two
+    gradients: a running mean over steps of the variance between a step's particles. ``N_t`` is updated every 25
+    epochs, between 2 and ``N_0``, and rounded up to one of a few sizes, each with its own compiled program.
 
     Args:
         problem: an objective.
-        batches: how rows are drawn; those of a step are the same for both gradients. What they add to the
-            difference is common to its points, and no part of ``V_t``.
-        points: ``N_0``; in experiments ``solver.samples``. Without it all steps take what the sampler draws.
-        base: whose gradients are compared: ``"naive"`` or ``"stl"``. A control variate's product with the Hessian
-            serves all points of a step at once, and here every point has its own.
+        batches: how rows are drawn; those of a step are the same for both gradients. Their
+            contribution is common to all particles of a difference, and not part of ``V_t``.
+        points: ``N_0``; in experiments ``solver.samples``. Without it, all steps use the sampler's number.
+        base: the estimator whose gradients are differenced: ``"naive"`` or ``"stl"``. Not ``"cv"``: its single
+            Hessian-vector product serves all particles of a step, but here every particle would need its own.
 
     Raises:
         UserError: ``N_0`` below 1, or another base.
@@ -51,7 +51,7 @@ def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
         return {"G": start, "params": params, "V_0": zero, "V": zero, **counts}
 
     def allocated(V, V_0):
-        """The least size that is not below ``N_0 sqrt(V_t / V_0)``; the largest where nothing is known."""
+        """The smallest size of at least ``N_0 sqrt(V_t / V_0)``; the largest if there is no estimate yet."""
         one = xp.ones_like(V)
         known = (V_0 > 0) & xp.isfinite(V_0) & xp.isfinite(V)
         wanted = sizes[-1] * xp.sqrt(xp.where(known, V, one) / xp.where(known, V_0, one))

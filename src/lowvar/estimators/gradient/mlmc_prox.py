@@ -1,4 +1,4 @@
-"""The multilevel gradient with its points kept in a convex set."""
+"""The multilevel gradient with ``z`` projected onto a convex set."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ from lowvar.problems.within import Ball, Box, within
 def mlmc_prox(problem, batches=None, points=None, schedule=None, restart=None, ball=None, box=None) -> Estimator:
     """``mlmc`` with ``z = P_S(mu + sigma eps)`` in place of ``mu + sigma eps``, for a ball or a box ``S``.
 
-    The projection is the proximal operator of the indicator of ``S``; with it the transform is bounded, which the
-    theorems assume. Gradients go through it: where a coordinate is cut off, it does not count. The entropy stays that
-    of the Gaussian. Points outside ``S`` all move to its border, so for the ELBO itself this is biased.
+    The projection is the proximal operator of the indicator of ``S``. It bounds the transform, as the theorems assume.
+    Gradients are taken through it: a clipped coordinate has gradient zero. The entropy remains that of the Gaussian.
+    All points outside ``S`` move to its border, so the gradient is biased for the ELBO itself.
 
     Args:
         problem: an objective with a guide.

@@ -4,7 +4,7 @@ from lowvar.estimators.gradient.base import Estimator, Properties, stateless
 
 
 def naive(problem, batches=None) -> Estimator:
-    """``grad f(w; B, eps)``: what stochastic variational inference does by default.
+    """``grad f(w; B, eps)``, the default of stochastic variational inference.
 
     References:
         Kingma and Welling, "Auto-encoding variational Bayes", 2014; "naive" in Wang, Geffner and Domke.

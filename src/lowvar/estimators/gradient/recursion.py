@@ -1,9 +1,9 @@
-"""Recursive estimates: what the multilevel estimator and its repairs have in common.
+"""Recursive estimates: the common part of the multilevel estimator and its variants.
 
     G_0 = g(w_0; xi_0),   G_t = g(w_t; xi_t) + keep (G_{t-1} - g(w_{t-1}; xi_t)),
 
 with both gradients of a step on the same rows and base noise ``xi_t``. The error ``e_t = G_t - grad f(w_t)`` obeys
-``E[e_t | past] = keep e_{t-1}``: what is kept of the last error is a bias that no fresh sample can show.
+``E[e_t | past] = keep e_{t-1}``: the carried error is a bias that fresh samples cannot reveal.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from lowvar.errors import UserError, unknown_name
 from lowvar.estimators.gradient.base import Estimator, Properties
 from lowvar.estimators.gradient.schedules import Schedule, schedule
 
-BASES = ("naive", "stl", "cv")  # estimators without memory, whose gradients are compared
+BASES = ("naive", "stl", "cv")  # estimators without memory, whose gradients can be differenced
 
 
 def recursive(
@@ -32,11 +32,11 @@ def recursive(
 
     Args:
         name: of the estimator.
-        problem: what to estimate for.
+        problem: the objective.
         batches: how rows are drawn.
-        keep: share of the last error that is kept, in [0, 1].
+        keep: carryover: the fraction of the previous error that remains, in [0, 1].
         base: the estimator whose gradients are used.
-        restart: steps after which ``G`` is forgotten; never if not given.
+        restart: steps between restarts of ``G``; never if not given.
         points: see ``Estimator``.
 
     Raises:
@@ -77,7 +77,7 @@ class Base:
         return self.estimator.estimate((), params, noise)[0]
 
     def declared(self, keep: float) -> Properties:
-        """What a recursion that keeps ``keep`` of its error costs."""
+        """The properties of a recursion with carryover ``keep``."""
         properties = self.estimator.properties
         return Properties(
             unbiased=False, keeps=keep, gradients=2 * properties.gradients, hvps=2 * properties.hvps,
@@ -113,7 +113,7 @@ def checked(name: str, points: int | None, given) -> tuple[int | None, Schedule 
 
 
 def scheduled(points: int | None, plan: Schedule | None, steps: int, restart: int | None = None):
-    """``Estimator.points`` of a schedule: ``N_t`` of the step amid an epoch, and ``N_0`` where the sum starts anew."""
+    """``Estimator.points`` of a schedule: ``N_t`` at the middle step of an epoch, and ``N_0`` at each restart."""
     if points is None or plan is None:
         return None if points is None else lambda epoch, state: points
 

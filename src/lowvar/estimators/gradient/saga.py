@@ -1,8 +1,8 @@
-"""Running means over data rows of the SAGA kind: what the joint control variates have in common.
+"""SAGA's running means over data rows: the common part of the joint control variates.
 
 ``G`` is the mean over all rows of ``E grad f~(w^n; n, xi)``, with ``w^n`` the parameters at which row ``n`` was
-last visited. Where an epoch visits every row, ``G`` is summed anew by its end from terms that the epoch has produced
-anyway, which stops rounding from accumulating; the first epochs are naive and fill the table. With iid batches the
+last visited. Where an epoch visits every row, ``G`` is recomputed by its end from terms that the epoch produces
+anyway, so that rounding does not accumulate. The first epochs are naive and fill the table. With iid batches, the
 table starts full, at the initial parameters.
 """
 
@@ -14,15 +14,15 @@ from lowvar.estimators.gradient.tables import Table
 
 
 class Terms(NamedTuple):
-    """What an estimator computes of one batch.
+    """What an estimator computes from one batch.
 
     Attributes:
-        gradient: ``grad f(w; B, eps)``, perhaps with controls that need no memory, less ``grad f~(w^n; n, eps)``
+        gradient: ``grad f(w; B, eps)``, optionally with controls that need no memory, less ``grad f~(w^n; n, eps)``
             once the table is ready; averaged over the batch.
         change: ``E grad f~(w; n, xi) - E grad f~(w^n; n, xi)`` averaged over the batch, in the form of ``G``.
-        memory: what the table is to remember of ``w``.
-        fresh: the first of the two by itself, from which ``G`` is summed anew; None where that would cost more than
-            the rounding that it takes away is worth.
+        memory: the part of ``w`` that the table stores.
+        fresh: the first term of ``change`` alone, from which ``G`` is recomputed; None where the recomputation would
+            cost too much for the rounding error that it removes.
     """
 
     gradient: Any

@@ -1,4 +1,4 @@
-"""Schedules ``eta_t`` of step sizes, which also say how many points the multilevel estimators take."""
+"""Schedules ``eta_t`` of step sizes, which also set the number of particles of the multilevel estimators."""
 
 import math
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ class Schedule:
 
     Attributes:
         kind: ``"time"``, ``eta_t = 1 / (1 + beta t)``; ``"step"``, ``beta^floor(t / r)``; ``"exponential"``,
-            ``exp(-beta t)``; or ``"piecewise"``, given values from given steps on.
+            ``exp(-beta t)``; or ``"piecewise"``, given values, each from a given step on.
         beta: rate of decay, in (0, 1].
         r: steps between drops, for ``"step"``.
         values: pairs ``(step, eta from there on)``, for ``"piecewise"``.
-        rounded: whether numbers of points are rounded up to the next of some twenty, as those of smooth schedules are.
+        rounded: whether numbers of particles are rounded up to one of some twenty, as for smooth schedules.
     """
 
     kind: str
@@ -46,8 +46,8 @@ class Schedule:
     def points(self, t: int, first: int) -> int:
         """``N_t = ceil(eta_{t-1} N_0)`` with ``N_0 = first``.
 
-        A smooth schedule passes through every number of points, each of which needs a program of its own: they are
-        rounded up to the next of some twenty.
+        A smooth schedule passes through every number of particles, and each number needs its own compiled program.
+        They are therefore rounded up to one of some twenty.
         """
         exact = max(1, math.ceil(self.eta(max(t - 1, 0)) * first - 1e-9))
         few = self.kind in ("step", "piecewise") and not self.rounded
@@ -60,7 +60,7 @@ def schedule(
     """A checked ``Schedule``.
 
     Raises:
-        UserError: an unknown kind, a setting that is missing, out of range or of another kind, or values that
+        UserError: the kind is unknown, a setting is missing, out of range or belongs to another kind, or values
             increase.
 
     References:
@@ -96,7 +96,7 @@ def schedule(
 
 
 def rounded_up(count: int) -> int:
-    """The least of 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, ..., ten to a factor of ten, that is not below.
+    """The smallest of 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 32, ... (ten per decade) that is at least ``count``.
 
     >>> [rounded_up(n) for n in (1, 7, 11, 90, 101)]
     [1, 8, 13, 100, 126]

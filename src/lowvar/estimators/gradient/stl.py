@@ -1,10 +1,10 @@
-"""Sticking the landing: the path derivative alone, whose variance vanishes where the guide is exact."""
+"""Sticking the landing: the path derivative alone, whose Monte Carlo noise vanishes where the guide is exact."""
 
 from lowvar.estimators.gradient.base import Estimator, Properties, stateless, variational
 
 
 def stl(problem, batches=None) -> Estimator:
-    """The gradient of ``k_B(z) + log q(z)`` through ``z`` only, ``log q``'s own parameters held fixed.
+    """The gradient of ``k_B(z) + log q(z)`` through ``z`` only, with the parameters of ``log q`` held fixed.
 
     Raises:
         UserError: the problem has no guide.

@@ -10,15 +10,15 @@ from lowvar.estimators.gradient.recursion import recursive
 def storm(problem, batches=None, a=0.1, base="naive") -> Estimator:
     """``G_t = g(w_t; eps) + (1 - a) (G_{t-1} - g(w_{t-1}; eps))``.
 
-    The share ``a`` of every error is forgotten at each step, so that errors do not add up as they do in ``mlmc``
-    (``a = 0``); ``a = 1`` is the plain gradient. All steps take the sampler's number of points: with few of them the
-    fresh part, ``a g(w_t; eps)``, is noise.
+    Each step drops a fraction ``a`` of the carried error, so errors do not accumulate as in ``mlmc`` (``a = 0``);
+    ``a = 1`` is the plain gradient. All steps use the sampler's number of particles: with few of them, the fresh
+    part, ``a g(w_t; eps)``, is noisy.
 
     Args:
         problem: an objective.
         batches: how rows are drawn; those of a step are the same for both gradients.
-        a: share that is forgotten, in (0, 1].
-        base: whose gradients are compared: ``"naive"``, ``"stl"`` or ``"cv"``.
+        a: fraction of the carried error that each step drops, in (0, 1].
+        base: the estimator whose gradients are differenced: ``"naive"``, ``"stl"`` or ``"cv"``.
 
     Raises:
         UserError: ``a`` out of range, or an unknown base.

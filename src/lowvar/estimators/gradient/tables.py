@@ -1,8 +1,8 @@
-"""Where each data row's stored parameters ``w^n`` are kept, for estimators of the SAGA kind.
+"""Storage of the parameters ``w^n`` of each data row, for SAGA estimators.
 
 With reshuffled epochs the row of a datum always comes from the previous epoch, where one parameter vector
-served a whole batch. So the vectors of two epochs, ``2 ceil(N / B)`` of them, replace ``N``: one set is only
-read, the other only written, and they change places when an epoch ends.
+served a whole batch. So ``2 ceil(N / B)`` vectors, those of two epochs, replace ``N``: one set is only read, the
+other only written, and they swap when an epoch ends.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def _repeated(backend, params, rows):
 
 
 def snapshots(backend, batches: Batches) -> Table:
-    """The parameters of the steps of the last epoch and of this one; for batches that cover each epoch."""
+    """The parameters at each step of the previous and the current epoch; for batches that cover each epoch."""
     xp, steps = backend.xp, batches.steps
 
     def init(params):
@@ -73,7 +73,7 @@ def by_row(backend, batches: Batches) -> Table:
 
 
 def cached(backend, batches: Batches) -> Table:
-    """A short vector for each data row, ``init`` given all of them and ``write`` the batch's, for any batches."""
+    """A short vector for each data row, for any batches; ``init`` takes all vectors, ``write`` those of a batch."""
     if not batches.covers:
 
         def write_rows(state, noise, values):
@@ -94,7 +94,7 @@ def cached(backend, batches: Batches) -> Table:
         return {**state, "current": backend.set_rows(state["current"], noise.position, values)}
 
     def end_epoch(state, index):
-        # padding repeats a batch's first row: written in reverse, a row's slot is its first place
+        # padding repeats a batch's first row; writing in reverse order leaves each row's first position
         place = backend.asarray(np.arange(steps * size, dtype=np.int32)[::-1].copy())
         slot = backend.set_rows(state["slot"], xp.flip(xp.reshape(index, (-1,))), place)
         return {"previous": state["current"], "current": state["previous"], "slot": slot}
