@@ -166,3 +166,18 @@ def test_a_registry_reads_signatures_without_importing(tmp_path, monkeypatch):
         letters.get("heavy_one:made")
     with pytest.raises(UserError, match="write module:function"):
         letters.get("path/to.py:made")
+
+
+def test_two_modules_of_one_name_are_refused(tmp_path, monkeypatch):
+    """One process would take the first for both."""
+    from lowvar import registry
+
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "twice.py").write_text("def mine(problem, batches=None): ...\n")
+    monkeypatch.setattr(registry, "_folders", folders)
+    with pytest.raises(
+        UserError, match="both .*one.twice.py and .*two.twice.py are called 'twice'; rename one of them"
+    ):
+        registry._file("twice:mine")

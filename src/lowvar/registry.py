@@ -346,10 +346,15 @@ def _file(target: str) -> Path:
     if not all(part.isidentifier() for part in (*parts, *function.split("."))):
         raise UserError(f"{target!r}: write module:function, as in mine:factory for a function in mine.py")
     if parts[0] != "lowvar":
-        for folder in (*_folders, Path.cwd()):
-            for file in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts, "__init__.py")):
-                if file.is_file():
-                    return file
+        there = [
+            next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
+            for base in (folder.joinpath(*parts) for folder in dict.fromkeys((*_folders, Path.cwd())))
+        ]
+        files = [file for file in there if file]
+        if len(files) > 1:  # Python would import the first for both
+            raise UserError(f"{target!r}: both {files[0]} and {files[1]} are called {module!r}; rename one of them")
+        if files:
+            return files[0]
     try:
         found = importlib.util.find_spec(module)
     except (ImportError, ValueError):
