@@ -178,6 +178,6 @@ def test_two_modules_of_one_name_are_refused(tmp_path, monkeypatch):
         (folder / "twice.py").write_text("def mine(problem, batches=None): ...\n")
     monkeypatch.setattr(registry, "_folders", folders)
     with pytest.raises(
-        UserError, match="both .*one.twice.py and .*two.twice.py are called 'twice'; rename one of them"
+        UserError, match=r"both .*one.twice.py and .*two.twice.py are called 'twice'; rename one of them"
     ):
         registry._file("twice:mine")
