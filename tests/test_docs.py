@@ -602,12 +602,12 @@ def test_figures_have_a_line(family):
     assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(declared(family))
 
 
-def test_architecture_names_what_there_is():
+def test_the_design_notes_name_what_there_is():
     from lowvar.noise import GAUSSIAN
     from lowvar.noise.integrals import SAMPLERS
     from lowvar.problems.integrals.catalogue import PROBLEMS
 
-    text = (DOCS / "architecture.md").read_text()
+    text = (DOCS / "design-notes.md").read_text()
     there = {*estimators.GRADIENT, *estimators.INTEGRAL, *GAUSSIAN, *SAMPLERS, *PROBLEMS, *SEARCH}
     for name in there - {"damped_cv", "ranked_ingo", "ridge", "growth"}:  # the worked examples
         assert f"`{name}`" in text, name

@@ -69,12 +69,6 @@ def test_snapshot_table_needs_epochs():
         )
 
 
-def test_every_row_of_the_registry_is_documented(repository):
-    table = (repository / "docs" / "architecture.md").read_text()
-    for name in GRADIENT.own:
-        assert f"`{name}`" in table
-
-
 @pytest.mark.parametrize("name", LINEAR)
 def test_needs_linear_predictors(name):
     with pytest.raises(UserError, match="needs a model of the catalogue with linear predictors"):
