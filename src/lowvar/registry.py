@@ -1,8 +1,8 @@
-"""What names stand for: estimators, searches, integrators, problems, and everything else that a spec or a call names.
+"""Registries of estimators, searches, integrators, problems, and everything else that a spec or a call names.
 
-A registry maps a name to a factory, which is imported when it is asked for and not before. Whoever has a factory of
-their own passes it as an object, writes ``module:function``, or installs a package with an entry point; ``declares``
-says of it what a row here says of lowvar's.
+A registry maps a name to a factory, which is imported on first use. Users pass their own factory as an object, write
+``module:function``, or install a package with an entry point; ``declares`` gives such a factory the attributes that
+the registry's rows give lowvar's own.
 """
 
 import ast
@@ -34,7 +34,7 @@ _folders: list[Path] = []  # where ``module:function`` is looked for first: thos
 
 
 class Option(NamedTuple):
-    """A keyword argument of a factory: its types, none if they are not simple, and whether it has to be given."""
+    """A keyword argument of a factory: its types, empty if they are not simple, and whether it is required."""
 
     types: tuple[str, ...]
     required: bool
@@ -42,13 +42,13 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for.
+    """The entry of a name.
 
     Attributes:
         name: as in specs.
         target: ``module:function``, or the factory.
-        about: what is known without calling the factory, see ``Registry``.
-        distribution: the installed package that an entry point is of.
+        about: attributes known without calling the factory, see ``Registry``.
+        distribution: the installed package of an entry point.
     """
 
     name: str
@@ -76,12 +76,12 @@ class Entry:
 
 
 def row(target: str | Callable[..., Any], **about: Any) -> Entry:
-    """A row of a registry, with what is known of it without calling the factory."""
+    """A row of a registry, with attributes known without calling the factory."""
     return Entry("", target, about)
 
 
 def declares(**about: Any) -> Callable[[Callable], Callable]:
-    """Says of a factory what the registry's row says of lowvar's own.
+    """Gives a factory the attributes that the registry's rows give lowvar's own.
 
     >>> @declares(domains=("binary",))
     ... def flips(backend, domain, population=None): ...
@@ -95,7 +95,7 @@ def declares(**about: Any) -> Callable[[Callable], Callable]:
 
 
 def label(given: Any) -> str:
-    """What to call a name, or a factory given as an object."""
+    """The label of a name, or of a factory given as an object."""
     if isinstance(given, str):
         return given
     given = given.func if isinstance(given, functools.partial) else given
@@ -103,7 +103,7 @@ def label(given: Any) -> str:
 
 
 class Registry:
-    """Names and the factories that they stand for.
+    """Names and their factories.
 
     Iterating gives all names, those of installed packages last; ``own`` are lowvar's.
 
