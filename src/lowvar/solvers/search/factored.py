@@ -2,8 +2,8 @@
 
 A generation changes ``Sigma^-1 = A^-T A^-1`` into ``A^-T B A^-1`` with ``B = I + beta M`` and
 ``M = Z' diag(w) Z - trace I``. Any ``A`` with ``A A' = Sigma`` gives points with the same distribution, so the
-new factor may be ``A B^(-1/2)``. ``B`` differs from a multiple of ``I`` only in the span of the ``N`` rows of ``Z``: its
-eigenvectors there come from an ``N x N`` matrix.
+new factor may be ``A B^(-1/2)``. ``B`` differs from a multiple of ``I`` only in the span of the ``N`` rows of ``Z``:
+its eigenvectors there come from an ``N x N`` matrix.
 """
 
 from collections.abc import Callable
