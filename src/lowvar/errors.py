@@ -1,29 +1,29 @@
-"""The one error that is the user's to fix, and how it is worded."""
+"""The error class for mistakes that the user can fix, and helpers for its messages."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake that the caller can fix: one message that says what, where, and what would be right.
+    """A mistake that the caller can fix: one message that says what is wrong, where, and what would be right.
 
-    The command line prints the message alone and ends with exit code 2; anything else that is raised is a
-    fault of the library and keeps its traceback.
+    The command line prints the message alone and ends with exit code 2. Any other exception is a fault of the library
+    and keeps its traceback.
     """
 
 
 class TooFewPoints(UserError):
-    """A method cannot be fitted to so few points; another one may."""
+    """Too few points for this method; another method may need fewer."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
     """The error for a name that is not in a list, with the nearest one that is.
 
     Args:
-        kind: what the name should have named, e.g. ``"estimator"``.
-        name: what was given.
-        known: the names that would be right.
-        where: a file or a key that the name came from, if any.
+        kind: the kind of object, e.g. ``"estimator"``.
+        name: the given name.
+        known: the valid names.
+        where: the file or key that the name came from, if any.
 
     >>> unknown_name("estimator", "jiont", ["naive", "cv", "joint"]).args[0]
     "unknown estimator 'jiont': did you mean 'joint'? (known: cv, joint, naive)"

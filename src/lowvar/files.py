@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: write to a temporary name beside the target, then rename."""
+"""Atomic writes: write to a temporary name in the target's folder, then rename."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ _TEMPORARY = ".tmp-"  # a killed process can leave `.name.tmp-XXXX` behind; `swe
 
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; on a clean exit rename it there, else remove it.
+    """Gives a temporary path in the folder of ``path``; a clean exit renames it to ``path``, an error removes it.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -50,7 +50,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def all_or_none(*paths: str | os.PathLike) -> Iterator[None]:
-    """Removes ``paths`` if the block that writes them fails: results that belong together are all there or none."""
+    """Removes ``paths`` if the block that writes them fails: results that belong together are written all or none."""
     try:
         yield
     except BaseException:
@@ -61,18 +61,18 @@ def all_or_none(*paths: str | os.PathLike) -> Iterator[None]:
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
-    """Write ``content`` to ``path``, whole or not at all."""
+    """Writes ``content`` to ``path`` atomically."""
     with atomic(path) as part:
         part.write_bytes(content)
 
 
 def write_text(path: str | os.PathLike, content: str) -> None:
-    """Write ``content`` to ``path`` in UTF-8, whole or not at all."""
+    """Writes ``content`` to ``path`` atomically, in UTF-8."""
     write_bytes(path, content.encode())
 
 
 def sweep(folder: str | os.PathLike, name: str) -> None:
-    """Remove what killed writers of ``folder/name`` left there."""
+    """Removes temporary files of killed writers of ``folder/name``."""
     for left in Path(folder).glob(f".{name}{_TEMPORARY}*"):
         with contextlib.suppress(FileNotFoundError):
             left.unlink()
@@ -99,10 +99,10 @@ def _umask() -> int:
 
 
 def read_yaml(path: str | os.PathLike) -> Any:
-    """What a YAML file says, in plain Python types; two equal keys in a mapping are a mistake, not the last one's win.
+    """The content of a YAML file, in plain Python types. A duplicate key is an error, rather than the last one winning.
 
     Raises:
-        UserError: it is not YAML, or a key stands twice.
+        UserError: the file is not YAML, or has a duplicate key.
     """
     import yaml
 

@@ -1,8 +1,8 @@
-"""What names stand for: estimators, searches, integrators, problems, and everything else that a spec or a call names.
+"""Registries of estimators, searches, integrators, problems, and everything else that a spec or a call names.
 
-A registry maps a name to a factory, which is imported when it is asked for and not before. Whoever has a factory of
-their own passes it as an object, writes ``module:function``, or installs a package with an entry point; ``declares``
-says of it what a row here says of lowvar's.
+A registry maps a name to a factory, which is imported on first use. Users pass their own factory as an object, write
+``module:function``, or install a package with an entry point; ``declares`` gives such a factory the attributes that
+the registry's rows give lowvar's own.
 """
 
 import ast
@@ -30,11 +30,11 @@ _TYPES: dict[str, tuple[str, Any]] = {
     "float": ("a number", Real),
     "str": ("a name", str),
 }
-_folders: list[Path] = []  # where ``module:function`` is looked for first: those of experiment files
+_folders: list[Path] = []  # searched first for ``module:function``: the folders of experiment files
 
 
 class Option(NamedTuple):
-    """A keyword argument of a factory: its types, none if they are not simple, and whether it has to be given."""
+    """A keyword argument of a factory: its types, empty if they are not simple, and whether it is required."""
 
     types: tuple[str, ...]
     required: bool
@@ -42,13 +42,13 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for.
+    """The entry of a name.
 
     Attributes:
         name: as in specs.
         target: ``module:function``, or the factory.
-        about: what is known without calling the factory, see ``Registry``.
-        distribution: the installed package that an entry point is of.
+        about: attributes known without calling the factory, see ``Registry``.
+        distribution: the installed package of an entry point.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Entry:
     distribution: str | None = None
 
     def factory(self) -> Callable[..., Any]:
-        """The factory; its module is imported here and nowhere earlier.
+        """The factory; only this call imports its module.
 
         Raises:
             UserError: a package that it needs is not installed, or ``module:function`` names no function.
@@ -69,19 +69,19 @@ class Entry:
         return _function(self.target) if isinstance(self.target, str) else self.target
 
     def source(self) -> str:
-        """Sixteen digits of the SHA-256 of the file that the factory is in."""
+        """Sixteen digits of the SHA-256 of the file that defines the factory."""
         if not isinstance(self.target, str):
             raise TypeError(f"{self.name}: it is an object")
         return hashlib.sha256(_file(self.target).read_bytes()).hexdigest()[:16]
 
 
 def row(target: str | Callable[..., Any], **about: Any) -> Entry:
-    """A row of a registry, with what is known of it without calling the factory."""
+    """A row of a registry, with attributes known without calling the factory."""
     return Entry("", target, about)
 
 
 def declares(**about: Any) -> Callable[[Callable], Callable]:
-    """Says of a factory what the registry's row says of lowvar's own.
+    """Gives a factory the attributes that the registry's rows give lowvar's own.
 
     >>> @declares(domains=("binary",))
     ... def flips(backend, domain, population=None): ...
@@ -95,7 +95,7 @@ def declares(**about: Any) -> Callable[[Callable], Callable]:
 
 
 def label(given: Any) -> str:
-    """What to call a name, or a factory given as an object."""
+    """The label of a name, or of a factory given as an object."""
     if isinstance(given, str):
         return given
     given = given.func if isinstance(given, functools.partial) else given
@@ -103,17 +103,17 @@ def label(given: Any) -> str:
 
 
 class Registry:
-    """Names and the factories that they stand for.
+    """Names and their factories.
 
     Iterating gives all names, those of installed packages last; ``own`` are lowvar's.
 
     Args:
-        kind: what the names name, e.g. ``"estimator"``, for messages.
+        kind: kind of the objects, e.g. ``"estimator"``, for messages.
         rows: ``name -> module`` (whose function has that name), ``module:function``, a factory, or a ``row`` of those.
-        given: arguments of factories that are no options.
-        about: what rows may say besides, with the default of each.
-        group: of entry points, whose names are added.
-        accepts: whether an entry point is of this registry, by the names of its factory's arguments.
+        given: arguments of factories that are not options.
+        about: further attributes of rows, with their defaults.
+        group: group of entry points whose names are added.
+        accepts: whether an entry point belongs to this registry, by the names of its factory's arguments.
 
     >>> letters = Registry("letter", {"alpha": "string:capwords", "beta": row("string:Template", vowel=False)})
     >>> letters.get("alpha")("the first letter")
@@ -146,7 +146,7 @@ class Registry:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The names that lowvar itself has."""
+        """The names of lowvar itself."""
         return tuple(self._own)
 
     @functools.cached_property
@@ -175,15 +175,15 @@ class Registry:
         return name in self._own or name in self._installed
 
     def entry(self, given: str | Callable[..., Any], *, where: str = "", also: Collection[str] = ()) -> Entry:
-        """What ``given`` stands for.
+        """The entry of ``given``.
 
         Args:
             given: a name, ``module:function``, or a factory.
-            where: a file and key that it comes from.
-            also: names that the caller takes besides; one of them may have been meant.
+            where: the file and key that it comes from.
+            also: further names that the caller accepts, for suggestions.
 
         Raises:
-            UserError: there is no such name, and no such function.
+            UserError: the name or function does not exist.
         """
         if not isinstance(given, str):
             if not callable(given):
@@ -213,7 +213,7 @@ class Registry:
         return self.entry(given).factory()
 
     def about(self, given: str | Callable[..., Any]) -> SimpleNamespace:
-        """What is known of a factory without calling it; of one that is not lowvar's, by its ``declares``."""
+        """Attributes of a factory, known without calling it; for factories outside lowvar, from ``declares``."""
         entry = self.entry(given)
         said = entry.about if entry.name in self._own else getattr(entry.factory(), "about", {})
         for key in said:
@@ -241,9 +241,9 @@ class Registry:
 
         Args:
             given: as for ``get``.
-            options: by name.
-            where: a file and key that they come from.
-            also: names that the caller takes besides; one of them may have been meant.
+            options: values by name.
+            where: the file and key that they come from.
+            also: further names that the caller accepts, for suggestions.
 
         Raises:
             UserError: one of them.
@@ -261,7 +261,7 @@ class Registry:
                 raise UserError(f"{who}: option {name!r} is missing")
 
     def sources(self, name: str) -> dict[str, str]:
-        """The hash of the file that a name's factory is in, if it is not lowvar's own: ``{name: hash}``."""
+        """The hash of the file that defines a name's factory, if it is not lowvar's own: ``{name: hash}``."""
         foreign = name not in self._own and (":" in name or name in self._installed)
         return {name: self.entry(name).source()} if foreign else {}
 
@@ -292,7 +292,7 @@ def _arguments(entry: Entry) -> tuple[dict[str, Option], bool]:
 
 @functools.cache
 def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
-    """As ``_arguments``, from the source, unless the function is made by another."""
+    """As ``_arguments``, from the source, unless another function created it."""
     function = target.partition(":")[2]
     try:
         body = ast.parse(file.read_text(encoding="utf-8")).body if file.suffix == ".py" else []
@@ -334,13 +334,13 @@ def _inspected(factory) -> tuple[dict[str, Option], bool]:
 
 
 def _simple(annotation: str) -> tuple[str, ...]:
-    """The types of an annotation, if all of them are ones that a spec can be held against."""
+    """The types of an annotation, if specs can be checked against all of them."""
     types = tuple(one.strip() for one in annotation.split("|"))
     return types if set(types) <= {*_TYPES, "None"} and set(types) != {"None"} and set(types) != {"NoneType"} else ()
 
 
 def _file(target: str) -> Path:
-    """The file of a module that is named by ``module:function``."""
+    """The file of the module in ``module:function``."""
     module, _, function = target.partition(":")
     parts = module.split(".")
     if not all(part.isidentifier() for part in (*parts, *function.split("."))):
@@ -366,7 +366,7 @@ def _file(target: str) -> Path:
 
 
 def _function(target: str) -> Callable[..., Any]:
-    """The function that is named by ``module:function``."""
+    """The function of ``module:function``."""
     name, _, function = target.partition(":")
     file = _file(target)
     if name.partition(".")[0] == "lowvar":

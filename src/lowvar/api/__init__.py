@@ -1,1 +1,1 @@
-"""The public face: Bayesian models (``variational``), black-box search (``search``, ``searcher``), ``integral``."""
+"""Public interface: Bayesian models (``variational``), black-box search (``search``, ``searcher``), ``integral``."""

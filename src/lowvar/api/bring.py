@@ -1,4 +1,4 @@
-"""A user's own samples, scores and values: whatever arrays they are, checked and put in the form of ``Samples``."""
+"""A user's own samples, scores and values, checked and converted to ``Samples``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,16 +14,16 @@ _SMALL = 1e-120  # the square of a smaller number is nearly nothing
 
 
 def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Samples, list[str]]:
-    """``Samples`` of one repetition, and what the user should know about them.
+    """``Samples`` of one repetition, and notes on them.
 
     Args:
         samples: points ``(m, d)`` or ``(m,)``, or a list of such arrays, one for each task.
-        scores: of the same shapes.
+        scores: arrays of the same shapes.
         values: ``(m,)`` or ``(m, T)``, or a list of arrays ``(m_t,)``.
         chain: the points are successive states of Markov chains.
 
     Raises:
-        UserError: shapes that do not fit, too few points, values that are not finite.
+        UserError: inconsistent shapes, too few points, values that are not finite.
     """
     lists = isinstance(values, (list, tuple)) and isinstance(samples, (list, tuple))
     apart = lists and _ragged(samples) and all(np.ndim(one) for one in values)
@@ -68,7 +68,7 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
 
 
 def doubts(samples: Samples) -> list[str]:
-    """A sentence for each target whose scores seem to be another density's, and for coordinates that do not vary.
+    """A sentence for each target whose scores seem to belong to another density, and for constant coordinates.
 
     Args:
         samples: of one repetition.
@@ -85,9 +85,9 @@ def doubts(samples: Samples) -> list[str]:
 
 
 def without_copies(samples: Samples) -> tuple[Samples, int]:
-    """The same without points that occur before (rejected proposals of a chain), and how many those were.
+    """The samples without duplicate points (rejected proposals of a chain), and the number removed.
 
-    A kernel method interpolates: a point tells it nothing the second time, and its equations become singular.
+    A kernel method interpolates: a duplicate adds no information and makes its equations singular.
 
     Raises:
         UserError: two values or scores at one point, or fewer than three different points.
@@ -121,7 +121,7 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
 
 
 def _of_chains(samples: np.ndarray, scores: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Draws ``(chains, draws, d)``, each chain below another."""
+    """Draws ``(chains, draws, d)`` as one array, with concatenated chains."""
     if samples.ndim != 3 or scores.shape != samples.shape:
         return samples, scores, values
     chains, draws, dim = samples.shape
@@ -144,7 +144,7 @@ def _ragged(samples: Sequence[Any]) -> bool:
 
 
 def _array(value: Any, name: str) -> np.ndarray:
-    """A NumPy float64 array out of NumPy, JAX or PyTorch."""
+    """A NumPy float64 array from NumPy, JAX or PyTorch."""
     if isinstance(value, (list, tuple)):
         value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
     if hasattr(value, "detach"):
@@ -158,7 +158,7 @@ def _array(value: Any, name: str) -> np.ndarray:
             raise UserError(
                 f"{name}: the numbers are complex; integrate their real and imaginary parts as two integrands"
             )
-        array = np.array(value, dtype=np.float64)  # a copy: it is the method's to keep, and others' may be read-only
+        array = np.array(value, dtype=np.float64)  # a copy: the method may keep it, and the original may be read-only
     except UserError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""``lowvar.decompose``: where the noise of a model's gradient comes from, and what would pay."""
+"""``lowvar.decompose``: sources of gradient variance in a model, and the estimators that would reduce it."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,23 +25,23 @@ from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun
 
 COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
-_REFERENCE = 2**22  # single-row gradients of the gradient that errors are measured from
+_REFERENCE = 2**22  # single-row gradients of the reference for errors
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What ``decompose`` returns; printing it gives the summary.
+    """The result of ``decompose``; printing it gives the summary.
 
     Attributes:
         table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
             batch_size, replicates``: variances of a batch's gradient with 95 % intervals.
         time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one).
-        params: the parameters at which the variance was taken, under ``AutoNormal``'s names.
-        title: what the summary calls the model and the place.
-        carried: for estimators that keep their past (``mlmc``, ``storm`` and their like): the squared error that it
-            has left them, nats^2, over all parameters. It is in no variance, which is over fresh noise.
-        memories: for estimators with a memory: where it comes from, in words.
+        params: the parameters at which the variance was measured, under ``AutoNormal``'s names.
+        title: name of the model and the place in the summary.
+        carried: for estimators with carryover (``mlmc``, ``storm`` and others): the squared carried error, in nats^2,
+            over all parameters. Variances are over fresh noise and do not include it.
+        memories: for estimators with memory: its origin, in words.
     """
 
     table: Any
@@ -52,7 +52,7 @@ class Decomposition:
     memories: dict[str, str] = field(default_factory=dict)
 
     def summary(self) -> str:
-        """The table for eyes, and what follows from it; a memory that adds noise is said first."""
+        """The table as text, and conclusions from it; first, a warning if a memory adds noise."""
         from lowvar.analysis.report import summary
 
         return summary(self.table, self.time, self.title, self.carried, self.memories)
@@ -89,32 +89,32 @@ def decompose(
     progress: bool | None = None,
     name: str | None = None,
 ) -> Decomposition:
-    """Where the noise of a model's gradient comes from, and which estimator would remove it.
+    """The sources of gradient variance in a model, and the estimators that would remove it.
 
     Args:
         model: a NumPyro model with one data plate, indexed by it.
         data: the model's keyword arguments.
-        params: where to look: a ``Fit``; or its ``params``, or an ``AutoNormal`` SVI result's. Without them a fit with
-            the last of ``estimators`` is made first, and estimators with a memory have the one of that fit. A ``Fit``
-            keeps the memory of its own estimator, which is compared too, and the others run along its last epochs
-            again. At ``params`` memories are filled anew: what they show there is the least that they can have.
-        estimators: which to compare, a list of names; or a mapping of labels of your own to names, or to
+        params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an ``AutoNormal`` SVI result.
+            Without them, a fit with the last of ``estimators`` is made first, and its memory is used. A ``Fit``
+            keeps the memory of its own estimator, which joins the comparison; the other estimators replay its last
+            epochs. At plain ``params``, memories are refilled there, which gives the lowest variance they can have.
+        estimators: the estimators to compare: a list of names; or a mapping of labels of your own to names, or to
             ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
             {"estimator": "joint", "naive_epochs": 3}}``. A factory ``(problem, batches, **options) -> Estimator`` of
-            your own may stand for a name. The table has the labels; what is relative is relative to ``naive``, or to
-            the first if none is called so. If not given: naive, cv, joint, joint_svrg and joint_adaptive.
+            your own may replace a name. The table has the labels; ratios are relative to ``naive``, or to the first
+            if there is no ``naive``. If not given: naive, cv, joint, joint_svrg and joint_adaptive.
         batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else 100, or all rows if they are fewer.
-        num_particles: noise points per update; the ``Fit``'s if not given, else 1.
-        optimizer: of the fit, see ``fit``.
-        step_size: of the fit, see ``fit``.
+        num_particles: particles per update; the ``Fit``'s if not given, else 1.
+        optimizer: optimizer of the fit, see ``fit``.
+        step_size: step size of the fit, see ``fit``.
         num_steps: length of the fit.
         init: start of the fit, see ``fit``.
-        replicates: independent crossed designs; the intervals' sample size.
-        columns: noise points of a design.
+        replicates: number of independent crossed designs, the sample size of the intervals.
+        columns: noise draws of a design.
         rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
-        seed: of the fit and of the designs.
-        progress: whether to draw a bar; by default on a terminal only.
-        name: what the summary calls the model; its function's name if not given.
+        seed: seed of the fit and of the designs.
+        progress: whether to show a progress bar; by default on a terminal only.
+        name: name of the model in the summary; its function's name if not given.
 
     Returns:
         A ``Decomposition``, of batches drawn without replacement.
@@ -151,7 +151,7 @@ def decompose(
         num_particles=num_particles, elbo_samples=2,
     )  # fmt: skip
     if run and (run.solver.batch_size, run.solver.samples) != (solver.batch_size, solver.samples):
-        run = None  # memories of other batches
+        run = None  # memories made for other batches
     if run:
         label = _own_label(methods, run.method)
         methods = {**methods, label: run.method}
@@ -191,7 +191,7 @@ def _arrays(problem, params):
 
 
 def _same(problem: NumPyroProblem, other: NumPyroProblem) -> bool:
-    """Whether a state of one is that of the other: of the same model, as far as its sites tell, on the same data."""
+    """Whether the state of one fits the other: the same model, judged by its sites, on the same data."""
     if (problem.N, dict(problem.sites), problem.dtype) != (other.N, dict(other.sites), other.dtype):
         return False
     mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
@@ -207,7 +207,7 @@ def _check_complete(problem, params) -> None:
 
 
 def _own_label(methods, own) -> str:
-    """What a fit's own estimator is called among those that are compared."""
+    """The label of a fit's own estimator in the comparison."""
     for label, method in methods.items():
         if (method.factory, method.options) == (own.factory, own.options):
             return label
@@ -223,7 +223,7 @@ def _follow(problem, methods, leader, solver, num_steps, seed, name):
 
 
 def _along(problem, methods, label, run):
-    """The last epochs of a fit again, with the other methods beside its own: their memories at its end.
+    """Replays the last epochs of a fit with the other methods following, to get their memories at its end.
 
     Returns:
         ``(engine, estimators, states, words on them)``.
@@ -243,7 +243,7 @@ def _along(problem, methods, label, run):
 
 
 def _filled(runs, params):
-    """States of the estimators whose memory was filled at ``params``: an epoch of steps that move nothing."""
+    """States of the estimators with memories filled at ``params``, by an epoch of steps of size zero."""
     still = descend(runs.at(1.0).estimator, runs.sampler, optax.set_to_zero())
 
     @jax.jit
@@ -254,7 +254,7 @@ def _filled(runs, params):
 
 
 def _carried(runs, parts, memory, params, problem):
-    """The squared errors that estimators keep from earlier steps."""
+    """The squared carried errors of the estimators."""
     count = int(np.clip(_REFERENCE // problem.N, 64, 4096))
     for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
     keys, found = jax.random.split(for_noise, 64), {}
@@ -272,7 +272,7 @@ def _carried(runs, parts, memory, params, problem):
 
 
 def _times(runs, parts, params, rounds: int = 7):
-    """Time of an epoch by estimator, full passes included, relative to ``naive`` or the first; medians of rounds."""
+    """Time of an epoch by estimator, full passes included, relative to ``naive`` or the first; medians over rounds."""
     make = runs.sampler.plan if runs.sampler.wide else runs.sampler.epoch
     noise = jax.block_until_ready(make(runs.keys[0]))
     programs = {}

@@ -26,24 +26,24 @@ from lowvar.studies.variational.exact import ExactRun
 # draws for k-hat, with a thousand of which a correlation of 0.98 is overlooked one time in four; the most that they may
 # be times data rows
 _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
-_EPOCHS_OF_MEMORY = 2  # with fewer, the default estimator could not make up for the pass that it begins with
-_MANY = 20  # latent numbers from which on small misfits add up
-_WIDER = 1.5  # times the guide's standard deviation, from which on a posterior's is worth a word
+_EPOCHS_OF_MEMORY = 2  # with fewer, the default estimator could not repay its initial full pass
+_MANY = 20  # dimension from which on small misfits accumulate
+_WIDER = 1.5  # ratio of a posterior's standard deviation to the guide's, from which on a note reports it
 _LATE, _RISE = 0.85, 1.0  # a fit whose ELBO rises by more nats after this share of its steps has not converged
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a fit was made, and what its estimator remembers; ``decompose`` goes on from it.
+    """The settings of a fit and its estimator's memory, from which ``decompose`` continues.
 
     Attributes:
         method: the estimator with its options.
         solver: the settings.
         num_steps: updates.
-        seed: of its noise.
-        name: under which its noise was drawn.
-        epochs: ``(early, whole)``: where the state was kept.
-        kept: the state there, ``{epoch: state of the engine}``.
+        seed: seed of its noise.
+        name: name under which its noise was drawn.
+        epochs: ``(early, whole)``: epochs at which the state was kept.
+        kept: the states, ``{epoch: state of the engine}``.
     """
 
     method: MethodSpec
@@ -62,19 +62,19 @@ class Run:
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """What ``fit`` returns; printing it gives one line.
+    """The result of ``fit``; printing it gives one line.
 
     Attributes:
-        params: under ``AutoNormal``'s own names, ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's
+        params: parameters under ``AutoNormal``'s names, ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's
             unconstrained shape, and ``numpyro.param`` sites under theirs; ``numpyro.infer.Predictive`` takes them with
             ``guide``.
-        elbo: table with the columns ``iteration, elbo, elbo_se`` (nats).
+        elbo: table with columns ``iteration, elbo, elbo_se`` (nats).
         problem: the model as a ``VariationalProblem``.
         mean_field: the same parameters as vectors, ``{"mu": (dim,), "log_sigma": (dim,)}``.
-        khat: of Pareto-smoothed importance sampling: above 0.7 the guide is far from the posterior somewhere. None if
-            it was not computed.
-        notes: what is to be said of the fit, sentences; they were given as warnings too.
-        run: how it was made.
+        khat: the k-hat of Pareto-smoothed importance sampling: above 0.7, the guide is a poor approximation of the
+            posterior. None if it was not computed.
+        notes: sentences on problems of the fit; also issued as warnings.
+        run: settings and memory of the fit.
     """
 
     params: dict[str, Any]
@@ -94,7 +94,7 @@ class Fit:
         return f"Fit({self.problem.name}, dim {self.problem.dim}: {reached}{tail})"
 
     def summary(self) -> str:
-        """The line of ``repr``, how the fit was made, and the notes."""
+        """The line of ``repr``, the settings of the fit, and the notes."""
         lines = [repr(self)]
         if self.run is not None:
             of = self.run.solver
@@ -113,7 +113,7 @@ class Fit:
 
     @cached_property
     def guide(self):
-        """A ``numpyro.infer.autoguide.AutoNormal`` of the model and its data, which understands ``params``."""
+        """A ``numpyro.infer.autoguide.AutoNormal`` of the model and its data, which accepts ``params``."""
         from numpyro import handlers
         from numpyro.infer.autoguide import AutoNormal
 
@@ -123,9 +123,9 @@ class Fit:
         return guide
 
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
-        """Draws from the fitted posterior, constrained: ``{site: (num_samples, ...)}``.
+        """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
 
-        Sites inside the data plate are not among them; ``Predictive`` has those. ``numpyro.param`` sites are in
+        Sites inside the data plate are not included; use ``Predictive`` for those. ``numpyro.param`` sites are in
         ``params``.
         """
         num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
@@ -174,35 +174,35 @@ def fit(
         model: a NumPyro model with one data plate, indexed by it. Its ``numpyro.param`` sites are trained as point
             estimates.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
-        estimator: of the gradient; ``lowvar list estimators`` says what there is. Or a factory ``(problem, batches,
-            **options) -> Estimator`` of your own, see docs/adding-an-estimator.md, or ``"module:function"``. If not
+        estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
+            factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
             two passes over the data.
         optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``.
-        step_size: of ``"adam"`` or ``"sgd"``, 0.01 if not given; an optax optimizer has its own.
-        num_steps: updates.
+        step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given; an optax optimizer has its own.
+        num_steps: number of updates.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
-        num_particles: noise points per update, shared by the rows of the batch; for ``mlmc`` those of the first.
-        noise: how an update draws its points: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
-        schedule: how step sizes (of optax optimizers: updates) fall, as in ``{"kind": "step", "beta": 0.5, "r": 100}``:
-            by half every 100 updates. Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``) and
-            ``"piecewise"`` (with ``values``). ``mlmc`` takes fewer points as they fall.
-        init: where to start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
+        num_particles: particles per update, shared by the rows of the batch; for ``mlmc``, those of the first update.
+        noise: noise scheme of the particles: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
+        schedule: decay of step sizes (for optax optimizers: of updates). ``{"kind": "step", "beta": 0.5, "r": 100}``
+            halves them every 100 updates. Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``) and
+            ``"piecewise"`` (with ``values``). ``mlmc`` uses fewer particles as they fall.
+        init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
             name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
-            standard deviation 0.1. Standard deviations of the guide start at 0.1, but for a ``Fit``'s.
-        seed: of starts and noise; the same seed gives the same result.
-        elbo_samples: noise points of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
+            standard deviation 0.1. Standard deviations of the guide start at 0.1, or at those of the ``Fit``.
+        seed: seed of starts and noise; the same seed gives the same result.
+        elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
             rows.
         khat_samples: posterior draws for ``khat``, on all the data; 0 for none. If not given 10 000, fewer above 3 300
             rows, and none above 167 000.
-        progress: whether to draw a bar; by default on a terminal only.
-        **options: of the estimator.
+        progress: whether to show a progress bar; by default on a terminal only.
+        **options: options of the estimator.
 
     Returns:
         A ``Fit``.
 
     Raises:
-        UserError: an unknown name, a number out of range, a model whose rows cannot be taken in batches (see
+        UserError: an unknown name, a number out of range, a model that does not permit mini-batches (see
             ``from_numpyro``), or divergence.
 
     References:
@@ -242,7 +242,7 @@ def fit(
 
 
 def start_of(model, init, seed: int) -> dict[str, Any]:
-    """Arguments of ``from_numpyro`` that say where a fit starts."""
+    """Arguments of ``from_numpyro`` that define the start of a fit."""
     init = init.params if isinstance(init, Fit) else init
     return {"init": init, "key": named_key(seed, getattr(model, "__name__", "model"), "start", 0)}
 
@@ -253,7 +253,7 @@ def starts(problem) -> dict[str, np.ndarray]:
 
 
 def finished(runs, progress, label):
-    """The result of an engine's runs, with a bar."""
+    """The result of an engine's runs, with a progress bar."""
     from tqdm import tqdm
 
     disable = None if progress is None else not progress
@@ -262,10 +262,10 @@ def finished(runs, progress, label):
 
 
 def made(problem, result) -> Fit:
-    """A ``Fit`` of what a run gives.
+    """The ``Fit`` from the result of a run.
 
     Raises:
-        UserError: it diverged.
+        UserError: the run diverged.
     """
     mean_field = {block: value[0, 0] for block, value in result.params.items()}
     if not all(np.isfinite(value).all() for value in mean_field.values()):
@@ -314,7 +314,7 @@ def judged(found: Fit, solver: SolverSpec, seed: int, draws: int | None = None) 
 
 
 def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
-    """The latent site whose posterior is widest beside the guide, and how many times as wide; None if none is."""
+    """The latent site whose posterior is widest relative to the guide, and the ratio; None if none is wider."""
     if np.isnan(weights).any() or not np.isfinite(weights.max()):
         return None
     z = np.asarray(jax.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
@@ -327,7 +327,7 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
 
 
 def _remedy(found, solver, late: bool) -> str:
-    """What a large k-hat may come from, and what to do about it."""
+    """Possible causes of a large k-hat, and remedies."""
     problem, first = found.problem, ""
     noisy = ~problem.noiseless if problem.noiseless is not None else slice(None)
     least = float(np.exp(found.mean_field["log_sigma"][noisy].min()))
@@ -352,9 +352,9 @@ def _remedy(found, solver, late: bool) -> str:
 
 
 def _late_rise(trace) -> tuple[float, float]:
-    """How much the ELBO rose at the end of a run, nats, and in which share of its steps.
+    """The rise of the ELBO at the end of a run, in nats, and the share of the steps over which it is measured.
 
-    All ELBOs are of the same draws, so that the difference is more exact than either.
+    All ELBOs use the same draws, so their difference is more accurate than either.
     """
     last = trace.iloc[-1]
     before = trace[trace["iteration"] <= _LATE * last["iteration"]].iloc[-1]

@@ -1,4 +1,4 @@
-"""What pandas knows of a user's samples: names of columns, and which row is which."""
+"""Labels of a user's pandas objects: names of columns, and the order of rows."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ def names_in(values: Any) -> list[str] | None:
 
 
 def check_order(samples: Any, scores: Any, values: Any) -> None:
-    """Refuses rows that belong to others by their labels: NumPy would pair them by position.
+    """Refuses rows whose labels do not match: NumPy would pair them by position.
 
-    Rows that are only numbered, as in a new frame, may stand beside labels of any other kind.
+    Default row numbers, as in a new frame, match labels of any other kind.
 
     Raises:
         UserError: the labels of two of them differ, or are in another order.

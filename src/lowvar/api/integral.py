@@ -1,4 +1,4 @@
-"""The public face of integration: ``integrate``."""
+"""The public interface of integration: ``integrate``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,27 +17,27 @@ from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
 
 _ONCE = "samples that occur more than once were used once"
-_APART = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
+_APART = 4.0  # maximum deviation from Monte Carlo, in its standard errors
 _FALSE = np.zeros(1, bool)
 _HALF = scipy.stats.norm.isf(0.025)
 
 
 @dataclass(frozen=True, eq=False)
 class IntegralResult:
-    """What ``integrate`` returns.
+    """The result of ``integrate``.
 
     Attributes:
         value: the integrals, ``(T,)``.
-        standard_error: ``(T,)``; NaN where the method has none. That of ``auto``, or with ``folds``, is of held-out
-            values and holds the quantile of Student's ``t``: 1.96 of it on either side are a 95 % interval. Of kernel
-            methods by name it is that of the fitted process and that of the jackknife together, for independent
+        standard_error: ``(T,)``; NaN where the method has none. With ``auto`` or ``folds``, it is estimated from
+            held-out values and includes the quantile of Student's ``t``: 1.96 of it on either side are a 95 % interval.
+            For kernel methods by name, it combines those of the fitted process and the jackknife, for independent
             samples.
-        method: which integrator it was; of ``auto`` the one that it chose, or ``auto`` if it chose several.
-        notes: what you should know before you trust it; they were issued as warnings, too.
+        method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
+        notes: warnings to read before you trust the result; also issued as warnings.
         table: a row for each integral: ``task, method, value, standard_error, low, high`` (95 %), the Monte Carlo
             estimate ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard errors.
         condition: condition number of the linear system that was solved.
-        info: what was learnt: ``lengthscale``, ``nugget``, ``B``, ..., without the axis of repetitions.
+        info: learnt parameters: ``lengthscale``, ``nugget``, ``B``, ..., without the axis of repetitions.
     """
 
     value: np.ndarray
@@ -54,7 +54,7 @@ class IntegralResult:
 
         Args:
             points: ``(n, d)``.
-            scores: of the task's target there, ``(n, d)``.
+            scores: scores of the task's target at ``points``, ``(n, d)``.
             task: index of the integral.
 
         Raises:
@@ -87,34 +87,35 @@ def integrate(
     seed: int = 0,
     **options: Any,
 ) -> IntegralResult:
-    """Expectations of functions, with control variates made of scores.
+    """Expectations of functions, with control variates constructed from scores.
 
     Args:
         samples: points ``(m, d)``, or ``(m,)`` in one dimension, unconstrained coordinates: NumPy, JAX or PyTorch. For
-            several integrals over different points or densities a list of such arrays, one for each.
-        scores: gradients of the log density at the samples, in the same shapes; a density known up to a constant
-            will do, and it must be that of the samples' own coordinates (with the Jacobian of any transformation).
-        values: of the integrand ``(m,)``; of ``T`` integrands over the same samples ``(m, T)``; or a list as above.
+            several integrals over different points or densities, a list of such arrays, one for each.
+        scores: gradients of the log density at the samples, in the same shapes. The density need not be normalised, and
+            must be that of the samples' own coordinates (with the Jacobian of any transformation).
+        values: values of the integrand ``(m,)``; of ``T`` integrands over the same samples ``(m, T)``; or a list as
+            above.
         method: a name of ``lowvar list integrators``; or a factory ``(**options) -> Integrator`` of your own, see
             docs/adding-an-integrator.md, or ``"module:function"``. ``auto`` cross-fits polynomials and kernels, chooses
-            for each integral by the residuals of held-out samples, and returns Monte Carlo where nothing is better or
+            for each integral by the residuals of held-out samples, and returns Monte Carlo where no method beats it or
             the scores fail their test.
-        chain: the samples are successive states of a Markov chain: standard errors, and the check of the scores, then
-            use effective sample sizes, and folds are blocks. Independent chains may lie below each other, or be the
-            first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``. Standard
-            errors of kernel methods by name, without ``folds``, take the samples as independent all the same.
-        folds: fit a method to all folds but one, average the residuals of that one, and so for each of them: unbiased
-            for independent samples, with a standard error of held-out values. ``auto`` has 5 folds; other methods, by
-            default, fit and average at the same samples.
+        chain: whether the samples are successive states of a Markov chain: standard errors, and the check of the
+            scores, then use effective sample sizes, and folds are blocks. Independent chains may be concatenated, or be
+            the first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``.
+            Standard errors of kernel methods by name, without ``folds``, still assume independent samples.
+        folds: number of folds for cross-fitting: each fold's residuals are averaged under a fit to the other folds.
+            Unbiased for independent samples, with a standard error from held-out values. ``auto`` has 5 folds; other
+            methods, by default, fit and average at the same samples.
         names: a name for each integral, for the table; those of the columns, if ``values`` is a data frame.
-        seed: of methods that draw (``neural``, ``paper_*``).
-        options: of the method, see its docstring.
+        seed: seed of randomised methods (``neural``, ``paper_*``).
+        options: options of the method, see its docstring.
 
     Returns:
-        Values, standard errors and how far to trust them.
+        Values, standard errors, and notes on how far to trust them.
 
     Raises:
-        UserError: shapes that do not fit, values that are not finite, fewer than 3 samples, an unknown method or
+        UserError: inconsistent shapes, values that are not finite, fewer than 3 samples, an unknown method or
             option, or a system that would not fit in memory.
 
     Warns:
@@ -174,7 +175,7 @@ def integrate(
     if not np.isfinite(value).all():
         notes.append(f"{method} gave no finite value: its options, or the samples, do not suit it")
     for note in notes:
-        if not note.endswith(_ONCE):  # said in the result, but too common for a warning
+        if not note.endswith(_ONCE):  # noted in the result, but too common for a warning
             warnings.warn(note, stacklevel=2)
     return IntegralResult(
         value, error, str(method), tuple(notes), _table(names, methods, value, error, plain),
@@ -183,7 +184,7 @@ def integrate(
 
 
 def _run(method: str | Callable[..., Integrator], options, folds, found: Samples, seeds) -> tuple[Integrals, list[str]]:
-    """The method on the samples, without copies of points where it interpolates."""
+    """The method on the samples, without duplicate points where it interpolates."""
     if isinstance(folds, int) and folds > min(found.sizes):
         raise UserError(f"folds {folds}: there are {min(found.sizes)} samples; 5 or 10 folds will do")
     if method == "auto":
@@ -200,7 +201,7 @@ def _run(method: str | Callable[..., Integrator], options, folds, found: Samples
 
 
 def _with_consequence(notes: list[str]) -> list[str]:
-    """Where the test of the scores fails: what came of it is said with it, once."""
+    """Adds the consequence to the first note of a failed test of the scores."""
     about = [note.startswith("scores") for note in notes]
     if not any(about):
         return [*notes, FLAGS["scores_doubted"]]
@@ -208,7 +209,7 @@ def _with_consequence(notes: list[str]) -> list[str]:
 
 
 def _far_off(result: Integrals, plain: Integrals) -> list[str]:
-    """A note where an estimate is farther from Monte Carlo's than chance allows: the scores may be wrong."""
+    """A note if an estimate differs from Monte Carlo's by more than chance allows: the scores may be wrong."""
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.abs(result.value[0] - plain.value[0]) / plain.standard_error[0]
     if not (apart > _APART).any():

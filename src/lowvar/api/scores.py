@@ -1,4 +1,4 @@
-"""Scores of the draws of a NumPyro model: what ``integrate`` needs besides the draws themselves."""
+"""Scores at the draws of a NumPyro model, the second input of ``integrate``."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The public face of black-box search: ``minimize``."""
+"""The public interface of black-box search: ``minimize``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,58 +45,58 @@ def minimize(
     noisy: bool | None = None,
     **options: Any,
 ) -> SearchResult:
-    """The minimum of a function of which only values can be had.
+    """The minimum of a function that returns values only.
 
-    A generation of points is drawn, evaluated and learned from, until the target is reached, the search comes to rest,
-    the budget does not pay another generation, the callback says so, or the search cannot go on. Where a search comes
-    to rest, a few points around tell a minimum (``converged``) from a plateau or a lost search (``stalled``). What the
-    budget leaves then pays for an evaluation at the mean.
+    The search draws, evaluates and learns from one generation of points after another. It ends when it reaches the
+    target, stops moving, cannot pay for another generation, cannot continue, or when the callback ends it. When a
+    search stops moving, a few points around it distinguish a minimum (``converged``) from a plateau or a failed search
+    (``stalled``). If budget remains, the mean is then evaluated.
 
-    A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on: where
-    their values differ, ``f`` is noisy. ``"auto"`` then goes on with the search for noisy values; a twentieth of the
-    budget, 10 to 400 evaluations, is kept for ``f`` at the final mean; and a target is reached when the mean's value
-    is below it by two standard errors, not when a single value is.
+    A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on. If
+    their values differ, ``f`` is noisy. ``"auto"`` then switches to the search for noisy values. A twentieth of the
+    budget, 10 to 400 evaluations, is reserved for ``f`` at the final mean. A target counts as reached when the mean's
+    value is below it by two standard errors, not when a single value is.
 
     Args:
         f: ``(dim,) -> number``, or ``(n, dim) -> (n,)`` if ``batched``, of NumPy arrays; or a ``BlackBoxProblem``,
             which brings its domain, and a start where ``x0`` and ``sigma0`` are None.
-        x0: where to start: the mean, ``(dim,)``; of a binary search the probabilities of a one, ``(dim,)``, of a
+        x0: the initial mean, ``(dim,)``; for a binary search the probabilities of a one, ``(dim,)``, for a
             categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
-        sigma0: standard deviation to start from, about a third of the distance to where you expect the minimum.
-            Discrete searches have none.
-        method: a search of ours or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
+        sigma0: initial standard deviation, about a third of the expected distance to the minimum. Discrete searches
+            have none.
+        method: one of our searches or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
             population=None, **options) -> SearchSolver`` of your own, see docs/adding-a-search.md, or
             ``"module:function"``. ``"auto"`` is ``ingo_cma``, which is invariant under rotations and follows curved
             valleys; where ``f`` is noisy ``ingo_path``; in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and
             ``ingo_categorical`` in their domains.
-        budget: evaluations of ``f`` that may be spent; never more are.
-        seed: of the noise; the same seed gives the same result.
+        budget: maximum number of evaluations of ``f``; never exceeded.
+        seed: seed of the noise; the same seed gives the same result.
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
         dim: coordinates of a point, needed where ``x0`` is None.
-        choices: of each coordinate of a categorical point, needed where ``x0`` is None.
+        choices: number of choices of each coordinate of a categorical point, needed where ``x0`` is None.
         batched: whether ``f`` takes all points of a generation at once.
         workers: processes that share the points of a generation, for an ``f`` of one point.
         population: points of a generation; the method's default if not given.
         target: a value to stop at.
-        backend: ``"jax"`` or ``"torch"``, of the search; both give the same result.
-        errors: where ``f`` raises, or gives no finite value: ``"raise"`` a ``UserError``, or ``"mark"`` the point
-            as a failure, which counts as the worst of its generation, and go on.
-        progress: whether to draw a bar; by default on a terminal only.
+        backend: backend of the search, ``"jax"`` or ``"torch"``; both give the same result.
+        errors: action if ``f`` raises or returns no finite value: ``"raise"`` a ``UserError``, or ``"mark"`` the point
+            as a failure, which counts as the worst of its generation, and continue.
+        progress: whether to show a progress bar; by default on a terminal only.
         callback: called with a ``Generation`` after each; returning True, or raising ``StopIteration``, ends the
             search.
-        bounds: ``(low, high)`` of a real search, each a number, ``(dim,)`` numbers, infinite ones among them, or None;
-            or a ``scipy.optimize.Bounds``. ``f`` is called only at points that keep to them; any method takes them.
-        noisy: whether another evaluation of a point gives another value; None to find out. With False no point is
+        bounds: ``(low, high)`` of a real search, each a number, ``(dim,)`` numbers (possibly infinite), or None;
+            or a ``scipy.optimize.Bounds``. ``f`` is called only at points within them; any method accepts them.
+        noisy: whether repeated evaluations of a point differ; None to detect it. With False, no point is
             evaluated twice.
-        **options: of the method.
+        **options: options of the method.
 
     Returns:
         A ``SearchResult``.
 
     Raises:
         UserError: an unknown name, a number out of range, a start outside of the bounds, a method that does not search
-            this domain, values of the wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all. What
-            had been found until a failure is in the error's ``result``.
+            this domain, values of the wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all. The
+            error's ``result`` has the result up to a failure.
 
     References:
         Lyu and Tsang, "Black-box optimizer with stochastic implicit natural gradient", 2021; Hansen, "The CMA
@@ -150,7 +150,7 @@ def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):
 
 
 def _budget(budget, searcher) -> int:
-    """``budget`` as an int that pays at least one generation; ``1e4`` counts as a whole number."""
+    """``budget`` as an int that pays for at least one generation; ``1e4`` counts as a whole number."""
     if budget is None:
         raise UserError("budget: say how many evaluations of f may be spent, for example budget=10_000")
     if isinstance(budget, (float, np.floating)) and float(budget).is_integer():

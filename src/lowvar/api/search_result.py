@@ -1,4 +1,4 @@
-"""What ``minimize`` tells its callback, and what it returns."""
+"""The argument of ``minimize``'s callback, and its result."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -11,15 +11,15 @@ Status = Literal["target", "converged", "stalled", "budget", "callback", "interr
 
 
 class Generation(NamedTuple):
-    """What a callback is told after each generation.
+    """The argument of a callback after each generation.
 
     Attributes:
         iteration: generations so far.
         evaluations: evaluations so far.
         x: the best point so far, ``(dim,)``, or None before there is one.
         fun: its value, infinite before there is one.
-        points: of this generation, ``(n, dim)``.
-        values: at them, ``(n,)``; NaN where ``f`` failed.
+        points: points of this generation, ``(n, dim)``.
+        values: their values, ``(n,)``; NaN where ``f`` failed.
         searcher: the search, for its ``mean``, ``sigma`` and ``condition``.
     """
 
@@ -34,32 +34,32 @@ class Generation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """What ``minimize`` returns, under SciPy's names where it has them.
+    """The result of ``minimize``, under SciPy's names where they exist.
 
     Attributes:
-        x: the best of all points that were evaluated, ``(dim,)``.
-        fun: its value; where ``f`` is noisy, the smallest of many noisy values, which is too low.
+        x: the best evaluated point, ``(dim,)``.
+        fun: its value; if ``f`` is noisy, the smallest of many noisy values, which is biased low.
         success: whether the target was reached or, without a target, the search converged. False does not mean that
-            ``x`` is bad: a budget that ends a search leaves the question open.
-        status: why it ended: ``target``; ``converged``, to a minimum that need not be the global one; ``stalled``, at a
-            place that is no minimum, or on a plateau; ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``.
+            ``x`` is bad: when the budget ends a search, its quality is unknown.
+        status: reason for the end: ``target``; ``converged``, possibly to a local minimum; ``stalled``, away from a
+            minimum or on a plateau; ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.
-        mean: where the search believes the minimum to be, ``(dim,)``: where ``f`` is noisy, a better answer than
-            ``x``, whose value was lucky.
+        mean: the search's estimate of the minimum, ``(dim,)``: if ``f`` is noisy, a better answer than ``x``, whose
+            value benefits from selection.
         sigma: geometric mean of the standard deviations at the end.
         condition: condition number of the covariance at the end.
         failures: evaluations that gave no finite value.
-        notes: what you should know of the choice of settings, issued as warnings, too; and of a search that made no
-            progress, what to try.
-        method: which search it was.
-        trace: table with the columns ``iteration, evaluations, f, best, sigma, condition``, a row for each of the
+        notes: remarks on the choice of settings, also issued as warnings; and, if a search made no progress, what to
+            try.
+        method: the search.
+        trace: table with columns ``iteration, evaluations, f, best, sigma, condition``, a row for each of the
             first generations and ever fewer of the later ones. ``f`` is the median of the generation's values.
         mean_fun: ``f`` at ``mean``, the average of several evaluations where ``f`` is noisy; NaN if the budget left
             none.
-        mean_fun_se: its standard error; 0 where ``f`` is not noisy, NaN where it is not known.
-        noise: standard deviation of evaluations of one point; 0 if they did not differ.
+        mean_fun_se: its standard error; 0 if ``f`` is not noisy, NaN if unknown.
+        noise: standard deviation of repeated evaluations of a point; 0 if they did not differ.
     """
 
     x: np.ndarray

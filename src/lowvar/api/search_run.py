@@ -1,4 +1,4 @@
-"""A search under way: generations until one of the reasons to stop holds."""
+"""A running search: generations until a stopping rule applies."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,7 +21,7 @@ _KEPT, _FEWEST, _MOST = 20, 10, 400  # of a noisy f, one in so many evaluations 
 
 
 class Run:
-    """A search under way, with what decides when it ends.
+    """A running search, with its stopping rules.
 
     Args:
         searcher: asks for points.
@@ -59,7 +59,7 @@ class Run:
         self._precision = (lambda: jax.enable_x64(True)) if jax_problem else nullcontext
 
     def to_the_end(self, progress: bool | None) -> SearchResult:
-        """Generations until one of the reasons to stop holds."""
+        """Runs generations until a stopping rule applies."""
         from tqdm import tqdm
 
         disable = None if progress is None else not progress
@@ -83,12 +83,12 @@ class Run:
 
     @property
     def kept(self) -> int:
-        """Evaluations of the budget that a noisy ``f`` leaves for the mean."""
+        """Evaluations of the budget reserved for the mean of a noisy ``f``."""
         budget = self.evaluator.budget or 0
         return min(max(_FEWEST, budget // _KEPT), _MOST, budget // 2) if self.noise.known else 0
 
     def _generation(self) -> tuple[Status, str] | None:
-        """One generation; why the search ends with it, if it does."""
+        """Runs one generation; returns the reason if the search ends with it."""
         searcher, evaluator = self.searcher, self.evaluator
         points = searcher.ask()
         if not (np.abs(points) <= self.far).all():
@@ -138,7 +138,7 @@ class Run:
         return None
 
     def _vouched(self, target: float) -> bool:
-        """Whether the mean reaches the target, where a single noisy value does not show it; asked ever more rarely."""
+        """Whether the mean reaches the target, for noisy values; checked at increasing intervals."""
         count = max(_FEWEST, self.evaluator.evaluations // 50)
         if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + self.kept:
             return False
@@ -147,7 +147,7 @@ class Run:
         return self.at_mean[0] + 2 * self.at_mean[1] <= target
 
     def _change(self, points: np.ndarray, values: np.ndarray) -> None:
-        """Goes on with the search that is made for noisy values, where it is another one."""
+        """Switches to the search made for noisy values, if it is a different one."""
         old = self.searcher
         new = self.make(True)
         if new.method == old.method:
@@ -160,7 +160,7 @@ class Run:
         self.searcher = new
 
     def _at_rest(self, why: str) -> tuple[Status, str]:
-        """Converged, or stalled somewhere else: a few points around tell, farther and farther away."""
+        """``converged`` or ``stalled``, judged by a few points around the mean at increasing distances."""
         evaluator, best = self.evaluator, self.evaluator.best
         if evaluator.best_at is None:
             return "stalled", why
@@ -206,7 +206,7 @@ class Run:
         return None
 
     def _measure(self) -> None:
-        """A row of the trace, in place of one of the same generation."""
+        """Adds a row to the trace, or replaces that of the same generation."""
         evaluator = self.evaluator
         row = (self.iteration, evaluator.evaluations, self.middle, evaluator.best, *self.searcher.spread)
         self.rows = [*(self.rows[:-1] if self.rows and self.rows[-1][0] == row[0] else self.rows), row]
@@ -239,7 +239,7 @@ class Run:
         )  # fmt: skip
 
     def _judged(self, target: float, status: Status, message: str) -> tuple[Status, str]:
-        """Status and message of a search that ended by something else than its target: it may have reached it since."""
+        """Status and message of a search that ended without its target, which the last evaluations may have reached."""
         value, error = self.at_mean
         if not self.noise.known and self.evaluator.best <= target:  # be it at the mean
             return "target", f"the target {target:g} is reached"
@@ -249,7 +249,7 @@ class Run:
         return status, f"{message}; the target {target:g} is not {shown}"
 
     def _progress(self) -> str:
-        """Of a search that its budget ended: whether it had stalled, and what to try."""
+        """For a search ended by its budget: whether it had stalled, and what to try."""
         method, domain = self.searcher.method, self.searcher.domain
         if not self.rest.stuck():
             return "" if self.target is not None else " before the search converged: more budget may find less"
@@ -263,7 +263,7 @@ class Run:
         return ", and the search had stalled"
 
     def _evaluate_mean(self, count: int) -> str:
-        """Evaluates the mean so many times; what was found is not lost if that fails, the answer then says so."""
+        """Evaluates the mean so many times; if that fails, the result is kept and says so."""
         before, self.evaluator.errors = self.evaluator.errors, "mark"
         try:
             with self._precision():

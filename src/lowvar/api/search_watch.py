@@ -1,4 +1,4 @@
-"""What ``minimize`` watches in a search: whether ``f`` is noisy, whether the search has come to rest, and where."""
+"""Checks of ``minimize`` during a search: whether ``f`` is noisy, and whether the search has stopped moving."""
 
 import math
 from collections import deque
@@ -10,20 +10,20 @@ from lowvar.problems.blackbox.evaluator import Evaluator
 
 _DIGITS = 1e-11  # relative: values that differ by less are taken for equal
 _FLAT = 20  # generations in a row without any difference between their values
-_SEEN, _MATTERS = 1e-9, 0.3  # of the spread of the first and of the present generation: noise beyond
-_DECADES = 14  # of distances at which a look around is taken, at most
+_SEEN, _MATTERS = 1e-9, 0.3  # noise beyond these fractions of the first and current spread
+_DECADES = 14  # maximum number of distances for points around
 
 
 class Noise:
-    """Whether another evaluation of a point gives another value.
+    """Detects whether repeated evaluations of a point differ.
 
-    Points are evaluated again after generations 1 (two points), 2, 4, 8 and so on (one point). The values are noisy
-    where they differ by more than 1e-9 of the standard deviation of the first generation's values, or by 0.3 of that of
-    the present ones; less is taken for rounding.
+    Points are re-evaluated after generations 1 (two points), 2, 4, 8 and so on (one point). The values are noisy if
+    they differ by more than 1e-9 of the standard deviation of the first generation's values, or by 0.3 of that of the
+    current ones; smaller differences count as rounding.
 
     Attributes:
-        known: whether it is: True, False, or None while nothing was seen.
-        asked: whether to look at all.
+        known: whether ``f`` is noisy: True, False, or None while undetected.
+        asked: whether to check at all.
     """
 
     def __init__(self, noisy: bool | None):
@@ -33,11 +33,11 @@ class Noise:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of evaluations of one point, 0 where they are not noisy or nobody looked."""
+        """Standard deviation of repeated evaluations of a point, 0 if they are not noisy or not checked."""
         return math.sqrt(sum(self._squares) / len(self._squares)) if self.known and self._squares else 0.0
 
     def look(self, evaluator: Evaluator, iteration: int, points: np.ndarray, values: np.ndarray) -> bool:
-        """Evaluates some points again, if that is due; whether noise was found that was not known."""
+        """Re-evaluates some points, if due; returns whether this newly detected noise."""
         if not self.asked or iteration & (iteration - 1):
             return False
         finite = np.flatnonzero(np.isfinite(values))
@@ -58,7 +58,7 @@ class Noise:
         return False
 
     def lucky(self, evaluator: Evaluator, point: np.ndarray, value: float) -> bool:
-        """Whether another evaluation of the best point gives another value, where nothing was seen before."""
+        """Whether a re-evaluation of the best point differs, if no noise was detected before."""
         if self.known is not None or not self.asked or evaluator.remaining < 1:
             return False
         again = float(evaluator(point[None, :])[0])
@@ -69,12 +69,12 @@ class Noise:
         return True
 
     def measured(self, values: np.ndarray) -> None:
-        """Takes evaluations ``(n,)`` of one point for its standard deviation."""
+        """Uses evaluations ``(n,)`` of one point to estimate the noise."""
         self._squares = [float(np.var(values, ddof=1))]
 
 
 class Rest:
-    """Whether a search has come to rest: its points or its values no longer differ, and get no better.
+    """Detects whether a search has stopped moving: its points or values no longer differ or improve.
 
     Over ``10 + 30 d / N`` generations all values agree to a relative 1e-11 and the later half of them has none better
     than the earlier half; or the values of 20 generations are one number each; or the points of a generation agree, in
@@ -96,7 +96,7 @@ class Rest:
         return bool((np.ptp(points, axis=0) <= least).all())
 
     def values(self, values: np.ndarray) -> bool:
-        """Whether the search rests, after a generation's finite values."""
+        """Whether the search has stopped moving, given a generation's finite values."""
         if not len(values):
             return False
         low, high = float(values.min()), float(values.max())
@@ -114,7 +114,7 @@ class Rest:
         return bool(equal and lows[half:].min() >= lows[:half].min())
 
     def idle(self, best: float) -> bool:
-        """Of a discrete search: whether half of its generations, 50 or more, have not improved ``best``; then again
+        """For a discrete search: whether half of its generations, 50 or more, have not improved ``best``; checked again
         after as many."""
         self._count += 1
         if best < self._best:
@@ -140,11 +140,11 @@ class Rest:
 
 
 def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) -> np.ndarray:
-    """Points ``(n, dim)`` by which to tell a minimum from another place where a search rests; at most ``most``.
+    """Points ``(n, dim)`` to distinguish a minimum from other places where a search stops; at most ``most``.
 
-    Of a real search: two points at each of the distances ``sigma0``, ``sigma0 / 10`` and so on, down to ten times its
-    present standard deviation. Of a discrete one: the best point with one coordinate changed, in all ways, or none if
-    that are more than ``most``.
+    For a real search: two points at each of the distances ``sigma0``, ``sigma0 / 10`` and so on, down to ten times its
+    current standard deviation. For a discrete one: all changes of one coordinate of the best point, or none if there
+    are more than ``most``.
     """
     domain = searcher.domain
     if domain.kind == "real":

@@ -1,4 +1,4 @@
-"""Black-box search driven by a loop of the user's own: ``Searcher``."""
+"""Black-box search driven by the user's own loop: ``Searcher``."""
 
 import inspect
 import sys
@@ -22,36 +22,36 @@ from lowvar.solvers.search.search import Search
 
 
 class Searcher:
-    """A search that a loop of your own drives, in float64: ask for points, evaluate them, tell their values.
+    """A search driven by your own loop, in float64: ask for points, evaluate them, tell their values.
 
     ``minimize`` with the same seed asks for the same points.
 
     Args:
-        x0: where to start: the mean, ``(dim,)``; of a binary search the probabilities of a one, ``(dim,)``, of a
+        x0: the initial mean, ``(dim,)``; for a binary search the probabilities of a one, ``(dim,)``, for a
             categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
-        sigma0: standard deviation to start from, about a third of the distance to where you expect the minimum.
-            Discrete searches have none.
-        method: a search of ours or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
+        sigma0: initial standard deviation, about a third of the expected distance to the minimum. Discrete searches
+            have none.
+        method: one of our searches or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
             population=None, **options) -> SearchSolver`` of your own. ``"auto"`` is ``ingo_cma``, for noisy values
             ``ingo_path``, in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and ``ingo_categorical`` in their
             domains.
-        seed: of the noise.
+        seed: seed of the noise.
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
         dim: coordinates of a point, needed where ``x0`` is None.
-        choices: of each coordinate of a categorical point, needed where ``x0`` is None.
+        choices: number of choices of each coordinate of a categorical point, needed where ``x0`` is None.
         population: points of a generation; the method's default if not given.
         backend: ``"jax"`` or ``"torch"``; both draw the same points.
-        bounds: of a real search, as for ``minimize``; every point asked for keeps to them.
-        noisy: whether another evaluation of a point gives another value; ``"auto"`` chooses by it.
-        **options: of the method.
+        bounds: bounds of a real search, as for ``minimize``; ``ask`` returns only points within them.
+        noisy: whether repeated evaluations of a point differ; ``"auto"`` depends on it.
+        **options: options of the method.
 
     Attributes:
-        method: its name; of ``"auto"``, the name of what was chosen.
+        method: name of the search; for ``"auto"``, the chosen one.
         domain: a ``Domain``.
-        evaluations: values told.
+        evaluations: number of values told.
         best: the smallest value told, infinite before there is one.
-        best_at: where, ``(dim,)``, or None.
-        notes: what you should know of this choice of settings; they are issued as warnings, too.
+        best_at: its point, ``(dim,)``, or None.
+        notes: remarks on the choice of settings, also issued as warnings.
 
     Raises:
         UserError: an unknown name, a number out of range, or a method that does not search this domain.
@@ -107,17 +107,17 @@ class Searcher:
 
     @property
     def iteration(self) -> int:
-        """Generations told."""
+        """Number of generations told."""
         return self._search.iteration
 
     @property
     def mean(self) -> np.ndarray:
-        """Where the search believes the minimum to be, ``(dim,)``; for a discrete one the mode."""
+        """The search's estimate of the minimum, ``(dim,)``; for a discrete search, the mode."""
         return self._inside(np.array(self._search.mean))
 
     @property
     def sigma(self) -> float:
-        """Geometric mean of the standard deviations along the principal axes; with bounds, before they bend it."""
+        """Geometric mean of the standard deviations along the principal axes, before the transformation of bounds."""
         return self.spread[0]
 
     @property
@@ -137,9 +137,10 @@ class Searcher:
         return self._points.copy()
 
     def around(self, distance: float) -> np.ndarray:
-        """Points around the mean in the directions of ``ask``'s, ``distance`` away in quadratic mean, ``(n, dim)``.
+        """Points around the mean in the directions of ``ask``'s, at root mean square ``distance``, ``(n, dim)``.
 
-        Of real searches; before bounds bend it, the distance is that of a normal point of this standard deviation.
+        For real searches. Before the transformation of bounds, the distance is that of a normal point with this
+        standard deviation.
         """
         mean = np.array(self._search.mean)[None, :]
         steps = np.array(self._search.ask()) - mean
@@ -154,7 +155,7 @@ class Searcher:
             values: ``(n,)``; one that is not finite counts as the worst of its generation.
 
         Raises:
-            UserError: nothing was asked, or these are not as many numbers.
+            UserError: ``ask`` was not called, or the number of values is wrong.
         """
         points, values = self._points, to_host(values)
         if points is None:
@@ -182,13 +183,13 @@ class Searcher:
 
 
 def known_method(method: str | Callable[..., Any]) -> None:
-    """Refuses a method that there is not."""
+    """Refuses an unknown method."""
     if method != "auto":
         SEARCH.entry(method, also=("auto",))
 
 
 def own_options(called: Callable) -> list[str]:
-    """What a function takes besides the options of a method: one of its names may have been meant by a wrong one."""
+    """A function's arguments other than the options of a method, for suggestions on a misspelt option."""
     return [key for key, p in inspect.signature(called).parameters.items() if p.kind is not p.VAR_KEYWORD]
 
 

@@ -29,7 +29,7 @@ def check_estimator(name: str | Callable) -> None:
 
 
 def methods_of(estimators) -> dict[str, MethodSpec]:
-    """What ``decompose`` compares, by label."""
+    """The estimators that ``decompose`` compares, by label."""
     names = (estimators,) if isinstance(estimators, str) or callable(estimators) else estimators
     if not isinstance(names, Mapping | list | tuple):
         raise UserError(
@@ -79,7 +79,7 @@ def positive(name: str, value) -> float:
 def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid"
 ):
-    """The ``SolverSpec`` of a run on ``problem``: as many epochs as ``num_steps`` begin."""
+    """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
     if noise not in GAUSSIAN:
         raise unknown_name("noise", str(noise), GAUSSIAN)
     size = min(BATCH, problem.N) if batch_size is None else batch_size

@@ -1,7 +1,7 @@
-"""Where randomness comes from: mini-batches of data and base noise for the guide.
+"""All randomness: mini-batches of data and base noise for the guide.
 
-Noise is drawn with JAX's counter-based generator whatever the backend that uses it, so the same seed feeds
-the same noise to every estimator and to both backends.
+JAX's counter-based generator draws the noise for both backends, so the same seed gives the same noise to every
+estimator and to both backends.
 """
 
 from lowvar.noise.batches import BATCHES, Batches, fixed, iid, reshuffled

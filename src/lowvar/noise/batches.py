@@ -12,7 +12,7 @@ from lowvar.errors import UserError
 
 @dataclass(frozen=True)
 class Batches:
-    """A way of drawing mini-batches.
+    """A scheme for drawing mini-batches.
 
     Attributes:
         name: as in specs.
@@ -22,8 +22,8 @@ class Batches:
         covers: whether an epoch visits every row exactly once.
         draw: ``key -> index (steps, B)``.
         same: whether all epochs have the same batches, in another order.
-        rows: how many of each batch's ``B`` entries are real, ``(steps,)``. The entries after them repeat
-            the batch's first row, so that a write to them changes nothing, and have weight zero.
+        rows: number of real entries among the ``B`` of each batch, ``(steps,)``. The padding after them repeats
+            the batch's first row, so that a write to it changes nothing, and has weight zero.
     """
 
     name: str
@@ -59,7 +59,7 @@ def iid(N: int, size: int) -> Batches:
 def reshuffled(N: int, size: int) -> Batches:
     """A fresh permutation of the rows each epoch, cut into batches; the last may be short.
 
-    A single batch of all rows has them in their own order.
+    A single batch of all rows keeps their order.
 
     >>> batches = reshuffled(7, 3)
     >>> batches.rows.tolist()
@@ -79,9 +79,9 @@ def reshuffled(N: int, size: int) -> Batches:
 
 
 def fixed(N: int, size: int) -> Batches:
-    """The rows cut once into batches, at random but always alike; each epoch has them in a fresh order.
+    """The rows split once into random batches, the same for all keys; each epoch visits them in a fresh order.
 
-    Where ``size`` does not divide ``N`` one batch is short, and comes last.
+    If ``size`` does not divide ``N``, one batch is short and comes last.
 
     >>> batches = fixed(7, 3)
     >>> first, second = (batches.draw(jax.random.key(k)).tolist() for k in (0, 1))

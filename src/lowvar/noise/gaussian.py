@@ -1,4 +1,4 @@
-"""Base noise ``eps ~ N(0, I)`` for a guide, a set of points at a time."""
+"""Base noise ``eps ~ N(0, I)`` for a guide, one set of points at a time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from lowvar.noise.sobol import scrambled
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A way of drawing ``samples`` points of ``N(0, I)``, each with that marginal law.
+    """A scheme for drawing ``samples`` points, each with marginal ``N(0, I)``.
 
-    All schemes have the same joint law for the points ``-eps`` as for ``eps``. Random bits are drawn for single
-    precision and widened: 24 bits serve an estimate as well as 53, take half the time, and both precisions see the
-    same noise.
+    All schemes are symmetric: ``-eps`` has the joint distribution of ``eps``. Random bits are drawn for single
+    precision and widened. For an estimate, 24 bits are as good as 53 and take half the time, and both precisions see
+    the same noise.
 
     Attributes:
         name: as in specs.
@@ -41,7 +41,7 @@ def independent(samples: int = 1) -> Gaussian:
 
 
 def antithetic(samples: int = 2) -> Gaussian:
-    """Pairs ``eps, -eps``: odd functions of ``eps`` are averaged without error.
+    """Pairs ``eps, -eps``: odd functions of ``eps`` average to exactly zero.
 
     >>> float(jnp.abs(antithetic(4).draw(jax.random.key(0), 3, jnp.float32).sum()))
     0.0
@@ -57,16 +57,16 @@ def antithetic(samples: int = 2) -> Gaussian:
 
 
 def orthogonal(samples: int = 1) -> Gaussian:
-    """Points at right angles: their directions are orthonormal, their lengths independent and chi distributed.
+    """Orthogonal points: their directions are orthonormal, their lengths independent and chi distributed.
 
-    More points than dimensions come in independent blocks of ``dim``, the last perhaps short. Directions and
+    More points than dimensions form independent blocks of ``dim``; the last may be short. Directions and
     lengths are the ``Q`` of a Gaussian matrix and the lengths of its columns. The two are independent, as the
     lengths are those of the columns of ``R``, and ``Q`` has the Haar law once the diagonal of ``R`` is positive.
 
     References:
         Choromanski, Rowland, Sindhwani, Turner and Weller (2018), "Structured evolution with compact
         architectures for scalable policy optimization"; Lyu and Tsang, Appendix H (where ``Z' Z = I`` in Lemma 8
-        cannot be: each point would have length one, and ``N(0, I)`` has not).
+        is impossible: each point would have length one, unlike points of ``N(0, I)``).
 
     >>> eps = orthogonal(2).draw(jax.random.key(0), 3, jnp.float32)
     >>> bool(jnp.abs(eps[0] @ eps[1]) < 1e-5)
@@ -89,8 +89,8 @@ def orthogonal(samples: int = 1) -> Gaussian:
 def rqmc(samples: int = 1) -> Gaussian:
     """Randomised quasi-Monte Carlo: Sobol points under a fresh scramble for each key, through ``Phi^-1``.
 
-    Means of smooth functions of few effective dimensions have far less variance than over independent points.
-    Powers of two are best: other numbers of points are balanced less well. At most 21201 dimensions.
+    Means of smooth functions of low effective dimension have far less variance than over independent points.
+    Powers of two are best: other numbers of points are less balanced. At most 21201 dimensions.
 
     References:
         Owen (1997), "Scrambled net variance for integrals of smooth functions"; see also ``sobol``.
@@ -107,12 +107,12 @@ GAUSSIAN = {"iid": independent, "antithetic": antithetic, "orthogonal": orthogon
 
 
 def _standard(key: jax.Array, shape, dtype) -> jax.Array:
-    """Independent standard normal numbers, of single-precision bits."""
+    """Independent standard normal numbers, from single-precision bits."""
     return jax.random.normal(key, shape, jnp.float32).astype(dtype)
 
 
 def _normal(x: jax.Array, dtype) -> jax.Array:
-    """``Phi^-1((x + 1/2) / 2^32)`` of unsigned integers, by the half of the line: finite and odd in any precision."""
+    """``Phi^-1((x + 1/2) / 2^32)`` of unsigned integers, computed on the half-line: finite and odd in any precision."""
     upper = x >> 31 > 0
     tail = jnp.where(upper, ~x, x).astype(jnp.int32).astype(dtype)  # 0 .. 2^31 - 1, from the far end inwards
     z = ndtri((tail + 0.5) * 2.0**-32)

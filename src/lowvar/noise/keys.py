@@ -1,4 +1,4 @@
-"""Random keys by name, so that two methods share noise exactly when their names say so."""
+"""Random keys derived from names: two methods share noise exactly if they use the same names."""
 
 import hashlib
 
@@ -10,8 +10,8 @@ def named_key(seed: int, *names: object) -> jax.Array:
 
     Args:
         seed: the experiment's seed.
-        names: what the key is for, e.g. ``"sonar", "noise", 3``. Leave the method out where methods are
-            to share noise.
+        names: what the key is for, e.g. ``"sonar", "noise", 3``. Leave the method out if methods
+            share noise.
 
     Returns:
         A typed JAX key, the same on every machine.

@@ -1,8 +1,8 @@
-"""Scrambled Sobol points as 32-bit binary fractions, in operations that compile.
+"""Scrambled Sobol points as 32-bit binary fractions, in compilable operations.
 
 The scramble is SciPy's: a random lower triangular matrix for every coordinate (random linear scrambling) and a
-random digital shift. Two points have the same joint law as under Owen's nested uniform scrambling, hence every
-integrand the same variance, and each point alone is uniform. Only the first ``log2 N`` columns of a matrix touch
+random digital shift. Two points have the same joint distribution as under Owen's nested uniform scrambling, so every
+integrand has the same variance, and each point alone is uniform. Only the first ``log2 N`` columns of a matrix affect
 the first ``N`` points, so a set costs ``1 + log2 N`` random words for each coordinate, against ``N`` or more for
 independent points.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from lowvar.errors import UserError
 
-MAX_DIM = 21201  # coordinates for which direction numbers are known (Joe and Kuo, as in SciPy)
+MAX_DIM = 21201  # coordinates with known direction numbers (Joe and Kuo, as in SciPy)
 _BITS = 32
 
 
@@ -26,7 +26,7 @@ def directions(dim: int, count: int) -> np.ndarray:
     The sequence in Gray-code order, as SciPy gives it, has direction number ``k`` at place ``2^(k+1) - 1``.
 
     Raises:
-        UserError: more coordinates than there are direction numbers for.
+        UserError: more coordinates than available direction numbers.
 
     References:
         Joe and Kuo (2008), "Constructing Sobol sequences with better two-dimensional projections".
@@ -50,8 +50,8 @@ def directions(dim: int, count: int) -> np.ndarray:
 def points(numbers: jax.Array, samples: int, shift: jax.Array) -> jax.Array:
     """The first ``samples`` points that direction numbers ``(count, dim)`` span, digits shifted by ``shift (dim,)``.
 
-    Point ``i`` is the exclusive or of the numbers at the binary digits of ``i``, and of the shift. Each point is made
-    apart from the others: doubling the set takes fewer operations, but does not compile into one pass with ``Phi^-1``.
+    Point ``i`` is the exclusive or of the numbers at the binary digits of ``i``, and of the shift. Each point is
+    computed independently: doubling the set takes fewer operations, but XLA cannot fuse it with ``Phi^-1``.
     """
     index = np.arange(samples, dtype=np.uint32)[:, None]
     found = jnp.broadcast_to(shift[None, :], (samples, shift.shape[0]))

@@ -1,9 +1,9 @@
-"""Models whose likelihood sees the latent vector through a few linear predictors per data row, with fused kernels.
+"""Models whose likelihood depends on ``z`` through a few linear predictors per data row, with fused kernels.
 
 ``a_n = X_n z`` with ``C`` predictors: generalised linear models, paired comparisons, rows of grouped regressions.
-A design says what ``X_n`` is, a link what ``log p(y_n | a_n)`` is. Gradients are then two products with ``X``, and
-under a mean-field guide the predictors are Gaussian with known mean and variance, independent of each other where
-no entry of ``z`` serves two of them: so the ELBO is a sum of ``C``-dimensional integrals.
+A design defines ``X_n``, a link defines ``log p(y_n | a_n)``. Gradients are then two products with ``X``. Under a
+mean-field guide, the predictors are Gaussian with known mean and variance, and independent if no two share an entry
+of ``z``, so the ELBO is a sum of ``C``-dimensional integrals.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ class Dense:
         """``X_n z_n`` for ``z (B, dim)``, ``(B, C)``."""
         x = rows(self.backend, self.x, index)
         z = self.backend.xp.reshape(z, (z.shape[0], -1, self.classes))
-        return (x[:, None, :] @ z)[:, 0, :]  # a product, which compilers leave alone; a sum may be made many times
+        return (x[:, None, :] @ z)[:, 0, :]  # a product keeps XLA from fusing it into its consumers, as it would a sum
 
     def _matrix(self, z):
         return self.backend.xp.reshape(z, (-1, self.classes))
@@ -73,8 +73,8 @@ class Affine:
 
     Attributes:
         inner: the design of ``Z``.
-        start: how many entries of ``z`` come before ``Z``; the design does not see them.
-        intercept: whether there is a ``b``, an entry for each predictor.
+        start: number of entries of ``z`` before ``Z``, which the design ignores.
+        intercept: whether there is a ``b``, with an entry for each predictor.
     """
 
     inner: Dense
@@ -139,19 +139,19 @@ class Pairs:
         return (take(z, first) - take(z, second))[:, None]
 
     def back(self, r, index):
-        """Each row's ``r`` added to its first entry and taken from its second."""
+        """Each row's ``r`` added to its first entry and subtracted from its second."""
         first, second = self._ends(index)
         zero = self.backend.xp.zeros((self.dim,), dtype=r.dtype)
         return self.backend.add_rows(self.backend.add_rows(zero, first, r[:, 0]), second, -r[:, 0])
 
     def forward_squares(self, v, index):
-        """The sums of both entries, ``(B, 1)``; zero where they are one entry, whose difference is nothing."""
+        """The sums of both entries, ``(B, 1)``; zero if they are the same entry, whose difference is zero."""
         take, (first, second) = self.backend.take, self._ends(index)
         both = take(v, first) + take(v, second)
         return self.backend.xp.where(first != second, both, self.backend.xp.zeros_like(both))[:, None]
 
     def back_squares(self, r, index):
-        """Each row's ``r`` added to both of its entries, if they are two."""
+        """Each row's ``r`` added to both of its entries, if they differ."""
         first, second = self._ends(index)
         zero = self.backend.xp.zeros((self.dim,), dtype=r.dtype)
         r = self.backend.xp.where(first != second, r[:, 0], self.backend.xp.zeros_like(r[:, 0]))
@@ -171,7 +171,7 @@ class Pairs:
 class Grouped:
     """``a_n = x_n Z_g`` with the matrix ``Z_g (d, classes)`` of the row's group ``g``; see ``Dense``.
 
-    ``z[start:start + groups d classes]`` are the entries of all ``Z_g``; the design does not see the others.
+    ``z[start:start + groups d classes]`` are the entries of all ``Z_g``; the design ignores the others.
     """
 
     backend: Backend
@@ -314,11 +314,11 @@ class Categorical:
 
 @dataclass(frozen=True, eq=False)
 class LinearProblem(VariationalProblem):
-    """A ``VariationalProblem`` whose likelihood sees ``z`` through linear predictors.
+    """A ``VariationalProblem`` whose likelihood depends on ``z`` through linear predictors.
 
     Attributes:
-        design: ``z`` into predictors and back: ``Dense``, ``Affine``, ``Pairs`` or ``Grouped``.
-        link: predictors into ``log p``: ``Bernoulli`` or ``Categorical``.
+        design: maps ``z`` to predictors and back: ``Dense``, ``Affine``, ``Pairs`` or ``Grouped``.
+        link: maps predictors to ``log p``: ``Bernoulli`` or ``Categorical``.
     """
 
     design: Any = None
@@ -345,7 +345,7 @@ class LinearProblem(VariationalProblem):
         return gradient, self.N * back(weight[:, None] * self.link.curvature(a, t, index), index) + prior_hvp
 
     def approximation_by_row(self, points, noise):
-        """As in ``Objective``; the rows' gradients are never held apart."""
+        """As in ``Objective``; without storing the rows' gradients separately."""
         xp, index = self.backend.xp, noise.index
         z, step = points["mu"], points["sigma"] * xp.mean(noise.eps, axis=0)[None, :]
         a, t = self.design.forward_by_row(z, index), self.design.forward_by_row(step, index)
@@ -357,13 +357,13 @@ class LinearProblem(VariationalProblem):
         return {"mu": mean}, {"mu": deviation}
 
     def approximation_mean_by_row(self, points, index, weight):
-        """As in ``Objective``; the rows' gradients are never held apart."""
+        """As in ``Objective``; without storing the rows' gradients separately."""
         a = self.design.forward_by_row(points["mu"], index)
         prior = self.backend.vmap(self.prior_gradient)(points["mu"])
         return {"mu": self.N * self.design.back(weight[:, None] * self.link.residual(a, index), index) + weight @ prior}
 
     def likelihood_at_rows(self, z, step, index, weight):
-        """As in ``VariationalProblem``; the rows' gradients are never held apart."""
+        """As in ``VariationalProblem``; without storing the rows' gradients separately."""
         a, t = self.design.forward_by_row(z, index), self.design.forward(step, index)
         gradient = self.design.back(weight[:, None] * self.link.residual(a, index), index)
         return self.N * gradient, self.N * self.design.back(weight[:, None] * self.link.curvature(a, t, index), index)
@@ -393,7 +393,7 @@ class LinearProblem(VariationalProblem):
         return self.backend.scan_or_loop(add, 0 * mean[0, 0], self.chunks)
 
     def quadrature_elbo(self, params):
-        """The ELBO, nats, in as many digits as ``link.expected_log`` has."""
+        """The ELBO, nats, as accurate as ``link.expected_log``."""
         prior: Any = self.expected_log_prior
         return self.expected_log_likelihood(params) + prior(params) + self.guide.entropy(params)
 
@@ -413,7 +413,7 @@ def linear(
     """The problem of a design, a link and a prior.
 
     Args:
-        name: what reports call it.
+        name: name in reports.
         N: number of data rows.
         dtype: floating type of the data.
         design: ``Dense``, ``Affine``, ``Pairs`` or ``Grouped``.
@@ -437,9 +437,9 @@ def held_out(arrays, name: str, design: Callable[[Any], Any], link: Callable[[An
 
     Args:
         arrays: the data.
-        name: what reports call the problem.
-        design: ``x`` into a design, as an array of NumPy.
-        link: ``y`` into a link.
+        name: name of the problem in reports.
+        design: maps ``x``, a NumPy array, to a design.
+        link: maps ``y`` to a link.
 
     Raises:
         UserError: see ``test_part``.

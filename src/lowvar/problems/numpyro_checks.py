@@ -1,8 +1,8 @@
-"""What a NumPyro model must be for mini-batches: tried out before anything starts, refused in a sentence.
+"""Checks before a fit that a NumPyro model permits mini-batches.
 
-The objective is a sum over rows, and a batch of them stands for all. That holds if the log-likelihood of a row does not
-depend on the rows beside it, nor the prior on the batch. Both are evaluated at a random point, several rows at once
-and one by one.
+The objective is a sum over rows, estimated from a batch. This requires that the log-likelihood of a row does not depend
+on the other rows of its batch, nor the prior on the batch. Both are evaluated at a random point, for several rows
+jointly and one by one.
 """
 
 import warnings
@@ -20,12 +20,12 @@ from lowvar.errors import UserError
 from lowvar.problems.numpyro_model import _FixedIndex, _frame, _log_prob, _one_line
 
 _ROWS = 7  # rows that are evaluated at once
-_TOLERANCE = 1e-5  # relative difference that rounding alone may make
-_ROUNDING = 50  # how many times the effect of that change counts as rounding
+_TOLERANCE = 1e-5  # relative difference attributed to rounding
+_ROUNDING = 50  # multiple of the effect of that change that counts as rounding
 
 
 def check(problem, functions, free, latent) -> None:
-    """Refuses a model whose rows cannot be taken in batches, or whose density is not finite at the start.
+    """Refuses a model that does not permit mini-batches, or whose density is not finite at the start.
 
     Args:
         problem: the model as a problem.
@@ -45,7 +45,7 @@ def check(problem, functions, free, latent) -> None:
 
 
 def _check_traceable(problem, z):
-    """The model takes a batch of several rows, and of one."""
+    """The model accepts a batch of several rows, and of one."""
     index = _some_rows(problem.N)
     for rows in (index, index[:1]):
         try:
@@ -68,7 +68,7 @@ def _check_traceable(problem, z):
 
 
 def _some_rows(N):
-    """A few rows at random, fewer than there are: NumPyro draws none where all are asked for."""
+    """A few random rows, fewer than N: with all rows, NumPyro would not subsample."""
     return np.random.default_rng(0).choice(N, min(_ROWS, max(1, N - 1)), replace=False).astype(np.int32)
 
 
@@ -92,7 +92,7 @@ def _check_density(problem, z):
 
 
 def _check_lengths(problem, free):
-    """Every array that the plate indexes has its N rows: JAX itself would repeat the last row of a shorter one."""
+    """Every array indexed by the plate has N rows: JAX would silently repeat the last row of a shorter one."""
     data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
     start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
     last = jnp.full(1, problem.N - 1, jnp.int32)
@@ -110,7 +110,7 @@ def _check_lengths(problem, free):
 
 
 class _Asked(Messenger):
-    """Notes that a model asks for random keys: ``numpyro.prng_key`` leaves no site in a trace."""
+    """Records that a model requests random keys: ``numpyro.prng_key`` leaves no site in a trace."""
 
     def __init__(self, fn, keys):
         self.keys = keys
@@ -122,7 +122,7 @@ class _Asked(Messenger):
 
 
 def _check_randomness(problem, functions, z):
-    """All random numbers are latent sites': others would be drawn once and stay."""
+    """All random numbers belong to latent sites: others would be drawn once and stay fixed."""
     traced, *_ = functions.of(problem.unravel)
     keys: list[str] = []
 
@@ -139,7 +139,7 @@ def _check_randomness(problem, functions, z):
 
 
 def _check_rows(problem, functions, free, start):
-    """Rows do not interact: at a random point, several at once give what single rows give."""
+    """Rows do not interact: at a random point, joint evaluation equals row-by-row evaluation."""
     try:
         with jax.enable_x64(True):
             found = _compare(problem, functions.cast(np.dtype("float64")), free, start)
@@ -152,14 +152,14 @@ def _check_rows(problem, functions, free, start):
 
 
 def _compare(problem, functions, free, start):
-    """What is wrong with the rows, a sentence; None if nothing is."""
+    """A sentence on the interaction of rows; None if there is none."""
     dtype = functions.dtype
     _, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free))
     traced, log_likelihood, log_prior = functions.of(unravel)
     rng = np.random.default_rng(0)
     start = np.asarray(start, dtype)
     several = _some_rows(problem.N)
-    mixed = several[::-1].copy()  # in another order, another one of them twice
+    mixed = several[::-1].copy()  # in another order, with another row repeated
     mixed[len(mixed) // 2] = mixed[0]
     direction = jnp.asarray(rng.normal(size=start.size), dtype)
     shift = 1e-6  # relative change of the point by which rounding is judged: some of float32's steps
@@ -167,7 +167,7 @@ def _compare(problem, functions, free, start):
 
     @partial(jax.jit, static_argnums=0)
     def both(function, z, index):
-        """Values and derivatives along a direction, in which what does not depend on ``z`` is gone."""
+        """Values and derivatives along a direction; derivatives drop terms that do not depend on ``z``."""
         value, along = jax.jvp(lambda z: function(z, index), (z,), (direction,))
         return jnp.stack([value, along])
 
@@ -177,7 +177,7 @@ def _compare(problem, functions, free, start):
     tried = [start + spread * rng.normal(size=start.size) for spread in (0.3, 0.03, 0.0)]
     parts = slice(0, 2)
     z = next((z for z in tried if np.isfinite(of(log_likelihood, z, several)).all()), None)
-    if z is None:  # values have to do where derivatives are not finite
+    if z is None:  # compare values where derivatives are not finite
         parts = slice(0, 1)
         z = next((z for z in tried if np.isfinite(of(log_likelihood, z, several)[parts]).all()), None)
     if z is None:
@@ -192,7 +192,7 @@ def _compare(problem, functions, free, start):
     sensitivity = np.max([np.abs(one - at_once) for one in moved], axis=(0, 2))
     for index, values in ((several, at_once), (mixed, compared(log_likelihood, z, mixed))):
         alone = np.stack([single[int(row)] for row in index], axis=1)
-        if not np.isfinite(alone).all():  # among others they are finite
+        if not np.isfinite(alone).all():  # in a batch they are finite
             row = int(index[int(np.argmin(np.isfinite(alone).all(axis=0)))])
             return (
                 f"the log-likelihood of a row depends on the other rows of its batch: row {row} has none alone, "
@@ -216,7 +216,7 @@ def _compare(problem, functions, free, start):
 
 
 def _interacting(traced, problem, z, index, worst, alone, among):
-    """Says what rows that interact look like, and of which site, if shapes tell."""
+    """The error message for interacting rows, with the site and its shapes where they reveal it."""
     rows, shapes = len(index), []
 
     def run(z):

@@ -1,8 +1,8 @@
 """Any NumPyro model with one data plate, as a ``VariationalProblem``.
 
-The model's own ``plate(..., subsample_size=...)`` is found and its index substituted; latent sites are
-substituted by their values in R^d, with the Jacobians of their constraints in the log prior. ``numpyro.param``
-sites are coordinates of the same vector, without prior and without noise: point estimates beside the guide.
+Finds the model's own ``plate(..., subsample_size=...)`` and substitutes its index. Latent sites get values from R^d,
+with the Jacobians of their constraints in the log prior. ``numpyro.param`` sites are further coordinates of the same
+vector, without prior and without noise: point estimates.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,14 +30,14 @@ _SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
 
 @dataclass(frozen=True, eq=False)
 class NumPyroProblem(VariationalProblem):
-    """A ``VariationalProblem`` that remembers its model.
+    """A ``VariationalProblem`` with its NumPyro model.
 
     Attributes:
         model: the NumPyro model.
         data: its keyword arguments.
         plate: name of the data plate.
         params: names of the ``numpyro.param`` sites, which are point estimates.
-        start: where a fit begins, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+        start: start of a fit, ``{"mu": (dim,), "log_sigma": (dim,)}``.
         unravel: ``z (dim,) -> {site: unconstrained value}``.
         constrain: ``z (dim,) -> {site: value}``, latent sites and deterministic ones that need no data.
         values: ``z (dim,) -> {param: value}``, constrained.
@@ -54,7 +54,7 @@ class NumPyroProblem(VariationalProblem):
 
 
 class _FixedIndex(Messenger):
-    """Gives the data plate ``index`` instead of a random one."""
+    """Substitutes ``index`` for the data plate's random index."""
 
     def __init__(self, fn, plate, index):
         self.plate, self.index = plate, index
@@ -81,11 +81,11 @@ def from_numpyro(
     Args:
         model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
-        name: what reports call it.
-        init: where a fit starts: a strategy of NumPyro's, such as ``init_to_median``; or values of sites, or an
+        name: name in reports.
+        init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or an
             ``AutoNormal``'s parameters, by name. Latent sites that it leaves out start near 0 in their unconstrained
             space, ``numpyro.param`` sites at their own values.
-        init_is: what error messages call ``init``.
+        init_is: name of ``init`` in error messages.
         key: JAX key of that start; exactly 0 if not given.
 
     Raises:
@@ -228,7 +228,7 @@ def _transform(site, name):
 
 
 def _check_sites(trace, latent, params, plate, N, name):
-    """Refuses sites that a mean-field guide over all rows at once cannot have."""
+    """Refuses sites that a global mean-field guide cannot represent."""
     if mutable := [site["name"] for site in trace.values() if site["type"] == "mutable"]:
         raise UserError(
             f"{name}: {mutable[0]!r} is mutable state (batch statistics, say), which changes from batch to batch; "

@@ -1,11 +1,11 @@
-"""What estimators see of a problem: a doubly stochastic objective, and an approximation whose mean is known.
+"""The estimators' view of a problem: a doubly stochastic objective, and an approximation with a known mean.
 
 ``f(w) = E_n E_eps f(w; n, eps)`` over data rows ``n`` and base noise ``eps ~ N(0, I)``. The approximation
-``f~(w; n, eps)`` has ``E_eps grad f~`` in closed form: control variates are made of the two
+``f~(w; n, eps)`` has ``E_eps grad f~`` in closed form: control variates are built from the two
 (Wang, Geffner and Domke, 2024, section 4 and Algorithm 3).
 
 Parameters and gradients are dicts of vectors by block: ``{"mu", "log_sigma"}`` for mean-field variational
-inference, ``{"w"}`` for a layer with dropout. What belongs to ``f~`` may lack blocks that it does not approximate.
+inference, ``{"w"}`` for a layer with dropout. Values of ``f~`` may lack blocks that it does not approximate.
 ``noise`` has ``index (B,)``, ``weight (B,)``, which sums to one, and ``eps (S, dim)``, which the rows share.
 """
 
@@ -19,8 +19,8 @@ class Objective(Protocol):
     """A doubly stochastic objective.
 
     Attributes:
-        name: what reports call it.
-        backend: the array library that it is written in.
+        name: name in reports.
+        backend: the array library.
         N: number of data rows.
         dim: dimension of ``eps``.
         dtype: floating type of the data.
@@ -68,7 +68,7 @@ class Objective(Protocol):
         ...
 
     def objective_gradient(self, params, noise) -> dict[str, Any]:
-        """``grad f(w; B, eps)``: the mean over the batch's rows, by weight, and over the points."""
+        """``grad f(w; B, eps)``: the weighted mean over the batch's rows, and the mean over the particles."""
         ...
 
     def full_objective_gradient(self, params, eps) -> dict[str, Any]:
@@ -76,11 +76,11 @@ class Objective(Protocol):
         ...
 
     def objective_gradient_by_row(self, params, noise) -> dict[str, Any]:
-        """The same over the batch, row ``n`` with parameters ``params[block][n]`` of its own."""
+        """The same over the batch, row ``n`` with its own parameters ``params[block][n]``."""
         ...
 
     def point(self, params) -> dict[str, Any]:
-        """What has to be remembered of ``w`` for ``grad f~(w; n, eps)``."""
+        """The part of ``w`` needed for ``grad f~(w; n, eps)``."""
         ...
 
     def zero_mean(self, point) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Objective(Protocol):
         ...
 
     def approximation(self, point, noise) -> tuple[dict[str, Any], dict[str, Any]]:
-        """``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` less that, averaged over the points."""
+        """``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` less that, averaged over the particles."""
         ...
 
     def full_approximation(self, point, eps) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -96,7 +96,7 @@ class Objective(Protocol):
         ...
 
     def approximation_by_row(self, points, noise) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The same over the batch, row ``n`` with a point ``points[key][n]`` of its own."""
+        """The same over the batch, row ``n`` with its own point ``points[key][n]``."""
         ...
 
     def approximation_mean(self, point, index, weight) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Objective(Protocol):
         ...
 
     def approximation_mean_by_row(self, points, index, weight) -> dict[str, Any]:
-        """The same, row ``n`` with a point of its own."""
+        """The same, row ``n`` with its own point."""
         ...
 
     def full_approximation_mean(self, point) -> dict[str, Any]:

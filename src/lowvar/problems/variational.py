@@ -17,31 +17,31 @@ from lowvar.problems.guide import BLOCKS, MeanField, initial_params
 from lowvar.problems.split import HeldOut
 
 _CHUNK = 1024  # data rows that a full pass holds at a time
-_GROUP = 64  # noise points of an ELBO that are evaluated at once, where each call costs
-_TEST_ROWS, _TEST_PAIRS = 4096, 1 << 17  # rows of a test, and pairs of a row and a sample, that are held at a time
+_GROUP = 64  # particles of an ELBO evaluated at once, where each call has overhead
+_TEST_ROWS, _TEST_PAIRS = 4096, 1 << 17  # test rows, and pairs of a row and a sample, held at a time
 
 
 @dataclass(frozen=True, eq=False)
 class VariationalProblem:
-    """The negative ELBO of a model, and the derivatives that estimators are made of: an ``Objective``.
+    """The negative ELBO of a model and its derivatives, as an ``Objective``.
 
     Attributes:
-        name: what reports call it.
+        name: name in reports.
         backend: the array library that the functions below are written in.
         N: number of data rows.
         dim: dimension of the unconstrained latent vector ``z``.
         log_likelihood: ``(z (dim,), index (B,)) -> (B,)``, nats.
         log_prior: ``z (dim,) -> ()``, nats; with the Jacobians of the constrained sites.
-        exact_elbo: ``params -> ()``, nats, where a quadrature knows it.
+        exact_elbo: ``params -> ()``, nats, if available by quadrature.
         expected_log_prior: ``params -> ()``, the mean of ``log_prior`` under the guide, where it has a closed form.
-        quadratic_prior: whether ``log_prior`` is quadratic and ``expected_log_prior`` there: its mean gradient then is
-            as small as its gradient. With a latent scale that mean can be the tail of a lognormal, which no sample
-            sees.
+        quadratic_prior: whether ``log_prior`` is quadratic and ``expected_log_prior`` given: its mean gradient is then
+            as small as its gradient. With a latent scale, the tail of a lognormal can dominate that mean, which
+            samples do not reach.
         sites: which entries of ``z`` are which latent site, ``{name: slice}``.
         dtype: floating type of the model's data.
-        held_out: the rows of a test, where the data have some.
-        spread: standard deviations, ``(dim,)``, of the random ``mu`` that the start ``"origin"`` has; where there is
-            none it starts with ``mu = 0``, which for some models is a point without a gradient.
+        held_out: the test rows, if the data have any.
+        spread: standard deviations, ``(dim,)``, of a random initial ``mu`` for the start ``"origin"``. Without it,
+            ``mu = 0``, which is a stationary point of some models.
         noiseless: which entries of ``z`` are parameters of the model, ``(dim,)`` booleans; they have no prior and no
             noise, see ``MeanField``.
     """
@@ -174,7 +174,7 @@ class VariationalProblem:
         return {block: noise.weight @ (model[block] - entropy[block]) for block in model}
 
     def prior_part(self, params, eps):
-        """The prior's part of ``objective_gradient``, with its noise: the mean over the points ``eps (S, dim)``."""
+        """The prior's part of ``objective_gradient``, with its noise: the mean over the particles ``eps (S, dim)``."""
 
         def of_point(eps):
             return self.guide.pull_back(params, eps, self.prior_gradient(self.guide.transform(params, eps)))
@@ -182,13 +182,13 @@ class VariationalProblem:
         return self.mean_over_points(of_point, eps)
 
     def mean_over_points(self, function, eps):
-        """The mean of ``function(eps_s)``, a tree, over the points ``eps (S, dim)``."""
+        """The mean of ``function(eps_s)``, a tree, over the particles ``eps (S, dim)``."""
         if eps.shape[0] == 1:
             return function(eps[0])
         return self.backend.tree_map(lambda leaf: self.backend.xp.mean(leaf, axis=0), self.backend.vmap(function)(eps))
 
     def _pulled_back(self, params, eps, gradient):
-        """The model's part through ``z = mu + sigma eps``, mean over points; the entropy's in closed form."""
+        """The model's part through ``z = mu + sigma eps``, mean over particles; the entropy's in closed form."""
 
         def of_point(eps):
             return self.guide.pull_back(params, eps, gradient(self.guide.transform(params, eps)))
@@ -208,7 +208,7 @@ class VariationalProblem:
         return {"mu": self.backend.xp.zeros_like(point["mu"])}
 
     def approximation(self, point, noise):
-        """``E grad f~`` and what ``grad f~`` deviates from it, see ``Objective``: one Hessian-vector product."""
+        """``E grad f~`` and the deviation of ``grad f~`` from it, see ``Objective``: one Hessian-vector product."""
         step = point["sigma"] * self.backend.xp.mean(noise.eps, axis=0)  # the deviation is linear in eps
         mean, deviation = self.gradient_and_hvp(point["mu"], step, noise.index, noise.weight)
         return {"mu": mean}, {"mu": deviation}
@@ -266,7 +266,7 @@ class VariationalProblem:
 
         Args:
             params: the guide's.
-            eps: base noise ``(S, dim)``; without it the value must be known exactly.
+            eps: base noise ``(S, dim)``; without it, the ELBO must have a closed form.
 
         Returns:
             ``(value, standard_error)``, the error zero where the value is exact.
@@ -295,7 +295,7 @@ class VariationalProblem:
             ``()``, nats per row.
 
         Raises:
-            UserError: the data have no rows for a test.
+            UserError: the data have no test rows.
         """
         xp, vmap, take = self.backend.xp, self.backend.vmap, self.backend.take
         held, S = self.held_out, len(eps)

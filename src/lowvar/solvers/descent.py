@@ -1,4 +1,4 @@
-"""Stochastic gradient descent out of three independent choices: estimator, sampler, optimizer."""
+"""Stochastic gradient descent from three independent choices: estimator, sampler, optimizer."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from lowvar.noise import Noise, Plan, Sampler
 
 
 class DescentState(NamedTuple):
-    """Where a descent stands.
+    """The state of a descent.
 
     Attributes:
         params: the guide's parameters.
@@ -26,7 +26,7 @@ class DescentState(NamedTuple):
 
 @dataclass(frozen=True)
 class Descent:
-    """A solver made of pure functions; its methods can be mapped over runs."""
+    """A solver made of pure functions; its methods can be vectorised over runs."""
 
     estimator: Estimator
     sampler: Sampler
@@ -52,11 +52,11 @@ class Descent:
         return DescentState(params, estimator, optimizer)
 
     def epoch(self, state: DescentState, noise: Noise | Plan) -> DescentState:
-        """The updates of an epoch with noise ``sampler.epoch(key)`` or a plan of it, in a scan or a loop."""
+        """The updates of an epoch with noise ``sampler.epoch(key)`` or its plan, in a scan or a loop."""
         return self.end_epoch(self.some(state, noise), noise.index)
 
     def some(self, state: DescentState, noise: Noise | Plan) -> DescentState:
-        """The first updates of an epoch, with their part of its noise; the epoch stays open."""
+        """The first updates of an epoch, with their part of its noise; does not close the epoch."""
         backend = self.estimator.problem.backend
         state = self.begin_epoch(state)
         return backend.scan_or_loop(lambda state, batch: self.step(state, self.sampler.drawn(batch)), state, noise)
@@ -67,14 +67,14 @@ class Descent:
 
     @property
     def table_bytes(self) -> int:
-        """What the estimator's table of parameter vectors holds."""
+        """Bytes of the estimator's table of parameter vectors."""
         problem, declared = self.estimator.problem, self.estimator.properties
         length = sum(list(problem.blocks.values())[: declared.table_blocks])
         return declared.table_rows * length * np.dtype(problem.dtype).itemsize
 
 
 def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
-    """A solver that feeds ``estimator``'s gradients of ``sampler``'s noise to ``optimizer``.
+    """A solver that passes ``estimator``'s gradients under ``sampler``'s noise to ``optimizer``.
 
     Args:
         estimator: from ``lowvar.estimators.gradient``.

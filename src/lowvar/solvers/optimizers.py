@@ -20,7 +20,7 @@ def _sgd(backend, step_size):
 
 
 def _scheduled(backend, made, schedule):
-    """``made`` with its updates multiplied by ``eta_t``, which those of lowvar's optimizers are proportional to."""
+    """``made`` with its updates multiplied by ``eta_t``; updates of lowvar's optimizers are proportional to it."""
     xp = backend.xp
 
     def init(params):
@@ -59,7 +59,7 @@ def _adam(backend, step_size, b1=0.9, b2=0.999, eps=1e-8):
 
 
 def _cast(backend, given):
-    """``given`` with updates of the gradient's type: a schedule of optax's may make them float64."""
+    """``given`` with updates cast to the gradient's dtype: an optax schedule may promote them to float64."""
 
     def update(updates, state, params=None):
         made, state = given.update(updates, state, params)
@@ -89,10 +89,10 @@ def optimizer(
     """The optimizer called ``name`` with ``step_size``, for arrays of ``backend``.
 
     Args:
-        name: as in specs; or a transformation of optax, which has a step size of its own.
+        name: as in specs; or an optax transformation, which has its own step size.
         step_size: a number, or a traced scalar.
-        backend: whose arrays it is for.
-        schedule: a ``Schedule`` that updates are multiplied by; constant if not given.
+        backend: the backend of the arrays.
+        schedule: a ``Schedule`` that multiplies the updates; constant if not given.
 
     Raises:
         UserError: unknown name, or a step size that is not positive.

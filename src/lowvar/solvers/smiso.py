@@ -1,4 +1,4 @@
-"""Stochastic MISO: an incremental solver of its own, which averages base noise away along the run."""
+"""Stochastic MISO: an incremental solver that averages base noise out along the run."""
 
 import math
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ TABLES = ("rows", "batches")
 
 
 class SmisoState(NamedTuple):
-    """Where a run stands.
+    """The state of a run.
 
     Attributes:
         params: the mean ``w_bar`` of the table, by data rows.
-        table: the iterates ``w_n``, with a leading axis of rows, or of the batches of the last epoch.
-        place: where in the table a row's batch is, ``(N,)`` integers; empty for a table of rows.
+        table: the iterates ``w_n``, with a leading axis of rows, or of the batches of the previous epoch.
+        place: position of a row's batch in the table, ``(N,)`` integers; empty for a table of rows.
         written: the iterates of this epoch's batches, within an epoch. A table that a loop both reads and writes
             would be copied at every step.
     """
@@ -32,7 +32,7 @@ class SmisoState(NamedTuple):
 
 @dataclass(frozen=True)
 class Smiso:
-    """A solver made of pure functions with the face of ``Descent``; its methods can be mapped over runs."""
+    """A solver made of pure functions with the interface of ``Descent``; its methods can be vectorised over runs."""
 
     problem: Any
     sampler: Sampler
@@ -55,7 +55,7 @@ class Smiso:
     def end_epoch(self, state: SmisoState, index) -> SmisoState:
         """Closes an epoch whose batches were ``index (steps, B)``.
 
-        The mean is taken anew from the table, so that rounding does not add up.
+        Recomputes the mean from the table, so that rounding does not accumulate.
         """
         backend, xp, batches = self.problem.backend, self.problem.backend.xp, self.sampler.batches
         if not self.by_batch:
@@ -71,7 +71,7 @@ class Smiso:
         return (self._of_batch if self.by_batch else self._of_rows)(state, noise)
 
     def epoch(self, state: SmisoState, noise: Noise | Plan) -> SmisoState:
-        """The updates of an epoch with noise ``sampler.epoch(key)`` or a plan of it, in a scan or a loop."""
+        """The updates of an epoch with noise ``sampler.epoch(key)`` or its plan, in a scan or a loop."""
         state = self.problem.backend.scan_or_loop(
             lambda state, batch: self.step(state, self.sampler.drawn(batch)), self.begin_epoch(state), noise
         )
@@ -88,7 +88,7 @@ class Smiso:
 
     @property
     def table_bytes(self) -> int:
-        """What the table holds."""
+        """Bytes of the table."""
         return self.slots * sum(self.problem.blocks.values()) * np.dtype(self.problem.dtype).itemsize
 
     def _averaged(self, old, mean, gradient):
@@ -115,7 +115,7 @@ class Smiso:
         old, gradients = backend.take(state.table, noise.index), backend.vmap(of_row)(noise.index)
         here = backend.tree_map(lambda leaf: leaf[None, :], state.params)
         new = self._averaged(old, here, gradients)
-        # padding repeats the batch's first row: what is written to it must be the same
+        # padding repeats the batch's first row, so writes to both must agree
         new = backend.tree_map(lambda new: xp.where((noise.weight > 0)[:, None], new, new[:1]), new)
         mean = backend.tree_map(
             lambda mean, new, old: mean + share * (noise.weight @ (new - old)), state.params, new, old
@@ -127,17 +127,17 @@ def smiso(problem, sampler: Sampler, step_size, alpha: float = 0.9, table: str |
     """``w_n <- (1 - alpha) w_n + alpha (w_bar - gamma grad f(w_bar; n, eps))``, with ``w_bar`` the mean of all ``w_n``.
 
     For a batch, all its rows are updated, each with its own gradient and with the ``eps`` that they share. One step
-    moves ``w_bar`` as a step of ``alpha B gamma / N`` of stochastic gradient descent would. There is no estimator
-    in it that another optimizer could use: the control ``w_bar - w_n`` has mean zero only under these updates.
+    moves ``w_bar`` as a step of ``alpha B gamma / N`` of stochastic gradient descent would. It contains
+    no estimator for other optimizers: the control ``w_bar - w_n`` has mean zero only under these updates.
 
-    Where ``N`` iterates are too many, the data are cut once into batches (``noise.batches.fixed``): the mean of a
-    batch's iterates then is all that has to be kept, for the same ``w_bar``.
+    If ``N`` iterates are too many, the data are split once into batches (``noise.batches.fixed``). The mean of a
+    batch's iterates then suffices for the same ``w_bar``.
 
     Args:
         problem: an ``Objective``.
         sampler: from ``lowvar.noise``, with batches that cover an epoch.
         step_size: ``gamma``.
-        alpha: weight of the new in an iterate; 1 is MISO without averaging.
+        alpha: weight of the new term in an iterate; 1 is MISO without averaging.
         table: ``"rows"`` (``N`` iterates), or ``"batches"`` (``ceil(N / B)``; needs fixed batches, and is the
             default for them).
 

@@ -1,1 +1,1 @@
-"""Search gradients: how the mean of a function under a distribution changes with the distribution's parameters."""
+"""Search gradients: gradients of ``E_p f`` with respect to the parameters of the distribution ``p``."""

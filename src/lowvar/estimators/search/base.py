@@ -1,4 +1,4 @@
-"""What an estimator of a search gradient is."""
+"""The interface of search-gradient estimators."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from lowvar.backends import Backend
 
 @dataclass(frozen=True)
 class SearchProperties:
-    """What a search-gradient estimator claims of itself; the contract tests measure all of it.
+    """Declared properties of a search-gradient estimator; the contract tests measure each of them.
 
     Attributes:
         unbiased: its mean over iid noise is the exact gradient of ``E f``.
-        evaluations_beside: evaluations per generation besides its points (1 with the baseline ``f(mu)``).
+        evaluations_beside: evaluations per generation in addition to its points (1 with the baseline ``f(mu)``).
         backends: the backends it runs on.
     """
 
@@ -28,10 +28,10 @@ class SearchEstimator:
 
     Attributes:
         name: as in the registry.
-        backend: whose arrays it takes.
-        properties: what it declares.
-        estimate: ``(draws (N, dim), values (N,), params, at_centre) -> gradient``. What the draws, the params
-            and the gradient are is the distribution's affair: see each file.
+        backend: backend of the arrays.
+        properties: declared properties.
+        estimate: ``(draws (N, dim), values (N,), params, at_centre) -> gradient``. The distribution
+            defines draws, params and gradient: see each file.
     """
 
     name: str

@@ -6,12 +6,12 @@ from lowvar.estimators.search.shaping import weights as shaped
 
 
 def bernoulli(backend, baseline: str = "mean", normalise: bool = True) -> SearchEstimator:
-    """``sum_i w_i (x_i - p) / (p (1 - p))``, the gradient of ``E f`` by the probabilities ``p (d,)``.
+    """``sum_i w_i (x_i - p) / (p (1 - p))``, the gradient of ``E f`` with respect to the probabilities ``p (d,)``.
 
     The draws of ``estimate`` are the points ``x (N, d)``, zeros and ones; params are ``p``; the gradient is ``(d,)``.
 
     Args:
-        backend: of the arrays.
+        backend: backend of the arrays.
         baseline: ``none`` or ``mean``, see ``shaping.weights``.
         normalise: divide values by their standard deviation.
 

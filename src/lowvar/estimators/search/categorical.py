@@ -6,14 +6,14 @@ from lowvar.estimators.search.shaping import weights as shaped
 
 
 def categorical(backend, baseline: str = "mean", normalise: bool = True) -> SearchEstimator:
-    """``sum_i w_i 1(x_i = j) / P_j``, by the probabilities ``P (d, K)`` as if they were free.
+    """``sum_i w_i 1(x_i = j) / P_j``, with respect to ``P (d, K)``, as if unconstrained.
 
-    The gradients along the simplex are its differences within a row, which is all that a softmax of natural
-    parameters moved by it sees. The draws of ``estimate`` are the points ``x (N, d)``, integers; params are
+    The gradients along the simplex are its differences within a row, and a softmax of natural parameters depends on
+    these alone. The draws of ``estimate`` are the points ``x (N, d)``, integers; params are
     ``P``; the gradient is ``(d, K)``.
 
     Args:
-        backend: of the arrays.
+        backend: backend of the arrays.
         baseline: ``none`` or ``mean``, see ``shaping.weights``.
         normalise: divide values by their standard deviation.
 

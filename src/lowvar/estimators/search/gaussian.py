@@ -8,7 +8,7 @@ from lowvar.estimators.search.shaping import weights as shaped
 
 
 class GaussianGradient(NamedTuple):
-    """The gradient of ``E f(mu + A z)`` by ``mu`` and ``Sigma = A A'``, without any ``d x d`` matrix.
+    """The gradient of ``E f(mu + A z)`` with respect to ``mu`` and ``Sigma = A A'``, without any ``d x d`` matrix.
 
     With ``s`` = ``mean``: ``grad_mu = A^-T s``, ``grad_Sigma = 1/2 A^-T M A^-1`` and
     ``M = Z' diag(w) Z - trace I``.
@@ -34,7 +34,7 @@ def gaussian(backend, baseline: str = "mean", normalise: bool = True) -> SearchE
     The draws of ``estimate`` are the base noise ``z (N, d)``; params are not needed.
 
     Args:
-        backend: of the arrays.
+        backend: backend of the arrays.
         baseline: ``none``, ``mean`` or ``centre``, see ``shaping.weights``.
         normalise: divide values by their standard deviation.
 

@@ -1,4 +1,4 @@
-"""Values of a generation into the weights that a search gradient gives to its points."""
+"""Converts values of a generation to weights of its points in a search gradient."""
 
 from typing import Any
 
@@ -16,18 +16,18 @@ def weights(
     A value that is not finite counts as the worst finite one of its generation.
 
     Args:
-        backend: of the arrays.
+        backend: backend of the arrays.
         values: ``f(x_i)``, ``(N,)``.
-        baseline: what is taken off the values: ``none``; ``mean``, of the generation (without ``normalise`` the
-            weights make up for the ``1 / N`` of each point in its own baseline, so the estimate is unbiased);
+        baseline: subtracted from the values: ``none``; ``mean``, of the generation (without ``normalise`` the
+            weights correct for the ``1 / N`` of each point in its own baseline, so the estimate is unbiased);
             ``centre``, ``f`` at the distribution's mean, which costs an evaluation.
         normalise: divide by the generation's standard deviation, so that steps do not depend on the scale of
             ``f``; the estimate is then of a scaled gradient, and no longer unbiased.
         at_centre: ``f(mu)``, a scalar, for the baseline ``centre``.
-        like: a floating array whose dtype the values, which may be integers, are given.
+        like: a floating array whose dtype is used for the values, which may be integers.
 
     Returns:
-        Weights ``(N,)``; zero where all values are the same.
+        Weights ``(N,)``; zero if all values are equal.
 
     References:
         Lyu and Tsang, section 4.3 (``h``); Appendix H (``f(mu)``).
@@ -49,13 +49,13 @@ def weights(
     difference = values - centre
     if normalise:
         spread = xp.sqrt(xp.mean((values - mean) ** 2))
-        flat = (xp.max(values) == xp.min(values)) | (spread <= 0)  # it says nothing: zero, not rounding errors
+        flat = (xp.max(values) == xp.min(values)) | (spread <= 0)  # no information: zero rather than rounding errors
         return xp.where(flat, xp.zeros_like(difference), difference / xp.where(flat, xp.ones_like(spread), spread)) / n
     return difference / (n - 1 if baseline == "mean" and n > 1 else n)
 
 
 def check_baseline(baseline: str, known: tuple[str, ...] = BASELINES) -> None:
-    """Refuses a baseline that an estimator does not have."""
+    """Refuses a baseline that an estimator does not support."""
     if baseline not in known:
         raise unknown_name("baseline", baseline, known)
 

@@ -1,4 +1,4 @@
-"""Black-box search: distributions that move towards small values."""
+"""Black-box search: distributions that concentrate on small values."""
 
 from lowvar.backends import BACKENDS
 from lowvar.registry import Registry, row

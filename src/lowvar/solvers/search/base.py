@@ -1,4 +1,4 @@
-"""What a search solver is: pure functions that propose points and learn from their values."""
+"""The interface of search solvers: pure functions that propose points and learn from their values."""
 
 import math
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from lowvar.problems.blackbox.problem import Domain
 
 @dataclass(frozen=True)
 class SearchSolver:
-    """A search over one domain, made of pure functions that can be compiled and mapped over runs.
+    """A search over one domain, made of pure functions that can be compiled and vectorised over runs.
 
     Attributes:
         name: as in the registry.
-        backend: whose arrays it takes.
-        domain: where it searches.
+        backend: backend of the arrays.
+        domain: the search domain.
         population: points of a generation, ``N``.
         draw: ``key -> noise``: the randomness of a generation, as JAX arrays (other backends convert them).
         init: ``(x0, sigma0) -> state``; ``x0 (dim,)`` is the mean (a discrete solver: probabilities), ``sigma0``
@@ -26,12 +26,12 @@ class SearchSolver:
         ask: ``(state, noise) -> points (evaluations, dim)``.
         tell: ``(state, noise, points, values (evaluations,)) -> state``. A value that is not finite counts as
             the generation's worst.
-        mean: ``state -> (dim,)``: where the search believes the minimum to be (a discrete one: the mode).
+        mean: ``state -> (dim,)``: the estimate of the minimum (for a discrete solver, the mode).
         spread: ``state -> (sigma, condition)``: geometric mean of the standard deviations along the principal
             axes, and condition number of the covariance; for a discrete solver the mean standard deviation of
             a coordinate, and 1.
-        beside: evaluations of a generation besides its ``N`` points; ``ask`` puts them last.
-        notes: what the user should know of this choice of settings, one sentence each.
+        beside: evaluations of a generation in addition to its ``N`` points; ``ask`` puts them last.
+        notes: remarks for the user on the choice of settings, one sentence each.
     """
 
     name: str
@@ -63,7 +63,7 @@ def default_population(dim: int) -> int:
 
 
 def check_domain(name: str, domain: Domain, kind: str) -> None:
-    """Refuses a domain that a solver does not search, and a dimension below one."""
+    """Refuses a domain that a solver does not support, and a dimension below one."""
     if domain.kind != kind:
         raise UserError(f"{name} searches {kind} domains, not {domain.kind} ones")
     if domain.dim < 1:

@@ -1,4 +1,4 @@
-"""Bounds: a smooth map from all of R^d into a box, so that any search of R^d keeps to them."""
+"""Bounds: a smooth map from all of R^d into a box, so that any search over R^d respects them."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.problems.blackbox.points import to_host
 
-_MARGIN = 0.1  # of a coordinate's width, at most: how far from a bound the map begins to bend
+_MARGIN = 0.1  # maximum margin of the map at a bound, relative to the width of the coordinate
 
 
 class Box:
@@ -15,20 +15,21 @@ class Box:
 
     Around a bound, ``z`` from ``low - a`` to ``low + a`` is mapped to ``low + (z - low + a)^2 / 4 a``, which has the
     slope 0 at the bound and 1 where it becomes the identity; ``z`` farther out is mirrored, between two bounds
-    periodically. So the bound itself is reached at a finite ``z``, ``f`` is continuous there, and a minimum on the
-    boundary is a smooth one of ``f(inside(z))``. The margin ``a`` is ``sigma0``, but at most a tenth of the width.
+    periodically. So a finite ``z`` reaches the bound itself, ``f(inside(z))`` is continuous there, and a minimum on the
+    boundary is a smooth minimum of it. The margin ``a`` is ``sigma0``, but at most a tenth of the width.
 
-    A search from the middle between two mirror images would stay there. So coordinates are scaled where ``sigma0`` is
-    more than a third of the width, to that; and a start nearer to a bound than ``sigma0`` is moved inside by as much.
+    A search that starts midway between two mirror images would stay there. So coordinates are rescaled where ``sigma0``
+    exceeds a third of the width, to that third; and a start closer to a bound than ``sigma0`` is moved inside by that
+    distance.
 
     Args:
-        bounds: ``(low, high)``, each a number, ``(dim,)`` numbers, infinite ones among them, or None; or an object with
+        bounds: ``(low, high)``, each a number, ``(dim,)`` numbers (possibly infinite), or None; or an object with
             ``lb`` and ``ub``, such as ``scipy.optimize.Bounds``.
-        dim: coordinates.
-        sigma0: standard deviation that a search starts from.
+        dim: number of coordinates.
+        sigma0: initial standard deviation of a search.
 
     Raises:
-        UserError: they are no bounds of ``dim`` coordinates, or leave a coordinate no room.
+        UserError: the bounds do not fit ``dim`` coordinates, or leave a coordinate no room.
 
     References:
         Hansen, ``BoundTransform`` of pycma, doi:10.5281/zenodo.2559634, for the shape of the map.
@@ -60,12 +61,12 @@ class Box:
                 "below high; they are (low, high) for all coordinates, and one that is fixed belongs inside f"
             )
         width = self.high - self.low
-        self._step = np.minimum(width / 3, sigma0)  # standard deviation that each coordinate starts from
+        self._step = np.minimum(width / 3, sigma0)  # initial standard deviation of each coordinate
         self._scale = self._step / sigma0
         self._margin = np.minimum(_MARGIN * width, sigma0)
 
     def inside(self, z: np.ndarray) -> np.ndarray:
-        """The points of the box that ``z (n, dim)`` or ``(dim,)`` stands for."""
+        """The points of the box at ``z (n, dim)`` or ``(dim,)``."""
         z, low, high, a = z * self._scale, self.low, self.high, self._margin
         below, above = np.isfinite(low), np.isfinite(high)
         with np.errstate(invalid="ignore", over="ignore"):  # of branches that are not taken
@@ -79,7 +80,7 @@ class Box:
         return np.clip(x, low, high)
 
     def outside(self, x: np.ndarray) -> np.ndarray:
-        """A ``z (dim,)`` that stands for ``x (dim,)``, or for a point farther inside, to start from.
+        """A ``z (dim,)`` that maps to ``x (dim,)``, or to a point farther inside, as a start.
 
         Raises:
             UserError: ``x`` is not in the box.

@@ -1,4 +1,4 @@
-"""What the discrete searches share: their noise, their population, and what their settings must be."""
+"""Common parts of the discrete searches: noise, population, and checks of settings."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ def probabilities(backend, x0: Any, shape: tuple[int, ...]) -> Any:
     """``x0`` as an array of the backend.
 
     Raises:
-        UserError: it has another shape.
+        UserError: wrong shape.
     """
     x0 = backend.asarray(x0)
     if tuple(x0.shape) != shape:

@@ -1,4 +1,4 @@
-"""Evolution strategy: a Gaussian of fixed width, whose mean follows the search gradient."""
+"""Evolution strategy: a Gaussian of fixed width whose mean follows the search gradient."""
 
 from typing import Any, NamedTuple
 
@@ -40,10 +40,10 @@ def es(
     """Gradient steps on ``mu`` with ``grad_mu E f = s / sigma``, from antithetic pairs of points.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``, even with antithetic noise; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
-        step_size: of the optimizer.
+        step_size: step size of the optimizer.
         optimizer: ``sgd`` or ``adam``.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
         baseline: ``none``, ``mean`` or ``centre``.

@@ -1,9 +1,9 @@
-"""Full covariances as a factor ``A A' = Sigma``, moved without an inverse or an eigendecomposition of ``Sigma``.
+"""Full covariances as a factor ``A A' = Sigma``, updated without an inverse or eigendecomposition of ``Sigma``.
 
 A generation changes ``Sigma^-1 = A^-T A^-1`` into ``A^-T B A^-1`` with ``B = I + beta M`` and
-``M = Z' diag(w) Z - trace I``. Any ``A`` with ``A A' = Sigma`` gives points of the same law, so the new factor may be
-``A B^(-1/2)``, and ``B`` differs from a multiple of ``I`` only in the span of the ``N`` rows of ``Z``: its eigenvectors
-there come from an ``N x N`` matrix.
+``M = Z' diag(w) Z - trace I``. Any ``A`` with ``A A' = Sigma`` gives points with the same distribution, so the
+new factor may be ``A B^(-1/2)``. ``B`` differs from a multiple of ``I`` only in the span of the ``N`` rows of ``Z``:
+its eigenvectors there come from an ``N x N`` matrix.
 """
 
 from collections.abc import Callable
@@ -46,19 +46,19 @@ def factored(
     scales: Callable[[Any], Any],
     means: Callable[[Any], Any],
 ) -> SearchSolver:
-    """A search that moves ``A`` to ``A scales(B)`` and ``mu`` to ``mu - beta A means(B) s``.
+    """A search that updates ``A`` to ``A scales(B)`` and ``mu`` to ``mu - beta A means(B) s``.
 
     Args:
         name: as in the registry.
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
-        beta: step size; ``1 / d``, at most 1/2, if not given: in one dimension a longer one lets ``sigma`` blow up.
+        beta: step size; ``1 / d``, at most 1/2, if not given: in one dimension, a longer step makes ``sigma`` diverge.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
         baseline: ``none``, ``mean`` or ``centre``.
         normalise: divide values by their standard deviation.
-        scales: eigenvalues of ``B`` into those of the matrix that ``A`` is multiplied by.
-        means: eigenvalues of ``B`` into those of the matrix that ``s`` is multiplied by.
+        scales: maps eigenvalues of ``B`` to those of the matrix that multiplies ``A``.
+        means: maps eigenvalues of ``B`` to those of the matrix that multiplies ``s``.
 
     Raises:
         UserError: a domain that is not real, or a setting out of range.
@@ -98,9 +98,9 @@ def _moved_in_span(backend, factor, z, gradient, beta, scales, means):
     """``A means(B) s`` and ``A scales(B)`` for ``N <= d``, from the eigenvectors of ``B`` in the span of ``Z``."""
     xp = backend.xp
     rest = 1 - beta * gradient.trace  # the eigenvalue outside of the span
-    images = z @ factor.T  # rows A z_i; the same product as in ask, and computed once where both are compiled together
+    images = z @ factor.T  # rows A z_i; the same product as in ask, computed once if both are compiled together
     gram = z @ z.T
-    # rows of Z that depend on each other (antithetic ones do) leave no exact Cholesky factor
+    # linearly dependent rows of Z (such as antithetic ones) have no exact Cholesky factor
     ridge = 16 * z.shape[0] * xp.finfo(z.dtype).eps * xp.max(xp.linalg.diagonal(gram)) + xp.finfo(z.dtype).tiny
     lower = xp.linalg.cholesky(gram + ridge * backend.asarray(np.eye(z.shape[0]), z))
     eigenvalues, vectors = xp.linalg.eigh(beta * (lower.T @ (gradient.weights[:, None] * lower)))

@@ -40,10 +40,10 @@ def fast_ingo(
     ``s, M`` in whitened coordinates.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
-        beta: step size; ``1 / sqrt d``, at most 1/2, if not given: in few dimensions longer ones let ``sigma`` blow up.
+        beta: step size; ``1 / sqrt d``, at most 1/2, if not given: longer steps make ``sigma`` diverge for small d.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
         baseline: ``none``, ``mean`` or ``centre``.
         normalise: divide values by their standard deviation.

@@ -1,4 +1,4 @@
-"""INGO with a diagonal covariance, whose step size grows where the mean is not lost in noise."""
+"""INGO with a diagonal covariance, whose step size grows while the signal-to-noise ratio is high."""
 
 import math
 from typing import Any, NamedTuple
@@ -42,28 +42,28 @@ def fast_ingo_adaptive(
     """``fast_ingo`` with ``log beta <- log beta + g (share - R^2)``, kept between two bounds.
 
     ``R^2 = |E h z|^2`` is the share of the variance of the normalised values ``h`` that a linear function of the
-    points explains, estimated by ``(|s|^2 - sum_i w_i^2 |z_i|^2) N / (N - 1)``, at no cost. The estimate is too low,
+    points explains, estimated by ``(|s|^2 - sum_i w_i^2 |z_i|^2) N / (N - 1)``, at no cost. The estimate is biased low,
     because ``h`` is centred and scaled by its own generation: by about 15 % with N = 18, where shares of 0.2, 0.4 and
     1 come out as 0.17, 0.34 and 0.85 on average. A ``share`` is thus one of estimates.
 
     On a quadratic, in the steady state, ``mu / sigma`` wanders around the minimum with a variance
     ``v = beta sqrt(d (4 v + 2)) / (2 N)`` per coordinate, so that ``R^2 = 4 v / (4 v + 2)``, and ``log sigma`` falls by
     ``beta / sqrt(d (4 v + 2))`` a generation. With the paper's ``beta = 1 / sqrt d`` the share is small (7 % for
-    N = 18): the search is slow there because it is careful, and longer steps gain almost in proportion. Before it has
-    found its valley the share is large whatever the step size is, and the careful step is kept.
+    N = 18): the search is cautious and slow there, and longer steps gain almost in proportion. Before it has
+    found its valley, the share is large for any step size, and the cautious step is kept.
 
-    Past the paper: docs/reproduction/ingo_beyond.md compares it with fixed steps of ``1 / sqrt d``, ``2 / sqrt d`` and
-    ``3 / sqrt d``. What it does not do: where nothing has to be found first, the longest of them is as fast or faster;
-    and where many local minima are, as on Rastrigin10, a longer step ends in a worse one.
+    Beyond the paper: docs/reproduction/ingo_beyond.md compares it with the steps ``1 / sqrt d``, ``2 / sqrt d`` and
+    ``3 / sqrt d``. Limits: where no valley has to be found first, the longest of them is as fast or faster;
+    with many local minima, as on Rastrigin10, a longer step ends in a worse one.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
         beta: the first and the smallest step size; ``1 / sqrt d``, at most 1/2, if not given.
-        most: the largest; ``4 beta`` but at most 1/2 if not given.
-        share: of the linear part, to be held; between 0 and 1.
-        gain: how fast the step size follows.
+        most: the largest step size; ``4 beta``, at most 1/2, if not given.
+        share: target for the share of the linear part, between 0 and 1.
+        gain: rate at which the step size adapts.
         baseline: ``none``, ``mean`` or ``centre``.
 
     Raises:
@@ -103,7 +103,7 @@ def fast_ingo_adaptive(
 
         each = gradient.weights * gradient.weights
         found = (xp.sum(gradient.mean * gradient.mean) - xp.sum(each @ squares)) * population / (population - 1)
-        told = xp.sum(each) > 0  # a generation without spread says nothing of the share
+        told = xp.sum(each) > 0  # a generation without spread carries no information on the share
         moved = state.beta * xp.exp(xp.where(told, gain * (share - found), xp.zeros_like(found)))
         return AdaptiveState(mean, state.sigma / xp.sqrt(q), xp.clip(moved, min=beta, max=most))
 

@@ -1,4 +1,4 @@
-"""What all Gaussian searches share: their noise, their points, and the guard of their step."""
+"""Common parts of the Gaussian searches: noise, points, and a safeguard of the step."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ from lowvar.errors import UserError, unknown_name
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.noise import GAUSSIAN
 
-LEAST = 1e-3  # what an eigenvalue of a step's factor is kept above, so that a covariance stays positive
+LEAST = 1e-3  # lower bound on the eigenvalues of a step's factor, so that covariances stay positive definite
 
 
 class Sampling:
-    """How a Gaussian search draws and weighs its generations.
+    """How a Gaussian search draws and weights its generations.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
-        baseline: of the values, see ``estimators.search.shaping``.
+        baseline: baseline of the values, see ``estimators.search.shaping``.
         normalise: divide values by their standard deviation.
     """
 
@@ -34,13 +34,13 @@ class Sampling:
     def draw(self, key: Any) -> Any:
         """Base noise of a generation, ``(N, d)``.
 
-        Its 24 random bits to a number are drawn in single precision, at half the price of a whole generation of
-        Fast-INGO; where the points lie and what is learnt from them is computed in double precision.
+        Its 24 random bits per number are drawn in single precision, which halves the cost of a generation of
+        Fast-INGO; points and updates are computed in double precision.
         """
         return self.points.draw(key, self.dim, jnp.float32).astype(jnp.zeros(0).dtype)
 
     def with_centre(self, points: Any, mean: Any) -> Any:
-        """``points``, and after them the mean where its value is a baseline."""
+        """``points``, followed by the mean if its value is the baseline."""
         return self.backend.xp.concat([points, mean[None, :]]) if self.beside else points
 
     def gradient(self, z: Any, values: Any) -> Any:
@@ -53,7 +53,7 @@ def start(backend, dim: int, x0: Any, sigma0: Any) -> tuple[Any, Any]:
     """``x0`` and ``sigma0`` as arrays of the backend.
 
     Raises:
-        UserError: ``x0`` has another shape than ``(dim,)``.
+        UserError: ``x0`` does not have the shape ``(dim,)``.
     """
     x0 = backend.asarray(x0)
     if tuple(x0.shape) != (dim,):

@@ -1,4 +1,4 @@
-"""IGO: the natural gradient of a Gaussian, an explicit step on the covariance itself."""
+"""IGO: the natural gradient of a Gaussian, with an explicit step on the covariance."""
 
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factored
@@ -19,11 +19,11 @@ def igo(
     ``Sigma <- Sigma - 2 beta Sigma grad_Sigma J Sigma`` and ``mu <- mu - beta Sigma grad_mu J``. In whitened
     coordinates ``A <- A (I - beta M)^(1/2)`` and ``mu <- mu - beta A s``; the eigenvalues of ``I - beta M`` are kept
     above 1e-3. INGO divides by ``I + beta M`` where IGO multiplies by ``I - beta M``, which is smaller by
-    ``(beta M)^2``: with values that are not ranked, ``Sigma`` shrinks before ``mu`` has arrived.
+    ``(beta M)^2``: with unranked values, ``Sigma`` shrinks before ``mu`` reaches the minimum.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N <= d`` a generation costs
             ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
         beta: step size; ``1 / d``, at most 1/2, if not given.

@@ -20,14 +20,14 @@ def ingo(
     coordinates ``A <- A B^(-1/2)`` and ``mu <- mu - beta A B^-1 s`` with ``B = I + beta M``, whose eigenvalues are
     kept above 1e-3.
 
-    The population hardly matters to the number of evaluations if the step size goes with it: with d = 100, ``1 / d``
+    The population hardly affects the number of evaluations if the step size scales with it: with d = 100, ``1 / d``
     or ``2 / d`` for N = 18, ``4 / d`` for N = 36 and ``8 / d`` for N = 100. A larger population with such a step saves
-    generations, where points are evaluated in parallel, and not evaluations; the numbers are in
+    generations, which helps if points are evaluated in parallel, but not evaluations; the numbers are in
     docs/reproduction/ingo_beyond.md.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N <= d`` a generation costs
             ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
         beta: step size; ``1 / d``, at most 1/2, if not given.

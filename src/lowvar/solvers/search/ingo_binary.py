@@ -29,15 +29,15 @@ def ingo_binary(
 ) -> SearchSolver:
     """Implicit natural gradient for Bernoulli probabilities: ``eta <- eta - beta grad_p E f``.
 
-    The paper has no ``margin``: a probability that has come close to 0 or 1 then moves by ``beta / p`` at the
-    first point that differs, and leaves by one lucky draw what it took many to learn.
+    The paper has no ``margin``. Without it, a probability close to 0 or 1 moves by ``beta / p`` at the first point that
+    differs, so that a single draw undoes what many have learnt.
 
     Args:
-        backend: of the arrays.
-        domain: a binary one.
+        backend: backend of the arrays.
+        domain: a binary domain.
         population: ``N``; ``20 + 4 floor(3 + floor(3 ln d) / 2)`` if not given.
         beta: step size; ``1 / d`` if not given.
-        margin: probabilities are kept between it and one minus it; ``1 / d`` if not given, at most 1/4.
+        margin: lower bound on probabilities and their complements; ``1 / d`` if not given, at most 1/4.
         baseline: ``none`` or ``mean``.
         normalise: divide values by their standard deviation.
 

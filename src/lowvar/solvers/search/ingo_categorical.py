@@ -31,12 +31,12 @@ def ingo_categorical(
     """Implicit natural gradient for categorical probabilities: ``eta <- eta - beta grad_P E f``.
 
     Points are drawn from ``P = (1 - eps) softmax(eta) + eps / K``. The paper has no ``eps``; without it a
-    probability reaches zero in floating point, and the gradient divides by it. For the same reason natural
-    parameters stop where a probability is below the ``eps / K`` that is mixed in.
+    probability reaches zero in floating point, and the gradient divides by it. For the same reason, natural
+    parameters stop where a probability falls below the mixed-in ``eps / K``.
 
     Args:
-        backend: of the arrays.
-        domain: a categorical one.
+        backend: backend of the arrays.
+        domain: a categorical domain.
         population: ``N``; ``20 + 4 floor(3 + floor(3 ln d) / 2)`` if not given.
         beta: step size; ``1 / d`` if not given.
         mixing: ``eps``, the weight of the uniform; ``1 / (d K)`` if not given.

@@ -43,14 +43,14 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
     * ``A <- A B^(-1/2) exp(c_s / d_s (|p| / E|N(0, I)| - 1))`` (eq. 44), and ``q <- B^(1/2) q``, the same vector in
       the new coordinates.
 
-    From INGO are the implicit step and the factor that makes it; from CMA-ES the weights (negative ones included), the
-    paths, the step size and all constants. ``p`` lives in the coordinates of ``A``, not of ``Sigma^(-1/2)``: both give
-    paths of the same law under random selection. A run is the same for ``f`` and any increasing function of ``f``,
-    and, but for its noise, for ``f`` turned by any rotation. Equal values share the weights of their ranks.
+    The implicit step and its factor come from INGO; the weights (including negative ones), the paths, the step size and
+    all constants from CMA-ES. ``p`` is in the coordinates of ``A``, not of ``Sigma^(-1/2)``: both give
+    paths with the same distribution under random selection. A run is invariant under increasing functions of ``f`` and,
+    up to its noise, under rotations. Equal values share the weights of their ranks.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N < d`` a generation costs
             ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
 
@@ -104,7 +104,7 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
         stretch = xp.exp(xp.clip(c_s / damping * (xp.sqrt(squared) / length - 1), max=1.0))
         mean = state.mean + state.factor @ s
         after = CmaState(mean, stretch * b.times(state.factor, -0.5), p, b.times(q, 0.5), generation)
-        told = xp.max(values) > xp.min(values)  # a generation without differences says nothing
+        told = xp.max(values) > xp.min(values)  # a generation of equal values carries no information
         return CmaState(*(xp.where(told, new, old) for new, old in zip(after, state, strict=True)))
 
     return SearchSolver(

@@ -16,7 +16,7 @@ from lowvar.solvers.search.factored import factor_spread
 from lowvar.solvers.search.gaussian import Sampling, start
 from lowvar.solvers.search.spectrum import spectrum
 
-_MOST = 0.1  # that an eigenvalue of B is lowered by the path: a longer step feeds itself in few dimensions
+_MOST = 0.1  # maximum reduction of an eigenvalue of B by the path: in few dimensions, longer steps reinforce themselves
 
 
 class PathState(NamedTuple):
@@ -47,19 +47,19 @@ def ingo_path(
     is ``q <- (1 - c_c) q - sqrt(c_c (2 - c_c) N) s``, then ``B^(1/2) q``, the same vector in the new coordinates; ``c =
     8 / ((d + 1.3)^2 + N / 2)`` and ``c_c`` are those of CMA-ES, ``c`` times 4.
 
-    Where ``f`` is only noise, ``q`` is about ``N(0, I)`` and ``|q|^2`` has mean ``d`` and standard deviation ``sqrt(2
-    d)``: what exceeds them by two is taken for a direction in which the mean keeps going, such as that of a curved
-    valley, in which ``ingo`` crawls. Nothing shrinks in return, and there is no global step size: along every axis
-    ``Sigma^-1`` grows by what the values say of its curvature, so that a flat one stays wide until its own signal is
-    found. With noise of constant size that makes the mean an average over all generations (``Sigma^-1`` grows like
-    ``t``, steps fall like ``1 / t``), where CMA-ES shrinks all axes and stalls.
+    Where ``f`` is pure noise, ``q`` is approximately ``N(0, I)``, and ``|q|^2`` has mean ``d`` and standard deviation
+    ``sqrt(2 d)``. An excess of two standard deviations marks a direction in which the mean keeps moving, such as that
+    of a curved valley, in which ``ingo`` is slow. Nothing shrinks in return, and there is no global step size: along
+    every axis, ``Sigma^-1`` grows by the estimated curvature, so a flat axis stays wide until its own signal is
+    detected. With noise of constant size, the mean thus averages over all generations (``Sigma^-1`` grows like ``t``,
+    steps fall like ``1 / t``), where CMA-ES shrinks all axes and stalls.
 
-    Past the paper: docs/performance.md compares it with ``ingo``, ``ingo_cma`` and pycma. What it does not do:
+    Beyond the paper: docs/performance.md compares it with ``ingo``, ``ingo_cma`` and pycma. Limits:
     without noise ``ingo_cma`` needs a third of its evaluations or fewer.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
         beta: step size; ``1 / d``, at most 1/2, if not given.
         baseline: ``none``, ``mean`` or ``centre``.
@@ -92,7 +92,7 @@ def ingo_path(
     def tell(state, z, points, values):
         gradient = sampling.gradient(z, values)
         s = gradient.mean
-        told = xp.max(xp.abs(gradient.weights)) > 0  # a generation without differences says nothing
+        told = xp.max(xp.abs(gradient.weights)) > 0  # a generation of equal values carries no information
         q = (1 - c_c) * state.path - math.sqrt(c_c * (2 - c_c) * n) * s
         squared = xp.sum(q * q)
         grown = xp.clip(rate * (squared - chance), min=0.0, max=_MOST)

@@ -1,4 +1,4 @@
-"""INGOstep: the covariance of INGO, and a mean that moves by the old one."""
+"""INGOstep: the covariance update of INGO, and a mean update with the old covariance."""
 
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factored
@@ -21,8 +21,8 @@ def ingo_step(
     are kept above 1e-3.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N <= d`` a generation costs
             ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
         beta: step size; ``1 / d``, at most 1/2, if not given.

@@ -1,4 +1,4 @@
-"""A search from its name and its options, with one sentence for whatever is wrong with them."""
+"""Constructs a search from its name and options, with a one-sentence error if they are wrong."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ _WIDE = 200  # dimensions beyond which a full covariance is not learnt within th
 
 
 def default_method(domain: Domain, noisy: bool = False) -> str:
-    """The search that fails least on a domain (docs/performance.md).
+    """The most reliable search for a domain (docs/performance.md).
 
     Args:
-        domain: where it searches.
-        noisy: whether another evaluation of a point gives another value.
+        domain: the search domain.
+        noisy: whether repeated evaluations of a point differ.
 
     >>> default_method(Domain("real", 10)), default_method(Domain("real", 10), noisy=True)
     ('ingo_cma', 'ingo_path')
@@ -38,10 +38,10 @@ def make_solver(
     """The search called ``name``: ours, or a compiled peer.
 
     Args:
-        name: of a search that is not driven, or its factory.
-        backend: of the arrays.
-        domain: where it searches.
-        options: of its factory, ``population`` among them.
+        name: name of a search that is not driven, or its factory.
+        backend: backend of the arrays.
+        domain: the search domain.
+        options: options of its factory, including ``population``.
 
     Raises:
         UserError: an unknown name, a domain or a backend that is not the search's, an option that it does not have, or
@@ -56,15 +56,15 @@ def make_driven(
     name: str | Callable[..., Any], backend: Backend, domain: Domain, x0: Any, sigma0: float, seed: int,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """The search called ``name``, to be asked and told: ours, or any peer.
+    """The search called ``name``, with ask and tell: ours, or any peer.
 
     Args:
-        name: of a search, or its factory.
-        backend: of the arrays.
-        domain: where it searches.
-        x0: where it starts, see ``Search``.
-        sigma0: standard deviation that it starts from.
-        seed: of its draws.
+        name: name of a search, or its factory.
+        backend: backend of the arrays.
+        domain: the search domain.
+        x0: the start, see ``Search``.
+        sigma0: initial standard deviation.
+        seed: seed of its draws.
         options: as for ``make_solver``.
 
     Returns:
@@ -83,7 +83,7 @@ def make_driven(
 
 
 def _checked(name, backend, domain, options) -> Callable:
-    """The factory of a search, after all that can be said before it is called."""
+    """The factory of a search, after all checks that precede a call."""
     about = SEARCH.about(name)
     if domain.kind not in about.domains:
         others = ", ".join(one for one in SEARCH if domain.kind in SEARCH.about(one).domains)
@@ -97,7 +97,7 @@ def _checked(name, backend, domain, options) -> Callable:
 
 @contextlib.contextmanager
 def _refusals(name):
-    """How other projects refuse settings, as an error of ours."""
+    """Converts other projects' errors about settings to ours."""
     try:
         yield
     except UserError:

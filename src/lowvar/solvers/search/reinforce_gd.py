@@ -20,15 +20,15 @@ def reinforce_gd(
     baseline: str = "mean",
     normalise: bool = True,
 ) -> SearchSolver:
-    """``mu <- mu - a grad_mu J`` and ``sigma^2 <- sigma^2 - a grad_(sigma^2) J``: what natural gradients are for.
+    """``mu <- mu - a grad_mu J`` and ``sigma^2 <- sigma^2 - a grad_(sigma^2) J``: the baseline for natural gradients.
 
     ``grad_mu J = s / sigma`` and ``grad_(sigma^2) J = diag(M) / (2 sigma^2)`` grow as ``sigma`` shrinks, so steps of
-    a fixed size are too large for any precision. Nothing holds ``mu`` back: runs diverge, as the paper's do. The one
-    guard is that a step keeps at least 1e-3 of each variance, without which points would be NaN and not merely far.
+    a fixed size eventually become too large. Nothing bounds ``mu``: runs diverge, as in the paper. The only safeguard
+    is that a step keeps at least 1e-3 of each variance; without it, points would be NaN rather than far away.
 
     Args:
-        backend: of the arrays.
-        domain: a real one.
+        backend: backend of the arrays.
+        domain: a real domain.
         population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
         step_size: ``a``.
         noise: a name of ``lowvar.noise.GAUSSIAN``.

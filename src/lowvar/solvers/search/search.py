@@ -31,21 +31,21 @@ def generation(solver: SearchSolver, values: Callable[[Any], Any]) -> Callable[[
 
 
 class Search:
-    """A search that is driven from outside, in float64: ask for points, evaluate them, tell their values.
+    """A search driven from outside, in float64: ask for points, evaluate them, tell their values.
 
-    The noise of a generation depends on the seed and on its number alone, so that a run is the same however it is
-    cut into calls, saved and restored.
+    The noise of a generation depends only on the seed and its number, so a run does not depend on how it is split into
+    calls, saved and restored.
 
     Args:
         solver: from ``lowvar.solvers.search``.
-        x0: the mean to start from, ``(dim,)``; for a discrete solver probabilities, ``(dim,)`` or ``(dim, K)``.
-        sigma0: the standard deviation to start from; discrete solvers have none.
-        seed: of the noise.
-        name: what the noise is drawn for; two searches with one name and seed share it.
-        key: a JAX key to draw the noise from, in place of the one that seed and name give.
+        x0: the initial mean, ``(dim,)``; for a discrete solver probabilities, ``(dim,)`` or ``(dim, K)``.
+        sigma0: the initial standard deviation; discrete solvers have none.
+        seed: seed of the noise.
+        name: name under which the noise is drawn; two searches with the same name and seed share it.
+        key: a JAX key for the noise, in place of the one from seed and name.
 
     Raises:
-        UserError: a start that is no distribution.
+        UserError: the start is not a distribution.
 
     >>> import numpy as np
     >>> from lowvar import backends
@@ -87,17 +87,17 @@ class Search:
 
     @property
     def iteration(self) -> int:
-        """Generations whose values were told."""
+        """Number of generations whose values were told."""
         return self._generation
 
     @property
     def evaluations(self) -> int:
-        """Values told."""
+        """Number of values told."""
         return self._generation * self.solver.evaluations
 
     @property
     def mean(self) -> np.ndarray:
-        """Where the search believes the minimum to be, ``(dim,)``; for a discrete solver the mode."""
+        """The search's estimate of the minimum, ``(dim,)``; for a discrete solver, the mode."""
         return self._run("mean", self.solver.mean, self._state)
 
     @property
@@ -121,7 +121,7 @@ class Search:
             values: ``(evaluations of a generation,)``; those that are not finite count as the worst.
 
         Raises:
-            UserError: nothing was asked, or these are not as many numbers.
+            UserError: ``ask`` was not called, or the number of values is wrong.
         """
         if self._asked is None:
             raise UserError(f"{self.name}: tell without ask: ask for this generation's points first")
@@ -131,15 +131,15 @@ class Search:
         self._generation, self._asked = self._generation + 1, None
 
     def state_arrays(self) -> dict[str, np.ndarray]:
-        """All that a run needs to go on, as NumPy arrays by name. Points asked but not told are asked again."""
+        """The state from which a run can resume, as NumPy arrays by name. Points without values are asked for again."""
         arrays = {name: np.array(self.solver.backend.to_numpy(leaf)) for name, leaf in self._leaves()}
         return {**arrays, "iteration": np.asarray(self._generation)}
 
     def restore(self, arrays: Any) -> None:
-        """Goes on from the ``state_arrays`` of a search with the same solver, seed and name.
+        """Resumes from the ``state_arrays`` of a search with the same solver, seed and name.
 
         Raises:
-            UserError: they are those of another solver or dimension.
+            UserError: they belong to another solver or dimension.
         """
         leaves = self._leaves()
         for name, leaf in [*leaves, ("iteration", np.asarray(0))]:

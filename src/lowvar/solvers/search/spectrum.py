@@ -1,9 +1,9 @@
-"""Powers of ``B = rest I + V' diag(v) V`` for a few rows ``V``: they turn a factor into that of the next Gaussian.
+"""Powers of ``B = rest I + V' diag(v) V`` for a few rows ``V``, to update a factor of the covariance.
 
 A natural-gradient step changes ``Sigma^-1 = A^-T A^-1`` into ``A^-T B A^-1``; ``A B^(-1/2)`` is a factor of the new
 covariance, and ``B^(1/2) q`` is in the new whitened coordinates what ``q`` was in the old ones. ``B`` differs from a
-multiple of ``I`` only in the span of its rows: where they are fewer than ``d``, its eigenvectors there come from a
-matrix of their number.
+multiple of ``I`` only in the span of its ``n`` rows: if ``n < d``, its eigenvectors there come from an ``n x n``
+matrix.
 """
 
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ class Spectrum(NamedTuple):
     """Eigenvalues and eigenvectors of ``B``.
 
     Attributes:
-        rest: the eigenvalue of all directions that are not listed, a scalar.
-        eigenvalues: of the listed ones, ``(k,)``.
-        directions: orthonormal, in columns, ``(d, k)``.
+        rest: the eigenvalue of all unlisted directions, a scalar.
+        eigenvalues: eigenvalues of the listed directions, ``(k,)``.
+        directions: listed directions, orthonormal columns, ``(d, k)``.
     """
 
     rest: Any
@@ -38,15 +38,15 @@ def spectrum(backend, rest: Any, rows: Any, weights: Any) -> Spectrum:
     """The spectrum of ``rest I + rows' diag(weights) rows``, with eigenvalues kept above 1e-3.
 
     Args:
-        backend: of the arrays.
+        backend: backend of the arrays.
         rest: a scalar.
-        rows: ``(n, d)``; they may depend on each other.
+        rows: ``(n, d)``; they may be linearly dependent.
         weights: ``(n,)``, of either sign.
     """
     xp, (n, dim) = backend.xp, rows.shape
     if n < dim:
         gram = rows @ rows.T
-        # rows that depend on each other leave no exact Cholesky factor
+        # linearly dependent rows have no exact Cholesky factor
         ridge = 16 * n * xp.finfo(rows.dtype).eps * xp.max(xp.linalg.diagonal(gram)) + xp.finfo(rows.dtype).tiny
         lower = xp.linalg.cholesky(gram + ridge * backend.asarray(np.eye(n), rows))
         found, vectors = xp.linalg.eigh(lower.T @ (weights[:, None] * lower))
