@@ -602,12 +602,12 @@ def test_figures_have_a_line(family):
     assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(declared(family))
 
 
-def test_the_design_notes_name_what_there_is():
+def test_the_pages_on_the_design_name_what_there_is():
     from lowvar.noise import GAUSSIAN
     from lowvar.noise.integrals import SAMPLERS
     from lowvar.problems.integrals.catalogue import PROBLEMS
 
-    text = (DOCS / "design-notes.md").read_text()
+    text = "".join((DOCS / page).read_text() for page in ("architecture.md", "design-notes.md"))
     there = {*estimators.GRADIENT, *estimators.INTEGRAL, *GAUSSIAN, *SAMPLERS, *PROBLEMS, *SEARCH}
     for name in there - {"damped_cv", "ranked_ingo", "ridge", "growth"}:  # the worked examples
         assert f"`{name}`" in text, name
