@@ -10,8 +10,8 @@ for name, study in STUDIES.items():
         input:
             made_by(name, *KINDS) + prepared_of(name),
         output:
-            [in_report(name, f"tables/{table}.csv", "table", table) for table in study.experiment.tables],
-            paths(study.tables()),
+            [in_report(name, f"tables/{table}.csv", "table", table) for table in study.tables],
+            paths(study.table_files()),
             f"{RESULTS}/{name}/metrics.json",
         log:
             f"{LOGS}/{name}/tables.log",
@@ -31,10 +31,10 @@ for name, study in STUDIES.items():
         # wall times differ from run to run: a file of their own, so that the other tables repeat to the byte
         name: f"{name}_seconds"
         input:
-            runs_of(name) + paths(study.tables()),
+            runs_of(name) + paths(study.table_files()),
         output:
             in_report(name, "tables/seconds.csv", "table", "seconds"),
-            paths(study.tables("seconds")),
+            paths(study.table_files("seconds")),
         log:
             f"{LOGS}/{name}/seconds.log",
         benchmark:
@@ -73,7 +73,7 @@ rule figure:
 
 rule claims:
     input:
-        lambda w: paths(STUDIES[w.experiment].tables()),
+        lambda w: paths(STUDIES[w.experiment].table_files()),
         lambda w: paths(filter(None, [STUDIES[w.experiment].claims])),
     output:
         in_report("{experiment}", "claims.csv", "table", "claims"),

@@ -24,12 +24,10 @@ from pydantic import Field
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
 from lowvar.studies.effects import Effect, Effects
-from lowvar.studies.integral import effects as integral
-from lowvar.studies.search import effects as search
+from lowvar.studies.load import FAMILIES
 from lowvar.studies.spec import validated
-from lowvar.studies.variational import effects as variational
 
-EFFECTS = variational.EFFECTS | search.EFFECTS | integral.EFFECTS
+EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 
 _COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
 _STANDARD_ERRORS = 2.0  # by which our value and a published one may differ

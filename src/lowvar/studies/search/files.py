@@ -1,7 +1,7 @@
 """Files that the jobs of the family ``search`` leave."""
 
 from lowvar.studies.base import File, columns
-from lowvar.studies.search.tables import DECOMPOSITION as DECOMPOSITIONS
+from lowvar.studies.search.gathering import DECOMPOSITION as DECOMPOSITIONS
 
 TRACE = File(
     "runs/{problem}/{method}-{backend}/trace.parquet",

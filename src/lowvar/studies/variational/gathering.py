@@ -28,7 +28,7 @@ def models(gathered) -> dict[str, Any]:
 
 def problem_of(gathered, name: str, dtype: str | None = None):
     """A problem on its prepared data, in its own floating type if none is given."""
-    experiment, prepared = gathered.experiment, gathered.place.load_data(name)
+    experiment, prepared = gathered.experiment, gathered.study.load_data(name)
     return build(experiment.model(name), prepared, dtype or experiment.dtype(name), "jax", name, experiment.seed)
 
 
@@ -52,9 +52,7 @@ def optima(gathered) -> dict[str, float]:
 
 def schedules(gathered) -> dict[tuple[str, str, str], Any]:
     """The ``ScheduleSpec`` of every run, as it was searched if it was; None without one."""
-    from lowvar.studies.variational import tuning
-
-    return {run: tuning.spec_of(gathered.place, *run).solver.schedule for run in gathered.experiment.runs()}
+    return {tuple(job.names.values()): job.settled()[0].solver.schedule for job in gathered.study.jobs("run")}
 
 
 def build(spec, prepared, dtype, backend, name, seed=0):
