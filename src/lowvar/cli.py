@@ -76,20 +76,12 @@ def _parser():
     sub.add_argument("--out", help="npz file (default: data/prepared/DATASET-SCALING.npz)")
 
     sub = command("run", _run, "run one method on one problem of an experiment")
-    _experiment_options(sub)
-    sub.add_argument("--problem", required=True)
-    sub.add_argument("--method", required=True)
-    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
-    _job_options(sub)
+    _run_options(sub)
     sub.add_argument("--study", metavar="STUDY.parquet", help="of a tuned method (default: where the workflow puts it)")
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
 
     sub = command("tune", _tune, "search the settings that a method of an experiment tunes")
-    _experiment_options(sub)
-    sub.add_argument("--problem", required=True)
-    sub.add_argument("--method", required=True)
-    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
-    _job_options(sub)
+    _run_options(sub)
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS", help="within a trial")
 
     sub = command("sample", _sample, "draw the points that an experiment's integrals are estimated from")
@@ -151,6 +143,14 @@ def _parser():
 def _experiment_options(sub):
     sub.add_argument("experiment", metavar="EXPERIMENT.yaml")
     sub.add_argument("--scale", default="quick", help="smoke, quick or paper (default: %(default)s)")
+
+
+def _run_options(sub):
+    _experiment_options(sub)
+    sub.add_argument("--problem", required=True)
+    sub.add_argument("--method", required=True)
+    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
+    _job_options(sub)
 
 
 def _result_options(sub):

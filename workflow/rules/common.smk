@@ -2,6 +2,7 @@
 # No rules here.
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,6 +55,8 @@ except UserError as error:
 DATA = PARAMS.data
 RESULTS = f"{PARAMS.results}/{PARAMS.scale}"
 LOGS = f"logs/{PARAMS.scale}"
+# a study with a wildcard for its name: its paths are the patterns of rules
+ANY = replace(next(iter(STUDIES.values())), results=Path(RESULTS, "{experiment}"))
 
 
 def paths(files):
@@ -80,9 +83,9 @@ def at_least(kind, what):
     return lambda w, attempt: attempt * math.ceil(what(find(w)))
 
 
-def pattern(kind, file):
-    """A file of a kind of job, with wildcards for its names."""
-    return f"{RESULTS}/{{experiment}}/{KINDS[kind].folder}/{file}"
+def outputs_of(kind):
+    """The outputs of a kind of job, with wildcards for the names."""
+    return paths(ANY.job(kind, *(f"{{{name}}}" for name in KINDS[kind].names)).outputs)
 
 
 # ---------------------------------------------------------------------------------------- files of a whole study
@@ -111,7 +114,7 @@ def results_of(name):
     figures = [path for path in study.figure_files() if path.stem not in of_times]
     timed = [*study.table_files("seconds", ending="csv"), *study.figure_files(*of_times)] if of_times else []
     timed = timed if timed_here(name) else []
-    return paths([*study.table_files(ending="csv"), *figures, study.results / "claims.csv", *timed])
+    return paths([*study.table_files(ending="csv"), *figures, study.verdicts, *timed])
 
 
 def timed_here(name):
@@ -140,7 +143,7 @@ def in_report(name, path, kind, label):
     """An output of an experiment, shown in the report under the experiment's name."""
     stem = {"seconds": "seconds", "claims": "claims"}.get(label, f"{kind}s")
     return report(
-        f"{RESULTS}/{name}/{path}",
+        str(path),
         caption=f"../report/{stem}.rst",
         category=name,
         subcategory=f"{kind}s",

@@ -25,7 +25,7 @@ from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
 from lowvar.studies.effects import Effect, Effects
 from lowvar.studies.load import FAMILIES
-from lowvar.studies.spec import validated
+from lowvar.studies.spec import Strict, validated
 
 EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 
@@ -34,12 +34,6 @@ _STANDARD_ERRORS = 2.0  # by which our value and a published one may differ
 _FEWEST = 5  # repetitions without which a standard error decides nothing
 
 NotNegative = Annotated[float, Field(ge=0)]
-
-
-class Strict(pydantic.BaseModel):
-    """A model that refuses unknown keys."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
 class Test(Strict):

@@ -111,8 +111,8 @@ def tables(study: Study, *, seconds: bool = False) -> list[Path]:
         write_text(csv, table.to_csv(index=False, float_format="%.8g"))
         written += [parquet, csv]
     if metrics is not None:
-        written.append(study.results / "metrics.json")
-        write_text(written[-1], json.dumps(metrics, indent=2, sort_keys=True) + "\n")
+        written.append(study.metrics)
+        write_text(study.metrics, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     return written
 
 
@@ -130,9 +130,8 @@ def claims(study: Study, path=None) -> Path:
 
     path = path or study.claims
     table = analysis.judge(analysis.load(path) if path else [], Gathered(study, study.family.tables, made=False))
-    target = study.results / "claims.csv"
-    write_text(target, table.to_csv(index=False))
-    return target
+    write_text(study.verdicts, table.to_csv(index=False))
+    return study.verdicts
 
 
 def nested(problems, rows) -> dict[str, dict[str, dict[str, float | None]]]:

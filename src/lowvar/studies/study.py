@@ -249,6 +249,16 @@ class Study:
         return [self.results / "figures" / f"{name}.{ending}" for name in names or self.figures]
 
     @property
+    def metrics(self) -> Path:
+        """The file of numbers to watch."""
+        return self.results / "metrics.json"
+
+    @property
+    def verdicts(self) -> Path:
+        """The file of its claims' verdicts."""
+        return self.results / "claims.csv"
+
+    @property
     def claims(self) -> Path | None:
         """The file of the claims that it is judged by, if there is one."""
         beside = (self.path.parent.parent / "claims", self.path.parent / "claims")

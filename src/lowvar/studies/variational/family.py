@@ -4,7 +4,7 @@ from lowvar.studies.base import Family
 from lowvar.studies.variational import convergence, costs, diagnostics, effects, figures, files, schedules
 from lowvar.studies.variational.experiment import VariationalExperiment
 from lowvar.studies.variational.gathering import build as problem
-from lowvar.studies.variational.noises import first_noise
+from lowvar.studies.variational.gathering import first_noise
 
 
 def engine(spec, prepared):

@@ -72,6 +72,19 @@ def build(spec, prepared, dtype, backend, name, seed=0):
     return catalogue.build(spec.model, arrays, backend, name, **spec.options)
 
 
+def first_noise(decomposition):
+    """The rows of each problem's first way of drawing noise; all of them where the table does not say.
+
+    Args:
+        decomposition: the table of components, with ``eps`` and ``samples`` where there are several ways.
+    """
+    if "eps" not in decomposition or not len(decomposition):
+        return decomposition
+    noise = decomposition[["eps", "samples"]]
+    first = noise.groupby(decomposition["problem"], sort=False).transform("first")
+    return decomposition[(noise == first).all(axis=1)]
+
+
 # what an experiment measures: conditions of tables and figures ------------------------------------------------------
 
 
