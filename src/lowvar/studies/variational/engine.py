@@ -19,7 +19,7 @@ from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
 from lowvar.runs.diagnostics import measurer
-from lowvar.runs.loop import geometric
+from lowvar.runs.loop import ArrayEngine, geometric
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
 
@@ -27,7 +27,7 @@ _READ = 2**22  # bytes of a table from which mapped runs would read more than ca
 _SHARE = 0.8  # of the memory that tables may take
 
 
-class VariationalEngine:
+class VariationalEngine(ArrayEngine):
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
     The state is a list of parts, each of some step sizes and repetitions, over which it maps: all of them; or, where
@@ -201,10 +201,6 @@ class VariationalEngine:
             whole[where] = part
         return whole
 
-    def wait(self, state) -> None:
-        """Returns when ``state`` has been computed."""
-        self.backend.wait(state)
-
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """What the trace says of a stop, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
@@ -220,10 +216,6 @@ class VariationalEngine:
             ]
             found |= {name: self._together([getattr(one, name) for one in parts]) for name in parts[0]._fields}
         return found
-
-    def finished(self, state) -> bool:
-        """Never before the end."""
-        return False
 
     def trace(self, stops, measured):
         """A row per stop, step size and repetition."""
@@ -273,14 +265,6 @@ class VariationalEngine:
         """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
         parts = [self.backend.to_numpy(part.params) for part in state]
         return {name: self._together([part[name] for part in parts]) for name in parts[0]}
-
-    def flatten(self, state) -> list[np.ndarray]:
-        """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
-        return self.backend.leaves(state)
-
-    def unflatten(self, leaves):
-        """The state whose arrays are ``leaves``."""
-        return self.backend.rebuilt(leaves, self.init())
 
 
 def noise_keys(seed: int, name: str, repetitions: int):
