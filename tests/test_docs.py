@@ -23,7 +23,8 @@ from lowvar.solvers.search import SEARCH
 from lowvar.studies import jobs as commands
 from lowvar.studies import schema
 from lowvar.studies.files import STAMP
-from lowvar.studies.load import FAMILIES, SCALES, merged
+from lowvar.studies.load import FAMILIES
+from lowvar.studies.spec import SCALES, merged
 from lowvar.testing.estimators import EstimatorContract
 from lowvar.testing.integrators import IntegratorContract
 from lowvar.testing.searches import SearchContract
@@ -279,11 +280,6 @@ def test_example_of_an_integrator_has_the_ends_that_it_says(registered_integral)
 # real experiments: those of the worked examples ----------------------------------------------------------------------
 
 
-def studies(place):
-    """The runs of an experiment whose settings are searched for first."""
-    return place.experiment.studies() if place.experiment.family == "variational" else []
-
-
 def walk(folder, page, also=MappingProxyType({})):
     """A page's experiment, run whole in a folder by the functions behind the commands."""
     from lowvar.datasets.prepare import prepare
@@ -297,17 +293,11 @@ def walk(folder, page, also=MappingProxyType({})):
         for problem in place.experiment.problems:
             if data := place.experiment.data(problem):
                 prepare(data.dataset, data.scaling, out=place.prepared(problem))
-        for problem in place.experiment.samples():
-            commands.sample(place, problem)
-        for job in studies(place):
-            commands.tune(place, *job)
-        for job in place.experiment.runs():
-            commands.run(place, *job)
-        for problem in place.experiment.decompositions():
-            commands.decompose(place, problem)
+        for job in place.jobs():
+            getattr(commands, job.kind)(job)
         commands.tables(place)
         commands.tables(place, seconds=True)
-        for kind in place.experiment.figures:
+        for kind in place.figures:
             commands.figure(place, kind)
         commands.claims(place, "claims.yaml")
     return place, folder
@@ -470,7 +460,7 @@ def test_columns_of_tables(place):
         assert_is_stamp(arrow.metadata[b"lowvar"], path)
         assert list(arrow.metadata) == [b"lowvar"]
     tables = [path for path in files(".csv") if path.parent.name != "figures"]
-    assert len(tables) == len((*place.experiment.tables, "seconds", "claims"))
+    assert len(tables) == len((*place.tables, "seconds", "claims"))
     for path in tables:
         columns = path.read_text().splitlines()[0].split(",")
         assert columns == list(present(of_file(path, place), columns)), path
@@ -480,10 +470,10 @@ def test_columns_of_figures(place):
     """They are those of the figure's table, or named in the page."""
     page = (DOCS / "results-schema.md").read_text()
     text = re.search(rf"^### Figures \({place.experiment.family}\)$(.*?)^#", page, re.M | re.S)[1]
-    for kind, table in place.experiment.figures.items():
+    for kind, figure in place.figures.items():
         assert all((place.results / f"figures/{kind}.{ending}").is_file() for ending in ("svg", "png"))
         columns = (place.results / f"figures/{kind}.csv").read_text().splitlines()[0].split(",")
-        known = {*of_file(f"tables/{table}.csv", place), *re.findall(r"`(\w+)`", text)}
+        known = {*of_file(f"tables/{figure.table}.csv", place), *re.findall(r"`(\w+)`", text)}
         assert set(columns) <= known, kind
 
 
@@ -514,9 +504,9 @@ def test_arrays_of_a_checkpoint(place, monkeypatch):
     monkeypatch.setattr(artifact, "write_arrays", lambda path, arrays, mark: kept.setdefault(Path(path).name, arrays))
     monkeypatch.setattr(artifact, "write_table", lambda *_: None)
     monkeypatch.setattr(artifact, "write_provenance", lambda *_, **__: None)
-    job = place.experiment.runs()[0]
-    commands.run(place, *job, out="elsewhere", checkpoint_every=-1.0)
-    columns = of_file("runs/{}/{}-{}/checkpoint.npz".format(*job), place)
+    job = next(place.jobs("run"))
+    commands.run(job, out="elsewhere", checkpoint_every=-1.0)
+    columns = of_file("runs/{}/{}-{}/checkpoint.npz".format(*job.names.values()), place)
     assert_same_keys(["__lowvar__", *kept["checkpoint.npz"]], columns, "checkpoint.npz")
 
 
@@ -570,7 +560,7 @@ def test_keys_of_experiments(family):
         if part.splitlines()[0].endswith((" of all families", f"({family})")):
             rows = re.findall(r"^\| `([^`]+)` \|[^|]*\|([^|]*)\|", part, re.M)
             described |= {key: default.strip("` ") for key, default in rows}
-    real = dict(keys_of(FAMILIES[family][0]))
+    real = dict(keys_of(FAMILIES[family].experiment))
     assert set(described) == {*real, "scales.{scale}"}
     for key, default in real.items():
         if isinstance(default, tuple):
@@ -585,21 +575,17 @@ def test_keys_of_experiments(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_effects(family):
     """The page has the effects of a family."""
-    from lowvar.studies import claims
-
     text = (DOCS / "results-schema.md").read_text()
     rows = re.search(rf"^### Effects \({family}\)$(.*?)^#", text, re.M | re.S)[1]
-    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(getattr(claims, family).EFFECTS)
+    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(FAMILIES[family].effects)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_figures_have_a_line(family):
     """The page knows every figure of a family."""
-    from lowvar.studies.drawing import declared
-
     text = (DOCS / "results-schema.md").read_text()
     rows = re.search(rf"^### Figures \({family}\)$(.*?)^#", text, re.M | re.S)[1]
-    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(declared(family))
+    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(FAMILIES[family].figures)
 
 
 def test_the_pages_on_the_design_name_what_there_is():

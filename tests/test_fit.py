@@ -395,7 +395,7 @@ def test_others_run_along(on_the_way):
 def test_running_along_repeats_the_fit(on_the_way):
     """The last epochs again, beside another estimator, bring the fit's own memory back."""
     from lowvar.api.decompose import _along
-    from lowvar.studies.load import MethodSpec
+    from lowvar.studies.variational.spec import MethodSpec
 
     _, fit = on_the_way
     methods = {"joint": fit.run.method, "naive": MethodSpec(estimator="naive")}

@@ -76,20 +76,12 @@ def _parser():
     sub.add_argument("--out", help="npz file (default: data/prepared/DATASET-SCALING.npz)")
 
     sub = command("run", _run, "run one method on one problem of an experiment")
-    _experiment_options(sub)
-    sub.add_argument("--problem", required=True)
-    sub.add_argument("--method", required=True)
-    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
-    _job_options(sub)
+    _run_options(sub)
     sub.add_argument("--study", metavar="STUDY.parquet", help="of a tuned method (default: where the workflow puts it)")
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
 
     sub = command("tune", _tune, "search the settings that a method of an experiment tunes")
-    _experiment_options(sub)
-    sub.add_argument("--problem", required=True)
-    sub.add_argument("--method", required=True)
-    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
-    _job_options(sub)
+    _run_options(sub)
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS", help="within a trial")
 
     sub = command("sample", _sample, "draw the points that an experiment's integrals are estimated from")
@@ -153,6 +145,14 @@ def _experiment_options(sub):
     sub.add_argument("--scale", default="quick", help="smoke, quick or paper (default: %(default)s)")
 
 
+def _run_options(sub):
+    _experiment_options(sub)
+    sub.add_argument("--problem", required=True)
+    sub.add_argument("--method", required=True)
+    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
+    _job_options(sub)
+
+
 def _result_options(sub):
     sub.add_argument("--results", help="folder of the experiment's results (default: results/SCALE/NAME)")
     sub.add_argument("--data", default="data", help="folder of raw and prepared data (default: %(default)s)")
@@ -185,34 +185,43 @@ def _prepare(args):
     print(prepare(args.dataset, scaling=args.scaling, raw=args.raw, out=args.out))
 
 
-def _run(args):
-    from lowvar.studies import jobs as commands
+def _study(args, *where):
+    """The experiment of a command; ``where`` are the folders of its results and data."""
+    from lowvar.studies.study import Study
 
-    place = commands.Study.load(args.experiment, args.scale)
-    backend = args.backend or place.experiment.backends[0]
-    place.experiment.run(args.problem, args.method, backend)  # so that a wrong name is said at once
-    _configure(args, backend=backend, dtype=place.experiment.dtype(args.problem))
-    print(commands.run(place, args.problem, args.method, backend, args.data, args.out, args.study,
-                       checkpoint_every=args.checkpoint_every))  # fmt: skip
+    return Study.load(args.experiment, args.scale, *where)
+
+
+def _of_run(args, kind):
+    """The job of a kind that a command names, whose names are checked at once, and the libraries set up for it."""
+    study = _study(args)
+    backend = args.backend or study.experiment.backends[0]
+    job = study.job(kind, args.problem, args.method, backend)
+    job.spec  # noqa: B018
+    _configure(args, backend=backend, dtype=study.experiment.dtype(args.problem))
+    return job
+
+
+def _run(args):
+    job = _of_run(args, "run")
+    from lowvar.studies import jobs
+
+    print(jobs.run(job, args.data, args.out, args.study, checkpoint_every=args.checkpoint_every))
 
 
 def _tune(args):
-    from lowvar.studies import jobs as commands
+    job = _of_run(args, "tune")
+    from lowvar.studies import jobs
 
-    place = commands.Study.load(args.experiment, args.scale)
-    backend = args.backend or place.experiment.backends[0]
-    commands.tuning.spec(place, args.problem, args.method, backend)  # so that a wrong name is said at once
-    _configure(args, backend=backend, dtype=place.experiment.dtype(args.problem))
-    print(commands.tune(place, args.problem, args.method, backend, args.data, args.out,
-                        checkpoint_every=args.checkpoint_every))  # fmt: skip
+    print(jobs.tune(job, args.data, args.out, checkpoint_every=args.checkpoint_every))
 
 
 def _sample(args):
-    from lowvar.studies import jobs as commands
+    from lowvar.studies import jobs
 
-    place = commands.Study.load(args.experiment, args.scale)
+    job = _study(args).job("sample", args.problem)
     _configure(args, backend="jax", dtype="float64")
-    print(commands.sample(place, args.problem, args.data, args.out))
+    print(jobs.sample(job, args.data, args.out))
 
 
 def _decompose(args):
@@ -221,17 +230,19 @@ def _decompose(args):
         return
     if args.target.endswith(".py"):
         raise UserError(f"{args.target}: which function? write {args.target}:FUNCTION")
-    from lowvar.studies import jobs as commands
+    from lowvar.studies import jobs
+    from lowvar.studies.study import Study
 
     _only_for("a model of your own", args, _OWN, f"what {args.target} decomposes, and how, stands in it")
-    place = commands.Study.load(args.target, args.scale or "quick")
+    study = Study.load(args.target, args.scale or "quick")
     if args.problem is None:
-        known = place.experiment.decompositions()
+        known = study.experiment.decompositions()
         raise UserError(f"say which problem with --problem (known: {', '.join(known)})" if known
                         else f"{args.target}: it has no decomposition")  # fmt: skip
-    place.experiment.decompose(args.problem)
-    _configure(args, backend="jax", dtype=place.experiment.dtype(args.problem))
-    print(commands.decompose(place, args.problem, args.data, args.out))
+    job = study.job("decompose", args.problem)
+    job.spec  # noqa: B018
+    _configure(args, backend="jax", dtype=study.experiment.dtype(args.problem))
+    print(jobs.decompose(job, args.data, args.out))
 
 
 def _only_for(whom, args, options, instead):
@@ -261,33 +272,30 @@ def _integrate(args):
 
 
 def _table(args):
-    from lowvar.studies import jobs as commands
+    from lowvar.studies import jobs
 
     _configure(args, backend="jax", dtype="float64")
-    place = commands.Study.load(args.experiment, args.scale, args.results, args.data)
-    for path in commands.tables(place, seconds=args.seconds):
+    for path in jobs.tables(_study(args, args.results, args.data), seconds=args.seconds):
         print(path)
 
 
 def _figure(args):
-    from lowvar.studies import jobs as commands
+    from lowvar.studies import jobs
 
-    place = commands.Study.load(args.experiment, args.scale, args.results, args.data)
-    for path in commands.figure(place, args.kind):
+    for path in jobs.figure(_study(args, args.results, args.data), args.kind):
         print(path)
 
 
 def _claims(args):
-    from lowvar.studies import jobs as commands
+    from lowvar.studies import jobs
 
-    print(commands.claims(commands.Study.load(args.experiment, args.scale, args.results, args.data), args.claims))
+    print(jobs.claims(_study(args, args.results, args.data), args.claims))
 
 
 def _keep(args):
-    from lowvar.studies import jobs as commands
     from lowvar.studies.keep import keep
 
-    for path in keep(commands.Study.load(args.experiment, args.scale, args.results, args.data), args.out):
+    for path in keep(_study(args, args.results, args.data), args.out):
         print(path)
 
 
@@ -320,10 +328,9 @@ def _described(what, names):
 def _listed(what):
     """The names of one list."""
     if what == "figures":
-        from lowvar.studies.drawing import declared
         from lowvar.studies.load import FAMILIES
 
-        return list(dict.fromkeys(name for family in FAMILIES for name in declared(family)))
+        return list(dict.fromkeys(name for family in FAMILIES.values() for name in family.figures))
     where = {
         "datasets": ("lowvar.datasets.catalogue", "DATASETS"),
         "models": ("lowvar.problems.catalogue", "MODELS"),

@@ -8,8 +8,8 @@ from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import iid, independent, reshuffled, sampler
 from lowvar.solvers import descend, optimizer
-from lowvar.studies.load import MethodSpec
 from lowvar.studies.variational import engine
+from lowvar.studies.variational.spec import MethodSpec
 from lowvar.testing.enumerable import costly, flat, problem, run
 from lowvar.testing.estimators import EstimatorContract
 

@@ -15,7 +15,7 @@ from lowvar.errors import UserError
 from lowvar.problems.integrals import catalogue, ode
 from lowvar.problems.integrals.importance import posterior_means
 from lowvar.problems.integrals.lotka_volterra import PRIOR_DEVIATION, PRIOR_MEAN, START
-from lowvar.problems.integrals.quadrature import gauss_hermite, gauss_legendre, trapezoid
+from lowvar.problems.integrals.quadrature import gauss_hermite, trapezoid
 from lowvar.problems.integrals.rowwise import remembered, rowwise
 from lowvar.problems.integrals.transport import affine, fitted
 from lowvar.problems.integrals.van_der_pol import LADDER, by_quadrature, log_evidence
@@ -24,6 +24,15 @@ NORMAL = [("south", {}), ("south", {"variance": 1.1, "swapped": True}), ("step",
 
 
 @cache
+def gauss_legendre(half_width, panels, nodes):
+    """As ``trapezoid``, by Gauss-Legendre rules on ``panels`` equal intervals."""
+    x, weight = np.polynomial.legendre.leggauss(nodes)
+    half = half_width / panels
+    middle = half * (2 * np.arange(panels) + 1 - panels)
+    z = (middle[:, None] + half * x).ravel()
+    return z, -0.5 * z**2 + np.tile(np.log(half * weight), panels) - 0.5 * np.log(2 * np.pi)
+
+
 def simulated(name):
     return catalogue.build(name, observations="simulated")
 

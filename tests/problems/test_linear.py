@@ -8,7 +8,9 @@ import pytest
 from lowvar.backends import get
 from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, reshuffled
-from lowvar.problems.linear import Affine, Bernoulli, Categorical, Dense, Grouped, Pairs, linear, standard_normal
+from lowvar.problems.designs import Affine, Dense, Grouped, Pairs
+from lowvar.problems.linear import linear, standard_normal
+from lowvar.problems.links import Bernoulli, Categorical
 from lowvar.solvers import descend, optimizer
 
 N, OPS, RNG = 6, get("jax"), np.random.default_rng(3)

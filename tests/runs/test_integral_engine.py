@@ -22,7 +22,7 @@ def drawn(tmp_path, repetitions=5, shared=False):
     made = Samples(points, tuple(-x for x in points), tuple(x.sum(-1) + t for t, x in enumerate(points)), shared=shared)
     truth = [{"task": name, "truth": 0.0, "truth_error": 0.0, "how": ""} for name in "ab"]
     about = {"tasks": ("a", "b"), "groups": [[0], [1]], "truth": truth}
-    samples.write(tmp_path / "samples.npz", made, about, MARK)
+    artifact.write_arrays(tmp_path / "samples.npz", samples.arrays(made, about), MARK)
     return made, samples.read(tmp_path / "samples.npz")
 
 
@@ -124,7 +124,9 @@ def test_a_killed_run_has_the_same_bytes_where_repetitions_are_no_multiple_of_th
     points = tuple(rng.normal(size=(5, m, 2)) for m in (9, 8))
     values = tuple(np.exp(0.5 * x[..., 0]) + (1 + t) * np.sin(x[..., 1]) for t, x in enumerate(points))
     about = {"tasks": ("a", "b"), "groups": None, "truth": []}
-    samples.write(tmp_path / "samples.npz", Samples(points, tuple(-x for x in points), values), about, MARK)
+    artifact.write_arrays(
+        tmp_path / "samples.npz", samples.arrays(Samples(points, tuple(-x for x in points), values), about), MARK
+    )
     found, integrator, shapes = samples.read(tmp_path / "samples.npz"), make(name, options), []
 
     def integrate(given, seeds):

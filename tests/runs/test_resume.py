@@ -121,8 +121,8 @@ def test_trace_has_a_row_for_everything(place, tmp_path):
 def test_divergence_is_a_row_not_a_gap(tmp_path):
     from lowvar.problems.logistic_regression import problem as logistic_regression
     from lowvar.runs import loop
-    from lowvar.studies.load import MethodSpec, SolverSpec
     from lowvar.studies.variational import engine
+    from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
     rng = np.random.default_rng(0)
     p = logistic_regression({"x": rng.normal(size=(20, 3)), "y": rng.integers(0, 2, 20)})

@@ -7,7 +7,10 @@ import pytest
 import yaml
 
 from lowvar.errors import UserError
-from lowvar.studies.load import FAMILIES, SCALES, SolverSpec, json_schema, load_experiment, validated
+from lowvar.studies.base import names_of
+from lowvar.studies.load import FAMILIES, json_schema, load_experiment
+from lowvar.studies.spec import SCALES, validated
+from lowvar.studies.variational.spec import SolverSpec
 
 BASE = {
     "name": "small",
@@ -61,6 +64,15 @@ INTEGRAL = {
 }
 
 
+def tables(experiment):
+    return names_of(FAMILIES[experiment.family].tables, experiment)
+
+
+def figures(experiment):
+    """Its figures, and the table that each is drawn from."""
+    return {name: one.table for name, one in FAMILIES[experiment.family].figures_of(experiment).items()}
+
+
 def write(tmp_path, changes=None, base=BASE):
     content = yaml.safe_load(yaml.safe_dump(base))
     for key, value in (changes or {}).items():
@@ -93,8 +105,7 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         assert all(experiment.run(*job).hash for job in experiment.runs())
         assert all(experiment.decompose(problem).hash for problem in experiment.decompositions())
         assert all(experiment.sample(problem).hash for problem in experiment.samples())
-        assert experiment.headline in experiment.figures
-        assert set(experiment.figures.values()) <= {*experiment.tables, "seconds"}
+        assert set(figures(experiment).values()) <= {*tables(experiment), "seconds"}
 
 
 @pytest.mark.parametrize(
@@ -286,11 +297,11 @@ def test_specs_know_what_there_is():
 
 def test_a_search_is_taken_apart_only_where_it_says(tmp_path):
     plain = load_experiment(write(tmp_path, base=SEARCH), "quick")
-    assert (plain.decompositions(), plain.headline) == ([], "effort")
-    assert "decomposition" not in plain.tables
+    assert (plain.decompositions(), next(iter(figures(plain)))) == ([], "effort")
+    assert "decomposition" not in tables(plain)
     apart = load_experiment(write(tmp_path, {"decomposition": TAKEN_APART, "draw": ["gradients"]}, SEARCH), "quick")
-    assert (apart.decompositions(), apart.headline) == (["e"], "gradients")
-    assert "decomposition" in apart.tables
+    assert (apart.decompositions(), next(iter(figures(apart)))) == (["e"], "gradients")
+    assert "decomposition" in tables(apart)
     for experiment, problem in ((plain, "e"), (apart, "bits")):
         with pytest.raises(UserError, match=f"decomposition.problems does not have '{problem}'"):
             experiment.decompose(problem)
@@ -347,12 +358,12 @@ def test_integrals_stand_on_the_data_of_their_problem(tmp_path):
 
 def test_integrals_have_tables_and_figures_for_what_they_illustrate(tmp_path):
     plain = load_experiment(write(tmp_path, base=INTEGRAL), "quick")
-    assert plain.tables == ("truth", "errors", "sums", "estimates", "decomposition")
-    assert (plain.headline, plain.figures["split"]) == ("errors", "decomposition")
+    assert tables(plain) == ("truth", "errors", "sums", "estimates", "decomposition")
+    assert (next(iter(figures(plain))), figures(plain)["split"]) == ("errors", "decomposition")
     changes = {"illustrate": {"stein_kernels": True, "epochs": {"s": ["stopped"]}}, "draw": ["stein_kernels", "epochs"]}
     drawn = load_experiment(write(tmp_path, changes, INTEGRAL), "quick")
-    assert set(drawn.tables) - set(plain.tables) == {"kernels", "epochs"}
-    assert drawn.figures == {"stein_kernels": "kernels", "epochs": "epochs"}
+    assert set(tables(drawn)) - set(tables(plain)) == {"kernels", "epochs"}
+    assert figures(drawn) == {"stein_kernels": "kernels", "epochs": "epochs"}
 
 
 def test_the_hash_of_an_integral_depends_on_its_job_alone(tmp_path):

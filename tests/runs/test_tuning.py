@@ -20,9 +20,11 @@ from lowvar.datasets.prepare import prepare
 from lowvar.errors import UserError
 from lowvar.runs import artifact, loop
 from lowvar.studies import jobs as commands
-from lowvar.studies.load import load_experiment, merged
+from lowvar.studies.load import load_experiment
+from lowvar.studies.spec import merged
+from lowvar.studies.variational import schedules
+from lowvar.studies.variational import spec as chosen_by
 from lowvar.studies.variational import trials as tuning
-from lowvar.studies.variational import tuning as studies
 
 FALLING = {"optimizer": "sgd", "schedule": {"kind": "step"}, "tune": {"beta": {"low": 0.1, "high": 1}, "r": {"low": 10, "high": 50}}}  # fmt: skip
 EXPERIMENT = {
@@ -68,7 +70,7 @@ def place(home):
 def whole(home):
     """Both studies, made without a stop, each with programs of its own."""
     place = write(home)
-    return {method: commands.tune(place, "bc", method, "jax") for method in ("adam", "falling")}
+    return {method: commands.tune(place.job("tune", "bc", method, "jax")) for method in ("adam", "falling")}
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def made_before(tmp_path_factory, monkeypatch):
     """Studies find the programs that other studies of this module have made, for the sake of time."""
     folder = tmp_path_factory.getbasetemp() / "programs"
     folder.mkdir(exist_ok=True)
-    monkeypatch.setattr(studies.tempfile, "TemporaryDirectory", lambda: contextlib.nullcontext(str(folder)))
+    monkeypatch.setattr(tuning.tempfile, "TemporaryDirectory", lambda: contextlib.nullcontext(str(folder)))
 
 
 # the search --------------------------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ def test_a_trial_is_the_run_that_its_row_says(place, whole):
     )
 
     def ends(spec):
-        trace = loop.run(commands.variational.engine(spec, place.load_data("bc"))).trace
+        trace = loop.run(place.family.engine(spec, place.load_data("bc"))).trace
         return trace.loc[trace["epoch"] == 3, "elbo"].to_numpy()
 
     own = ends(spec)
@@ -166,17 +168,17 @@ def test_a_trial_that_diverges_is_the_worst():
     for bad in (np.nan, np.inf, -np.inf):
         assert tuning.value(trace.assign(elbo=[-9.0, -9.0, bad, -2.0])) == -np.inf
     study = pd.DataFrame({"step_size": [0.3, 0.1, 0.2], "r": [5, 6, 7], "value": [-np.inf, -7.0, -7.0]})
-    assert tuning.choice(study) == {"step_size": 0.1, "r": 6}
-    assert tuning.choice(study.assign(value=-np.inf)) == {"step_size": 0.1, "r": 6}
-    assert tuning.choice(study.assign(value=[-1.0, -np.inf, -np.inf])) == {"step_size": 0.3, "r": 5}
+    assert chosen_by.choice(study) == {"step_size": 0.1, "r": 6}
+    assert chosen_by.choice(study.assign(value=-np.inf)) == {"step_size": 0.1, "r": 6}
+    assert chosen_by.choice(study.assign(value=[-1.0, -np.inf, -np.inf])) == {"step_size": 0.3, "r": 5}
 
 
 def test_a_diverging_study_is_a_table_all_the_same(home, tmp_path):
     place = write(home, {"methods.adam.tune.step_size": {"low": 1e3, "high": 1e4}, "solver.optimizer": "sgd"})
-    study = artifact.read_table(commands.tune(place, "bc", "adam", "jax", out=tmp_path))
+    study = artifact.read_table(commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path))
     assert (study["value"] == -np.inf).all()
     assert (study["status"] == "diverged").all()
-    assert tuning.best(study)["step_size"] == study["step_size"].min()
+    assert chosen_by.best(study)["step_size"] == study["step_size"].min()
 
 
 # kills -------------------------------------------------------------------------------------------------------------
@@ -212,9 +214,9 @@ def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, made_before
     monkeypatch.setattr(loop, "run", run)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            commands.tune(place, "bc", "falling", "jax", out=tmp_path)
+            commands.tune(place.job("tune", "bc", "falling", "jax"), out=tmp_path)
         assert not (tmp_path / "study.parquet").exists()
-    commands.tune(place, "bc", "falling", "jax", out=tmp_path)
+    commands.tune(place.job("tune", "bc", "falling", "jax"), out=tmp_path)
     assert (len(stopped), len(tried)) == (3, 6), "a trial that was done was made again"
     assert (tmp_path / "study.parquet").read_bytes() == whole["falling"].read_bytes()
     assert len(list(tmp_path.iterdir())) == 3
@@ -231,9 +233,9 @@ def test_stopped_while_it_writes_the_bytes_are_the_same(place, whole, made_befor
     with monkeypatch.context() as patch:
         patch.setattr(artifact, "write_table", full)
         with pytest.raises(KeyboardInterrupt):
-            commands.tune(place, "bc", "adam", "jax", out=tmp_path)
+            commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.npz"]
-    commands.tune(place, "bc", "adam", "jax", out=tmp_path)
+    commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
     assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
 
 
@@ -258,10 +260,10 @@ def test_a_checkpoint_of_another_study_is_not_used(place, whole, made_before, tm
     names = ("step_size", "value", "seconds", "compile_seconds")
     for other in ({**mark, "spec": "0"}, {**mark, "inputs": {"bc": "0"}}, {**mark, "versions": {"optuna": "0"}}):
         artifact.write_arrays(tmp_path / "checkpoint.npz", {name: np.ones(2) for name in names}, other)
-        commands.tune(place, "bc", "adam", "jax", out=tmp_path)
+        commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
         assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
     (tmp_path / "checkpoint.npz").write_bytes(b"PK cut off")
-    commands.tune(place, "bc", "adam", "jax", out=tmp_path)
+    commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
     assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
 
 
@@ -269,29 +271,29 @@ def test_a_checkpoint_of_another_study_is_not_used(place, whole, made_before, tm
 
 
 def test_a_run_takes_what_its_study_chose(place, whole, tmp_path):
-    best = tuning.choice(artifact.read_table(whole["falling"]))
-    out = commands.run(place, "bc", "falling", "jax", out=tmp_path, study=whole["falling"])
+    best = chosen_by.choice(artifact.read_table(whole["falling"]))
+    out = commands.run(place.job("run", "bc", "falling", "jax"), out=tmp_path, study=whole["falling"])
     trace, about = artifact.read_table(out), json.loads((tmp_path / "provenance.json").read_text())
     assert trace["step_size"].unique() == [best["step_size"]]
     assert about["spec"]["solver"]["schedule"] == {"kind": "step", "beta": best["beta"], "r": best["r"]}
     assert about["stamp"]["spec"] == place.experiment.run("bc", "falling", "jax").hash
-    assert about["stamp"]["inputs"] == {**place.inputs("bc"), **studies.inputs(place, ("bc", "falling", "jax"))}
+    assert about["stamp"]["inputs"] == place.job("run", "bc", "falling", "jax").settled()[1]
     assert set(about["stamp"]["inputs"]) == {"bc", "bc/falling-jax"}
 
 
 def test_what_was_chosen_is_known_beside_how_it_was_found(place, whole):
     best = artifact.read_table(whole["falling"]).sort_values("value").iloc[-1]
-    solver = studies.spec_of(place, "bc", "falling", "jax").solver
+    solver = place.job("run", "bc", "falling", "jax").settled()[0].solver
     assert (solver.step_sizes, solver.schedule.beta, solver.schedule.r) == (
         (best["step_size"],),
         best["beta"],
         best["r"],
     )
-    assert studies.spec_of(place, "bc", "plain", "jax") == place.experiment.run("bc", "plain", "jax")
+    assert place.job("run", "bc", "plain", "jax").settled()[0] == place.experiment.run("bc", "plain", "jax")
     chosen = pd.DataFrame(
         {"problem": "bc", "method": ["plain", "falling"], "backend": "jax", "step_size": [0.01, best["step_size"]]}
     )
-    table = studies.with_trials(place, chosen)
+    table = schedules.with_trials(place, chosen)
     assert list(table) == ["problem", "method", "backend", "step_size", "elbo", "trials", "diverged"]
     assert table.loc[1, ["elbo", "trials", "diverged"]].tolist() == [best["value"], 3, 0]
     assert table.loc[0, ["elbo", "trials", "diverged"]].isna().all()
@@ -301,7 +303,7 @@ def test_where_nothing_was_searched_the_columns_are_numbers_too(home):
     fixed = {"kind": "step", "beta": 0.5, "r": 7}
     methods = {"adam": {"tune": None}, "falling": {"tune": None, "schedule": fixed}}
     place = write(home, {"problems.bc.methods": methods})
-    table = studies.with_trials(place, pd.DataFrame({"problem": ["bc"], "method": ["adam"], "backend": ["jax"]}))
+    table = schedules.with_trials(place, pd.DataFrame({"problem": ["bc"], "method": ["adam"], "backend": ["jax"]}))
     assert table[["elbo", "trials", "diverged"]].isna().all(axis=None)
     assert set(table.dtypes[["elbo", "trials", "diverged"]]) == {np.dtype(float)}
 
@@ -316,31 +318,31 @@ def test_a_run_takes_what_the_study_of_another_method_chose(home, whole, tmp_pat
     assert experiment.study_of(*mine) == experiment.study_of(*theirs) == theirs
     assert mine not in experiment.studies()
     assert experiment.run(*mine).study == experiment.tune(*theirs).hash == experiment.run(*theirs).study
-    out = commands.run(place, *mine, out=tmp_path)
-    best = tuning.choice(artifact.read_table(whole["falling"]))
-    solver = studies.spec_of(place, *mine).solver
+    out = commands.run(place.job("run", *mine), out=tmp_path)
+    best = chosen_by.choice(artifact.read_table(whole["falling"]))
+    solver = place.job("run", *mine).settled()[0].solver
     assert artifact.read_table(out)["step_size"].unique() == [best["step_size"]] == list(solver.step_sizes)
     assert (solver.schedule.beta, solver.schedule.r) == (best["beta"], best["r"])
     stamp = json.loads((tmp_path / "provenance.json").read_text())["stamp"]
-    assert stamp["inputs"] == {**place.inputs("bc"), **studies.inputs(place, theirs)}
+    assert stamp["inputs"] == place.job("run", *theirs).settled()[1]
     chosen = pd.DataFrame({"problem": "bc", "method": ["plain"], "backend": "jax"})
-    assert studies.with_trials(place, chosen)["trials"].isna().all()  # they are those of the other
+    assert schedules.with_trials(place, chosen)["trials"].isna().all()  # they are those of the other
     with pytest.raises(UserError, match="'plain' takes the settings of 'falling' on 'bc': tune that one"):
-        commands.tune(place, *mine)
+        commands.tune(place.job("tune", *mine))
 
 
 def test_the_runs_of_tuned_methods_are_gathered(place, whole):
     """Their stamps name the study: a run of another one is stale."""
     for method in ("plain", "adam", "falling"):
-        commands.run(place, "bc", method, "jax")
-    traces = place.gather_tables("trace.parquet")
+        commands.run(place.job("run", "bc", method, "jax"))
+    traces = place.gather("run", "trace.parquet")
     assert set(traces["method"]) == {"plain", "adam", "falling"}
-    file = place.run_folder("bc", "adam", "jax") / "tuning/study.parquet"
+    file = place.job("run", "bc", "adam", "jax").folder / "tuning/study.parquet"
     before, mark = file.read_bytes(), json.loads(file.with_name("provenance.json").read_text())["stamp"]
     study = artifact.read_table(file)
     artifact.write_table(file, study.assign(value=study["value"] + 1), mark)
     with pytest.raises(UserError, match=r"adam-jax/trace\.parquet: stale, .*--study .*study\.parquet"):
-        place.gather_tables("trace.parquet")
+        place.gather("run", "trace.parquet")
     file.write_bytes(before)
     assert {"bc", "bc/adam-jax", "bc/falling-jax"} == set(place.tables_stamp()["inputs"])
 

@@ -12,8 +12,9 @@ from lowvar.errors import UserError
 from lowvar.noise import BATCHES, GAUSSIAN, Plan, named_key, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.runs import loop
-from lowvar.studies.load import MethodSpec, SolverSpec, load_experiment
+from lowvar.studies.load import load_experiment
 from lowvar.studies.variational import engine
+from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 SAMPLER = importlib.import_module("lowvar.noise.sampler")  # the package has a function of the same name
 N, DIM, SIZES, REPETITIONS = 20, 3, (1e-2, 1e-3), 2

@@ -15,8 +15,8 @@ from lowvar.estimators.gradient.schedules import rounded_up, schedule
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.runs import loop
-from lowvar.studies.load import MethodSpec, SolverSpec
 from lowvar.studies.variational import engine
+from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 N, DIM = 20, 3
 STEP = {"kind": "step", "beta": 0.5, "r": 3}

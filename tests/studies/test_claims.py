@@ -9,7 +9,7 @@ import yaml
 from lowvar.errors import UserError
 from lowvar.studies import claims as C
 from lowvar.studies.effects import Effect, Effects
-from lowvar.studies.load import load_experiment
+from lowvar.studies.load import FAMILIES, load_experiment
 from lowvar.studies.variational import published
 
 NAN, INF = np.nan, np.inf
@@ -148,8 +148,7 @@ def test_files_of_claims_that_are_none(tmp_path, content):
 
 
 def test_effects_have_one_name_each_and_typed_arguments():
-    families = (C.variational.EFFECTS, C.search.EFFECTS, C.integral.EFFECTS)
-    assert sum(map(len, families)) == len(C.EFFECTS)
+    assert sum(len(family.effects) for family in FAMILIES.values()) == len(C.EFFECTS)
     for name, effect in C.EFFECTS.items():
         tables, *arguments = inspect.signature(effect).parameters.values()
         assert (tables.name, effect.__name__) == ("tables", name)

@@ -9,6 +9,7 @@ import pytest
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
 from lowvar.studies.variational import diagnostics as D
+from lowvar.studies.variational import schedules
 
 INF = np.inf
 SPREAD = [1e-2, 1.0, 1e2]  # repetitions differ by more than methods do
@@ -233,7 +234,7 @@ def test_pace_without_stretches_that_tell(judge):
     for pace, words in [
         (odd.assign(steps=1), "no stretch of 5 steps that was timed"),
         (stretches("mlmc", [1.0, 0.01], [90, 60]), "the points of mlmc do not fall by half"),
-        (D.pace(tables["measured"], None), "times were not measured here"),
+        (schedules.pace(tables["measured"], None), "times were not measured here"),
     ]:
         row = judge("pace_ratio", tables | {"pace": pace}, **AT, below=1)
         assert (row["verdict"], row["note"]) == ("undecided", f"mine; {words}")
@@ -253,7 +254,7 @@ def grid(elbo, lose=()):
         traces.append(made)
     both = pd.concat(traces, ignore_index=True)
     table = A.convergence(both, {}, {"p": 1})
-    return {"sensitivity": D.sensitivity(table, plans), "ends": A.ends(both, table, {})}
+    return {"sensitivity": schedules.sensitivity(table, plans), "ends": A.ends(both, table, {})}
 
 
 ELBO = {(0.1, 0.5, 10): -1.0, (0.01, 0.5, 10): -4.0, (0.1, 0.9, 10): -1.2, (0.01, 0.9, 10): -90.0}

@@ -6,6 +6,7 @@ import pytest
 
 from lowvar.errors import UserError
 from lowvar.studies.integral import errors as A
+from lowvar.studies.integral.estimates import estimates
 
 N = 50
 NOISE = np.random.default_rng(4).standard_normal(N)
@@ -29,7 +30,8 @@ def evidence(*traces, truth_error=0.0, value=0.0, derived=()):
     tasks = list(rows["task"].drop_duplicates())
     truth = pd.DataFrame({"problem": "p", "task": tasks, "truth": value, "truth_error": truth_error, "how": ""})
     rows["derived"] = rows["task"].isin(derived)
-    return {name: getattr(A, name)(rows, truth) for name in ("errors", "sums", "estimates")} | {"truth": truth}
+    made = {"errors": A.errors, "sums": A.sums, "estimates": estimates}
+    return {name: make(rows, truth) for name, make in made.items()} | {"truth": truth}
 
 
 def test_error(judge):

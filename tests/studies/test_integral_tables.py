@@ -9,7 +9,7 @@ import pytest
 from lowvar.errors import UserError
 from lowvar.studies.integral import errors as A
 from lowvar.studies.integral import estimates as E
-from lowvar.studies.integral.tables import metrics
+from lowvar.studies.integral.family import metrics
 from lowvar.studies.jobs import nested
 
 TRUTH = 3.0

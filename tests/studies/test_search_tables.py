@@ -8,8 +8,8 @@ import pytest
 
 from lowvar.analysis.intervals import median_interval
 from lowvar.studies.search import progress as A
+from lowvar.studies.search.family import metrics
 from lowvar.studies.search.gathering import KEYS
-from lowvar.studies.search.tables import metrics
 
 INF = np.inf
 OPTIMA, DIMS = {"p": 1.0, "q": 1.0, "policy": None}, {"p": 10, "q": 10, "policy": 4}

@@ -10,9 +10,9 @@ for name, study in STUDIES.items():
         input:
             made_by(name, *KINDS) + prepared_of(name),
         output:
-            [in_report(name, f"tables/{table}.csv", "table", table) for table in study.experiment.tables],
-            paths(study.tables()),
-            f"{RESULTS}/{name}/metrics.json",
+            [in_report(name, path, "table", path.stem) for path in study.table_files(ending="csv")],
+            paths(study.table_files()),
+            str(study.metrics),
         log:
             f"{LOGS}/{name}/tables.log",
         benchmark:
@@ -31,10 +31,10 @@ for name, study in STUDIES.items():
         # wall times differ from run to run: a file of their own, so that the other tables repeat to the byte
         name: f"{name}_seconds"
         input:
-            runs_of(name) + paths(study.tables()),
+            runs_of(name) + paths(study.table_files()),
         output:
-            in_report(name, "tables/seconds.csv", "table", "seconds"),
-            paths(study.tables("seconds")),
+            [in_report(name, path, "table", "seconds") for path in study.table_files("seconds", ending="csv")],
+            paths(study.table_files("seconds")),
         log:
             f"{LOGS}/{name}/seconds.log",
         benchmark:
@@ -54,9 +54,8 @@ rule figure:
     input:
         table_of_figure,
     output:
-        in_report("{experiment}", "figures/{kind}.svg", "figure", "{kind}"),
-        f"{RESULTS}/{{experiment}}/figures/{{kind}}.png",
-        f"{RESULTS}/{{experiment}}/figures/{{kind}}.csv",
+        [in_report("{experiment}", path, "figure", "{kind}") for path in ANY.figure_files("{kind}")],
+        paths(ANY.figure_files("{kind}", ending="png") + ANY.figure_files("{kind}", ending="csv")),
     log:
         f"{LOGS}/{{experiment}}/figures/{{kind}}.log",
     benchmark:
@@ -73,10 +72,10 @@ rule figure:
 
 rule claims:
     input:
-        lambda w: paths(STUDIES[w.experiment].tables()),
+        lambda w: paths(STUDIES[w.experiment].table_files()),
         lambda w: paths(filter(None, [STUDIES[w.experiment].claims])),
     output:
-        in_report("{experiment}", "claims.csv", "table", "claims"),
+        in_report("{experiment}", ANY.verdicts, "table", "claims"),
     log:
         f"{LOGS}/{{experiment}}/claims.log",
     benchmark:

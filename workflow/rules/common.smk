@@ -2,6 +2,7 @@
 # No rules here.
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,8 +11,7 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
-from lowvar.studies.drawing import declared
-from lowvar.studies.load import SCALES, validated
+from lowvar.studies.spec import SCALES, validated
 from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError
 
@@ -55,6 +55,8 @@ except UserError as error:
 DATA = PARAMS.data
 RESULTS = f"{PARAMS.results}/{PARAMS.scale}"
 LOGS = f"logs/{PARAMS.scale}"
+# a study with a wildcard for its name: its paths are the patterns of rules
+ANY = replace(next(iter(STUDIES.values())), results=Path(RESULTS, "{experiment}"))
 
 
 def paths(files):
@@ -81,9 +83,9 @@ def at_least(kind, what):
     return lambda w, attempt: attempt * math.ceil(what(find(w)))
 
 
-def pattern(kind, file):
-    """A file of a kind of job, with wildcards for its names."""
-    return f"{RESULTS}/{{experiment}}/{KINDS[kind].folder}/{file}"
+def outputs_of(kind):
+    """The outputs of a kind of job, with wildcards for the names."""
+    return paths(ANY.job(kind, *(f"{{{name}}}" for name in KINDS[kind].names)).outputs)
 
 
 # ---------------------------------------------------------------------------------------- files of a whole study
@@ -107,13 +109,12 @@ def runs_of(name):
 
 def results_of(name):
     """The tables, figures and claims of a study."""
-    experiment, folder = STUDIES[name].experiment, f"{RESULTS}/{name}"
-    tables = [f"tables/{table}.csv" for table in experiment.tables]
-    of_times = [kind for kind, table in experiment.figures.items() if "seconds" in (kind, table)]
-    figures = [f"figures/{kind}.svg" for kind in experiment.figures if kind not in of_times]
-    timed = ["tables/seconds.csv", *(f"figures/{kind}.svg" for kind in of_times)]
-    timed = timed if of_times and timed_here(name) else []
-    return [f"{folder}/{path}" for path in (*tables, *figures, "claims.csv", *timed)]
+    study = STUDIES[name]
+    of_times = [kind for kind, figure in study.figures.items() if "seconds" in (kind, figure.table)]
+    figures = [path for path in study.figure_files() if path.stem not in of_times]
+    timed = [*study.table_files("seconds", ending="csv"), *study.figure_files(*of_times)] if of_times else []
+    timed = timed if timed_here(name) else []
+    return paths([*study.table_files(ending="csv"), *figures, study.verdicts, *timed])
 
 
 def timed_here(name):
@@ -124,26 +125,25 @@ def timed_here(name):
 
 def table_of_figure(w):
     study = STUDIES[w.experiment]
-    return paths(study.tables(study.experiment.figures.get(w.kind, w.kind)))
+    return paths(study.table_files(study.figures[w.kind].table if w.kind in study.figures else w.kind))
 
 
 def captions_of(name):
     """The captions of an experiment's figures."""
-    known = declared(STUDIES[name].experiment.family)
-    return {kind: known[kind].caption for kind in STUDIES[name].experiment.figures}
+    return {kind: figure.caption for kind, figure in STUDIES[name].figures.items()}
 
 
 def headline_of(name):
     """The figure that answers an experiment's question, and what it shows."""
-    experiment = STUDIES[name].experiment
-    return {"figure": experiment.headline, "answer": declared(experiment.family)[experiment.headline].answer}
+    figure = STUDIES[name].headline
+    return {"figure": figure.name, "answer": figure.answer}
 
 
 def in_report(name, path, kind, label):
     """An output of an experiment, shown in the report under the experiment's name."""
     stem = {"seconds": "seconds", "claims": "claims"}.get(label, f"{kind}s")
     return report(
-        f"{RESULTS}/{name}/{path}",
+        str(path),
         caption=f"../report/{stem}.rst",
         category=name,
         subcategory=f"{kind}s",

@@ -13,7 +13,7 @@ for kind, about in KINDS.items():
         input:
             of(kind, lambda job: paths(job.inputs.values())),
         output:
-            [pattern(kind, file) for file in about.outputs],
+            outputs_of(kind),
         log:
             f"{where}.log",
         benchmark:

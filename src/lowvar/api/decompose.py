@@ -20,9 +20,10 @@ from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
 from lowvar.solvers import descend
 from lowvar.solvers.descent import DescentState
-from lowvar.studies.load import DecompositionSpec, validated
+from lowvar.studies.spec import validated
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun
+from lowvar.studies.variational.spec import DecompositionSpec
 
 COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors

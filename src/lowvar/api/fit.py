@@ -19,9 +19,9 @@ from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
-from lowvar.studies.load import MethodSpec, SolverSpec
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun
+from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 # draws for k-hat, with a thousand of which a correlation of 0.98 is overlooked one time in four; the most that they may
 # be times data rows

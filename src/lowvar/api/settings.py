@@ -9,7 +9,8 @@ from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
 from lowvar.registry import label
 from lowvar.solvers import OWN
-from lowvar.studies.load import MethodSpec, SolverSpec, validated
+from lowvar.studies.spec import validated
+from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 BATCH = 100  # data rows of a batch, where there are so many
 ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # noise points of an ELBO; the most that they may be times data rows

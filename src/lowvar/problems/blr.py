@@ -19,7 +19,9 @@ import numpy as np
 
 from lowvar.backends import get
 from lowvar.errors import UserError
-from lowvar.problems.linear import Affine, Bernoulli, Dense, LinearProblem, held_out, linear
+from lowvar.problems.designs import Affine, Dense
+from lowvar.problems.linear import LinearProblem, held_out, linear
+from lowvar.problems.links import Bernoulli
 from lowvar.problems.split import TEST
 
 _LOG_2PI = math.log(2 * math.pi)

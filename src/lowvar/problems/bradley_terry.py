@@ -13,7 +13,9 @@ import numpy as np
 
 from lowvar.backends import get
 from lowvar.errors import UserError
-from lowvar.problems.linear import Bernoulli, LinearProblem, Pairs, linear, standard_normal
+from lowvar.problems.designs import Pairs
+from lowvar.problems.linear import LinearProblem, linear, standard_normal
+from lowvar.problems.links import Bernoulli
 
 _LOG_2PI = math.log(2 * math.pi)
 

@@ -7,7 +7,9 @@ import numpy as np
 
 from lowvar.backends import get
 from lowvar.errors import UserError
-from lowvar.problems.linear import Bernoulli, Dense, LinearProblem, held_out, linear, standard_normal
+from lowvar.problems.designs import Dense
+from lowvar.problems.linear import LinearProblem, held_out, linear, standard_normal
+from lowvar.problems.links import Bernoulli
 
 DATA = ("x", "y")  # arrays that the model is made of
 

@@ -15,7 +15,9 @@ import numpy as np
 
 from lowvar.backends import get
 from lowvar.errors import UserError
-from lowvar.problems.linear import Categorical, Grouped, LinearProblem, linear
+from lowvar.problems.designs import Grouped
+from lowvar.problems.linear import LinearProblem, linear
+from lowvar.problems.links import Categorical
 from lowvar.problems.softmax_regression import labels
 
 _LOG_2PI = math.log(2 * math.pi)

@@ -9,7 +9,9 @@ import numpy as np
 
 from lowvar.backends import get
 from lowvar.errors import UserError
-from lowvar.problems.linear import Categorical, Dense, LinearProblem, held_out, linear, standard_normal
+from lowvar.problems.designs import Dense
+from lowvar.problems.linear import LinearProblem, held_out, linear, standard_normal
+from lowvar.problems.links import Categorical
 
 DATA = ("x", "y")  # arrays that the model is made of
 

@@ -53,8 +53,7 @@ class Engine(Protocol):
         ...
 
     def wait(self, state: Any) -> None:
-        """Returns when ``state`` has been computed."""
-        ...
+        """Returns when ``state`` has been computed: at once, where it is NumPy."""
 
     def measure(self, state: Any, position: int) -> dict[str, np.ndarray]:
         """The trace's measurements at a stop, as arrays of fixed shapes."""
@@ -62,7 +61,7 @@ class Engine(Protocol):
 
     def finished(self, state: Any) -> bool:
         """Whether the run can end at this stop because further steps would add no information."""
-        ...
+        return False
 
     def trace(self, stops: list[int], measured: dict[str, np.ndarray]) -> Any:
         """The trace, from the stacked measurements at ``stops``."""
@@ -83,6 +82,24 @@ class Engine(Protocol):
     def unflatten(self, leaves: list[np.ndarray]) -> Any:
         """The state with the arrays ``leaves``."""
         ...
+
+
+class ArrayEngine(Engine, Protocol):
+    """An engine whose state is a tree of a backend's arrays."""
+
+    backend: Any
+
+    def wait(self, state) -> None:
+        """Returns when ``state`` has been computed."""
+        self.backend.wait(state)
+
+    def flatten(self, state) -> list[np.ndarray]:
+        """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
+        return self.backend.leaves(state)
+
+    def unflatten(self, leaves):
+        """The state whose arrays are ``leaves``."""
+        return self.backend.rebuilt(leaves, self.init())
 
 
 def geometric(end: int, per_decade: int = 12) -> list[int]:

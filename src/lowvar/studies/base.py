@@ -142,6 +142,7 @@ class Figure:
         answer: what it shows at a glance, for the head of the report.
         when: whether an experiment has it.
         options: keywords of ``select`` and ``draw`` that make this figure one of several of a kind.
+        settings: ``settings(experiment)``: keywords that follow from what an experiment's file says.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Figure:
     answer: str = ""
     when: Callable[[Any], bool] = always
     options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Callable[[Any], Mapping[str, Any]] = lambda experiment: {}
 
     def picture(self, table: Frame, stem: str | os.PathLike, **options: Any) -> list[Path]:
         """Draws it and saves it with the rows that it shows; the paths of the vector, the bitmap and the csv.
@@ -200,22 +202,41 @@ class Family:
         experiment: the model of their files.
         method: the key of a method that is a name alone.
         tables: what runs are gathered into.
-        figures: what is drawn of them.
+        figures: what is drawn of them, in the order of a report.
         effects: what claims can be about, by name.
+        files: what else their jobs leave.
         engine: ``engine(spec, source)``: what advances a run.
-        packages: ``packages(spec)``: what a run needs besides the packages of every run.
-        decomposition: ``decomposition(job, prepared, progress_bar) -> Frame``; None where no variance is taken apart.
+        packages: ``packages(spec)``: what a run, or a sample, depends on besides the packages of every job.
+        sample: ``sample(spec, prepared)``: points, and what their file says of them; None where runs draw their noise.
+        decomposition: ``decomposition(spec, prepared, progress_bar) -> Frame``; None where no variance is taken apart.
         metrics: ``metrics(gathered)``: numbers to watch from one run to the next, as rows of problem, quantity, run
             and value.
+        headlines: names of figures: the report opens with the first that an experiment has, or with the first figure.
     """
 
     name: str
     experiment: type
     method: str
     tables: tuple[Table, ...]
-    figures: tuple[Figure, ...]
+    figures: Mapping[str, Figure]
     effects: Mapping[str, Any]
+    files: tuple[File, ...]
     engine: Callable[..., Any]
-    packages: Callable[[Any], tuple[str, ...]]
-    decomposition: Callable[..., Frame] | None
     metrics: Callable[..., Any]
+    packages: Callable[[Any], tuple[str, ...]] = lambda spec: ()
+    sample: Callable[..., Any] | None = None
+    decomposition: Callable[..., Frame] | None = None
+    headlines: tuple[str, ...] = ()
+
+    def figures_of(self, experiment: Any, where: str = "") -> dict[str, Figure]:
+        """The figures that an experiment's key ``draw`` names; all that it can have where its family has no such key.
+
+        Raises:
+            UserError: it has no such figure.
+        """
+        there = (*names_of(self.tables, experiment), "seconds")
+        known = {name: one for name, one in self.figures.items() if one.table in there and one.when(experiment)}
+        for name in (chosen := getattr(experiment, "draw", known)):
+            if name not in known:
+                raise unknown_name("figure", name, known, where=f"{where}: draw")
+        return {name: known[name] for name in chosen}

@@ -24,24 +24,16 @@ from pydantic import Field
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
 from lowvar.studies.effects import Effect, Effects
-from lowvar.studies.integral import effects as integral
-from lowvar.studies.search import effects as search
-from lowvar.studies.spec import validated
-from lowvar.studies.variational import effects as variational
+from lowvar.studies.load import FAMILIES
+from lowvar.studies.spec import Strict, validated
 
-EFFECTS = variational.EFFECTS | search.EFFECTS | integral.EFFECTS
+EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 
 _COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
 _STANDARD_ERRORS = 2.0  # by which our value and a published one may differ
 _FEWEST = 5  # repetitions without which a standard error decides nothing
 
 NotNegative = Annotated[float, Field(ge=0)]
-
-
-class Strict(pydantic.BaseModel):
-    """A model that refuses unknown keys."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
 class Test(Strict):

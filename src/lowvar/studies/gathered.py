@@ -14,18 +14,18 @@ class Gathered(Mapping):
     Stale files are refused: the message names the file and the command that rebuilds it.
 
     Args:
-        place: the study's experiment and its files.
+        study: the experiment and its files.
         tables: what its family declares.
         made: whether tables are made from what the runs left. If not, those that are kept are read from their files.
 
     Attributes:
-        place: as above.
+        study: as above.
         experiment: its content.
     """
 
-    def __init__(self, place: Any, tables: tuple[Table, ...], *, made: bool = True) -> None:
-        self.place, self.experiment, self._made = place, place.experiment, made
-        self._tables = {one.name: one for one in tables if one.when(place.experiment)}
+    def __init__(self, study: Any, tables: tuple[Table, ...], *, made: bool = True) -> None:
+        self.study, self.experiment, self._made = study, study.experiment, made
+        self._tables = {one.name: one for one in tables if one.when(study.experiment)}
         self._frames: dict[str, Frame] = {}
         self._values: dict[Callable, Any] = {}
 
@@ -33,7 +33,7 @@ class Gathered(Mapping):
         if name not in self._frames:
             table = self._tables[name]
             read = table.kept and not table.timed and not self._made
-            self._frames[name] = self.place.table(name) if read else table.frame(table.make(self))
+            self._frames[name] = self.study.table(name) if read else table.frame(table.make(self))
         return self._frames[name]
 
     def __contains__(self, name: object) -> bool:
@@ -60,29 +60,29 @@ class Gathered(Mapping):
     @cached_property
     def traces(self) -> Frame:
         """The traces of all runs, one below the other."""
-        return self.place.gather_tables("trace.parquet")
+        return self.study.gather("run", "trace.parquet")
 
     @cached_property
     def timings(self) -> Frame:
         """The timings of all runs, one below the other."""
-        return self.place.gather_tables("timing.parquet")
+        return self.study.gather("run", "timing.parquet")
 
     def timings_of(self, problems: list[str]) -> Frame | None:
         """The timings of runs on these problems that were timed on this machine; None if none was."""
         import pandas as pd
 
-        runs = [job for job in self.experiment.runs() if job[0] in problems]
-        paths = [self.place.run_folder(*job) / "timing.parquet" for job in runs]
+        paths = [job.folder / "timing.parquet" for job in self.study.jobs("run") if job.problem in problems]
         timings = [artifact.read_table(path) for path in paths if path.is_file()]
         return pd.concat(timings, ignore_index=True) if timings else None
 
     @property
     def params(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         """Problem, method, backend and the arrays in ``params.npz`` of every run."""
-        for problem, method, backend, (arrays, _) in self.place.gather("params.npz", artifact.read_arrays):
-            yield problem, method, backend, arrays
+        for job in self.study.jobs("run"):
+            problem, method, backend = job.names.values()
+            yield problem, method, backend, job.read("params.npz", artifact.read_arrays)[0]
 
     @cached_property
     def decompositions(self) -> Frame:
         """The decompositions of all problems, one below the other."""
-        return self.place.decomposition()
+        return self.study.gather("decompose", "decomposition.parquet")

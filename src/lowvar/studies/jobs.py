@@ -1,144 +1,137 @@
-"""What the subcommands of ``lowvar`` do: one job of the workflow each.
-
-What differs between families of experiments is in a module for each family: ``FAMILIES``.
-"""
+"""What the subcommands of ``lowvar`` do: one job of the workflow each."""
 
 import contextlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import unknown_name
 from lowvar.files import all_or_none, sweep, write_text
 from lowvar.runs import artifact, loop
 from lowvar.studies.gathered import Gathered
-from lowvar.studies.integral import samples
-from lowvar.studies.integral import tables as integral
-from lowvar.studies.search import tables as search
-from lowvar.studies.study import Study
-from lowvar.studies.variational import tables as variational
-from lowvar.studies.variational import tuning
-
-# family -> module with: engine, packages, decomposition, TABLES, metrics
-FAMILIES = {"variational": variational, "search": search, "integral": integral}
-
-__all__ = ["Study", "claims", "decompose", "figure", "progress_bar", "run", "sample", "tables", "tune"]
+from lowvar.studies.study import Job, Study
 
 
-def run(place: Study, problem: str, method: str, backend: str, data=None, out=None, study=None, *,
-        checkpoint_every=10.0):  # fmt: skip
+def run(job: Job, data=None, out=None, study=None, *, checkpoint_every=10.0) -> Path:
     """Runs a method on a problem; resumes where a killed run stopped.
 
     ``study`` is the file of the settings that it tunes, if it tunes any and the file is not where the workflow puts it.
     """
-    spec = place.experiment.run(problem, method, backend)
-    out = Path(out or place.run_folder(problem, method, backend))
-    source = place.load_source(problem, data)
-    family = FAMILIES[place.experiment.family]
-    inputs = {problem: source.sha256} if source else {}
-    settled, inputs = tuning.settled(place, spec, problem, method, backend, inputs, study)
+    spec, family, out = job.spec, job.study.family, Path(out or job.folder)
+    source = job.study.load_source(job.problem, data)
+    settled, inputs = job.settled(_hash(job, source), study)
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
     engine = family.engine(settled, source)
-    with progress_bar(engine.stops[-1], f"{problem} {method} {backend}") as tick:
+    with progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
         result = loop.run(engine, progress=tick, checkpoint=out / "checkpoint.npz", mark=mark, every=checkpoint_every)
-    trace = result.trace
-    for position, (name, value) in enumerate({"problem": problem, "method": method, "backend": backend}.items()):
-        trace.insert(position, name, value)
-        result.timing.insert(position, name, value)
-    names = ("params.npz", "timing.parquet", "provenance.json", "trace.parquet")
-    for name in names:
-        sweep(out, name)
-    with all_or_none(*(out / name for name in names)):
-        artifact.write_arrays(out / "params.npz", result.params, mark)
-        artifact.write_table(out / "timing.parquet", result.timing, mark)
-        about = settled.model_dump(mode="json")
-        artifact.write_provenance(out / "provenance.json", mark, about, device=_device(backend))
-        artifact.write_table(out / "trace.parquet", trace, mark)
-    (out / "checkpoint.npz").unlink(missing_ok=True)
-    return out / "trace.parquet"
+    files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
+             "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
+    return _leave(job, out, mark, files)
 
 
-def tune(place: Study, problem: str, method: str, backend: str, data=None, out=None, *, checkpoint_every=10.0):
+def tune(job: Job, data=None, out=None, *, checkpoint_every=10.0) -> Path:
     """Searches the settings that a method tunes on a problem; resumes where a killed search stopped."""
-    return tuning.tune(place, problem, method, backend, data, out, device=_device(backend), every=checkpoint_every,
-                       progress_bar=progress_bar)  # fmt: skip
+    spec, family, out = job.spec, job.study.family, Path(out or job.folder)
+    from lowvar.studies.variational import trials
+
+    prepared = job.study.load_data(job.problem, data)
+    mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
+    with progress_bar(spec.trials, f"{' '.join(job.names.values())} tuning", "trial") as tick:
+        study, timing = trials.search(
+            spec, lambda trial: family.engine(trial, prepared), checkpoint=out / "checkpoint.npz", mark=mark,
+            progress=tick, every=checkpoint_every,
+        )  # fmt: skip
+    files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
+    return _leave(job, out, mark, files)
 
 
-def sample(place: Study, problem: str, data=None, out=None):
-    """Draws the points that all methods estimate the integrals of a problem from, and computes the truth.
+def sample(job: Job, data=None, out=None) -> Path:
+    """Draws the points that all methods estimate the integrals of a problem from, and computes the truth."""
+    spec, family, out = job.spec, job.study.family, Path(out or job.folder)
+    from lowvar.studies.integral import samples
 
-    Raises:
-        UserError: the experiment draws no points beforehand.
-    """
-    experiment: Any = place.experiment
-    if not experiment.samples():
-        raise UserError(f"experiment {experiment.name!r} draws no points beforehand: its runs draw their own noise")
-    job = experiment.sample(problem)
-    out = Path(out or place.job("sample", problem).folder)
-    prepared = place.load_data(problem, data)
-    inputs = {problem: prepared.sha256} if prepared else {}
-    mark = artifact.stamp(job.hash, inputs, packages=(*artifact.PACKAGES, *integral.SAMPLING))
-    drawn, about = integral.draw(job, prepared)
-    for name in (names := ("samples.npz", "provenance.json")):
-        sweep(out, name)
-    with all_or_none(*(out / name for name in names)):
-        samples.write(out / "samples.npz", drawn, about, mark)
-        artifact.write_provenance(out / "provenance.json", mark, job.model_dump(mode="json"), device=_device("jax"))
-    return out / "samples.npz"
+    prepared = job.study.load_data(job.problem, data)
+    mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, *family.packages(spec)))
+    made: Callable[..., Any] = family.sample  # type: ignore[assignment]
+    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": samples.arrays(*made(spec, prepared))})
 
 
-def decompose(place: Study, problem: str, data=None, out=None):
+def decompose(job: Job, data=None, out=None) -> Path:
     """Takes the variance of gradients on a problem apart."""
-    job = place.experiment.decompose(problem)
-    out = Path(out or place.job("decompose", problem).folder)
-    prepared = place.load_data(problem, data)
-    mark = artifact.stamp(job.hash, {problem: prepared.sha256} if prepared else {})
-    table = FAMILIES[place.experiment.family].decomposition(job, prepared, progress_bar)
-    if "problem" not in table:
-        table.insert(0, "problem", problem)
-    with all_or_none(out / "provenance.json", out / "decomposition.parquet"):
-        artifact.write_provenance(out / "provenance.json", mark, job.model_dump(mode="json"), device=_device("jax"))
-        artifact.write_table(out / "decomposition.parquet", table, mark)
-    return out / "decomposition.parquet"
+    spec, out = job.spec, Path(out or job.folder)
+    prepared = job.study.load_data(job.problem, data)
+    mark = artifact.stamp(spec.hash, _hash(job, prepared))
+    take_apart: Callable[..., Any] = job.study.family.decomposition  # type: ignore[assignment]
+    table = take_apart(spec, prepared, progress_bar)
+    return _leave(job, out, mark, {"provenance.json": spec, "decomposition.parquet": _named(job, table)})
 
 
-def tables(place: Study, *, seconds: bool = False) -> list[Path]:
+def _hash(job, source) -> dict[str, str]:
+    """The hash of what a job has read, as stamps carry it."""
+    return {job.problem: source.sha256} if source else {}
+
+
+def _named(job, table):
+    """A table with the job's names before its columns, where they are not among them."""
+    for position, (name, value) in enumerate(job.names.items()):
+        if name not in table:
+            table.insert(position, name, value)
+    return table
+
+
+def _leave(job, out, mark, files) -> Path:
+    """Writes all files of a job or none: tables, arrays, and a spec as provenance; the path of the last, its result."""
+    for name in files:
+        sweep(out, name)
+    with all_or_none(*(out / name for name in files)):
+        for name, content in files.items():
+            if name == "provenance.json":
+                about = content.model_dump(mode="json")
+                artifact.write_provenance(out / name, mark, about, device=_device(job.names.get("backend", "jax")))
+            else:
+                write = artifact.write_arrays if name.endswith(".npz") else artifact.write_table
+                write(out / name, content, mark)
+    (out / "checkpoint.npz").unlink(missing_ok=True)
+    return out / list(files)[-1]
+
+
+def tables(study: Study, *, seconds: bool = False) -> list[Path]:
     """Gathers an experiment's runs and decompositions into tables, refusing stale ones."""
-    family, mark = FAMILIES[place.experiment.family], place.tables_stamp()
-    gathered = Gathered(place, family.TABLES, made=not seconds)
-    names = [one.name for one in family.TABLES if one.timed] if seconds else place.experiment.tables
+    mark, declared = study.tables_stamp(), study.family.tables
+    gathered = Gathered(study, declared, made=not seconds)
+    names = [one.name for one in declared if one.timed] if seconds else study.tables
     tables = {name: gathered[name] for name in names}  # all of them before any is written
-    if seconds:
-        return _write_both(place, tables, mark)
-    metrics = nested(place.experiment.problems, family.metrics(gathered))
-    written = _write_both(place, tables, mark)
-    write_text(place.results / "metrics.json", json.dumps(metrics, indent=2, sort_keys=True) + "\n")
-    return [*written, place.results / "metrics.json"]
+    metrics = None if seconds else nested(study.experiment.problems, study.family.metrics(gathered))
+    written = []
+    for name, table in tables.items():
+        (parquet,), (csv,) = study.table_files(name), study.table_files(name, ending="csv")
+        artifact.write_table(parquet, table, mark)
+        write_text(csv, table.to_csv(index=False, float_format="%.8g"))
+        written += [parquet, csv]
+    if metrics is not None:
+        written.append(study.metrics)
+        write_text(study.metrics, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
+    return written
 
 
-def figure(place: Study, kind: str) -> list[Path]:
+def figure(study: Study, kind: str) -> list[Path]:
     """Draws one figure of an experiment from its tables."""
-    from lowvar.studies.drawing import declared
-
-    experiment = place.experiment
-    if kind not in experiment.figures:
-        raise unknown_name("figure", kind, experiment.figures, where=f"experiment {experiment.name!r}")
-    drawn = declared(experiment.family)[kind]
-    options = experiment.figure_options.get(kind, {})
-    return drawn.picture(place.table(drawn.table), place.results / "figures" / kind, **options)
+    if kind not in study.figures:
+        raise unknown_name("figure", kind, study.figures, where=f"experiment {study.name!r}")
+    drawn, (path,) = study.figures[kind], study.figure_files(kind)
+    return drawn.picture(study.table(drawn.table), path.with_suffix(""), **study.options(kind))
 
 
-def claims(place: Study, path=None) -> Path:
+def claims(study: Study, path=None) -> Path:
     """Judges the claims of a file by an experiment's tables; an experiment without a file makes no claims."""
     from lowvar.studies import claims as analysis
 
-    path = path or place.claims
-    stated = analysis.load(path) if path else []
-    table = analysis.judge(stated, Gathered(place, FAMILIES[place.experiment.family].TABLES, made=False))
-    target = place.results / "claims.csv"
-    write_text(target, table.to_csv(index=False))
-    return target
+    path = path or study.claims
+    table = analysis.judge(analysis.load(path) if path else [], Gathered(study, study.family.tables, made=False))
+    write_text(study.verdicts, table.to_csv(index=False))
+    return study.verdicts
 
 
 def nested(problems, rows) -> dict[str, dict[str, dict[str, float | None]]]:
@@ -166,14 +159,3 @@ def _device(backend):
     import jax
 
     return str(jax.devices()[0])
-
-
-def _write_both(place, tables, mark):
-    """Each table as parquet, for programs, and as csv, for eyes."""
-    written = []
-    for name, table in tables.items():
-        stem = place.results / "tables" / name
-        artifact.write_table(f"{stem}.parquet", table, mark)
-        write_text(f"{stem}.csv", table.to_csv(index=False, float_format="%.8g"))
-        written += [Path(f"{stem}.parquet"), Path(f"{stem}.csv")]
-    return written

@@ -5,18 +5,17 @@ from pathlib import Path
 
 from lowvar.errors import UserError
 from lowvar.files import write_bytes, write_text
-from lowvar.runs import artifact
 from lowvar.studies import jobs as commands
 from lowvar.studies.study import Study
 
 
-def keep(place: Study, folder: str | Path) -> list[Path]:
+def keep(study: Study, folder: str | Path) -> list[Path]:
     """Writes ``NAME.md`` and ``NAME-FIGURE.png`` of an experiment whose tables are complete.
 
     Claims are judged and figures drawn anew from the tables, which are refused if they are stale.
 
     Args:
-        place: the experiment, its scale and its results.
+        study: the experiment, its scale and its results.
         folder: where to.
 
     Raises:
@@ -24,20 +23,20 @@ def keep(place: Study, folder: str | Path) -> list[Path]:
     """
     import pandas as pd
 
-    name, folder = place.experiment.name, Path(folder)
+    name, folder = study.name, Path(folder)
     page = folder / f"{name}.md"
-    if page.is_file() and f"at scale `{place.scale}`" not in page.read_text(encoding="utf-8"):
-        raise UserError(f"{page}: it is of another scale than {place.scale}; remove it first, or name another --out")
-    runs = list(place.gather("timing.parquet", artifact.read_table))
-    claims = pd.read_csv(commands.claims(place))
+    if page.is_file() and f"at scale `{study.scale}`" not in page.read_text(encoding="utf-8"):
+        raise UserError(f"{page}: it is of another scale than {study.scale}; remove it first, or name another --out")
+    runs = [(*job.names.values(), job.read("timing.parquet")) for job in study.jobs("run")]
+    claims = pd.read_csv(commands.claims(study))
     pictures = {}
-    for kind in place.experiment.figures:
-        drawn = commands.figure(place, kind)
+    for kind in study.figures:
+        drawn = commands.figure(study, kind)
         pictures[kind] = next(path for path in drawn if path.suffix == ".png").read_bytes()
     parts = [
-        f"# {place.experiment.title}",
-        f"Experiment `{name}` at scale `{place.scale}`, as `lowvar keep {place.path} --scale {place.scale}` wrote it.",
-        _made(place),
+        f"# {study.experiment.title}",
+        f"Experiment `{name}` at scale `{study.scale}`, as `lowvar keep {study.path} --scale {study.scale}` wrote it.",
+        _made(study),
         *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
@@ -51,13 +50,10 @@ def keep(place: Study, folder: str | Path) -> list[Path]:
     return [page, *(folder / f"{name}-{kind}.png" for kind in pictures)]
 
 
-def _made(place):
+def _made(study):
     """Commits, machines, dates and versions of the runs."""
-    records = [
-        json.loads((place.run_folder(*job) / "provenance.json").read_text())
-        for job in place.experiment.runs()
-        if (place.run_folder(*job) / "provenance.json").is_file()
-    ]
+    files = [job.folder / "provenance.json" for job in study.jobs("run")]
+    records = [json.loads(file.read_text()) for file in files if file.is_file()]
     if not records:
         return "Where and when the runs were made is not known: they have no provenance.json."
     days = sorted({record["date"][:10] for record in records})

@@ -7,46 +7,22 @@ that its result depends on and nothing else, so its hash says whether a result i
 
 import difflib
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
 from lowvar.registry import look_in
+from lowvar.studies.integral.family import FAMILY as INTEGRAL
 from lowvar.studies.integral.spec import IntegralExperiment
+from lowvar.studies.search.family import FAMILY as SEARCH
 from lowvar.studies.search.spec import SearchExperiment
-from lowvar.studies.spec import SCALES, Cost, Data, merged, validated
+from lowvar.studies.spec import SCALES, merged, validated
 from lowvar.studies.variational.experiment import VariationalExperiment
-from lowvar.studies.variational.spec import DecompositionSpec, MethodSpec, SolverSpec
+from lowvar.studies.variational.family import FAMILY as VARIATIONAL
 
 Experiment = VariationalExperiment | SearchExperiment | IntegralExperiment
 
-# family -> its model, and what a method that is a name alone names
-FAMILIES = MappingProxyType(
-    {
-        "variational": (VariationalExperiment, "estimator"),
-        "search": (SearchExperiment, "solver"),
-        "integral": (IntegralExperiment, "integrator"),
-    }
-)
-
-__all__ = [
-    "FAMILIES",
-    "SCALES",
-    "Cost",
-    "Data",
-    "DecompositionSpec",
-    "Experiment",
-    "IntegralExperiment",
-    "MethodSpec",
-    "SearchExperiment",
-    "SolverSpec",
-    "VariationalExperiment",
-    "json_schema",
-    "load_experiment",
-    "merged",
-    "validated",
-]
+FAMILIES = {family.name: family for family in (VARIATIONAL, SEARCH, INTEGRAL)}
 
 
 def load_experiment(path: str | Path, scale: str) -> "Experiment":
@@ -81,7 +57,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     for key, meant in (("search", "search"), ("estimation", "integral")):
         if "family" not in content and key in content:
             raise UserError(f"{path}: an experiment with the key {key!r} must say so: family: {meant}")
-    kind, what = FAMILIES[family]
+    what = FAMILIES[family].method
     for name, method in (content.get("methods") or {}).items():
         if isinstance(method, dict):
             method.setdefault(what, name)
@@ -93,22 +69,23 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         if not isinstance(override or {}, dict):
             raise UserError(f"{path}: scales.{name} = {override!r}: it must be a mapping of keys")
     look_in(path.parent)
-    experiment = validated(kind, merged(content, scales.get(scale) or {}), where=str(path))
+    experiment = validated(FAMILIES[family].experiment, merged(content, scales.get(scale) or {}), where=str(path))
     if experiment.name != path.stem:
         raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")
     experiment.check_names(str(path))
+    FAMILIES[family].figures_of(experiment, str(path))
     return experiment
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of an experiment file, for editors: with its scales, and methods that are a name alone."""
     schemas, definitions = [], {}
-    for family, (model, what) in FAMILIES.items():
-        schema = model.model_json_schema(ref_template="#/$defs/{model}")
+    for family in FAMILIES.values():
+        schema = family.experiment.model_json_schema(ref_template="#/$defs/{model}")
         definitions |= schema.pop("$defs")
         methods = schema["properties"]["methods"]
         of_method = methods["additionalProperties"]["$ref"].rpartition("/")[2]
-        definitions[of_method]["required"] = [key for key in definitions[of_method]["required"] if key != what]
+        definitions[of_method]["required"] = [key for key in definitions[of_method]["required"] if key != family.method]
         methods["additionalProperties"] = {"anyOf": [methods["additionalProperties"], {"type": "null"}]}
         schema["properties"]["scales"] = {
             "type": "object",
@@ -116,6 +93,6 @@ def json_schema() -> dict[str, Any]:
             "propertyNames": {"enum": list(SCALES)},
             "additionalProperties": {"type": "object"},
         }
-        schema["title"] = f"Experiment of the family {family}"
+        schema["title"] = f"Experiment of the family {family.name}"
         schemas.append(schema)
     return {"anyOf": schemas, "$defs": definitions}

@@ -2,21 +2,23 @@
 
 import re
 import textwrap
-from importlib import import_module, resources
+from importlib import resources
 
 from lowvar.studies.base import Column, File, Table
+from lowvar.studies.files import FILES
+from lowvar.studies.load import FAMILIES
 
 TEXT = "schema.md"  # conventions, and marks where what is declared goes
 
 
 def files(family: str = "") -> tuple[File, ...]:
     """The files that jobs of a family leave; those of all families if none is named."""
-    return import_module(f"lowvar.studies.{family}.files" if family else "lowvar.studies.files").FILES
+    return FAMILIES[family].files if family else FILES
 
 
 def tables(family: str) -> tuple[Table, ...]:
     """The tables of a family that are files."""
-    return tuple(one for one in import_module(f"lowvar.studies.{family}.tables").TABLES if one.kept)
+    return tuple(one for one in FAMILIES[family].tables if one.kept)
 
 
 def page() -> str:

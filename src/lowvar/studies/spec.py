@@ -78,12 +78,60 @@ class Cost(Strict):
     memory: float
 
 
-def check_known(experiment, **named: str | None) -> None:
-    """Refuses names (of ``problems``, ``methods``, ``backends``) that an experiment does not have."""
-    for kind, value in named.items():
-        known = getattr(experiment, f"{kind}s")
-        if value is not None and value not in known:
-            raise unknown_name(kind, value, known, where=f"experiment {experiment.name!r}")
+class ExperimentSpec(Strict):
+    """What experiments of all families have: the jobs that there are, by their names, and the spec of each.
+
+    ``run(problem, method, backend)``, ``tune``, ``sample(problem)`` and ``decompose(problem)`` give a job's spec, and
+    raise UserError where there is no such job; ``run_cost`` and the like what it takes. A family overrides what it has.
+    """
+
+    name: str
+    title: str
+    family: Any
+    seed: int = 0
+
+    def runs(self) -> list[tuple[str, str, str]]:
+        """Problem, method and backend of every run."""
+        raise NotImplementedError
+
+    def studies(self) -> list[tuple[str, str, str]]:
+        """The runs whose settings are searched for first."""
+        return []
+
+    def study_of(self, problem: str, method: str, backend: str) -> tuple[str, str, str] | None:
+        """The run whose search chooses the settings of a run: itself, or that of the method that it is ``same_as``."""
+
+    def samples(self) -> list[str]:
+        """Problems whose points are drawn once, for all methods."""
+        return []
+
+    def drawn_from(self, problem: str) -> str | None:
+        """The problem whose points a problem's runs read; None where they draw their noise by name."""
+
+    def decompositions(self) -> list[str]:
+        """Problems whose gradient variance is taken apart."""
+        return []
+
+    def data(self, problem: str) -> Data | None:
+        """The prepared data of a problem, if it stands on any."""
+
+    def dtype(self, problem: str) -> str:
+        """The floating type that a problem's jobs compute in."""
+        return "float64"
+
+    def tune(self, problem: str, method: str, backend: str) -> Any:
+        """The spec of the job that searches the settings of a run."""
+        raise UserError(f"experiment {self.name!r} tunes nothing: only the family variational does")
+
+    def sample(self, problem: str) -> Any:
+        """The spec of the job that draws the points of a problem."""
+        raise UserError(f"experiment {self.name!r} draws no points beforehand: its runs draw their own noise")
+
+    def _check(self, **named: str) -> None:
+        """Refuses names (of ``problems``, ``methods``, ``backends``) that it does not have."""
+        for kind, value in named.items():
+            if value not in (known := getattr(self, f"{kind}s")):
+                raise unknown_name(kind, value, known, where=f"experiment {self.name!r}")
 
 
 def merged(base: Mapping, override: Mapping) -> dict:

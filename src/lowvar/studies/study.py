@@ -10,7 +10,8 @@ from typing import Any
 from lowvar.errors import UserError
 from lowvar.files import sha256
 from lowvar.runs import artifact
-from lowvar.studies.load import Experiment, load_experiment
+from lowvar.studies.base import Family, Figure, names_of
+from lowvar.studies.load import FAMILIES, Experiment, load_experiment
 from lowvar.studies.spec import Cost
 
 
@@ -56,6 +57,17 @@ class Job:
     kind: str
     names: dict[str, str]
 
+    @property
+    def problem(self) -> str:
+        """The name of its problem."""
+        return self.names["problem"]
+
+    @property
+    def label(self) -> str:
+        """Its name in the stamps of what reads it."""
+        problem, *more = self.names.values()
+        return "/".join([problem, *filter(None, ["-".join(more)])])
+
     @cached_property
     def spec(self) -> Any:
         """All that its result depends on.
@@ -78,12 +90,16 @@ class Job:
     @property
     def inputs(self) -> dict[str, Path]:
         """The files that it reads, by the option that names them."""
-        study, problem = self.study, self.names["problem"]
-        source = study.source(problem) if self.kind == "run" else study.prepared(problem)
+        study = self.study
+        source = study.source(self.problem) if self.kind == "run" else study.prepared(self.problem)
         files = {"data": source} if source else {}
-        if self.kind == "run" and (tune := study.tune_of(**self.names)):
-            files["study"] = tune.outputs[0]
-        return files
+        return files | ({"study": self.search.outputs[0]} if self.search else {})
+
+    @property
+    def search(self) -> "Job | None":
+        """The job that searches the settings of a run, if one does: its own or another method's (``same_as``)."""
+        searched = self.study.experiment.study_of(**self.names) if self.kind == "run" else None
+        return self.study.job("tune", *searched) if searched else None
 
     @property
     def cost(self) -> Cost:
@@ -113,13 +129,29 @@ class Job:
         Raises:
             UserError: what it reads is missing or stale.
         """
-        from lowvar.studies.variational import tuning
+        inputs = self.settled()[1] if self.kind == "run" else self.study.data_inputs(self.problem)
+        return {"spec": self.spec.hash, "inputs": inputs}
 
-        problem = self.names["problem"]
-        if self.kind != "run":
-            return {"spec": self.spec.hash, "inputs": self.study.data_inputs(problem)}
-        studies = tuning.inputs(self.study, (problem, self.names["method"], self.names["backend"]))
-        return {"spec": self.spec.hash, "inputs": self.study.inputs(problem) | studies}
+    def settled(self, inputs: dict[str, str] | None = None, file=None) -> tuple[Any, dict[str, str]]:
+        """The spec of a run with the settings that were searched for it, and what its stamp says of what it read.
+
+        Args:
+            inputs: the hash of its problem's data, as stamps carry it, if they are not the experiment's.
+            file: the study, if it is not where the workflow puts it.
+
+        Raises:
+            UserError: a study is given and nothing is tuned, or it is missing, or of another experiment or other data.
+        """
+        inputs = self.study.inputs(self.problem) if inputs is None else inputs
+        if self.search is None:
+            if file is not None:
+                what = f"{self.names['method']!r} on {self.problem!r}"
+                raise UserError(f"--study {file}: experiment {self.study.name!r} tunes nothing of {what}")
+            return self.spec, inputs
+        file = Path(file or self.search.outputs[0])
+        expect = {"spec": self.search.spec.hash, "inputs": inputs}
+        trials = artifact.read_table(file, expect=expect, rebuild=self.search.command)
+        return self.spec.at(trials), inputs | {self.search.label: sha256(file)}
 
     def read(self, name: str, reader=artifact.read_table):
         """One of its files, refused if it is stale."""
@@ -155,6 +187,32 @@ class Study:
         """The experiment's."""
         return self.experiment.name
 
+    @property
+    def family(self) -> Family:
+        """What all studies of its kind have."""
+        return FAMILIES[self.experiment.family]
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables that its runs are gathered into, those of wall times apart."""
+        return names_of(self.family.tables, self.experiment)
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """Its figures by name, in the order of a report."""
+        return self.family.figures_of(self.experiment)
+
+    @property
+    def headline(self) -> Figure:
+        """The figure that answers its question at a glance."""
+        first = next(name for name in (*self.family.headlines, *self.figures) if name in self.figures)
+        return self.figures[first]
+
+    def options(self, figure: str) -> dict[str, Any]:
+        """What its experiment says of how a figure is drawn."""
+        stated = getattr(self.experiment, "figure_options", {}).get(figure, {})
+        return {**self.figures[figure].settings(self.experiment), **stated}
+
     # ------------------------------------------------------------------------------------------------ its jobs
 
     def job(self, kind: str, *names: str) -> Job:
@@ -172,15 +230,6 @@ class Study:
         for kind in kinds or KINDS:
             yield from (self.job(kind, *names) for names in listed[kind])
 
-    def tune_of(self, problem: str, method: str, backend: str) -> Job | None:
-        """The job that searches the settings of a run, if one does: its own or another method's (``same_as``)."""
-        searched = self.experiment.study_of(problem, method, backend)
-        return self.job("tune", *searched) if searched else None
-
-    def run_folder(self, problem: str, method: str, backend: str) -> Path:
-        """Where a run's files are."""
-        return self.job("run", problem, method, backend).folder
-
     def command(self, verb: str, **options) -> str:
         """A command line that works on this experiment."""
         words = ["lowvar", *verb.split(), str(self.path), "--scale", self.scale]
@@ -191,9 +240,23 @@ class Study:
 
     # ------------------------------------------------------------------------------------------------ its files
 
-    def tables(self, *names: str) -> list[Path]:
-        """The files of its tables, for programs; of all that it has if none is named."""
-        return [self.results / "tables" / f"{name}.parquet" for name in names or self.experiment.tables]
+    def table_files(self, *names: str, ending: str = "parquet") -> list[Path]:
+        """The files of its tables, for programs or as ``csv`` for eyes; of all that it has if none is named."""
+        return [self.results / "tables" / f"{name}.{ending}" for name in names or self.tables]
+
+    def figure_files(self, *names: str, ending: str = "svg") -> list[Path]:
+        """The files of its figures: as ``svg`` or ``png``, or the rows that they show as ``csv``."""
+        return [self.results / "figures" / f"{name}.{ending}" for name in names or self.figures]
+
+    @property
+    def metrics(self) -> Path:
+        """The file of numbers to watch."""
+        return self.results / "metrics.json"
+
+    @property
+    def verdicts(self) -> Path:
+        """The file of its claims' verdicts."""
+        return self.results / "claims.csv"
 
     @property
     def claims(self) -> Path | None:
@@ -262,34 +325,22 @@ class Study:
 
     def tables_stamp(self) -> dict[str, Any]:
         """The stamp of tables: of the whole experiment, and of all its data and studies."""
-        from lowvar.studies.variational import tuning
-
         inputs = {}
         for problem in self.experiment.problems:
             inputs |= self.inputs(problem)
-        inputs |= tuning.inputs(self, *self.experiment.runs())
+        for job in self.jobs("tune"):
+            job.read(job.outputs[0].name)
+            inputs[job.label] = sha256(job.outputs[0])
         return artifact.stamp(self.experiment.hash, inputs, packages=("lowvar",))
 
-    def gather(self, name: str, reader):
-        """``(problem, method, backend, content)`` of every run's file ``name``, refused if it is stale."""
-        for job in self.jobs("run"):
-            yield *job.names.values(), job.read(name, reader)
-
-    def gather_tables(self, name: str):
-        """One table out of all runs' tables ``name``."""
+    def gather(self, kind: str, name: str):
+        """One table out of the tables ``name`` of all jobs of a kind, refused if they are stale."""
         import pandas as pd
 
-        return pd.concat([table for *_, table in self.gather(name, artifact.read_table)], ignore_index=True)
-
-    def decomposition(self):
-        """One table out of all decompositions, refused if they are stale."""
-        import pandas as pd
-
-        tables = [job.read("decomposition.parquet") for job in self.jobs("decompose")]
-        return pd.concat(tables, ignore_index=True)
+        return pd.concat([job.read(name) for job in self.jobs(kind)], ignore_index=True)
 
     def table(self, name: str):
         """A table of this experiment, refused if it is stale."""
         rebuild = self.command("table", results=self.results, data=self.data)
         rebuild += " --seconds" if name == "seconds" else ""
-        return artifact.read_table(self.tables(name)[0], expect=self.tables_stamp(), rebuild=rebuild)
+        return artifact.read_table(self.table_files(name)[0], expect=self.tables_stamp(), rebuild=rebuild)

@@ -184,13 +184,14 @@ class IntegratorContract:
         """The engine stacks what is learnt of different repetitions and sizes."""
         from lowvar.runs import artifact, loop
         from lowvar.studies.integral.engine import IntegralEngine
-        from lowvar.studies.integral.samples import read, write
+        from lowvar.studies.integral.samples import arrays, read
 
         rng = np.random.default_rng(8)
         x = rng.normal(size=(3, 24, 1))
         values = np.stack([np.sin((1 + 2 * r) * x[r, :, 0]) for r in range(3)])
         mark = artifact.stamp("0" * 16, {})
         about = {"tasks": ("a", "b"), "groups": None, "truth": []}
-        write(tmp_path / "s.npz", Samples((x, x + 0.1), (-x, -x - 0.1), (values, values**2)), about, mark)
+        samples = Samples((x, x + 0.1), (-x, -x - 0.1), (values, values**2))
+        artifact.write_arrays(tmp_path / "s.npz", arrays(samples, about), mark)
         engine = IntegralEngine(built(name), read(tmp_path / "s.npz"), [(16, 16), (24, 24)], 3, 1, np.arange(3))
         assert len(loop.run(engine).trace) == 2 * 3 * 2

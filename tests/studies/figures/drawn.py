@@ -7,11 +7,9 @@ import synthetic_integrals
 import synthetic_search
 from matplotlib.collections import FillBetweenPolyCollection
 
-from lowvar.studies.drawing import declared
+from lowvar.studies.load import FAMILIES
 
-FIGURES = {
-    (family, name): one for family in ("variational", "search", "integral") for name, one in declared(family).items()
-}
+FIGURES = {(family.name, name): one for family in FAMILIES.values() for name, one in family.figures.items()}
 # Of each figure, a small table that it is drawn from, and a column without which it cannot be.
 TABLES = {
     **{("variational", name): (synthetic.decomposition, "variance") for name in ("shares", "along", "split_along")},

@@ -40,17 +40,3 @@ def trapezoid(half_width: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """
     z = np.linspace(-half_width, half_width, nodes)
     return z, -0.5 * z**2 + np.log(z[1] - z[0]) - 0.5 * np.log(2 * np.pi)
-
-
-def gauss_legendre(half_width: float, panels: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """As ``trapezoid``, by Gauss-Legendre rules on ``panels`` equal intervals.
-
-    >>> z, log_weight = gauss_legendre(9, 20, 8)
-    >>> round(float(np.exp(log_weight) @ z**4), 10)
-    3.0
-    """
-    x, weight = np.polynomial.legendre.leggauss(nodes)
-    half = half_width / panels
-    middle = half * (2 * np.arange(panels) + 1 - panels)
-    z = (middle[:, None] + half * x).ravel()
-    return z, -0.5 * z**2 + np.tile(np.log(half * weight), panels) - 0.5 * np.log(2 * np.pi)

@@ -10,12 +10,13 @@ from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
 from lowvar.estimators.integral.options import make
 from lowvar.noise import named_key
 from lowvar.problems.integrals.samples import Samples
+from lowvar.runs.loop import Engine
 from lowvar.studies.integral.samples import Drawn
 
 _ROWS = ("value", "standard_error")  # what is measured for each task; the rest for each repetition
 
 
-class IntegralEngine:
+class IntegralEngine(Engine):
     """The estimates of one integrator.
 
     Batched linear algebra may round differently for another number of matrices. So all chunks of a job have the same
@@ -101,16 +102,9 @@ class IntegralEngine:
         if alone:
             found |= {f"info_{name}": np.asarray(array) for name, array in part.info.items()}
 
-    def wait(self, state) -> None:
-        """Nothing to wait for: estimates are NumPy."""
-
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """Estimates of the chunk just computed."""
         return self._last
-
-    def finished(self, state) -> bool:
-        """Never before the end."""
-        return False
 
     def trace(self, stops, measured):
         """A row per size, repetition and task."""

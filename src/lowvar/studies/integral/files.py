@@ -1,6 +1,7 @@
 """Files that the jobs of the family ``integral`` leave."""
 
 from lowvar.studies.base import File, columns
+from lowvar.studies.integral.gathering import RUN
 
 SAMPLES = File(
     "samples/{problem}/samples.npz",
@@ -31,10 +32,7 @@ SAMPLES = File(
 TRACE = File(
     "runs/{problem}/{method}-{backend}/trace.parquet",
     "A row for each of the sizes, repetition and task.",
-    columns("""
-    problem | string | | the experiment's name for the problem
-    method | string | | the experiment's name for the method
-    backend | string | | `torch`
+    columns(RUN, """
     sizes | string | points | of each task; one number where all have it
     points | int64 | points | of all tasks; of one where they share them
     repetition | int64 | | from 0

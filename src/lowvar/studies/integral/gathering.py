@@ -23,13 +23,13 @@ points | int64 | points | of all tasks; of one where they share them
 def problems(gathered):
     """The problems whose points are drawn, by name."""
     names = gathered.experiment.samples()
-    return {name: build(gathered.experiment.sample(name), gathered.place.load_data(name)) for name in names}
+    return {name: build(gathered.experiment.sample(name), gathered.study.load_data(name)) for name in names}
 
 
 def samples(gathered):
     """The points that the runs on each problem read, and its truth, by name."""
     described = gathered.experiment.problems
-    return {name: gathered.place.load_source(name).within(spec.tasks) for name, spec in described.items()}
+    return {name: gathered.study.load_source(name).within(spec.tasks) for name, spec in described.items()}
 
 
 def build(job, prepared):

@@ -48,9 +48,9 @@ class Drawn:
         return Drawn(chosen, tuple(tasks), None, truth, self.sha256)
 
 
-def write(path: str | Path, samples: Samples, about: dict[str, Any], mark) -> None:
-    """Writes samples with ``about`` (``tasks``, ``groups``, ``truth``); equal arrays of tasks are stored once."""
-    arrays, stored = {}, {}
+def arrays(samples: Samples, about: dict[str, Any]) -> dict[str, np.ndarray]:
+    """What a file of samples holds, with ``about`` (``tasks``, ``groups``, ``truth``); equal arrays are there once."""
+    stored: dict[str, np.ndarray] = {}
     kinds = {"points": samples.points, "scores": samples.scores, "values": samples.values}
     if samples.cross_scores is not None:
         kinds["cross_scores"] = samples.cross_scores
@@ -61,14 +61,14 @@ def write(path: str | Path, samples: Samples, about: dict[str, Any], mark) -> No
             same = next((name for name, other in stored.items() if other is array or _equal(other, array)), None)
             if same is None:
                 same = f"{kind}_{t}"
-                stored[same] = arrays[same] = np.ascontiguousarray(array, dtype="<f8")
+                stored[same] = np.ascontiguousarray(array, dtype="<f8")
             where[kind].append(same)
     layout = {**about, "arrays": where, "shared": samples.shared, "chain": samples.chain}
-    artifact.write_arrays(path, {**arrays, "about": np.array(json.dumps(layout, sort_keys=True))}, mark)
+    return {**stored, "about": np.array(json.dumps(layout, sort_keys=True))}
 
 
 def read(path: str | Path, *, expect=None, rebuild: str = "") -> Drawn:
-    """What ``write`` wrote.
+    """What a file holds.
 
     Raises:
         UserError: the file is missing, not one of samples, or made from another spec or other data.

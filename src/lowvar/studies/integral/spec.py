@@ -6,9 +6,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
-from lowvar.studies.base import names_of
-from lowvar.studies.drawing import declared
-from lowvar.studies.spec import Cost, Count, Data, Strict, check_known, merged
+from lowvar.studies.spec import Cost, Count, Data, ExperimentSpec, Strict, merged
 
 
 def _sizes(given: Any) -> Any:
@@ -103,13 +101,10 @@ class Illustrations(Strict):
     predictive: str | None = Field(None, description="a problem with a posterior predictive that is drawn")
 
 
-class IntegralExperiment(Strict):
+class IntegralExperiment(ExperimentSpec):
     """One experiment at one scale: every method on the same points of every problem."""
 
-    name: str
-    title: str
     family: Literal["integral"]
-    seed: int = 0
     problems: Annotated[dict[str, IntegralProblemSpec], Field(min_length=1)]
     methods: Annotated[dict[str, IntegralMethodSpec], Field(min_length=1)]
     estimation: EstimationSpec
@@ -126,24 +121,6 @@ class IntegralExperiment(Strict):
         """Integrators are PyTorch."""
         return ("torch",)
 
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of the tables that its runs are gathered into."""
-        from lowvar.studies.integral.tables import TABLES
-
-        return names_of(TABLES, self)
-
-    @property
-    def figures(self) -> dict[str, str]:
-        """Its figures, and the table that each is drawn from."""
-        known = declared("integral")
-        return {name: known[name].table for name in self.draw}
-
-    @property
-    def headline(self) -> str:
-        """The figure that answers its question at a glance."""
-        return self.draw[0]
-
     def methods_on(self, problem: str) -> dict[str, IntegralMethodSpec]:
         """The methods that run on a problem, with the options that they have there."""
         chosen = self.problems[problem].methods
@@ -159,13 +136,6 @@ class IntegralExperiment(Strict):
         """Problem, method and backend of every run."""
         return [(problem, method, "torch") for problem in self.problems for method in self.methods_on(problem)]
 
-    def studies(self) -> list[tuple[str, str, str]]:
-        """The runs whose settings are searched for first: none."""
-        return []
-
-    def study_of(self, problem: str, method: str, backend: str) -> None:
-        """The run whose search chooses the settings of a run: none."""
-
     def samples(self) -> list[str]:
         """Problems whose points are drawn once, for all methods."""
         return [name for name, spec in self.problems.items() if spec.within is None]
@@ -174,10 +144,6 @@ class IntegralExperiment(Strict):
         """The problem whose points a problem's runs read: itself, or the one that it is within."""
         return self.problems[problem].within or problem
 
-    def decompositions(self) -> list[str]:
-        """Errors are taken apart from the runs themselves, so there are no jobs for it."""
-        return []
-
     def data(self, problem: str) -> Data | None:
         """The prepared data of a problem, None for those that stand on none."""
         from lowvar.problems.integrals.catalogue import dataset_of
@@ -185,10 +151,6 @@ class IntegralExperiment(Strict):
         spec = self.problems[self.drawn_from(problem)]
         dataset = dataset_of(spec.problem or "", spec.options)
         return Data(dataset=dataset, scaling="none") if dataset else None
-
-    def dtype(self, problem: str) -> str:
-        """The floating type that a problem's jobs compute in."""
-        return "float64"
 
     def repetitions(self, problem: str) -> int:
         """Independent sets of points of a problem."""
@@ -200,7 +162,7 @@ class IntegralExperiment(Strict):
         Raises:
             UserError: this experiment has no such problem, method or backend, or not together.
         """
-        check_known(self, problem=problem, method=method, backend=backend)
+        self._check(problem=problem, method=method, backend=backend)
         methods = self.methods_on(problem)
         if method not in methods:
             raise UserError(f"experiment {self.name!r} does not run {method!r} on {problem!r}")
@@ -220,7 +182,7 @@ class IntegralExperiment(Strict):
         Raises:
             UserError: this experiment has no such problem, or it is within another.
         """
-        check_known(self, problem=problem)
+        self._check(problem=problem)
         spec = self.problems[problem]
         if spec.problem is None:
             raise UserError(f"experiment {self.name!r}: {problem!r} has the points of {spec.within!r}: draw those")
@@ -252,10 +214,6 @@ class IntegralExperiment(Strict):
         m = _most(self.problems[problem].sizes)
         chain = self.data(problem) is not None
         return Cost(operations=self.repetitions(problem) * m * (2e6 if chain else 1e4), memory=1e7)
-
-    def decompose_cost(self, problem: str) -> Cost:
-        """There are no such jobs."""
-        return Cost(operations=0, memory=0)
 
     def check_names(self, where: str) -> None:
         """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
@@ -296,10 +254,6 @@ class IntegralExperiment(Strict):
         for figure in self.figure_options:
             if figure not in self.draw:
                 raise unknown_name("figure", figure, self.draw, where=f"{where}: figure_options")
-        for figure in self.draw:
-            known = [name for name, one in declared("integral").items() if one.table in (*self.tables, "seconds")]
-            if figure not in known:
-                raise unknown_name("figure", figure, known, where=f"{where}: draw")
 
     def _check_illustrated(self, problem, methods, where):
         if problem not in self.problems:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from lowvar.analysis.decomposition import mean_interval
+from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
 from lowvar.studies.effects import Count, Declared, Effect, Effects, Positive, Rivals, Share, missing, select, table
 from lowvar.studies.search.progress import TARGET, median_interval, quantile, same_target, share_interval

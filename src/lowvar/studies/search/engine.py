@@ -18,7 +18,7 @@ from lowvar.noise import named_key
 from lowvar.problems.blackbox import catalogue
 from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Ledger, open_ledger, record
-from lowvar.runs.loop import geometric
+from lowvar.runs.loop import ArrayEngine, Engine, geometric
 from lowvar.solvers.search import SEARCH
 from lowvar.solvers.search.make import make_driven, make_solver
 from lowvar.solvers.search.search import Search, generation, to_backend
@@ -99,7 +99,7 @@ class _Engine:
         }
 
 
-class CompiledEngine(_Engine):
+class CompiledEngine(_Engine, ArrayEngine):
     """All repetitions of a search as one array program.
 
     Args:
@@ -177,10 +177,6 @@ class CompiledEngine(_Engine):
 
         return advance
 
-    def wait(self, state) -> None:
-        """Returns when ``state`` has been computed."""
-        self.backend.wait(state)
-
     def _measure_one(self, progress):
         mean = self.solver.mean(progress.solver)
         sigma, condition = self.solver.spread(progress.solver)
@@ -207,16 +203,8 @@ class CompiledEngine(_Engine):
         mean = self.backend.vmap(self.solver.mean)(state.solver)
         return self._ends(*self.backend.to_numpy((mean, state.ledger, state.met, state.met_best)))
 
-    def flatten(self, state) -> list[np.ndarray]:
-        """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
-        return self.backend.leaves(state)
 
-    def unflatten(self, leaves):
-        """The state whose arrays are ``leaves``."""
-        return self.backend.rebuilt(leaves, self.init())
-
-
-class DrivenEngine(_Engine):
+class DrivenEngine(_Engine, Engine):
     """All repetitions of a search that is asked and told from Python.
 
     Args:
@@ -251,9 +239,6 @@ class DrivenEngine(_Engine):
                     one.met[np.isinf(one.met) & (one.f_at_mean() <= goals)] = now
                     one.met_best[np.isinf(one.met_best) & (one.evaluator.best <= goals)] = now
         return state
-
-    def wait(self, state) -> None:
-        """Nothing to wait for."""
 
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """``f`` at the mean and of the best point, spread, failures, each ``(repetitions,)``."""

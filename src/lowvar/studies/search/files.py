@@ -1,15 +1,13 @@
 """Files that the jobs of the family ``search`` leave."""
 
 from lowvar.studies.base import File, columns
-from lowvar.studies.search.tables import DECOMPOSITION as DECOMPOSITIONS
+from lowvar.studies.search.gathering import DECOMPOSITION as DECOMPOSITIONS
+from lowvar.studies.search.gathering import RUN
 
 TRACE = File(
     "runs/{problem}/{method}-{backend}/trace.parquet",
     "A row for each repetition and measured generation: the start, the end, and 24 generations per decade between.",
-    columns("""
-    problem | string | | the experiment's name for the problem
-    method | string | | the experiment's name for the method
-    backend | string | | `jax` or `torch`; `jax` for all peers
+    columns(RUN, """
     repetition | int64 | | from 0
     iteration | int64 | generations | generations done; 0 is the start
     evaluations | int64 | evaluations | evaluations done, of this repetition

@@ -35,6 +35,11 @@ def dims(gathered) -> dict[str, int]:
     return {name: problem.dim for name, problem in gathered.once(problems).items()}
 
 
+def solved(experiment) -> dict[str, float]:
+    """The option of figures that says which precision counts as solved."""
+    return {"target": experiment.search.target}
+
+
 def _hits(gathered):
     import pandas as pd
 
@@ -64,4 +69,28 @@ HITS = Table(
     """),
     _hits,
     kept=False,
+)  # fmt: skip
+DECOMPOSITION = Table(
+    "decomposition",
+    "The decompositions of all problems of an experiment, one below the other. A row for each problem, sigma, "
+    "population, scheme, baseline, block and source.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    dim | int64 | | coordinates of a point
+    sigma | float64 | x's | standard deviation of the distribution
+    population | int64 | points | points of a generation, N; the evaluation that `centre` costs is not among them
+    scheme | string | | of the noise: `iid`, `antithetic`, `orthogonal` or `rqmc`
+    baseline | string | | what is taken off the values: `none`, `mean` (of the generation) or `centre` (`f` at `mu`)
+    block | string | | `mu` or `sigma`
+    source | string | | `total`, `odd` or `even`
+    variance | float64 | f's^2 | of a generation's gradient, summed over coordinates
+    low | float64 | f's^2 | lower end of its 95 % interval
+    high | float64 | f's^2 | upper end
+    relative | float64 | | `variance` divided by the squared norm of the gradient of the block
+    relative_low | float64 | | lower end of its 95 % interval
+    relative_high | float64 | | upper end; infinite where the gradient cannot be told from zero
+    to_iid.. | float64 | | `variance` divided by that of `iid` at the same N and baseline
+    """),
+    lambda gathered: gathered.decompositions,
+    when=lambda experiment: experiment.decomposition is not None,
 )  # fmt: skip

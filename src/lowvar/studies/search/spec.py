@@ -7,9 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
-from lowvar.studies.base import names_of
-from lowvar.studies.drawing import declared
-from lowvar.studies.spec import BackendName, Cost, Count, Positive, Strict, check_known
+from lowvar.studies.spec import BackendName, Cost, Count, ExperimentSpec, Positive, Strict
 
 # log10 of the precisions above the optimum at which runs are watched
 TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
@@ -86,13 +84,10 @@ class GradientVarianceSpec(Strict):
         return self
 
 
-class SearchExperiment(Strict):
+class SearchExperiment(ExperimentSpec):
     """One experiment at one scale: methods that search for the minimum of functions."""
 
-    name: str
-    title: str
     family: Literal["search"]
-    seed: int = 0
     problems: Annotated[dict[str, SearchProblemSpec], Field(min_length=1)]
     backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
     methods: Annotated[dict[str, SearchMethodSpec], Field(min_length=1)]
@@ -101,29 +96,6 @@ class SearchExperiment(Strict):
     draw: tuple[str, ...] = Field(
         ("effort", "curves", "profiles", "seconds"), description="figures, the headline first"
     )
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of the tables that its runs are gathered into."""
-        from lowvar.studies.search.tables import TABLES
-
-        return names_of(TABLES, self)
-
-    @property
-    def figures(self) -> dict[str, str]:
-        """Its figures, and the table that each is drawn from."""
-        known = declared("search")
-        return {name: known[name].table for name in self.draw}
-
-    @property
-    def figure_options(self) -> dict[str, dict]:
-        """Options of its figures: the precision that counts as solved."""
-        return {name: {"target": self.search.target} for name in ("effort", "scaling")}
-
-    @property
-    def headline(self) -> str:
-        """The figure that answers its question at a glance."""
-        return self.draw[0]
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run; a search that has none of the backends runs on one that it has."""
@@ -137,30 +109,9 @@ class SearchExperiment(Strict):
                 jobs += [(name, method, backend) for backend in chosen]
         return jobs
 
-    def studies(self) -> list[tuple[str, str, str]]:
-        """The runs whose settings are searched for first: none."""
-        return []
-
-    def study_of(self, problem: str, method: str, backend: str) -> None:
-        """The run whose search chooses the settings of a run: none."""
-
-    def samples(self) -> list[str]:
-        """Problems whose points are drawn beforehand: none, runs draw their noise by name."""
-        return []
-
-    def drawn_from(self, problem: str) -> None:
-        """The problem whose points a problem's runs read: none."""
-
     def decompositions(self) -> list[str]:
         """Problems whose gradient variance is taken apart."""
         return list(self.decomposition.problems) if self.decomposition else []
-
-    def data(self, problem: str) -> None:
-        """The prepared data of a problem: a function stands on none."""
-
-    def dtype(self, problem: str) -> str:
-        """The floating type that a problem's jobs compute in: float32 ends at 1e-12 on some functions."""
-        return "float64"
 
     def budget(self, problem: str, method: str) -> int:
         """Evaluations of a run: the method's if it states one, else the problem's, else the experiment's."""
@@ -176,10 +127,10 @@ class SearchExperiment(Strict):
         Raises:
             UserError: this experiment has no such problem, method or backend, or not together.
         """
-        check_known(self, problem=problem, method=method)
+        self._check(problem=problem, method=method)
         jobs = self.runs()
         if backend not in {of for *_, of in jobs}:
-            check_known(self, backend=backend)
+            self._check(backend=backend)
         if (problem, method, backend) not in jobs:
             raise UserError(f"experiment {self.name!r} does not run {method!r} on {problem!r} in {backend}")
         return SearchRunSpec(
@@ -199,7 +150,7 @@ class SearchExperiment(Strict):
         Raises:
             UserError: this experiment does not take it apart there.
         """
-        check_known(self, problem=problem)
+        self._check(problem=problem)
         if self.decomposition is None or problem not in self.decomposition.problems:
             raise UserError(f"experiment {self.name!r}: decomposition.problems does not have {problem!r}")
         return GradientVarianceJob(
@@ -261,10 +212,6 @@ class SearchExperiment(Strict):
                     f"{where}: decomposition.problems: {name!r} has {what}: the variance of the gradient is taken "
                     "apart for functions of real numbers that are array programs"
                 )
-        for figure in self.draw:
-            known = [name for name, one in declared("search").items() if one.table in (*self.tables, "seconds")]
-            if figure not in known:
-                raise unknown_name("figure", figure, known, where=f"{where}: draw")
 
 
 class SearchRunSpec(Strict):

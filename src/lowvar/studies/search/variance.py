@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowvar.analysis.decomposition import mean_interval
+from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError, unknown_name
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.estimators.search.shaping import BASELINES

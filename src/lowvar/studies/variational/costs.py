@@ -7,8 +7,7 @@ import numpy as np
 from lowvar.analysis.intervals import mean_interval
 from lowvar.studies.base import Table, columns
 from lowvar.studies.variational import published
-from lowvar.studies.variational.gathering import KEYS, PROGRESS, RUN, decomposes, models, shapes
-from lowvar.studies.variational.noises import first_noise
+from lowvar.studies.variational.gathering import KEYS, PROGRESS, RUN, decomposes, first_noise, models, shapes
 
 _LATE = 8  # measurements of the time from whose differences its interval is made
 _RUN = list(KEYS)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from lowvar.analysis.decomposition import mean_interval
+from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
 from lowvar.studies.effects import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
 from lowvar.studies.variational.diagnostics import PARTS, REALISED, ratio_of_means

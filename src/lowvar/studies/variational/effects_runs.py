@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from lowvar.analysis.decomposition import mean_interval, ratio_interval
+from lowvar.analysis.intervals import mean_interval, ratio_interval
 from lowvar.errors import UserError
 from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, row, rows, select, table
 

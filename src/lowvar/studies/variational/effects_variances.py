@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, missing, row, select, table
-from lowvar.studies.variational.noises import first_noise
+from lowvar.studies.variational.gathering import first_noise
 
 Source = Literal["total", "subsampling", "monte_carlo", "interaction"]
 Part = Literal["subsampling", "monte_carlo", "interaction"]

@@ -17,20 +17,17 @@ import numpy as np
 
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
-from lowvar.noise import BATCHES, GAUSSIAN, Noise, Plan, named_key, sampler
+from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
 from lowvar.runs.diagnostics import measurer
-from lowvar.runs.loop import geometric
+from lowvar.runs.loop import ArrayEngine, geometric
+from lowvar.studies.variational import programs
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
 
-_UNROLL = 6  # steps that PyTorch runs as one program
-_NOISE_AXES = Noise(index=0, weight=None, rows=None, eps=0, position=None)
-_PLAN_AXES = Plan(index=0, weight=None, rows=None, key=0, position=None)
-_RUNS, _REPETITIONS = (0, 0), (None, 0)
 _READ = 2**22  # bytes of a table from which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory that tables may take
 
 
-class VariationalEngine:
+class VariationalEngine(ArrayEngine):
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
     The state is a list of parts, each of some step sizes and repetitions, over which it maps: all of them; or, where
@@ -65,7 +62,7 @@ class VariationalEngine:
         self.runs = len(solver.step_sizes) * solver.repetitions
         self._check_memory()
         self.parts = self._parts()
-        self._program = cache({"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name])
+        self._program = cache(self._make_program)
         self._measurer = cache(partial(measurer, self))
         self._elbos = self._make_elbos()
 
@@ -83,6 +80,11 @@ class VariationalEngine:
         elif self._review:
             return self.solver.samples
         return self._whole(self._points(epoch, one))
+
+    def _make_program(self, points):
+        """``(part, settings, keys, first, count) -> part``: epochs of a part, with so many noise points."""
+        sampler = self.sampler_of(points)
+        return programs.ADVANCE[self.backend.name](self.problem, sampler, self._make_solver(sampler))
 
     def _whole(self, points):
         """So many noise points, or one more where they come in pairs."""
@@ -115,16 +117,6 @@ class VariationalEngine:
         leaves = jax.tree.leaves(jax.eval_shape(self.at(1.0).init, start))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
-    def _mapped(self, function, *axes):
-        """``function(setting, ...)`` over step sizes (outer) and repetitions (inner).
-
-        Each further argument has ``_RUNS`` (an axis for both), ``_REPETITIONS`` (shared by the step sizes) or the
-        axes of noise (also shared, and batch weights and positions shared by the repetitions as well).
-        """
-        vmap = self.backend.vmap
-        inner = vmap(function, (None, *(inner for _, inner in axes)))
-        return vmap(inner, (0, *(outer for outer, _ in axes)))
-
     def _settings(self, sizes: slice):
         """What runs differ in, arrays over some step sizes: arguments of programs, which do not depend on them."""
         step_sizes = np.asarray(self.solver.step_sizes[sizes], self.problem.dtype)
@@ -135,8 +127,8 @@ class VariationalEngine:
 
     def init(self):
         """The state of all runs before the first epoch."""
-        mapped = self._mapped(lambda setting, start: self.at(setting).init(start), _REPETITIONS)
-        mapped = self.backend.jit(mapped)
+        init = programs.mapped(self.backend, lambda setting, start: self.at(setting).init(start), programs.REPETITIONS)
+        mapped = self.backend.jit(init)
         starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
         return [
             mapped(self._settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
@@ -172,69 +164,6 @@ class VariationalEngine:
         if self._review:
             return sorted({self._whole(points) for points in self.at(1.0).estimator.sizes})
         return sorted({self.points(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
-
-    def _draw(self, sampler, keys, epoch):
-        """The noise of an epoch, or its plan, for some repetitions."""
-        make, axes = (sampler.plan, _PLAN_AXES) if sampler.wide else (sampler.epoch, _NOISE_AXES)
-        return jax.vmap(lambda key: make(jax.random.fold_in(key, epoch)), out_axes=axes)(keys)
-
-    def _advance_jax(self, points):
-        sampler = self.sampler_of(points)
-        at = self._make_solver(sampler)
-
-        def epoch(setting, state, noise):
-            return at(setting).epoch(state, noise)
-
-        mapped = self._mapped(epoch, _RUNS, (None, _PLAN_AXES if sampler.wide else _NOISE_AXES))
-
-        @partial(jax.jit, donate_argnums=0)
-        def advance(state, settings, keys, first, count):
-            def body(i, state):
-                return mapped(settings, state, self._draw(sampler, keys, i))
-
-            return jax.lax.fori_loop(first, first + count, body, state)
-
-        return advance
-
-    def _advance_torch(self, points):
-        sampler = self.sampler_of(points)
-        at = self._make_solver(sampler)
-        draw = jax.jit(lambda keys, epoch: self._draw(sampler, keys, epoch))
-        eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, self.problem.dim, self.problem.dtype))))
-
-        def begin(setting, state):
-            return at(setting).begin_epoch(state)
-
-        def some(setting, state, noise):
-            solver = at(setting)
-            return self.backend.scan_or_loop(lambda state, noise: solver.step(state, noise), state, noise)
-
-        def end(setting, state, index):
-            return at(setting).end_epoch(state, index)
-
-        begin = self.backend.compile(self._mapped(begin, _RUNS))
-        some = self.backend.compile(self._mapped(some, _RUNS, (None, _NOISE_AXES)))
-        end = self.backend.compile(self._mapped(end, _RUNS, _REPETITIONS))
-
-        def some_noise(noise, here):
-            """The noise of a few steps, drawn now where it was only planned."""
-            points = noise.eps[:, here] if isinstance(noise, Noise) else eps(noise.key[:, here])
-            parts = noise.index[:, here], noise.weight[here], noise.rows[here], points, noise.position[here]
-            return Noise(*(self.backend.asarray(np.asarray(part)) for part in parts))
-
-        def advance(state, settings, keys, first, count):
-            if count == 0:  # traces the programs, and moves nothing: an epoch whose result is dropped
-                advance(state, settings, keys, first, 1)
-                return state
-            for i in range(first, first + count):
-                noise = draw(keys, i)
-                state = begin(settings, state)
-                for t in range(0, self.steps, _UNROLL):
-                    state = some(settings, state, some_noise(noise, slice(t, t + _UNROLL)))
-                state = end(settings, state, self.backend.asarray(np.asarray(noise.index)))
-            return state
-
-        return advance
 
     def _make_elbos(self):
         """``state -> (ELBOs, their errors)``, nats, and where rows are held out test log-likelihoods, nats per row.
@@ -272,10 +201,6 @@ class VariationalEngine:
             whole[where] = part
         return whole
 
-    def wait(self, state) -> None:
-        """Returns when ``state`` has been computed."""
-        self.backend.wait(state)
-
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
         """What the trace says of a stop, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
@@ -291,10 +216,6 @@ class VariationalEngine:
             ]
             found |= {name: self._together([getattr(one, name) for one in parts]) for name in parts[0]._fields}
         return found
-
-    def finished(self, state) -> bool:
-        """Never before the end."""
-        return False
 
     def trace(self, stops, measured):
         """A row per stop, step size and repetition."""
@@ -344,14 +265,6 @@ class VariationalEngine:
         """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
         parts = [self.backend.to_numpy(part.params) for part in state]
         return {name: self._together([part[name] for part in parts]) for name in parts[0]}
-
-    def flatten(self, state) -> list[np.ndarray]:
-        """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
-        return self.backend.leaves(state)
-
-    def unflatten(self, leaves):
-        """The state whose arrays are ``leaves``."""
-        return self.backend.rebuilt(leaves, self.init())
 
 
 def noise_keys(seed: int, name: str, repetitions: int):

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowvar.studies.variational.engine import _NOISE_AXES, _PLAN_AXES, _RUNS, VariationalEngine
+from lowvar.studies.variational import programs
+from lowvar.studies.variational.engine import VariationalEngine
 
 _EPOCHS, _STEPS, _SHARE = 3, 200, 10  # of the end of a run: epochs and steps at least, and one part in so many
 
@@ -63,8 +64,8 @@ class ExactRun(VariationalEngine):
             def some(setting, state, noise, at=at):
                 return at(setting).some(state, jax.tree.map(lambda leaf: leaf[: self._rest], noise))
 
-            mapped = self._mapped(some, _RUNS, (None, _PLAN_AXES if sampler.wide else _NOISE_AXES))
-            noise = self._draw(sampler, self.keys[repetitions], self.whole)
+            mapped = programs.mapped(self.backend, some, programs.RUNS, programs.noise_axes(sampler))
+            noise = programs.draw(sampler, self.keys[repetitions], self.whole)
             moved.append(jax.jit(mapped)(self._settings(sizes), part, noise))
         return moved
 

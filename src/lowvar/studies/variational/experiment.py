@@ -7,10 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
-from lowvar.studies.base import names_of
-from lowvar.studies.drawing import declared
-from lowvar.studies.spec import BackendName, Cost, Data, Strict, check_known, merged, validated
-from lowvar.studies.variational import gathering
+from lowvar.studies.spec import BackendName, Cost, Data, ExperimentSpec, merged, validated
 from lowvar.studies.variational.spec import (
     DecompositionJob,
     DecompositionSpec,
@@ -26,13 +23,10 @@ from lowvar.studies.variational.spec import (
 )
 
 
-class VariationalExperiment(Strict):
+class VariationalExperiment(ExperimentSpec):
     """One experiment at one scale: every method on every problem, and the variance of their gradients."""
 
-    name: str
-    title: str
     family: Literal["variational"] = "variational"
-    seed: int = 0
     problems: Annotated[dict[str, ProblemSpec], Field(min_length=1)]
     backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
     methods: Annotated[dict[str, MethodSpec], Field(min_length=1)]
@@ -45,35 +39,6 @@ class VariationalExperiment(Strict):
         dumped = handler(self)
         return {key: value for key, value in dumped.items() if key != "tuning" or value is not None}
 
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of the tables that its runs are gathered into."""
-        from lowvar.studies.variational.tables import TABLES
-
-        return names_of(TABLES, self)
-
-    @property
-    def figures(self) -> dict[str, str]:
-        """Its figures, and the table that each is drawn from."""
-        there, known = (*self.tables, "seconds"), declared("variational")
-        return {name: one.table for name, one in known.items() if one.table in there and one.when(self)}
-
-    @property
-    def figure_options(self) -> dict[str, dict]:
-        """Options of its figures: none."""
-        return {}
-
-    def looked_at(self) -> set[str]:
-        """What is measured of runs beside the ELBO, see ``gathering.looked_at``."""
-        return gathering.looked_at(self)
-
-    @property
-    def headline(self) -> str:
-        """The figure that answers its question at a glance."""
-        from lowvar.studies.variational.figures import HEADLINES
-
-        return next(figure.name for figure in HEADLINES if figure.name in self.figures)
-
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run."""
         return [(p, m, b) for p in self.problems for m in self.methods_on(p) for b in self.backends]
@@ -83,19 +48,12 @@ class VariationalExperiment(Strict):
         chosen = self.problems[problem].methods
         return [method for method in self.methods if chosen is None or method in chosen]
 
-    def samples(self) -> list[str]:
-        """Problems whose points are drawn beforehand: none, runs draw their noise by name."""
-        return []
-
-    def drawn_from(self, problem: str) -> None:
-        """The problem whose points a problem's runs read: none."""
-
-    def studies(self) -> list[tuple[str, str, str]]:
+    def studies(self):
         """The runs whose settings are searched for first."""
         return [run for run in self.runs() if self.study_of(*run) == run]
 
-    def study_of(self, problem: str, method: str, backend: str) -> tuple[str, str, str] | None:
-        """The run whose search chooses the settings of a run: itself, or that of the method that it is ``same_as``."""
+    def study_of(self, problem, method, backend):
+        """Itself, or the run of the method that it is ``same_as``; None where nothing is searched."""
         tune = self.tune_on(problem, method)
         return None if tune is None else (problem, tune.same_as or method, backend)
 
@@ -233,7 +191,7 @@ class VariationalExperiment(Strict):
 
     def _check_run(self, problem, method, backend):
         """Refuses a run that the experiment does not have."""
-        check_known(self, problem=problem, method=method, backend=backend)
+        self._check(problem=problem, method=method, backend=backend)
         if method not in self.methods_on(problem):
             raise unknown_name("method", method, self.methods_on(problem), where=f"problems.{problem}.methods")
 
@@ -247,7 +205,7 @@ class VariationalExperiment(Strict):
         Raises:
             UserError: this experiment has no such problem, or no decomposition of it.
         """
-        check_known(self, problem=problem)
+        self._check(problem=problem)
         if problem not in self.decompositions():
             raise UserError(f"experiment {self.name!r} takes no variance apart on {problem!r}")
         spec = self.decomposition_on(problem)

@@ -2,16 +2,14 @@
 
 from lowvar.studies.base import File, columns
 from lowvar.studies.variational.costs import DECOMPOSITION as DECOMPOSITIONS
+from lowvar.studies.variational.gathering import RUN
 
 TRACE = File(
     "runs/{problem}/{method}-{backend}/trace.parquet",
     "A row for each step size, repetition and evaluated epoch: the start, the end, and `solver.per_decade` epochs "
     "per decade between. A sampled ELBO has `elbo_samples` noise points on all the data, the same at every "
     "evaluation. ELBOs and what is measured of gradients are float32 if the spec's `dtype` is.",
-    columns("""
-    problem | string | | the experiment's name for the problem
-    method | string | | the experiment's name for the method
-    backend | string | | `jax` or `torch`
+    columns(RUN, """
     step_size | float64 | | of the optimizer
     repetition | int64 | | from 0
     epoch | int64 | epochs | epochs done; 0 is the start
@@ -68,10 +66,7 @@ STUDY = File(
     "`same_as` this one; their stamps name it in `inputs.{problem}/{method}-{backend}`. The best trial has the "
     "largest `value`, the first of equals; where every trial diverged, the one with the smallest step goes on. A row "
     "for each trial. The file repeats to the byte.",
-    columns("""
-    problem | string | | the experiment's name for the problem
-    method | string | | the experiment's name for the method
-    backend | string | | `jax` or `torch`
+    columns(RUN, """
     number | int64 | | of the trial, from 0
     step_size | float64 | | of the optimizer, before the schedule
     beta | float64? | | rate of decay of the schedule, where it is tuned

@@ -28,7 +28,7 @@ def models(gathered) -> dict[str, Any]:
 
 def problem_of(gathered, name: str, dtype: str | None = None):
     """A problem on its prepared data, in its own floating type if none is given."""
-    experiment, prepared = gathered.experiment, gathered.place.load_data(name)
+    experiment, prepared = gathered.experiment, gathered.study.load_data(name)
     return build(experiment.model(name), prepared, dtype or experiment.dtype(name), "jax", name, experiment.seed)
 
 
@@ -52,9 +52,7 @@ def optima(gathered) -> dict[str, float]:
 
 def schedules(gathered) -> dict[tuple[str, str, str], Any]:
     """The ``ScheduleSpec`` of every run, as it was searched if it was; None without one."""
-    from lowvar.studies.variational import tuning
-
-    return {run: tuning.spec_of(gathered.place, *run).solver.schedule for run in gathered.experiment.runs()}
+    return {tuple(job.names.values()): job.settled()[0].solver.schedule for job in gathered.study.jobs("run")}
 
 
 def build(spec, prepared, dtype, backend, name, seed=0):
@@ -72,6 +70,19 @@ def build(spec, prepared, dtype, backend, name, seed=0):
     if spec.split is not None:
         arrays = split(arrays, named_key(seed, spec.dataset, "split"), spec.split.test, spec.split.train)
     return catalogue.build(spec.model, arrays, backend, name, **spec.options)
+
+
+def first_noise(decomposition):
+    """The rows of each problem's first way of drawing noise; all of them where the table does not say.
+
+    Args:
+        decomposition: the table of components, with ``eps`` and ``samples`` where there are several ways.
+    """
+    if "eps" not in decomposition or not len(decomposition):
+        return decomposition
+    noise = decomposition[["eps", "samples"]]
+    first = noise.groupby(decomposition["problem"], sort=False).transform("first")
+    return decomposition[(noise == first).all(axis=1)]
 
 
 # what an experiment measures: conditions of tables and figures ------------------------------------------------------

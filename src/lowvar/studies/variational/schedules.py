@@ -8,6 +8,7 @@ from lowvar.studies.base import Table, columns
 from lowvar.studies.variational import published
 from lowvar.studies.variational.convergence import at_end
 from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, RUN, looks_at, models, schedules
+from lowvar.studies.variational.spec import best
 
 _RUN = list(KEYS)
 
@@ -69,11 +70,21 @@ def selected(convergence, schedules: Mapping, problems: Mapping):
     return pd.DataFrame(out)
 
 
-def _selected(gathered):
-    from lowvar.studies.variational import tuning
+def with_trials(study, chosen):
+    """What ``selected`` gave, with how it was found; NaN where nothing was searched. Stale searches are refused."""
+    import pandas as pd
 
+    rows, found = [], ["elbo", "trials", "diverged"]
+    for job in study.jobs("tune"):
+        trials = job.read("study.parquet")
+        rows.append((*job.names.values(), best(trials)["value"], len(trials), (trials["status"] == "diverged").sum()))
+    beside = chosen.merge(pd.DataFrame(rows, columns=[*_RUN, *found]), on=_RUN, how="left")
+    return beside.astype(dict.fromkeys(found, float))  # of all-missing columns, too
+
+
+def _selected(gathered):
     chosen = selected(gathered["convergence"], gathered.once(schedules), models(gathered))
-    return tuning.with_trials(gathered.place, chosen)
+    return with_trials(gathered.study, chosen)
 
 
 SELECTED = Table(

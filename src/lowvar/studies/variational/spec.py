@@ -1,5 +1,6 @@
 """What the family ``variational`` is made of: settings, and the jobs that an experiment is cut into."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -255,9 +256,9 @@ class RunSpec(Sparse):
     solver: SolverSpec
     study: str | None = None
 
-    def at(self, choice: Mapping[str, float]) -> "RunSpec":
-        """With the settings that a study chose."""
-        return self.model_copy(update={"solver": _at(self.solver, choice)})
+    def at(self, study) -> "RunSpec":
+        """With the settings that a study chose, by the table of its trials."""
+        return self.model_copy(update={"solver": _at(self.solver, choice(study))})
 
 
 class TuneJob(Strict):
@@ -300,6 +301,21 @@ class DecompositionJob(Strict):
     methods: dict[str, MethodSpec]
     solver: SolverSpec
     decomposition: DecompositionSpec
+
+
+def best(study) -> dict[str, Any]:
+    """The row of a study with the largest value, the first of equals; the smallest step if every trial diverged."""
+    if (study["value"] == -math.inf).all():
+        row = study.loc[study["step_size"].idxmin()]
+    else:
+        row = study.loc[study["value"].idxmax()]
+    found = row.to_dict()
+    return found | ({"r": int(found["r"])} if "r" in found else {})
+
+
+def choice(study) -> dict[str, Any]:
+    """The settings of a study's best trial, by name."""
+    return {name: value for name, value in best(study).items() if name in ("step_size", "beta", "r")}
 
 
 def _at(solver, choice):

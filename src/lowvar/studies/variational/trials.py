@@ -4,6 +4,8 @@ A trial is proposed from the table of those before it and a seed of its own, by 
 goes on with the trials that one never interrupted would have made.
 """
 
+import contextlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,21 +49,41 @@ def search(job, engine: Callable, *, checkpoint: Path, mark, progress=None, ever
     rows = _resume(checkpoint, mark, [*names, "value", *_SECONDS])
     if progress and rows:
         progress(len(rows))
-    while len(rows) < job.trials:
-        spec = job.trial(choice := propose(job, rows))
-        alone = {**mark, "spec": spec.hash}
-        result = loop.run(engine(spec), checkpoint=within, mark=alone, every=every)
-        spent = result.timing.iloc[-1]
-        rows.append({**choice, "value": value(result.trace), **{name: float(spent[name]) for name in _SECONDS}})
-        stacked = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-        artifact.write_arrays(checkpoint, stacked, mark)
-        within.unlink(missing_ok=True)
-        if progress:
-            progress(1)
+    with _made_once():
+        while len(rows) < job.trials:
+            spec = job.trial(choice := propose(job, rows))
+            alone = {**mark, "spec": spec.hash}
+            result = loop.run(engine(spec), checkpoint=within, mark=alone, every=every)
+            spent = result.timing.iloc[-1]
+            rows.append({**choice, "value": value(result.trace), **{name: float(spent[name]) for name in _SECONDS}})
+            stacked = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+            artifact.write_arrays(checkpoint, stacked, mark)
+            within.unlink(missing_ok=True)
+            if progress:
+                progress(1)
     table = pd.DataFrame(rows)
     table.insert(0, "number", np.arange(len(table)))
     table["status"] = np.where(np.isfinite(table["value"]), "ok", "diverged")
     return table[["number", *names, "value", "status"]], table[["number", *_SECONDS]]
+
+
+@contextlib.contextmanager
+def _made_once():
+    """Keeps the programs of trials, which differ in their arguments alone, from one trial to the next."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    settings = {"jax_compilation_cache_dir": None, "jax_persistent_cache_min_compile_time_secs": 0.0}
+    before = {name: getattr(jax.config, name) for name in settings}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for name, value in settings.items():
+                jax.config.update(name, folder if value is None else value)
+            compilation_cache.reset_cache()
+            yield
+        finally:
+            for name, value in before.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
 
 
 def propose(job, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -92,21 +114,6 @@ def value(trace) -> float:
     """What a trial is judged by: the mean over repetitions of the last ELBO, nats; -inf if one is not finite."""
     last = trace.loc[trace["epoch"] == trace["epoch"].max(), "elbo"].to_numpy()
     return float(np.mean(last, dtype=np.float64)) if np.isfinite(last).all() else -np.inf
-
-
-def best(study) -> dict[str, Any]:
-    """The row of a study with the largest value, the first of equals; the smallest step if every trial diverged."""
-    if (study["value"] == -np.inf).all():
-        row = study.loc[study["step_size"].idxmin()]
-    else:
-        row = study.loc[study["value"].idxmax()]
-    found = row.to_dict()
-    return found | ({"r": int(found["r"])} if "r" in found else {})
-
-
-def choice(study) -> dict[str, Any]:
-    """The settings of a study's best trial, by name."""
-    return {name: value for name, value in best(study).items() if name in ("step_size", "beta", "r")}
 
 
 def _distributions(optuna, ranges):

@@ -14,6 +14,7 @@ from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import one_backend, problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
 from lowvar.studies.search.figures.curves import OF, RUN, TARGET, checked
+from lowvar.studies.search.gathering import solved
 
 _COLUMNS = 3
 _EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
@@ -103,4 +104,5 @@ EFFORT = Figure(
     "open triangle stands at the budget where no more than half of them did.",
     answer="evaluations that each search needs to come within the target precision of the optimum, median over "
     "repetitions with its 95 % interval, and how many repetitions came there.",
+    settings=solved,
 )  # fmt: skip

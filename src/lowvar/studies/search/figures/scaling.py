@@ -13,6 +13,7 @@ from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
 from lowvar.studies.search.figures import effort
+from lowvar.studies.search.gathering import solved
 
 _DIM = r"_\d+$"  # the end of a problem's name that says its dimension
 
@@ -92,4 +93,5 @@ SCALING = Figure(
     "no part of the fit.",
     answer="evaluations that each search needs to come within the target precision of the optimum against the number "
     "of variables.",
+    settings=solved,
 )  # fmt: skip

@@ -15,5 +15,3 @@ FIGURES: tuple[Figure, ...] = (
     SHARES, ALONG, SPLIT_ALONG, CONVERGENCE, ITERATIONS, STEPS, BY_SCHEME, VARIANCE, SNR, POINTS, TEST, RATES, WORK,
     SIZES, SENSITIVITY, COST, SECONDS,
 )  # fmt: skip
-# The report opens with the first of these that an experiment has.
-HEADLINES = (SHARES, SIZES, SENSITIVITY, VARIANCE, CONVERGENCE)

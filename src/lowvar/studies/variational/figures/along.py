@@ -11,7 +11,7 @@ from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import numbers, part, positive, problems, require
 from lowvar.studies.drawing.style import INK, SMALL, SOURCES, Estimator, block_label, estimators, styled
 from lowvar.studies.variational.figures.shares import DECOMPOSITION
-from lowvar.studies.variational.noises import first_noise
+from lowvar.studies.variational.gathering import first_noise
 
 BLOCKS = ("all", "mu")
 FLOORS = {

@@ -13,6 +13,7 @@ from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import backends, in_order, numbers, require
 from lowvar.studies.drawing.style import estimators, styled
 from lowvar.studies.variational.figures import elbo
+from lowvar.studies.variational.gathering import looks_at
 
 AXES = {
     "passes": "passes over the data",
@@ -109,7 +110,7 @@ WORK = Figure(
     "work", "convergence", select, draw,
     caption="Gap to the optimum against gradient evaluations of single rows, with all noise points counted. An "
     "estimator that compares two steps pays twice for a point. " + _RETROSPECT,
-    when=lambda experiment: bool(experiment.looked_at()),
+    when=looks_at(),
     options={"x": "oracles"},
 )  # fmt: skip
 SECONDS = Figure(

@@ -10,6 +10,7 @@ from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, one_backend, require
 from lowvar.studies.drawing.style import estimators, styled
+from lowvar.studies.variational.gathering import looks_at
 
 _COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
 
@@ -51,5 +52,5 @@ COST = Figure(
     "cost", "seconds", select, draw,
     caption="Time of one run so far against its iterations, without compilation, on the machine that made this report. "
     "Runs that were computed together share their time evenly. A line that bends down has steps that became cheaper.",
-    when=lambda experiment: "points" in experiment.looked_at(),
+    when=looks_at("points"),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import in_order, numbers, one_backend, part, positive, problems, require
 from lowvar.studies.drawing.style import BAND, INK, Estimator, estimators, styled
+from lowvar.studies.variational.gathering import looks_at
 
 DIAGNOSTICS = ("problem", "method", "backend", "step_size", "best", "epoch", "iteration", "quantity", "mean", "low",
                "high", "diverged")  # fmt: skip
@@ -130,7 +131,7 @@ VARIANCE = Figure(
     "one error and a panel for the other.",
     answer="error of the gradients along the runs. Full lines: the true squared error; dashed: the variance given the "
     "past, which hides what estimators have summed up.",
-    when=lambda experiment: "errors" in experiment.looked_at(),
+    when=looks_at("errors"),
 )  # fmt: skip
 
 
@@ -158,7 +159,7 @@ SNR = Figure(
     "true ratio, of the exact gradient and the true error; signal and error are each averaged over the repetitions, as "
     "arithmetic means. Dashed lines: the ratio given the past, as a geometric mean over the repetitions. Bands are "
     "95 % intervals.",
-    when=lambda experiment: "errors" in experiment.looked_at(),
+    when=looks_at("errors"),
 )  # fmt: skip
 
 
@@ -192,5 +193,5 @@ POINTS = Figure(
     "points", "diagnostics", lambda diagnostics: at_best(diagnostics, "points"), draw_points,
     caption="Noise points of the next step along the runs, each method at its best step size: means over the "
     "repetitions, bands are 95 % intervals. A point costs a gradient, or two in estimators that compare two steps.",
-    when=lambda experiment: "points" in experiment.looked_at(),
+    when=looks_at("points"),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from lowvar.studies.drawing.rows import by_method, numbers, one_backend, problem
 from lowvar.studies.drawing.style import estimators, styled
 from lowvar.studies.variational.figures.elbo import elbo_axis
 from lowvar.studies.variational.figures.gradient_noise import at_best, best_or_smallest, diverged, measured
+from lowvar.studies.variational.gathering import looks_at
 
 _WORDS = "test log-likelihood\n(nats per row)"
 
@@ -68,13 +69,13 @@ TEST = Figure(
     "test", "diagnostics", select, draw,
     caption="Log-likelihood of held-out rows, per row, along the runs, each method at its best step size: means over "
     "the repetitions, bands are 95 % intervals. The axis is logarithmic in the distance to a little above the best.",
-    when=lambda experiment: "test" in experiment.looked_at(),
+    when=looks_at("test"),
 )  # fmt: skip
 RATES = Figure(
     "rates", "diagnostics", select, draw,
     caption="Log-likelihood of held-out rows, per row, along the runs of one problem, a panel for each first step "
     "size: means over the repetitions, bands are 95 % intervals.",
-    when=lambda experiment: "rates" in experiment.looked_at(),
+    when=looks_at("rates"),
     options={"sizes": "each"},
 )  # fmt: skip
 

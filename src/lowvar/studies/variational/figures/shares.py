@@ -12,7 +12,7 @@ from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, SOURCES, estimators, styled
-from lowvar.studies.variational.noises import first_noise
+from lowvar.studies.variational.gathering import first_noise
 
 DECOMPOSITION = ("problem", "method", "block", "source", "variance", "low", "high")  # what all its figures read
 _BAR = 0.56  # height of a bar; rows are 1 apart

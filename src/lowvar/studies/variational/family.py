@@ -1,10 +1,10 @@
-"""The family ``variational``: its tables, and what its jobs do."""
+"""The family ``variational``: what it declares, and what its jobs do."""
 
-from lowvar.studies.variational import convergence, costs, diagnostics, schedules
+from lowvar.studies.base import Family
+from lowvar.studies.variational import convergence, costs, diagnostics, effects, figures, files, schedules
+from lowvar.studies.variational.experiment import VariationalExperiment
 from lowvar.studies.variational.gathering import build as problem
-from lowvar.studies.variational.noises import first_noise
-
-TABLES = (*convergence.TABLES, *costs.TABLES, *diagnostics.TABLES, *schedules.TABLES, convergence.SECONDS)
+from lowvar.studies.variational.gathering import first_noise
 
 
 def engine(spec, prepared):
@@ -13,11 +13,6 @@ def engine(spec, prepared):
 
     made = problem(spec.problem, prepared, spec.solver.dtype, spec.backend, spec.name, spec.seed)
     return engines.build(made, spec.method, spec.solver, seed=spec.seed, name=spec.name)
-
-
-def packages(spec) -> tuple[str, ...]:
-    """What a run needs besides the packages of every run."""
-    return ()
 
 
 def decomposition(job, prepared, progress_bar):
@@ -46,3 +41,18 @@ def metrics(gathered):
         d = first_noise(gathered["decomposition"])
         for row in d[d["end"] & (d["block"] == "all") & (d["source"] == "total")].itertuples():
             yield row.problem, "gradient_variance", row.method, float(f"{row.variance:.8g}")
+
+
+FAMILY = Family(
+    name="variational",
+    experiment=VariationalExperiment,
+    method="estimator",
+    tables=(*convergence.TABLES, *costs.TABLES, *diagnostics.TABLES, *schedules.TABLES, convergence.SECONDS),
+    figures={one.name: one for one in figures.FIGURES},
+    effects=effects.EFFECTS,
+    files=files.FILES,
+    engine=engine,
+    metrics=metrics,
+    decomposition=decomposition,
+    headlines=("shares", "sizes", "sensitivity", "variance", "convergence"),
+)

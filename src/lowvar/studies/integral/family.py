@@ -1,10 +1,9 @@
-"""The family ``integral``: its tables, and what its jobs do."""
+"""The family ``integral``: what it declares, and what its jobs do."""
 
-from lowvar.studies.integral import errors, illustrations
+from lowvar.studies.base import Family
+from lowvar.studies.integral import effects, errors, figures, files, illustrations
 from lowvar.studies.integral.gathering import build
-
-TABLES = (*errors.TABLES, *illustrations.TABLES, errors.SECONDS)
-SAMPLING = ("blackjax", "diffrax")  # packages that points depend on, besides those of every run
+from lowvar.studies.integral.spec import IntegralExperiment, SampleSpec
 
 
 def engine(spec, drawn):
@@ -15,11 +14,11 @@ def engine(spec, drawn):
 
 
 def packages(spec) -> tuple[str, ...]:
-    """What a run needs besides the packages of every run."""
-    return ()
+    """What points depend on besides the packages of every job."""
+    return ("blackjax", "diffrax") if isinstance(spec, SampleSpec) else ()
 
 
-def draw(job, prepared):
+def sample(job, prepared):
     """Points of all repetitions, and what the file says about them."""
     from lowvar.noise.integrals import draw
     from lowvar.studies.integral import engine as engines
@@ -45,3 +44,18 @@ def metrics(gathered):
     for row in rows.to_dict("records"):
         for name in ("mae", "to_mc", "coverage"):
             yield row["problem"], name, f"{row['method']}-{row['backend']}", float(row[name])
+
+
+FAMILY = Family(
+    name="integral",
+    experiment=IntegralExperiment,
+    method="integrator",
+    tables=(*errors.TABLES, *illustrations.TABLES, errors.SECONDS),
+    figures={one.name: one for one in figures.FIGURES},
+    effects=effects.EFFECTS,
+    files=files.FILES,
+    engine=engine,
+    metrics=metrics,
+    packages=packages,
+    sample=sample,
+)

@@ -1,0 +1,61 @@
+"""The family ``search``: what it declares, and what its jobs do."""
+
+from lowvar.studies.base import Family
+from lowvar.studies.search import effects, figures, files, progress
+from lowvar.studies.search.gathering import DECOMPOSITION, HITS, KEYS, build
+from lowvar.studies.search.progress import quantile, same_target
+from lowvar.studies.search.spec import SearchExperiment
+
+
+def engine(spec, prepared):
+    """The engine of a run's spec; a function stands on no data."""
+    from lowvar.studies.search import engine as engines
+
+    return engines.build(spec)
+
+
+def packages(spec) -> tuple[str, ...]:
+    """What a run needs besides the packages of every run: a peer's, or the simulator's."""
+    from lowvar.problems.blackbox.catalogue import FUNCTIONS
+    from lowvar.solvers.search import SEARCH
+
+    return (*SEARCH.about(spec.method.solver).packages, *FUNCTIONS.about(spec.problem.function).packages)
+
+
+def decomposition(job, prepared, progress_bar):
+    """The variance of the search gradient at Gaussians around the start of the first repetition."""
+    from lowvar.noise import named_key
+    from lowvar.studies.search.variance import search_variance
+
+    made, d = build(job.problem), job.decomposition
+    table = search_variance(
+        made, mean=made.start(named_key(job.seed, job.name, "start", 0)), sigmas=d.sigmas,
+        populations=d.populations, schemes=d.schemes, baselines=d.baselines, replicates=d.replicates,
+        key=named_key(job.seed, job.name, "design"),
+    )  # fmt: skip
+    return table.assign(problem=job.name)
+
+
+def metrics(gathered):
+    """Numbers to watch from one run to the next: medians, at the precision that counts as solved."""
+    for (problem, method, backend), rows in gathered["ends"].groupby(KEYS, sort=False):
+        yield problem, "final_gap", f"{method}-{backend}", float(quantile(rows["f"].to_numpy(float), 0.5))
+    rows = gathered["targets"]
+    met = rows[(rows["of"] == "mean") & same_target(rows["target"], gathered.experiment.search.target)]
+    for row in met.itertuples():
+        yield row.problem, "evaluations_to_target", f"{row.method}-{row.backend}", row.evaluations_median
+
+
+FAMILY = Family(
+    name="search",
+    experiment=SearchExperiment,
+    method="solver",
+    tables=(*progress.TABLES, DECOMPOSITION, HITS, progress.SECONDS),
+    figures={one.name: one for one in figures.FIGURES},
+    effects=effects.EFFECTS,
+    files=files.FILES,
+    engine=engine,
+    metrics=metrics,
+    packages=packages,
+    decomposition=decomposition,
+)
