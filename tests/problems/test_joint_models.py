@@ -1,7 +1,6 @@
 """Models with fused kernels: densities and derivatives are NumPyro's, closed forms are means, backends agree."""
 
 import functools
-import importlib
 
 import jax
 import jax.numpy as jnp
@@ -84,9 +83,8 @@ def close(found, expected, rtol=1e-10):
 
 
 def test_every_model_of_the_catalogue_is_there():
-    for path in catalogue.MODELS.values():
-        module, function = path.split(":")
-        assert callable(getattr(importlib.import_module(module), function))
+    for name in catalogue.MODELS.own:
+        assert callable(catalogue.MODELS.get(name))
 
 
 def call(problem, method, *args):
