@@ -105,5 +105,5 @@ def test_wrong_options():
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(UserError, match=r"policy search needs the package mujoco: pip install 'lowvar\[rl\]'"):
+    with pytest.raises(UserError, match=r"swimmer needs mujoco: pip install 'lowvar\[rl\]'"):
         build("swimmer", None)

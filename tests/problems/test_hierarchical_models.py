@@ -433,7 +433,9 @@ def test_half_a_test_is_refused(name):
         build(name.removesuffix("_without"), data, **OPTIONS.get(name, {}))
 
 
-@pytest.mark.parametrize("hidden", [0, 1.5, "many"])
-def test_hidden_units_are_counted(hidden):
-    with pytest.raises(UserError, match=r"hidden = .*; it is the number of units, 1 or more"):
+@pytest.mark.parametrize(
+    ("hidden", "message"), [(0, "number of units, 1 or more"), (1.5, "whole number"), ("many", "whole number")]
+)
+def test_hidden_units_are_counted(hidden, message):
+    with pytest.raises(UserError, match=f"hidden.*{message}"):
         build("bnn", MEASURED, hidden=hidden)

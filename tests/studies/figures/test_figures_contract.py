@@ -198,11 +198,11 @@ def test_every_method_looks_different(looks, known, variant, label):
 
 def test_every_method_of_the_package_has_a_look():
     from lowvar.estimators import GRADIENT, INTEGRAL
-    from lowvar.solvers.search import ALL
+    from lowvar.solvers.search import SEARCH
 
-    assert set(GRADIENT) <= set(style.ESTIMATORS)
-    assert set(ALL) <= set(style.SEARCHERS)
-    assert set(INTEGRAL) <= set(style.INTEGRATORS)
+    assert set(GRADIENT.own) <= set(style.ESTIMATORS)
+    assert set(SEARCH.own) <= set(style.SEARCHERS)
+    assert set(INTEGRAL.own) <= set(style.INTEGRATORS)
     colours = {look.colour for look in style.ESTIMATORS.values()}
     assert not colours & {source.colour for source in style.SOURCES.values()}
 
