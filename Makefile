@@ -33,7 +33,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@test -n "$(PYTHON)" || { echo "make: lowvar needs Python 3.11 or newer; name one with: make PYTHON=..."; exit 2; }
 	@echo "installing into .venv (some minutes, about 2.5 GB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@start=$$(date +%s) && $(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]' \
+	@start=$$(date +%s) && $(BIN)/python -m pip install -qq --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]' \
 		&& echo "installed in $$(($$(date +%s) - start)) s"
 	@touch $@
 
