@@ -27,8 +27,8 @@ from vi_step import add_sizes, sized, write
 from lowvar.analysis.decomposition import mean_interval
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import from_numpyro
-from lowvar.studies.load import MethodSpec, SolverSpec
 from lowvar.studies.variational import engine as engines
+from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 METHODS = ("naive", "joint", "joint_current", "joint_svrg", "joint_adaptive")
 DRAWS = 2048

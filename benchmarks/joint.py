@@ -116,8 +116,8 @@ def problem_of(task: str, dtype: str | None, size: str):
 def solver_of(name: str, problem, settings):
     """``(batches' sampler, step_size -> solver)`` of a method."""
     from lowvar.noise import BATCHES, independent, sampler
-    from lowvar.studies.load import MethodSpec
-    from lowvar.studies.variational.engine import make_solver
+    from lowvar.studies.variational.methods import make_solver
+    from lowvar.studies.variational.spec import MethodSpec
 
     smiso = name == "smiso"
     batches = BATCHES["fixed" if smiso else "reshuffled"](problem.N, settings.batch_size)

@@ -78,8 +78,8 @@ def problem_of(task: str, backend: str, size: str):
 
 def engine_of(name: str, problem, settings, **update):
     """The engine of a method's runs."""
-    from lowvar.studies.load import MethodSpec
     from lowvar.studies.variational.engine import build
+    from lowvar.studies.variational.spec import MethodSpec
 
     estimator, options, own = METHODS[name]
     solver = settings.model_copy(update={**own, **update})

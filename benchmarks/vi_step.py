@@ -437,9 +437,9 @@ def lowvar_torch(name: str, problem, batch: int, epochs: int) -> Case:
     import jax
     import torch
 
-    from lowvar.studies.load import MethodSpec, SolverSpec
     from lowvar.studies.variational.engine import VariationalEngine
     from lowvar.studies.variational.methods import make_solver
+    from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
     solver = SolverSpec(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=epochs)
     origin = {block: value[None] for block, value in start(problem.dim, problem.dtype).items()}
