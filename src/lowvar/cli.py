@@ -349,14 +349,10 @@ def _listed(what):
 def _schema(args):
     import json
 
-    if args.page:
-        from lowvar.studies.schema import page
-
-        print(page(), end="")
-        return
     from lowvar.studies.load import json_schema
+    from lowvar.studies.schema import page
 
-    print(json.dumps(json_schema(), indent=2))
+    print(page().rstrip("\n") if args.page else json.dumps(json_schema(), indent=2))
 
 
 def _limit_threads(threads: int) -> None:
