@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-MOST = 3.0  # GB that a worker of the suite may take
+MOST = 3.5  # GB that a worker of the suite may take: 2.9 was measured, and other machines allocate differently
 
 
 def pytest_configure():
