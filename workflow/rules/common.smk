@@ -36,6 +36,10 @@ def load_all():
     own = [Path(name) for name in params.experiments if name.endswith((".yaml", ".yml"))]
     config["experiments"] = [Path(name).stem if Path(name) in own else name for name in params.experiments]
     params = params.model_copy(update={"experiments": tuple(config["experiments"])})
+    for path in own:
+        shipped = Path(f"workflow/experiments/{path.stem}.yaml")
+        if shipped.is_file() and shipped.resolve() != path.resolve():
+            raise UserError(f"{path}: {shipped} has the same name, so their results would share a folder; rename yours")
     folder = Path(f"{params.results}/{params.scale}")
     studies = {
         path.stem: Study.load(path, params.scale, folder / path.stem, params.data)
