@@ -24,12 +24,12 @@ DTYPE, POINTS = "float32", 100
 STILL = 1e-5  # step size of what is timed: a run stays near its start, however long it is
 METHODS = {  # name: estimator, its options, solver settings
     "mc": ("naive", {}, {}),
-    "rqmc": ("naive", {}, {"eps": "rqmc"}),
-    "antithetic": ("naive", {}, {"eps": "antithetic"}),
-    **{f"mlmc, N = {n}": ("mlmc", {"points": None}, {"samples": n}) for n in (100, 50, 25, 10, 1)},
-    **{f"mlmc, N = {n}, fixed": ("mlmc", {"points": None}, {"samples": n, "batches": "fixed"}) for n in (100, 1)},
+    "rqmc": ("naive", {}, {"noise": "rqmc"}),
+    "antithetic": ("naive", {}, {"noise": "antithetic"}),
+    **{f"mlmc, N = {n}": ("mlmc", {"particles": None}, {"particles": n}) for n in (100, 50, 25, 10, 1)},
+    **{f"mlmc, N = {n}, fixed": ("mlmc", {"particles": None}, {"particles": n, "batches": "fixed"}) for n in (100, 1)},
     "storm": ("storm", {}, {}),
-    "mlmc_optimal": ("mlmc_optimal", {"points": None}, {}),
+    "mlmc_optimal": ("mlmc_optimal", {"particles": None}, {}),
 }
 FEWEST = ("mc", "mlmc, N = 100", "mlmc, N = 1")  # of the smallest size
 SCIPY, PEER, PLAIN = "rqmc by SciPy's engine", "NumPyro svi.update", "PyTorch, autograd"
@@ -71,7 +71,7 @@ def problem_of(task: str, backend: str, size: str):
     rows["y"] = rows["y"].astype(DTYPE) if rows["y"].dtype.kind == "f" else rows["y"]
     problem = build(spec.model, rows, backend, task, **spec.options)
     settings = experiment.solver_on(task).model_copy(
-        update={"samples": POINTS, "batch_size": problem.N, "dtype": DTYPE, "diagnostics": None, "epochs": 10**6}
+        update={"particles": POINTS, "batch_size": problem.N, "dtype": DTYPE, "diagnostics": None, "epochs": 10**6}
     )
     return problem, rows, settings, str(path) if found else f"made (not {path})"
 

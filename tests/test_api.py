@@ -109,7 +109,7 @@ def test_noise_and_schedule_reach_the_run(example, data):
     for wrong, message in (
         ({"noise": "rqcm"}, "unknown noise 'rqcm': did you mean 'rqmc'"),
         ({"schedule": "step"}, "schedule = 'step': give its settings, such as"),
-        ({"points": 3}, "points: the number of noise points is num_particles here"),
+        ({"particles": 3}, "particles: their number is num_particles here"),
     ):
         with pytest.raises(UserError, match=message):
             fitted(**wrong)

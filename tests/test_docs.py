@@ -49,7 +49,7 @@ CLAIMS = {
 - id: fewer
   statement: falling ends with one point
   source: ours
-  test: {effect: final_points, problem: whole, method: falling, below: 2}
+  test: {effect: final_particles, problem: whole, method: falling, below: 2}
 """,
     "search": """
 - id: arrives

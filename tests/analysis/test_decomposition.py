@@ -50,7 +50,7 @@ def exact(estimator, state):
 
 
 def estimated(estimator, state, *, rows, replicates, columns=4, seed=0):
-    design = D.designs(estimator.problem, replicates=replicates, columns=columns, rows=rows, eps="iid", samples=1,
+    design = D.designs(estimator.problem, replicates=replicates, columns=columns, rows=rows, noise="iid", particles=1,
                        key=named_key(seed, "test"))  # fmt: skip
     return D.decomposer(estimator, all_rows=rows is None)(state, PARAMS, *design)
 
@@ -151,7 +151,9 @@ def test_torch_finds_the_same():
         ops = problem.backend
         w = {k: ops.asarray(np.asarray(v)) for k, v in PARAMS.items()}
         estimator = GRADIENT.get("cv")(problem, None)
-        design = D.designs(problem, replicates=3, columns=4, rows=None, eps="iid", samples=1, key=named_key(0, "test"))
+        design = D.designs(
+            problem, replicates=3, columns=4, rows=None, noise="iid", particles=1, key=named_key(0, "test")
+        )
         found[ops.name] = D.decomposer(estimator, all_rows=True)((), w, *design)
     assert torch.is_tensor(w["mu"])
     np.testing.assert_allclose(found["torch"], found["jax"], rtol=1e-9, atol=1e-12)

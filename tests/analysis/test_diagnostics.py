@@ -19,7 +19,7 @@ def trace(method="mc", problem="p", step=0.1, repetitions=3, **columns):
     for at, iteration in enumerate((0, 10, 20)):
         for repetition in range(repetitions):
             row = {"problem": problem, "method": method, "backend": "jax", "step_size": step, "repetition": repetition,
-                   "epoch": iteration, "iteration": iteration, "gradients": 100 * iteration, "hvps": 0, "points": 8,
+                   "epoch": iteration, "iteration": iteration, "gradients": 100 * iteration, "hvps": 0, "particles": 8,
                    "elbo": -5.0 + at, "elbo_se": 0.0, "status": "ok"}  # fmt: skip
             for name, value in columns.items():
                 value = value[at] if isinstance(value, list) else value
@@ -64,7 +64,7 @@ def test_means_are_geometric_with_intervals_of_logarithms():
     low, high = np.exp(np.log(10) * (1 + np.array([-1, 1]) * 4.302652729911275 / np.sqrt(3)))
     assert (row["mean"], row["low"], row["high"]) == pytest.approx((10.0, low, high))
     assert table.loc[(20, "test_log_likelihood"), "mean"] == -2.0
-    assert table.loc[(20, "points"), "mean"] == 8.0
+    assert table.loc[(20, "particles"), "mean"] == 8.0
     assert set(table.index.get_level_values("quantity")) == set(D.QUANTITIES)
     assert (table["repetitions"] == 3).all()
 
@@ -108,7 +108,7 @@ def test_what_was_not_measured_has_no_rows():
     measures, _ = measured(trace(), trace("rqmc", test_log_likelihood=-1.0))
     table = D.diagnostics(measures)
     assert table.groupby("method")["quantity"].unique().map(set).to_dict() == {
-        "mc": {"points"}, "rqmc": {"points", "test_log_likelihood"}}  # fmt: skip
+        "mc": {"particles"}, "rqmc": {"particles", "test_log_likelihood"}}  # fmt: skip
 
 
 def test_zeros_are_left_out_and_lost_repetitions_leave_no_mean():
@@ -168,18 +168,18 @@ def test_sensitivity_and_selected_have_the_schedules():
 
 
 def test_pace_is_of_stretches():
-    measures, _ = measured(trace("mlmc", points=[8, 2, 2]))
+    measures, _ = measured(trace("mlmc", particles=[8, 2, 2]))
     timings = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
                             "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
     table = schedules.pace(measures, timings)
-    assert table[["iteration", "steps", "points", "seconds"]].to_numpy().tolist() == [
+    assert table[["iteration", "steps", "particles", "seconds"]].to_numpy().tolist() == [
         [10, 10, 8, 0.1],
         [20, 10, 2, 0.05],
     ]
 
 
 def test_pace_of_runs_that_were_not_timed_has_no_rows(tmp_path):
-    measures, _ = measured(trace("mlmc", points=[8, 2, 2]))
+    measures, _ = measured(trace("mlmc", particles=[8, 2, 2]))
     timed = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
                           "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
     whole = schedules.pace(measures, timed)

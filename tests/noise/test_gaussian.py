@@ -17,9 +17,9 @@ KEYS = jax.random.split(jax.random.key(5), 4000)
 
 
 @cache
-def draws(scheme, samples=6, dim=4, keys=4000, dtype=jnp.float64):
-    """``(keys, samples, dim)`` as NumPy."""
-    draw = GAUSSIAN[scheme](samples).draw
+def draws(scheme, particles=6, dim=4, keys=4000, dtype=jnp.float64):
+    """``(keys, particles, dim)`` as NumPy."""
+    draw = GAUSSIAN[scheme](particles).draw
     return np.asarray(jax.jit(jax.vmap(lambda key: draw(key, dim, dtype)))(KEYS[:keys]))
 
 
@@ -67,14 +67,14 @@ def test_turning_all_points_round_changes_no_law(scheme):
     assert (np.abs(mean) <= 5 * error).all()
 
 
-@pytest.mark.parametrize(("samples", "dim"), [(3, 7), (7, 7), (10, 4), (5, 1)])
-def test_orthogonal_within_blocks(samples, dim):
-    eps = draws("orthogonal", samples, dim, 50)
-    assert eps.shape == (50, samples, dim)
+@pytest.mark.parametrize(("particles", "dim"), [(3, 7), (7, 7), (10, 4), (5, 1)])
+def test_orthogonal_within_blocks(particles, dim):
+    eps = draws("orthogonal", particles, dim, 50)
+    assert eps.shape == (50, particles, dim)
     gram = np.einsum("kia,kja->kij", eps, eps)
     length = np.linalg.norm(eps, axis=-1)
-    block = np.arange(samples) // dim
-    apart = (block[:, None] == block[None, :]) & ~np.eye(samples, dtype=bool)
+    block = np.arange(particles) // dim
+    apart = (block[:, None] == block[None, :]) & ~np.eye(particles, dtype=bool)
     cosines = gram / length[:, :, None] / length[:, None, :]
     assert np.abs(cosines[:, apart]).max(initial=0) < 1e-12
     other = block[:, None] != block[None, :]
@@ -135,22 +135,22 @@ def test_scrambled_digits_are_uniform_and_pairwise_as_owen_says():
     assert np.abs(after - 0.5).max() < 5 * 0.5 / np.sqrt(len(x))
 
 
-@pytest.mark.parametrize("samples", [16, 128])
-def test_variance_falls_as_scipys(samples):
+@pytest.mark.parametrize("particles", [16, 128])
+def test_variance_falls_as_scipys(particles):
     """A smooth product in 4 dimensions: far below iid, and not above SciPy's scramble."""
 
     def smooth(u):
         return (1 + 0.5 * (u - 0.5)).prod(-1)
 
-    keys = jax.random.split(jax.random.key(samples), 500)
-    x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled(key, samples, 4)))(keys))
+    keys = jax.random.split(jax.random.key(particles), 500)
+    x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled(key, particles, 4)))(keys))
     ours = smooth((x + 0.5) / 2**32).mean(1).var(ddof=1)
     rng = np.random.default_rng(0)
-    scipys = np.var([smooth(qmc.Sobol(4, rng=rng).random(samples)).mean() for _ in range(500)], ddof=1)
-    iid = ((1 + 0.25 / 12) ** 4 - 1) / samples
-    print(samples, ours / iid, scipys / iid, ours / scipys)
+    scipys = np.var([smooth(qmc.Sobol(4, rng=rng).random(particles)).mean() for _ in range(500)], ddof=1)
+    iid = ((1 + 0.25 / 12) ** 4 - 1) / particles
+    print(particles, ours / iid, scipys / iid, ours / scipys)
     assert 0.6 < ours / scipys < 1.7
-    assert ours < iid * {16: 0.03, 128: 0.001}[samples]
+    assert ours < iid * {16: 0.03, 128: 0.001}[particles]
 
 
 def test_sobol_variance_of_a_gaussian_mean_vanishes_faster_than_iid():
@@ -179,5 +179,5 @@ def test_high_dimensions():
 
 @pytest.mark.parametrize("make", [orthogonal, rqmc])
 def test_bad_numbers_of_samples(make):
-    with pytest.raises(UserError, match="samples 0: it must be at least 1"):
+    with pytest.raises(UserError, match="particles 0: it must be at least 1"):
         make(0)

@@ -126,7 +126,7 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         ({"decomposition.leader": "min"}, "decomposition.leader: unknown method 'min': did you mean 'mine'?"),
         ({"scales": {"smok": {}}}, "unknown scale 'smok': did you mean 'smoke'?"),
         ({"solver": {"step_sizes": [1.0], "epochs": 1}}, "key 'solver.batch_size' is missing"),
-        ({"solver.eps": "antithetic"}, "antithetic"),
+        ({"solver.noise": "antithetic"}, "antithetic"),
         ({"methods": ["naive", "joint"]}, "methods = ['naive', 'joint']: it must be a mapping of names"),
         ({"methods": "naive"}, "methods = 'naive': it must be a mapping of names"),
         ({"scales": ["quick"]}, "scales = ['quick']: it must be a mapping of names"),

@@ -107,7 +107,7 @@ def test_sizes_stand_beside_those_of_the_paper():
 def test_variances_stand_beside_those_of_the_paper():
     rows = [
         {"problem": problem, "method": "naive", "block": "all", "source": source, "end": True, "variance": 2 * v,
-         "low": v, "high": 3 * v, "eps": eps, "samples": 1}
+         "low": v, "high": 3 * v, "noise": eps, "particles": 1}
         for problem in MODELS for eps in ("iid", "rqmc")
         for source, v in (("subsampling", 3.21e8), ("monte_carlo", 4e7), ("interaction", 6e7), ("total", 4.21e8))
     ]  # fmt: skip
@@ -146,12 +146,12 @@ def test_costs():
 
 def test_schemes_are_relative_to_as_many_independent_points():
     rows = [
-        {"problem": "p", "method": "joint", "block": "all", "source": "total", "end": end, "eps": eps,
-         "samples": samples, "variance": v, "low": v * 0.9, "high": v * 1.1}
+        {"problem": "p", "method": "joint", "block": "all", "source": "total", "end": end, "noise": eps,
+         "particles": samples, "variance": v, "low": v * 0.9, "high": v * 1.1}
         for end in (False, True)
         for eps, samples, v in (("iid", 1, 80.0), ("iid", 8, 10.0), ("rqmc", 8, 2.0), ("rqmc", 16, 1.0), ("antithetic", 8, -1.0))
     ]  # fmt: skip
-    found = B.schemes(pd.DataFrame(rows)).set_index(["eps", "samples"])
+    found = B.schemes(pd.DataFrame(rows)).set_index(["noise", "particles"])
     assert len(found) == 5
     assert found.loc[("iid", 8), ["to_iid", "to_iid_low", "to_iid_high"]].tolist() == [1.0, 1.0, 1.0]
     here = found.loc[("rqmc", 8)]

@@ -1,4 +1,4 @@
-"""Effects of gradients along runs, held-out rows, points, paces and settings: paired intervals, and what notes say."""
+"""Effects of gradients along runs, held-out rows, particles, paces and settings: paired intervals, and what notes say."""
 
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ def trace(method, problem="p", step=0.1, repetitions=3, lost=False, **columns):
     for at, iteration in enumerate((0, 10, 20)):
         for repetition in range(repetitions):
             row = {"problem": problem, "method": method, "backend": "jax", "step_size": step, "repetition": repetition,
-                   "epoch": iteration, "iteration": iteration, "gradients": 100 * iteration, "hvps": 0, "points": 8,
+                   "epoch": iteration, "iteration": iteration, "gradients": 100 * iteration, "hvps": 0, "particles": 8,
                    "elbo": -5.0 + at, "elbo_se": 0.0, "status": "ok"}  # fmt: skip
             for name, value in columns.items():
                 value = value[at] if isinstance(value, list) else value
@@ -196,28 +196,28 @@ def test_nothing_is_compared_where_only_the_start_is_shared(judge):
 
 
 @pytest.mark.parametrize(
-    ("points", "verdict", "high", "note"),
+    ("particles", "verdict", "high", "note"),
     [([100, 4, 1], "holds", 1, "from 100; first at iteration 20"), (100, "fails", 100, "from 100"),
      ([100, 4, [1, 2, 1]], "undecided", 2, "from 100 to 2 after 20 steps, where the run ends; first at iteration 20"),
      ([8, 4, 2], "undecided", 2, "from 8 to 2 after 20 steps, where the run ends; its schedule needs 28"),
      ([8, 5, 2], "undecided", 2, "from 8 to 2 after 20 steps, where the run ends"), (2, "fails", 2, "from 2")],
 )  # fmt: skip
-def test_final_points(judge, points, verdict, high, note):
-    """The schedule halves eight points at steps 10, 19 and 28; it says nothing where the points do not follow it."""
-    tables = measured(trace("mlmc", points=points))
+def test_final_particles(judge, particles, verdict, high, note):
+    """The schedule halves eight particles at steps 10, 19 and 28; it says nothing where the particles do not follow it."""
+    tables = measured(trace("mlmc", particles=particles))
     plan = {"problem": "p", "method": "mlmc", "backend": "jax", "schedule": "step", "beta": 0.5, "r": 9}
-    row = judge("final_points", tables | {"selected": pd.DataFrame([plan])}, **AT, below=2)
+    row = judge("final_particles", tables | {"selected": pd.DataFrame([plan])}, **AT, below=2)
     assert (row["verdict"], row["high"], row["note"]) == (verdict, high, f"mine; {note}")
 
 
-def stretches(method, seconds, points, steps=10):
-    return pd.DataFrame({"problem": "p", "method": method, "backend": "jax", "steps": steps, "points": points,
+def stretches(method, seconds, particles, steps=10):
+    return pd.DataFrame({"problem": "p", "method": method, "backend": "jax", "steps": steps, "particles": particles,
                          "seconds": seconds})  # fmt: skip
 
 
 @pytest.mark.parametrize(("late", "verdict"), [(0.1, "holds"), (0.8, "undecided"), (3.0, "fails")])
 def test_pace_is_of_all_stretches_with_few_points_together(judge, late, verdict):
-    """One stretch alone has the least points, as in a run whose last drop is in its last stretch."""
+    """One stretch alone has the least particles, as in a run whose last drop is in its last stretch."""
     falls = stretches("mlmc", [1.0, 1.0, 9.0, 9.0, 2 * late, 0.8 * late], [90, 80, 50, 45, 20, 1], [9, 9, 9, 9, 10, 50])
     for other in (None, "mc"):
         row = judge(
@@ -230,10 +230,10 @@ def test_pace_is_of_all_stretches_with_few_points_together(judge, late, verdict)
 def test_pace_without_stretches_that_tell(judge):
     odd = stretches("mlmc", [900.0, 1.0, 0.5, 0.1], [90, 90, 1, 1], [1, 9, 10, 30])
     assert judge("pace_ratio", {"pace": odd}, **AT, below=1)["ours"] == pytest.approx(0.2)  # weighed by steps
-    tables = measured(trace("mlmc", points=[8, 2, 2]))
+    tables = measured(trace("mlmc", particles=[8, 2, 2]))
     for pace, words in [
         (odd.assign(steps=1), "no stretch of 5 steps that was timed"),
-        (stretches("mlmc", [1.0, 0.01], [90, 60]), "the points of mlmc do not fall by half"),
+        (stretches("mlmc", [1.0, 0.01], [90, 60]), "the particles of mlmc do not fall by half"),
         (schedules.pace(tables["measured"], None), "times were not measured here"),
     ]:
         row = judge("pace_ratio", tables | {"pace": pace}, **AT, below=1)

@@ -49,8 +49,8 @@ def test_variance_ratio(judge, joint, naive, cv, verdict):
 
 def test_variance_ratio_to_parts_and_under_the_first_noise_scheme(judge):
     tables = parts(joint=(4.5, 5, 5.5), naive__subsampling=(9, 10, 11), naive__monte_carlo=(5.6, 6, 7))
-    iid = tables["decomposition"].assign(eps="iid", samples=1)
-    tables = {"decomposition": pd.concat([iid, iid.assign(eps="rqmc", variance=0.0)])}
+    iid = tables["decomposition"].assign(noise="iid", particles=1)
+    tables = {"decomposition": pd.concat([iid, iid.assign(noise="rqmc", variance=0.0)])}
     row = judge("variance_ratio", tables, **AT, others=["naive"], parts=["subsampling", "monte_carlo"], below=1)
     assert (row["verdict"], row["ours"], row["low"], row["high"]) == ("holds", 5 / 6, 4.5 / 7, 5.5 / 5.6)
 
@@ -76,13 +76,13 @@ def test_total_to_part(judge, shares, along, end):
 
 
 def test_noise_variance_ratio(judge):
-    made = {"problem": "p", "method": "joint", "block": "all", "source": "total", "eps": "rqmc", "samples": 8,
+    made = {"problem": "p", "method": "joint", "block": "all", "source": "total", "noise": "rqmc", "particles": 8,
             "to_iid": 0.5, "to_iid_low": 0.4, "to_iid_high": 0.6}  # fmt: skip
     tables = {"schemes": pd.DataFrame([made])}
-    row = judge("noise_variance_ratio", tables, **AT, eps="rqmc", samples=8, below=1)
+    row = judge("noise_variance_ratio", tables, **AT, noise="rqmc", particles=8, below=1)
     assert (row["verdict"], row["ours"], row["low"], row["high"]) == ("holds", 0.5, 0.4, 0.6)
     with pytest.raises(UserError, match=r"no rows of .* samples 4"):
-        judge("noise_variance_ratio", tables, **AT, eps="rqmc", samples=4, below=1)
+        judge("noise_variance_ratio", tables, **AT, noise="rqmc", particles=4, below=1)
 
 
 def runs(method, elbos, step_size=1.0, repetitions=None, per=10):

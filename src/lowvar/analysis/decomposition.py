@@ -83,11 +83,11 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
     return xp.stack([v_n, v_eps, v_int])
 
 
-def designs(problem, *, replicates: int, columns: int, rows: int | None, eps: str, samples: int, key):
+def designs(problem, *, replicates: int, columns: int, rows: int | None, noise: str, particles: int, key):
     """The noise of ``replicates`` independent crossed designs; all estimators are given the same.
 
     Returns:
-        ``(index (replicates, chunks, rows), weight (the same), eps (replicates, columns, samples, dim))``,
+        ``(index (replicates, chunks, rows), weight (the same), eps (replicates, columns, particles, dim))``,
         NumPy arrays.
     """
     for_rows, for_eps = jax.random.split(key)
@@ -101,13 +101,13 @@ def designs(problem, *, replicates: int, columns: int, rows: int | None, eps: st
     padding = chunks * size - count
     index = np.pad(index, ((0, 0), (0, padding))).reshape(replicates, chunks, size)
     weight = np.broadcast_to(np.arange(chunks * size) < count, (replicates, chunks * size))
-    draw = GAUSSIAN[eps](samples).draw
+    draw = GAUSSIAN[noise](particles).draw
     keys = jax.random.split(for_eps, replicates * columns)
-    noise = np.asarray(jax.jit(jax.vmap(lambda key: draw(key, problem.dim, problem.dtype)))(keys))
+    eps = np.asarray(jax.jit(jax.vmap(lambda key: draw(key, problem.dim, problem.dtype)))(keys))
     return (
         index,
         weight.reshape(index.shape).astype(problem.dtype),
-        noise.reshape(replicates, columns, samples, problem.dim),
+        eps.reshape(replicates, columns, particles, problem.dim),
     )
 
 
@@ -186,18 +186,24 @@ def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=No
         progress: called with the number of epochs just done.
 
     Returns:
-        A table as of ``table``, with columns ``epoch``, ``iteration``, ``end``, ``eps`` and ``samples``. Estimators
+        A table as of ``table``, with columns ``epoch``, ``iteration``, ``end``, ``noise`` and ``particles``. Estimators
         are looked at between epochs: tables are then complete, and snapshots of the SVRG kind as old as they get.
     """
     import pandas as pd
 
     problem = engine.problem
-    noises = [(noise.eps, noise.samples) for noise in (spec.noises or {"": engine.solver}).values()]
+    noises = [(noise.noise, noise.particles) for noise in (spec.noises or {"": engine.solver}).values()]
     drawn = {
-        (eps, samples): designs(
-            problem, replicates=spec.replicates, columns=spec.columns, rows=spec.rows, eps=eps, samples=samples, key=key
+        (noise, particles): designs(
+            problem,
+            replicates=spec.replicates,
+            columns=spec.columns,
+            rows=spec.rows,
+            noise=noise,
+            particles=particles,
+            key=key,
         )
-        for eps, samples in noises
+        for noise, particles in noises
     }
     decompose = {name: decomposer(one, all_rows=spec.rows is None) for name, one in estimators.items()}
     state, done, tables = engine.init(), 0, []
@@ -207,11 +213,11 @@ def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=No
             progress(moment - done)
         done = moment
         params, states = engine.backend.tree_map(lambda leaf: leaf[0, 0], (state[0].params, state[0].estimator))
-        for (eps, samples), design in drawn.items():
+        for (noise, particles), design in drawn.items():
             found = {name: decompose[name](states[name], params, *design) for name in estimators}
             here = table(problem, found, batch_size)
             where = {"epoch": moment, "iteration": moment * engine.steps, "end": moment == moments[-1]}
-            for position, (name, value) in enumerate({**where, "eps": eps, "samples": samples}.items()):
+            for position, (name, value) in enumerate({**where, "noise": noise, "particles": particles}.items()):
                 here.insert(position, name, value)
             tables.append(here)
     return pd.concat(tables, ignore_index=True)

@@ -138,7 +138,7 @@ def decompose(
         _check_complete(problem, given)
     run = fitted.run if fitted and fitted.run and _same(problem, fitted.problem) else None
     batch_size = run.solver.batch_size if run and batch_size is None else batch_size
-    num_particles = (run.solver.samples if run else 1) if num_particles is None else num_particles
+    num_particles = (run.solver.particles if run else 1) if num_particles is None else num_particles
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
     spec = validated(
@@ -151,7 +151,7 @@ def decompose(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
         num_particles=num_particles, elbo_samples=2,
     )  # fmt: skip
-    if run and (run.solver.batch_size, run.solver.samples) != (solver.batch_size, solver.samples):
+    if run and (run.solver.batch_size, run.solver.particles) != (solver.batch_size, solver.particles):
         run = None  # memories made for other batches
     if run:
         label = _own_label(methods, run.method)
@@ -173,7 +173,7 @@ def decompose(
         words = dict.fromkeys(methods, f"as along the fit, which `{spec.leader}` led")
     found = _arrays(problem, found)
     design = analysis.designs(
-        problem, replicates=replicates, columns=columns, rows=rows, eps=runs.solver.eps, samples=solver.samples,
+        problem, replicates=replicates, columns=columns, rows=rows, noise=runs.solver.noise, particles=solver.particles,
         key=analysis.design_key(seed, problem.name),
     )  # fmt: skip
     values = {

@@ -215,8 +215,8 @@ def fit(
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1)
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
     problem = from_numpyro(model, data, **start_of(model, init, seed))
-    if "points" in options:
-        raise UserError("points: the number of noise points is num_particles here")
+    if "particles" in options:
+        raise UserError("particles: their number is num_particles here")
     if not isinstance(schedule, Mapping | None):
         raise UserError(
             f'schedule = {schedule!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}'

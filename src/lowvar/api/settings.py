@@ -13,7 +13,7 @@ from lowvar.studies.spec import validated
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 BATCH = 100  # data rows of a batch, where there are so many
-ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # noise points of an ELBO; the most that they may be times data rows
+ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # particles of an ELBO; the most that they may be times data rows
 LEAST_SAMPLES = 16  # however many rows there are
 DEFAULT = "joint_adaptive"
 STEP_SIZE = 0.01
@@ -104,8 +104,8 @@ def solver_of(
     spec = validated(
         SolverSpec,
         {"optimizer": optimizer, "step_sizes": (positive("step_size", step_size),), "batch_size": size,
-         "samples": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
-         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "eps": noise},
+         "particles": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
+         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise},
         where="fit",
     )  # fmt: skip
     return spec if own is None else spec.with_transformation(own)

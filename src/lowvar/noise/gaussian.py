@@ -13,7 +13,7 @@ from lowvar.noise.sobol import scrambled
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A scheme for drawing ``samples`` points, each with marginal ``N(0, I)``.
+    """A scheme for drawing ``particles`` points, each with marginal ``N(0, I)``.
 
     All schemes are symmetric: ``-eps`` has the joint distribution of ``eps``. Random bits are drawn for single
     precision and widened. For an estimate, 24 bits are as good as 53 and take half the time, and both precisions see
@@ -21,42 +21,42 @@ class Gaussian:
 
     Attributes:
         name: as in specs.
-        samples: points per draw, ``S``.
+        particles: points per draw, ``S``.
         draw: ``(key, dim, dtype) -> eps (S, dim)``.
     """
 
     name: str
-    samples: int
+    particles: int
     draw: Callable[..., jax.Array]
 
 
-def independent(samples: int = 1) -> Gaussian:
+def independent(particles: int = 1) -> Gaussian:
     """Independent points.
 
     >>> independent(2).draw(jax.random.key(0), 3, jnp.float32).shape
     (2, 3)
     """
-    _check(samples)
-    return Gaussian("iid", samples, lambda key, dim, dtype: _standard(key, (samples, dim), dtype))
+    _check(particles)
+    return Gaussian("iid", particles, lambda key, dim, dtype: _standard(key, (particles, dim), dtype))
 
 
-def antithetic(samples: int = 2) -> Gaussian:
+def antithetic(particles: int = 2) -> Gaussian:
     """Pairs ``eps, -eps``: odd functions of ``eps`` average to exactly zero.
 
     >>> float(jnp.abs(antithetic(4).draw(jax.random.key(0), 3, jnp.float32).sum()))
     0.0
     """
-    if samples < 2 or samples % 2:
-        raise UserError(f"antithetic samples {samples}: it must be an even number, 2 or more")
+    if particles < 2 or particles % 2:
+        raise UserError(f"antithetic particles {particles}: it must be an even number, 2 or more")
 
     def draw(key, dim, dtype):
-        half = _standard(key, (samples // 2, dim), dtype)
+        half = _standard(key, (particles // 2, dim), dtype)
         return jnp.concatenate([half, -half])
 
-    return Gaussian("antithetic", samples, draw)
+    return Gaussian("antithetic", particles, draw)
 
 
-def orthogonal(samples: int = 1) -> Gaussian:
+def orthogonal(particles: int = 1) -> Gaussian:
     """Orthogonal points: their directions are orthonormal, their lengths independent and chi distributed.
 
     More points than dimensions form independent blocks of ``dim``; the last may be short. Directions and
@@ -72,21 +72,21 @@ def orthogonal(samples: int = 1) -> Gaussian:
     >>> bool(jnp.abs(eps[0] @ eps[1]) < 1e-5)
     True
     """
-    _check(samples)
+    _check(particles)
 
     def draw(key, dim, dtype):
-        blocks, size = -(-samples // dim), min(samples, dim)
+        blocks, size = -(-particles // dim), min(particles, dim)
         columns = _standard(key, (blocks, dim, size), dtype)
         q, r = jnp.linalg.qr(columns)
         sign = jnp.where(jnp.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1).astype(dtype)
         length = jnp.sqrt(jnp.sum(columns * columns, axis=-2))
         eps = q * (sign * length)[:, None, :]
-        return jnp.swapaxes(eps, 1, 2).reshape(blocks * size, dim)[:samples]
+        return jnp.swapaxes(eps, 1, 2).reshape(blocks * size, dim)[:particles]
 
-    return Gaussian("orthogonal", samples, draw)
+    return Gaussian("orthogonal", particles, draw)
 
 
-def rqmc(samples: int = 1) -> Gaussian:
+def rqmc(particles: int = 1) -> Gaussian:
     """Randomised quasi-Monte Carlo: Sobol points under a fresh scramble for each key, through ``Phi^-1``.
 
     Means of smooth functions of low effective dimension have far less variance than over independent points.
@@ -99,8 +99,8 @@ def rqmc(samples: int = 1) -> Gaussian:
     >>> (eps > 0).sum(0).tolist()  # half of the points on either side, in every coordinate
     [2, 2, 2]
     """
-    _check(samples)
-    return Gaussian("rqmc", samples, lambda key, dim, dtype: _normal(scrambled(key, samples, dim), dtype))
+    _check(particles)
+    return Gaussian("rqmc", particles, lambda key, dim, dtype: _normal(scrambled(key, particles, dim), dtype))
 
 
 GAUSSIAN = {"iid": independent, "antithetic": antithetic, "orthogonal": orthogonal, "rqmc": rqmc}
@@ -119,6 +119,6 @@ def _normal(x: jax.Array, dtype) -> jax.Array:
     return jnp.where(upper, -z, z)
 
 
-def _check(samples: int) -> None:
-    if samples < 1:
-        raise UserError(f"samples {samples}: it must be at least 1")
+def _check(particles: int) -> None:
+    if particles < 1:
+        raise UserError(f"particles {particles}: it must be at least 1")

@@ -52,7 +52,7 @@ class Sampler:
     @property
     def wide(self) -> bool:
         """Whether the base noise of an epoch is too large to hold, and should be drawn batch by batch."""
-        return self.batches.steps * self.gaussian.samples * self.dim > _HELD
+        return self.batches.steps * self.gaussian.particles * self.dim > _HELD
 
     def plan(self, key: jax.Array) -> Plan:
         """An epoch whose base noise is not drawn yet: every array has a leading axis of ``batches.steps``."""

@@ -47,22 +47,22 @@ def directions(dim: int, count: int) -> np.ndarray:
     return found
 
 
-def points(numbers: jax.Array, samples: int, shift: jax.Array) -> jax.Array:
-    """The first ``samples`` points that direction numbers ``(count, dim)`` span, digits shifted by ``shift (dim,)``.
+def points(numbers: jax.Array, particles: int, shift: jax.Array) -> jax.Array:
+    """The first ``particles`` points that direction numbers ``(count, dim)`` span, digits shifted by ``shift (dim,)``.
 
     Point ``i`` is the exclusive or of the numbers at the binary digits of ``i``, and of the shift. Each point is
     computed independently: doubling the set takes fewer operations, but XLA cannot fuse it with ``Phi^-1``.
     """
-    index = np.arange(samples, dtype=np.uint32)[:, None]
-    found = jnp.broadcast_to(shift[None, :], (samples, shift.shape[0]))
+    index = np.arange(particles, dtype=np.uint32)[:, None]
+    found = jnp.broadcast_to(shift[None, :], (particles, shift.shape[0]))
     for k, number in enumerate(numbers):
         chosen = np.uint32(0) - (index >> np.uint32(k) & np.uint32(1))  # all digits, or none
         found = found ^ (chosen & number[None, :])
     return found
 
 
-def scrambled(key: jax.Array, samples: int, dim: int) -> jax.Array:
-    """``samples`` Sobol points under the scramble of ``key``, ``(samples, dim)`` unsigned 32-bit integers.
+def scrambled(key: jax.Array, particles: int, dim: int) -> jax.Array:
+    """``particles`` Sobol points under the scramble of ``key``, ``(particles, dim)`` unsigned 32-bit integers.
 
     References:
         Matousek (1998), "On the L2-discrepancy for anchored boxes" (the scramble);
@@ -73,7 +73,7 @@ def scrambled(key: jax.Array, samples: int, dim: int) -> jax.Array:
     >>> jnp.sort(x >> 30, axis=0).tolist()  # one point in each quarter, in every coordinate
     [[0, 0], [1, 1], [2, 2], [3, 3]]
     """
-    count = (samples - 1).bit_length()
+    count = (particles - 1).bit_length()
     plain = directions(dim, count)
     words = jax.random.bits(key, (count + 1, dim), jnp.uint32)
     numbers = jnp.zeros((count, dim), jnp.uint32)
@@ -81,4 +81,4 @@ def scrambled(key: jax.Array, samples: int, dim: int) -> jax.Array:
         column = (words[j] | np.uint32(1 << (_BITS - 1))) >> np.uint32(j)
         digit = (plain >> np.uint32(_BITS - 1 - j)) & np.uint32(1) > 0
         numbers = numbers ^ jnp.where(digit, column[None, :], np.uint32(0))
-    return points(numbers, samples, words[count])
+    return points(numbers, particles, words[count])

@@ -18,8 +18,8 @@ from lowvar.backends import Backend, get
 from lowvar.errors import UserError, unknown_name
 
 _CHUNK = 1024  # data rows that a full pass holds at a time
-_LOGITS = 2**18  # logits that it holds at a time, where there are many noise points
-_REGRESSION = 8  # noise points from which on the objective is estimated with a control variate
+_LOGITS = 2**18  # logits that it holds at a time, where there are many particles
+_REGRESSION = 8  # particles from which on the objective is estimated with a control variate
 _STARTS = ("standard", "origin")
 
 DATA = ("x", "y")  # arrays that the model is made of
@@ -95,7 +95,7 @@ class DropoutProblem:
         return {"w": np.asarray(jax.random.normal(key, (size,))) / np.sqrt(self.dim)}
 
     def objective_gradient(self, params, noise):
-        """``grad f(w; B, eps)``: the batch's weighted mean, averaged over the noise points."""
+        """``grad f(w; B, eps)``: the batch's weighted mean, averaged over the particles."""
         return {"w": self._gradient(self._matrix(params["w"]), noise.index, noise.weight, noise.eps)}
 
     def objective_gradient_by_row(self, params, noise):
@@ -103,7 +103,7 @@ class DropoutProblem:
         return self.objective_gradient(params, noise)
 
     def full_objective_gradient(self, params, eps):
-        """``grad f(w; ., eps)`` over all rows, averaged over the noise points ``eps (S, dim)``."""
+        """``grad f(w; ., eps)`` over all rows, averaged over the particles ``eps (S, dim)``."""
         w = self._matrix(params["w"])
 
         def add(total, chunk):
@@ -124,7 +124,7 @@ class DropoutProblem:
         """The gradient of ``f~`` in two parts, weighted over the batch.
 
         Returns:
-            ``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` less that, averaged over the noise points.
+            ``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` less that, averaged over the particles.
         """
         w = self._matrix(point["w"])
         mean, deviation = self._approximation(w, noise.index, noise.weight, self.sigma * noise.eps)
@@ -168,7 +168,7 @@ class DropoutProblem:
     def elbo(self, params, eps=None) -> Any:
         """Minus the objective over all rows, in nats per row, and its standard error: larger is better, as an ELBO.
 
-        Each noise point is used with both signs, so that odd terms in the noise vanish. From eight points on the
+        Each particle is used with both signs, so that odd terms in the noise vanish. From eight points on the
         even part of ``f~`` is a control variate, its coefficient that of a linear regression.
 
         Args:

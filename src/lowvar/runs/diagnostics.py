@@ -101,17 +101,17 @@ def first_batch(sampler, key):
     return sampler.drawn(jax.tree.map(lambda leaf: leaf[0], sampler.plan(key)))
 
 
-def measurer(engine, points: int):
+def measurer(engine, particles: int):
     """``(part of the state, keys of its repetitions, position) -> Diagnostics`` of arrays ``(sizes, repetitions)``.
 
     Methods share the noise, and so do step sizes.
 
     Args:
         engine: a ``VariationalEngine``.
-        points: particles of the measured estimate.
+        particles: those of the measured estimate.
     """
     problem, backend, spec = engine.problem, engine.backend, engine.solver.diagnostics
-    sampler, estimator = engine.sampler_of(points), engine.at(1.0).estimator
+    sampler, estimator = engine.sampler_of(particles), engine.at(1.0).estimator
 
     def keys_of(key, position):
         return jax.random.split(jax.random.fold_in(jax.random.fold_in(key, _APART), position))

@@ -78,7 +78,7 @@ CHECKPOINT = File(
     clock | float64 | s | time so far, and time spent compiling, (2,)
     laps | float64 | s | time at each measurement so far, (measurements,)
     measured_{column} | any | | the columns of the trace that are measured, (measurements, ...): `elbo` and
-    + `elbo_se`, perhaps `test_log_likelihood`, errors of gradients, `points` and `taken`; `f`, `best`, `sigma`,
+    + `elbo_se`, perhaps `test_log_likelihood`, errors of gradients, `particles` and `taken`; `f`, `best`, `sigma`,
     + `condition` and `failures`; `value`, `standard_error`, `condition`, `refused`, `flag_{name}` and `info_{name}`
     leaf{i} | any | | the arrays of the solver's state, in a fixed order
     """),

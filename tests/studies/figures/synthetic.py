@@ -113,7 +113,7 @@ def schemes(problems=("sonar", "australian"), methods=METHODS):
                     ratio = factor[eps] ** (1 / (1 + rank))
                     for source in ("total", *SOURCES):
                         rows.append(
-                            {"problem": problem, "eps": eps, "samples": samples, "method": method, "block": "all",
+                            {"problem": problem, "noise": eps, "particles": samples, "method": method, "block": "all",
                              "source": source, "variance": 1e4 * ratio / samples, "low": 0.9e4 * ratio / samples,
                              "high": 1.1e4 * ratio / samples, "to_iid": ratio, "to_iid_low": 0.8 * ratio,
                              "to_iid_high": 1.25 * ratio}

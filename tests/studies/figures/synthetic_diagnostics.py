@@ -38,8 +38,8 @@ def traces(problems=("hlr", "blr", "bnn"), methods=PAPER, steps=(0.01, 0.001), r
                 for repetition in range(repetitions):
                     wobble, spent = rng.lognormal(0, 0.15), 0.0
                     for at, t in enumerate(STOPS):
-                        points = int(np.ceil(eta(max(t - 1, 0)) * 100)) if shrinks else 100
-                        spent += 455 * points * (t - STOPS[at - 1] if at else 0) * (2 if shrinks else 1)
+                        particles = int(np.ceil(eta(max(t - 1, 0)) * 100)) if shrinks else 100
+                        spent += 455 * particles * (t - STOPS[at - 1] if at else 0) * (2 if shrinks else 1)
                         signal = scale * 5e3 * np.exp(-min(200 * step * t**0.5, 6))
                         falls = eta(t) ** 2 if shrinks else 1.0
                         now = scale * 10 * wobble * rng.lognormal(0, 0.1)
@@ -51,7 +51,7 @@ def traces(problems=("hlr", "blr", "bnn"), methods=PAPER, steps=(0.01, 0.001), r
                         rows.append(
                             {"problem": problem, "method": method, "backend": "jax", "step_size": step,
                              "repetition": repetition, "epoch": t, "iteration": t, "gradients": int(spent), "hvps": 0,
-                             "points": points, "elbo": np.nan if gone else elbo, "elbo_se": 0.1,
+                             "particles": particles, "elbo": np.nan if gone else elbo, "elbo_se": 0.1,
                              "test_log_likelihood": np.nan if gone else elbo / 500,
                              "variance": np.nan if gone else variance, "mean2": np.nan if gone else signal + squared,
                              "squared_error": np.nan if gone else squared, "signal": np.nan if gone else signal,
@@ -117,7 +117,7 @@ def settings(problems=("hlr", "blr", "bnn"), betas=(0.1, 0.4, 0.7, 1.0), drops=(
 FIGURES = {
     "variance": "mean",
     "snr": "mean",
-    "points": "mean",
+    "particles": "mean",
     "test": "mean",
     "rates": "mean",
     "cost": "seconds",

@@ -155,7 +155,7 @@ def test_variational_figures_of_many_methods_are_whole(name):
 def test_diagnostics_of_all_methods_are_whole():
     draw, _ = drawn.of("variational")
     _, _, found = synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))
-    for name in ("variance", "snr", "points", "test"):
+    for name in ("variance", "snr", "particles", "test"):
         whole(draw(name, found), 0.25)
 
 

@@ -51,16 +51,16 @@ def test_ratios_are_the_papers_or_without_a_unit():
         draw("snr", table, of="papers")
 
 
-def test_points_fall_to_one():
-    ax = draw("points", S.small("points")).axes[1]
-    assert line(ax, "mlmc, points").get_ydata()[-1] == 1
-    assert set(line(ax, "mc, points").get_ydata()) == {100}
+def test_particles_fall_to_one():
+    ax = draw("particles", S.small("particles")).axes[1]
+    assert line(ax, "mlmc, particles").get_ydata()[-1] == 1
+    assert set(line(ax, "mc, particles").get_ydata()) == {100}
     assert {"1", "10", "100"} <= {tick.get_text() for tick in ax.get_yticklabels()}
 
 
 def test_lost_methods_are_drawn_as_far_as_they_went_and_named():
     _, _, found = S.tables(S.traces(("hlr", "blr"), lost={("hlr", "mlmc")}))
-    for name in ("variance", "points", "test"):
+    for name in ("variance", "particles", "test"):
         ax = draw(name, found).axes[0]
         assert "diverged: MLMC" in texts(ax)
         assert "diverged: MLMC" not in texts(draw(name, found).axes[1])
@@ -163,6 +163,6 @@ def test_steps_of_a_single_gap(tmp_path):
 def test_tables_without_a_measurement_say_which():
     table = S.small("variance")
     with pytest.raises(UserError, match="squared_error and variance were not measured"):
-        draw("variance", table[table["quantity"] == "points"])
+        draw("variance", table[table["quantity"] == "particles"])
     with pytest.raises(UserError, match="test_log_likelihood were not measured"):
-        draw("test", table[table["quantity"] == "points"])
+        draw("test", table[table["quantity"] == "particles"])

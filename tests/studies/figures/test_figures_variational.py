@@ -215,9 +215,9 @@ def test_split_along_draws_naive_by_source_and_joint():
 
 def test_several_ways_of_drawing_noise_do_not_mix():
     one = synthetic.decomposition()
-    both = pd.concat([one.assign(eps="iid", samples=1), one.assign(eps="rqmc", samples=8, variance=1.0)])
+    both = pd.concat([one.assign(noise="iid", particles=1), one.assign(noise="rqmc", particles=8, variance=1.0)])
     for name in ("shares", "along", "split_along"):
-        found = shown(name, both).drop(columns=["eps", "samples"])
+        found = shown(name, both).drop(columns=["noise", "particles"])
         pd.testing.assert_frame_equal(found, shown(name, one))
 
 
@@ -227,13 +227,15 @@ def test_schemes_draws_ratios_with_intervals():
     assert titles(fig.axes) == [f"{name}, {count} points" for name in ("sonar", "australian") for count in (8, 64)]
     for ax, count in zip(fig.axes[:2], (8, 64), strict=True):
         for eps in ("antithetic", "rqmc"):
-            (row,) = part(table, problem="sonar", samples=count, eps=eps, method="joint", source="total").itertuples()
+            (row,) = part(
+                table, problem="sonar", particles=count, noise=eps, method="joint", source="total"
+            ).itertuples()
             dot = line(ax, f"joint: {eps}")
             assert dot.get_xdata()[0] == row.to_iid
             assert list(line(ax, f"joint: {eps}, 95 %").get_xdata()) == [row.to_iid_low, row.to_iid_high]
             assert dot.get_color() == style.SCHEMES[eps].colour
     with pytest.raises(UserError, match="only independent noise"):
-        draw("schemes", table[table["eps"] == "iid"])
+        draw("schemes", table[table["noise"] == "iid"])
 
 
 @pytest.mark.parametrize("name", ["convergence", "steps"])

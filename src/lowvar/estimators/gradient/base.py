@@ -65,12 +65,12 @@ class Estimator:
         begin_epoch: ``(state, params) -> state``, before an epoch.
         end_epoch: ``(state, index (steps, B)) -> state``, after an epoch with those batches. Between epochs a
             state is complete: ``estimate`` is unbiased with any batch, including batches of another kind.
-        points: ``(epoch, state) -> number of particles`` for the steps of an epoch, if it changes during a run; the
+        particles: ``(epoch, state) -> number of particles`` for the steps of an epoch, if it changes during a run; the
             sampler then draws that many. Without it, the sampler's own number.
-        review: epochs between updates of ``points`` from the state (NumPy arrays) of a single run. The state's entry
-            ``taken`` then counts the particles of all steps so far, and ``points`` those of the next step. If 0,
-            ``points`` depends on the epoch alone and gets None as state.
-        sizes: all numbers of particles that ``points`` may return, if it depends on the state.
+        review: epochs between updates of ``particles`` from the state (NumPy arrays) of a single run. The state's entry
+            ``taken`` then counts the particles of all steps so far, and ``particles`` those of the next step. If 0,
+            ``particles`` depends on the epoch alone and gets None as state.
+        sizes: all numbers of particles that ``particles`` may return, if it depends on the state.
     """
 
     name: str
@@ -80,27 +80,27 @@ class Estimator:
     estimate: Callable[[Any, Any, Any], tuple[Any, Any]]
     begin_epoch: Callable[[Any, Any], Any] = lambda state, params: state
     end_epoch: Callable[[Any, Any], Any] = lambda state, index: state
-    points: Callable[[int, Any], int] | None = None
+    particles: Callable[[int, Any], int] | None = None
     review: int = 0
     sizes: tuple[int, ...] = ()
 
-    def oracles_of_run(self, epochs, rows: int, points: int, steps: int | None = None) -> Oracles:
+    def oracles_of_run(self, epochs, rows: int, particles: int, steps: int | None = None) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs.
 
         Args:
             epochs: a number of epochs, or an array of them.
             rows: data rows that an epoch visits.
-            points: particles per batch.
+            particles: particles per batch.
             steps: batches in an epoch; required for estimators that pass over all rows in every call.
         """
         declared, N = self.properties, self.problem.N
-        per_row = declared.gradients * points + declared.gradients_without_noise
+        per_row = declared.gradients * particles + declared.gradients_without_noise
         passes = epochs * declared.full_passes + declared.full_passes_at_start
         gradients, hvps = epochs * rows * per_row + N * passes, epochs * rows * declared.hvps
         if declared.full_gradients_per_call or declared.full_hvps_per_call:
             if steps is None:
                 raise ValueError(f"{self.name} passes over all rows in every call: say how many steps an epoch has")
-            gradients = gradients + epochs * steps * N * points * declared.full_gradients_per_call
+            gradients = gradients + epochs * steps * N * particles * declared.full_gradients_per_call
             hvps = hvps + epochs * steps * N * declared.full_hvps_per_call
         return Oracles(gradients, hvps)
 

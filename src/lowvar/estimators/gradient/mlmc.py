@@ -4,7 +4,7 @@ from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.recursion import checked, recursive, scheduled
 
 
-def mlmc(problem, batches=None, points=None, schedule=None, base="naive", restart=None) -> Estimator:
+def mlmc(problem, batches=None, particles=None, schedule=None, base="naive", restart=None) -> Estimator:
     """``G_t = G_{t-1} + mean over N_t particles of [g(w_t; eps) - g(w_{t-1}; eps)]``, ``N_t = ceil(eta_{t-1} N_0)``.
 
     Under stochastic gradient descent with step sizes ``alpha_0 eta_t`` this is the update of Algorithm 1. Its
@@ -14,7 +14,7 @@ def mlmc(problem, batches=None, points=None, schedule=None, base="naive", restar
     Args:
         problem: an objective.
         batches: how rows are drawn; those of a step are the same for both gradients.
-        points: ``N_0``; in experiments ``solver.samples``. Without it, all steps use the sampler's number.
+        particles: ``N_0``; in experiments ``solver.particles``. Without it, all steps use the sampler's number.
         schedule: ``eta_t``, or its settings; in experiments ``solver.schedule``.
         base: the estimator whose gradients are differenced: ``"naive"``, ``"stl"`` or ``"cv"``.
         restart: steps between restarts of the sum, each with ``N_0`` particles; never if not given.
@@ -25,6 +25,6 @@ def mlmc(problem, batches=None, points=None, schedule=None, base="naive", restar
     References:
         Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, eq. 7, Theorem 2 and Algorithm 1.
     """
-    points, plan = checked("mlmc", points, schedule)
-    taken = scheduled(points, plan, batches.steps if batches else 1, restart)
-    return recursive("mlmc", problem, batches, keep=1.0, base=base, restart=restart, points=taken)
+    particles, plan = checked("mlmc", particles, schedule)
+    taken = scheduled(particles, plan, batches.steps if batches else 1, restart)
+    return recursive("mlmc", problem, batches, keep=1.0, base=base, restart=restart, particles=taken)

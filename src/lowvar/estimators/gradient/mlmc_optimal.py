@@ -10,7 +10,7 @@ _RATE = 0.1  # of the running mean of the differences' variance
 _LEAST = 2  # particles, the minimum for a variance estimate
 
 
-def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
+def mlmc_optimal(problem, batches=None, particles=None, base="naive") -> Estimator:
     """``mlmc`` with ``N_t = N_0 sqrt(V_t / V_0)``, which minimises the total variance by Theorem 1.
 
     The theorem assumes that all steps cost the same. In fact a difference costs two gradients and the first step one;
@@ -25,7 +25,7 @@ def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
         problem: an objective.
         batches: how rows are drawn; those of a step are the same for both gradients. Their
             contribution is common to all particles of a difference, and not part of ``V_t``.
-        points: ``N_0``; in experiments ``solver.samples``. Without it, all steps use the sampler's number.
+        particles: ``N_0``; in experiments ``solver.particles``. Without it, all steps use the sampler's number.
         base: the estimator whose gradients are differenced: ``"naive"`` or ``"stl"``. Not ``"cv"``: its single
             Hessian-vector product serves all particles of a step, but here every particle would need its own.
 
@@ -36,7 +36,7 @@ def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
         Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Theorem 1; the choice with known
         ``V_t`` is Giles's, "Multi-level Monte Carlo path simulation", 2008.
     """
-    first, _ = checked("mlmc_optimal", points, None)
+    first, _ = checked("mlmc_optimal", particles, None)
     if base == "cv":
         raise UserError("mlmc_optimal: base = 'cv' would need a Hessian-vector product for every point; use 'naive'")
     gradient = base_of(problem, batches, base)
@@ -47,7 +47,7 @@ def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
     def init(params):
         zero = xp.sum(xp.zeros_like(next(iter(params.values()))))
         start = backend.tree_map(xp.zeros_like, params)
-        counts = {"step": zero, "points": zero + (first or 0), "taken": zero}
+        counts = {"step": zero, "particles": zero + (first or 0), "taken": zero}
         return {"G": start, "params": params, "V_0": zero, "V": zero, **counts}
 
     def allocated(V, V_0):
@@ -77,12 +77,12 @@ def mlmc_optimal(problem, batches=None, points=None, base="naive") -> Estimator:
         rate = xp.where(state["step"] > 1, _RATE * later, later)
         V, V_0 = state["V"] + rate * (spread - state["V"]), xp.where(state["step"] == 0, spread, state["V_0"])
         step = state["step"] + 1
-        points = xp.where(step % period == 0, allocated(V, V_0), state["points"])
-        counts = {"step": step, "points": points, "taken": state["taken"] + count}
+        particles = xp.where(step % period == 0, allocated(V, V_0), state["particles"])
+        counts = {"step": step, "particles": particles, "taken": state["taken"] + count}
         return G, {"G": G, "params": params, "V_0": V_0, "V": V, **counts}
 
     def chosen(epoch, state):
-        return int(state["points"])
+        return int(state["particles"])
 
-    varying = {} if first is None else {"points": chosen, "review": _REVIEW, "sizes": sizes}
+    varying = {} if first is None else {"particles": chosen, "review": _REVIEW, "sizes": sizes}
     return Estimator("mlmc_optimal", problem, gradient.declared(1.0), init, estimate, **varying)

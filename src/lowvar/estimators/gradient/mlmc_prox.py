@@ -8,7 +8,7 @@ from lowvar.estimators.gradient.mlmc import mlmc
 from lowvar.problems.within import Ball, Box, within
 
 
-def mlmc_prox(problem, batches=None, points=None, schedule=None, restart=None, ball=None, box=None) -> Estimator:
+def mlmc_prox(problem, batches=None, particles=None, schedule=None, restart=None, ball=None, box=None) -> Estimator:
     """``mlmc`` with ``z = P_S(mu + sigma eps)`` in place of ``mu + sigma eps``, for a ball or a box ``S``.
 
     The projection is the proximal operator of the indicator of ``S``. It bounds the transform, as the theorems assume.
@@ -18,7 +18,7 @@ def mlmc_prox(problem, batches=None, points=None, schedule=None, restart=None, b
     Args:
         problem: an objective with a guide.
         batches: as for ``mlmc``.
-        points: as for ``mlmc``.
+        particles: as for ``mlmc``.
         schedule: as for ``mlmc``.
         restart: as for ``mlmc``.
         ball: radius of a ball around 0 in unconstrained ``z``, instead of the box.
@@ -39,7 +39,7 @@ def mlmc_prox(problem, batches=None, points=None, schedule=None, restart=None, b
         wanted = f"box = {box!r}; give [low, high], two numbers" if ball is None else f"ball = {ball!r}; give a number"
         raise UserError(f"mlmc_prox: {wanted}") from error
     bounded = within(problem, onto)
-    return replace(mlmc(bounded, batches, points, schedule, restart=restart), name="mlmc_prox", problem=problem)
+    return replace(mlmc(bounded, batches, particles, schedule, restart=restart), name="mlmc_prox", problem=problem)
 
 
 def _numbers(*values):

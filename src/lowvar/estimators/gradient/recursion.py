@@ -26,7 +26,7 @@ def recursive(
     keep: float,
     base: str = "naive",
     restart: int | None = None,
-    points: Callable[[int, Any], int] | None = None,
+    particles: Callable[[int, Any], int] | None = None,
 ) -> Estimator:
     """The recursion, over the gradients of another estimator.
 
@@ -37,7 +37,7 @@ def recursive(
         keep: carryover: the fraction of the previous error that remains, in [0, 1].
         base: the estimator whose gradients are used.
         restart: steps between restarts of ``G``; never if not given.
-        points: see ``Estimator``.
+        particles: see ``Estimator``.
 
     Raises:
         UserError: an unknown base, or a restart that is not at the start of an epoch.
@@ -63,7 +63,7 @@ def recursive(
         step = step if restart is None else step * xp.astype(step != restart, step.dtype)
         return G, {"G": G, "params": params, "step": step}
 
-    return Estimator(name, problem, gradient.declared(keep), init, estimate, points=points)
+    return Estimator(name, problem, gradient.declared(keep), init, estimate, particles=particles)
 
 
 class Base:
@@ -96,29 +96,29 @@ def base_of(problem, batches, base: str) -> Base:
     return Base(getattr(importlib.import_module(f"lowvar.estimators.gradient.{base}"), base)(problem, batches))
 
 
-def checked(name: str, points: int | None, given) -> tuple[int | None, Schedule | None]:
+def checked(name: str, particles: int | None, given) -> tuple[int | None, Schedule | None]:
     """``N_0`` and the schedule, from what specs and users give: a ``Schedule``, or a mapping of its settings.
 
     Raises:
         UserError: ``N_0`` is not a whole number above 0, or no such schedule.
     """
-    if points is not None and (isinstance(points, bool) or not isinstance(points, Integral) or points < 1):
-        raise UserError(f"{name}: points = {points!r}; N_0 must be a whole number, 1 or more")
+    if particles is not None and (isinstance(particles, bool) or not isinstance(particles, Integral) or particles < 1):
+        raise UserError(f"{name}: particles = {particles!r}; N_0 must be a whole number, 1 or more")
     if given is None or isinstance(given, Schedule):
-        return points, given
+        return particles, given
     try:
-        return points, schedule(**given)
+        return particles, schedule(**given)
     except TypeError as error:
         raise UserError(f"{name}: schedule = {given!r}: {error}") from error
 
 
-def scheduled(points: int | None, plan: Schedule | None, steps: int, restart: int | None = None):
-    """``Estimator.points`` of a schedule: ``N_t`` at the middle step of an epoch, and ``N_0`` at each restart."""
-    if points is None or plan is None:
-        return None if points is None else lambda epoch, state: points
+def scheduled(particles: int | None, plan: Schedule | None, steps: int, restart: int | None = None):
+    """``Estimator.particles`` of a schedule: ``N_t`` at the middle step of an epoch, and ``N_0`` at each restart."""
+    if particles is None or plan is None:
+        return None if particles is None else lambda epoch, state: particles
 
     def at(epoch: int, state) -> int:
         t = epoch * steps
-        return points if not t or (restart and t % restart == 0) else plan.points(t + steps // 2, points)
+        return particles if not t or (restart and t % restart == 0) else plan.particles(t + steps // 2, particles)
 
     return at

@@ -43,7 +43,7 @@ class Schedule:
             eta = (value if reached else eta) if xp is math else xp.where(reached, value, eta)
         return eta
 
-    def points(self, t: int, first: int) -> int:
+    def particles(self, t: int, first: int) -> int:
         """``N_t = ceil(eta_{t-1} N_0)`` with ``N_0 = first``.
 
         A smooth schedule passes through every number of particles, and each number needs its own compiled program.
@@ -68,7 +68,7 @@ def schedule(
 
     >>> [schedule("step", beta=0.5, r=2).eta(t) for t in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
-    >>> [schedule("step", beta=0.5, r=2).points(t, 10) for t in range(5)]
+    >>> [schedule("step", beta=0.5, r=2).particles(t, 10) for t in range(5)]
     [10, 10, 10, 5, 5]
     """
     if kind not in KINDS:

@@ -45,7 +45,7 @@ class Sampling:
 
     def gradient(self, z: Any, values: Any) -> Any:
         """The gradient, in whitened coordinates, from the values of ``with_centre``'s points."""
-        n = self.points.samples
+        n = self.points.particles
         return self.estimator.estimate(z, values[:n], at_centre=values[n] if self.beside else None)
 
 

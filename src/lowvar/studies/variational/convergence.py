@@ -104,7 +104,7 @@ def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
         if row["problem"] in optima:
             gaps = np.maximum(optima[row["problem"]] - group["elbo"].to_numpy(), _LEAST_GAP)
             gap = tuple(10**v for v in mean_interval(np.log10(gaps))) if ok.all() else (np.inf, np.nan, np.nan)
-        # the same in all repetitions, except where the number of points depends on the run
+        # the same in all repetitions, except where the number of particles depends on the run
         gradients, hvps = (round(group[name].mean()) for name in ("gradients", "hvps"))
         row |= {"iteration": int(group["iteration"].iloc[0]), "gradients": gradients, "hvps": hvps,
                 "oracles": gradients + hvps, "passes": (gradients + hvps) / rows[row["problem"]],

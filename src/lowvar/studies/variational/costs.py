@@ -30,8 +30,8 @@ DECOMPOSITION = Table(
     "of drawing noise, method, block and source.",
     columns("problem | string | | the experiment's name for the problem", PROGRESS, """
     end | bool | | whether this is the last moment
-    eps | string | | how the noise points of a batch are drawn: `iid`, `antithetic`, `orthogonal` or `rqmc`
-    samples | int64 | points | how many a batch has
+    noise | string | | how the particles of a batch are drawn: `iid`, `antithetic`, `orthogonal` or `rqmc`
+    particles | int64 | | how many a batch has
     """, COMPONENTS),
     lambda gathered: gathered.decompositions,
     when=decomposes,
@@ -205,22 +205,22 @@ TABLE3 = Table(
 
 
 def schemes(decomposition):
-    """The variance at the end under each way of drawing noise, and its ratio to as many independent points.
+    """The variance at the end under each way of drawing noise, and its ratio to as many independent particles.
 
-    The ratio is NaN where there are no independent points of that number, or where either variance is not above zero.
+    The ratio is NaN where there are no independent particles of that number, or where a variance is not above zero.
 
     Args:
         decomposition: the table of components.
     """
     rows = decomposition[decomposition["end"]].reset_index(drop=True)
-    keys = ["problem", "method", "block", "source", "samples"]
-    base = rows.loc[rows["eps"] == "iid", [*keys, "variance", "low", "high"]]
-    both = rows[[*keys, "eps", "variance", "low", "high"]].merge(base, on=keys, how="left", suffixes=("", "_iid"))
+    keys = ["problem", "method", "block", "source", "particles"]
+    base = rows.loc[rows["noise"] == "iid", [*keys, "variance", "low", "high"]]
+    both = rows[[*keys, "noise", "variance", "low", "high"]].merge(base, on=keys, how="left", suffixes=("", "_iid"))
     sure = (both["variance"] > 0) & (both["variance_iid"] > 0)
     ratio = (both["variance"] / both["variance_iid"]).where(sure)
     own = (both["high"] - both["low"]) / 2 / both["variance"]
     apart = np.hypot(own, (both["high_iid"] - both["low_iid"]) / 2 / both["variance_iid"])
-    iid = both["eps"] == "iid"
+    iid = both["noise"] == "iid"
     both["to_iid"] = ratio
     both["to_iid_low"] = (ratio * np.exp(-apart)).where(~iid, ratio)
     both["to_iid_high"] = (ratio * np.exp(apart)).where(~iid, ratio)
@@ -234,18 +234,18 @@ def _compares_noises(experiment):
 
 SCHEMES = Table(
     "schemes",
-    "Where a decomposition asks for several `noises`: the rows of its end, relative to as many independent points.",
+    "Where a decomposition asks for several `noises`: the rows of its end, relative to as many independent particles.",
     columns("""
     problem | string | | the experiment's name for the problem
-    eps | string | | how the noise points of a batch are drawn
-    samples | int64 | points | how many a batch has
+    noise | string | | how the particles of a batch are drawn
+    particles | int64 | | how many a batch has
     method | string | | the experiment's name for the method
     block | string | | as in the decomposition
     source | string | | as in the decomposition
     variance | float64 | nats^2 | of a batch's gradient
     low | float64 | nats^2 | lower end of its 95 % interval
     high | float64 | nats^2 | upper end
-    to_iid | float64 | | `variance` divided by that of `iid` with as many `samples`; NaN if either is not above 0
+    to_iid | float64 | | `variance` divided by that of `iid` with as many `particles`; NaN if either is not above 0
     to_iid_low | float64 | | lower end of its 95 % interval, in which the two count as independent
     to_iid_high | float64 | | upper end
     """),

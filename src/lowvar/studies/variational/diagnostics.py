@@ -23,7 +23,7 @@ from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, l
 
 RATIOS = ("snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1")
 POSITIVE = ("variance", "squared_error", "signal", "mean2", *RATIOS)
-QUANTITIES = (*POSITIVE, "points", "test_log_likelihood")
+QUANTITIES = (*POSITIVE, "particles", "test_log_likelihood")
 PARTS = {
     **{name: {name: 1.0} for name in ("variance", "squared_error", "signal", "mean2")},
     "snr_conditional": {"mean2": 1.0, "variance": -0.5},
@@ -33,7 +33,7 @@ PARTS = {
 }
 """What every positive quantity is a product of, and their powers."""
 REALISED = ("squared_error", "signal", "snr_true", "snr_true_1")  # of which means are arithmetic, ratios those of means
-_MEASURED = ("points", "test_log_likelihood", "variance", "mean2", "squared_error", "signal", "reference_error")
+_MEASURED = ("particles", "test_log_likelihood", "variance", "mean2", "squared_error", "signal", "reference_error")
 _RUN = list(KEYS)
 _LINE = [*_RUN, "step_size"]
 _RESOLUTION = 0.1  # parts of a correction's own error below which a corrected number is not told from 0
@@ -78,7 +78,7 @@ MEASURED = Table(
     gradients | int64 | data rows | gradients so far
     hvps | int64 | data rows | Hessian-vector products so far
     elbo | float64 | nats | ELBO
-    points | int64 | points | noise points of the next step
+    particles | int64 | | particles of the next step
     test_log_likelihood | float64 | nats per row | as in the trace
     variance | float64 | nats^2 | conditional variance
     mean2 | float64 | nats^2 | squared norm of the mean given the past, at least a thousandth of `variance`
@@ -120,13 +120,13 @@ DIAGNOSTICS = Table(
     "diagnostics",
     "Where `measured` is: its means over repetitions, a row for each problem, method, backend, step size, epoch and "
     "quantity. Means of `variance`, `mean2`, `snr_conditional` and `snr_conditional_1` are geometric, their "
-    "intervals t-intervals of the logarithm. Those of `squared_error`, `signal`, `points` and `test_log_likelihood` "
+    "intervals t-intervals of the logarithm. Those of `squared_error`, `signal`, `particles` and `test_log_likelihood` "
     "are arithmetic; the interval of the first two ends at a thousandth of the mean. `snr_true` and `snr_true_1` are "
     "ratios of the means of `signal` and `squared_error`, their intervals the jackknife's of the logarithm.",
     columns(LINE, "best | bool | | whether `step_size` is the best step", PROGRESS, """
     gradients | float64 | data rows | gradients so far, mean over repetitions
-    points | float64 | points | noise points of the next step, mean over repetitions
-    quantity | string | | a column of `measured`: `variance`, `squared_error`, `signal`, `points`, a ratio, ...
+    particles | float64 | | particles of the next step, mean over repetitions
+    quantity | string | | a column of `measured`: `variance`, `squared_error`, `signal`, `particles`, a ratio, ...
     mean.. | float64 | the quantity's | its mean; NaN if a repetition diverged
     repetitions | int64 | | repetitions in the mean; those where a positive quantity is 0 are left out
     diverged | int64 | | how many diverged
@@ -168,7 +168,7 @@ REPAIR = Table(
     "logarithm.",
     columns(LINE, PROGRESS, """
     gradients | float64 | data rows | gradients of the run
-    points | float64 | points | noise points of a step at the end
+    particles | float64 | | particles of a step at the end
     ratio_mean.. | float64 | | mean true squared error divided by mean conditional variance; 1 without carryover
     variance_mean.. | float64 | nats^2 | conditional variance
     squared_error_mean.. | float64 | nats^2 | true squared error
@@ -233,7 +233,7 @@ def _lost(group) -> int:
 def _at(group, lost: int) -> dict[str, float]:
     """Where along their runs the repetitions of a group are, and what is wrong with them."""
     return {"iteration": int(group["iteration"].iloc[0]), "gradients": float(group["gradients"].mean()),
-            "points": float(group["points"].mean()), "diverged": lost,
+            "particles": float(group["particles"].mean()), "diverged": lost,
             "unresolved": int(group["unresolved"].sum())}  # fmt: skip
 
 

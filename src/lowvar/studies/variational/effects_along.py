@@ -1,4 +1,4 @@
-"""Gradients measured along runs, held-out rows, points per step, step times and settings.
+"""Gradients measured along runs, held-out rows, particles per step, step times and settings.
 
 Methods are compared at their best step size, or all at ``step_size``, over pairs of repetitions.
 """
@@ -95,14 +95,14 @@ def measured_difference(tables, problem: str, method: str, others: Rivals,
 
 
 @EFFECTS.effect
-def final_points(tables, problem: str, method: str, step_size: Positive | None = None, backend: str = "jax"):
-    """Noise points of a step at the end of the run; they may fall further in a longer run unless they never fell."""
+def final_particles(tables, problem: str, method: str, step_size: Positive | None = None, backend: str = "jax"):
+    """Particles of a step at the end of the run; they may fall further in a longer run unless they never fell."""
     ran = rows(tables, "measured", problem=problem, method=method, backend=backend)
-    if ran["points"].isna().all():
-        raise UserError(f"the points of {method} on {problem} were not measured")
-    end = ran.loc[ran["epoch"] == ran["epoch"].max(), "points"]
-    start = ran.loc[ran["epoch"] == ran["epoch"].min(), "points"].max()
-    single = ran.loc[ran["points"] <= 1, "iteration"]
+    if ran["particles"].isna().all():
+        raise UserError(f"the particles of {method} on {problem} were not measured")
+    end = ran.loc[ran["epoch"] == ran["epoch"].max(), "particles"]
+    start = ran.loc[ran["epoch"] == ran["epoch"].min(), "particles"].max()
+    single = ran.loc[ran["particles"] <= 1, "iteration"]
     note, least = f"from {start:g}", end.min()
     if end.max() > 1 and least < start:
         least, needed = 0.0, _scheduled(ran, tables.get("selected"))
@@ -114,26 +114,27 @@ def final_points(tables, problem: str, method: str, step_size: Positive | None =
 
 @EFFECTS.effect
 def pace_ratio(tables, problem: str, method: str, other: str | None = None, backend: str = "jax"):
-    """Seconds of a step with few points, divided by those of one with many, or of one of ``other``.
+    """Seconds of a step with few particles, divided by those of one with many, or of one of ``other``.
 
-    Few and many points are the lower and the upper third between the least and the most of the run, over all stretches
-    of at least five steps together. The interval has a factor of 1.5 on either side for what else the machine did.
+    Few and many particles are the lower and the upper third between the least and the most of the run, over
+    all stretches of at least five steps together. The interval has a factor of 1.5 on either side for what else the
+    machine did.
     """
     ran = _stretches(tables, problem, method, backend)
     rivals = _stretches(tables, problem, other, backend) if other else None
     if not len(ran) or (rivals is not None and not len(rivals)):
         return Effect.undecided("times were not measured here")
     few, many = _thirds(ran)
-    if ran["points"].isna().any() or ran["points"].min() > ran["points"].max() / 2:
-        return Effect.undecided(f"the points of {method} do not fall by half")
+    if ran["particles"].isna().any() or ran["particles"].min() > ran["particles"].max() / 2:
+        return Effect.undecided(f"the particles of {method} do not fall by half")
     if rivals is not None:
-        many = rivals if rivals["points"].isna().any() else _thirds(rivals)[0]
+        many = rivals if rivals["particles"].isna().any() else _thirds(rivals)[0]
     late, early = _rate(few), _rate(many)
     if not np.isfinite([late, early]).all():
         return Effect.undecided(f"no stretch of {_STEPS} steps that was timed")
     ratio = late / early
     note = f"{late:.3g} s a step against {early:.3g} s" + (f" of {other}" if other else "")
-    note += f", with {few['points'].max():g} points at most"
+    note += f", with {few['particles'].max():g} particles at most"
     note += "; jobs at different times, perhaps beside others" if other else "; perhaps beside other jobs"
     return Effect(ratio, ratio / OTHERS, ratio * OTHERS, note=note)
 
@@ -284,23 +285,23 @@ def _unpaired(mine, other):
 
 
 def _scheduled(ran, selected):
-    """The step from which a method has one point by its step schedule; None if its points do not follow it."""
+    """The step from which a method has one point by its step schedule; None if its particles do not follow it."""
     if selected is None:
         return None
     first = ran.iloc[0]
     plan = select(selected, **{name: first[name] for name in ("problem", "method", "backend")}, schedule="step")
     if len(plan) != 1 or not plan["beta"].iloc[0] < 1:
         return None
-    ran = ran[ran["points"].notna()]
-    most, beta, r = ran["points"].max(), plan["beta"].iloc[0], plan["r"].iloc[0]
+    ran = ran[ran["particles"].notna()]
+    most, beta, r = ran["particles"].max(), plan["beta"].iloc[0], plan["r"].iloc[0]
 
-    def points(step):
+    def particles(step):
         return np.ceil(beta ** (np.maximum(step - 1, 0) // r) * most - 1e-9)
 
-    if not np.array_equal(points(ran["iteration"].to_numpy(float)), ran["points"].to_numpy(float)):
+    if not np.array_equal(particles(ran["iteration"].to_numpy(float)), ran["particles"].to_numpy(float)):
         return None
     drops = np.log(min(1 / most, 1)) / np.log(beta)
-    return next((int(k * r) + 1 for k in range(int(drops), int(drops) + 3) if points(k * r + 1) <= 1), None)
+    return next((int(k * r) + 1 for k in range(int(drops), int(drops) + 3) if particles(k * r + 1) <= 1), None)
 
 
 def _stretches(tables, problem, method, backend):
@@ -317,10 +318,10 @@ def _stretches(tables, problem, method, backend):
 
 
 def _thirds(stretches):
-    """Stretches in the lower and in the upper third between the least and the largest number of points."""
-    least, most = stretches["points"].min(), stretches["points"].max()
+    """Stretches in the lower and in the upper third between the least and the largest number of particles."""
+    least, most = stretches["particles"].min(), stretches["particles"].max()
     part = (most - least) / 3
-    return stretches[stretches["points"] <= least + part], stretches[stretches["points"] >= most - part]
+    return stretches[stretches["particles"] <= least + part], stretches[stretches["particles"] >= most - part]
 
 
 def _rate(stretches):

@@ -51,10 +51,17 @@ def total_to_part(tables, problem: str, method: str, part: Part, block: str = "a
 
 
 @EFFECTS.effect
-def noise_variance_ratio(tables, problem: str, method: str, eps: str, samples: Count, source: Source = "total",
+def noise_variance_ratio(tables, problem: str, method: str, noise: str, particles: Count, source: Source = "total",
                          block: str = "all"):  # fmt: skip
-    """``variance`` under a noise scheme, divided by that with as many independent points."""
-    wanted = {"problem": problem, "method": method, "source": source, "block": block, "eps": eps, "samples": samples}
+    """``variance`` under a noise scheme, divided by that with as many independent particles."""
+    wanted = {
+        "problem": problem,
+        "method": method,
+        "source": source,
+        "block": block,
+        "noise": noise,
+        "particles": particles,
+    }
     return Effect.read(row(tables, "schemes", **wanted), "to_iid")
 
 

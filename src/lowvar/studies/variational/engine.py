@@ -32,7 +32,7 @@ class VariationalEngine(ArrayEngine):
 
     The state is a list of parts, each of some step sizes and repetitions, over which it maps: all of them; or, where
     an epoch's noise is too wide to be held, one repetition each; or single runs, where a wide table is read as well,
-    or where the number of noise points depends on the run. There is a program for every number of points.
+    or where the number of particles depends on the run. There is a program for every number of particles.
 
     Args:
         problem: an objective.
@@ -52,12 +52,12 @@ class VariationalEngine(ArrayEngine):
         self.batches = BATCHES[solver.batches](problem.N, solver.batch_size)
         self.steps = self.batches.steps
         self._make_solver = partial(make_solver, problem)
-        self.sampler = self.sampler_of(solver.samples)
+        self.sampler = self.sampler_of(solver.particles)
         self.at = self._make_solver(self.sampler)
         estimator = getattr(self.at(1.0), "estimator", None)
         if estimator is None and solver.diagnostics is not None:
             raise UserError(f"{problem.name}: diagnostics look at an estimator's gradients, and this solver has none")
-        self._points, self._review = (estimator.points, estimator.review) if estimator else (None, 0)
+        self._particles, self._review = (estimator.particles, estimator.review) if estimator else (None, 0)
         self.stops = geometric(solver.epochs, solver.per_decade)
         self.runs = len(solver.step_sizes) * solver.repetitions
         self._check_memory()
@@ -66,29 +66,29 @@ class VariationalEngine(ArrayEngine):
         self._measurer = cache(partial(measurer, self))
         self._elbos = self._make_elbos()
 
-    def sampler_of(self, points: int):
-        """A sampler of the runs' batches with so many noise points."""
-        return sampler(self.batches, GAUSSIAN[self.solver.eps](points), self.problem.dim, self.problem.dtype)
+    def sampler_of(self, particles: int):
+        """A sampler of the runs' batches with so many particles."""
+        return sampler(self.batches, GAUSSIAN[self.solver.noise](particles), self.problem.dim, self.problem.dtype)
 
-    def points(self, epoch: int, part=None) -> int:
-        """Noise points of the steps of an epoch, for a part of the state."""
-        if self._points is None:
-            return self.solver.samples
+    def particles(self, epoch: int, part=None) -> int:
+        """Particles of the steps of an epoch, for a part of the state."""
+        if self._particles is None:
+            return self.solver.particles
         one = None
         if self._review and part is not None:
             one = self.backend.to_numpy(self.backend.tree_map(lambda leaf: leaf[0, 0], part.estimator))
         elif self._review:
-            return self.solver.samples
-        return self._whole(self._points(epoch, one))
+            return self.solver.particles
+        return self._whole(self._particles(epoch, one))
 
-    def _make_program(self, points):
-        """``(part, settings, keys, first, count) -> part``: epochs of a part, with so many noise points."""
-        sampler = self.sampler_of(points)
+    def _make_program(self, particles):
+        """``(part, settings, keys, first, count) -> part``: epochs of a part, with so many particles."""
+        sampler = self.sampler_of(particles)
         return programs.ADVANCE[self.backend.name](self.problem, sampler, self._make_solver(sampler))
 
-    def _whole(self, points):
-        """So many noise points, or one more where they come in pairs."""
-        return points + points % 2 if self.solver.eps == "antithetic" else points
+    def _whole(self, particles):
+        """So many particles, or one more where they come in pairs."""
+        return particles + particles % 2 if self.solver.noise == "antithetic" else particles
 
     def _parts(self):
         """Slices of step sizes and of repetitions."""
@@ -143,27 +143,27 @@ class VariationalEngine(ArrayEngine):
     def _advance_part(self, part, sizes, repetitions, first, count):
         fixed = self._settings(sizes), self.keys[repetitions]
         if count == 0:
-            for points in self._sizes():
-                part = self._program(points)(part, *fixed, first, 0)
+            for particles in self._sizes():
+                part = self._program(particles)(part, *fixed, first, 0)
             return part
         at, end = first, first + count
         while at < end:
-            points, stop = self.points(at, part), at + 1
+            particles, stop = self.particles(at, part), at + 1
             if self._review:
                 stop = min(end, at - at % self._review + self._review)
-            while not self._review and stop < end and self.points(stop) == points:
+            while not self._review and stop < end and self.particles(stop) == particles:
                 stop += 1
-            part = self._program(points)(part, *fixed, at, stop - at)
+            part = self._program(particles)(part, *fixed, at, stop - at)
             at = stop
         return part
 
     def _sizes(self) -> list[int]:
-        """All numbers of points that the runs may take."""
-        if self._points is None:
-            return [self.solver.samples]
+        """All numbers of particles that the runs may take."""
+        if self._particles is None:
+            return [self.solver.particles]
         if self._review:
-            return sorted({self._whole(points) for points in self.at(1.0).estimator.sizes})
-        return sorted({self.points(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
+            return sorted({self._whole(particles) for particles in self.at(1.0).estimator.sizes})
+        return sorted({self.particles(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
 
     def _make_elbos(self):
         """``state -> (ELBOs, their errors)``, nats, and where rows are held out test log-likelihoods, nats per row.
@@ -174,7 +174,7 @@ class VariationalEngine(ArrayEngine):
         test = getattr(problem, "held_out", None) is not None
         eps = None
         if problem.exact_elbo is None or test:
-            # the same points at every evaluation: differences along a run are then less noisy than values
+            # the same particles at every evaluation: differences along a run are then less noisy than values
             key = named_key(0, "elbo", problem.name)
             eps = backend.asarray(
                 np.asarray(jax.random.normal(key, (self.solver.elbo_samples, problem.dim), problem.dtype))
@@ -206,12 +206,12 @@ class VariationalEngine(ArrayEngine):
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
         found: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
         if self._review:
-            for name in ("points", "taken"):
+            for name in ("particles", "taken"):
                 found[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
-            found["points"] = self._whole(found["points"])
+            found["particles"] = self._whole(found["particles"])
         if self.solver.diagnostics is not None:
             parts = [
-                self.backend.to_numpy(self._measurer(self.points(position, part))(part, self.keys[rows], position))
+                self.backend.to_numpy(self._measurer(self.particles(position, part))(part, self.keys[rows], position))
                 for part, (_, rows) in zip(state, self.parts, strict=True)
             ]
             found |= {name: self._together([getattr(one, name) for one in parts]) for name in parts[0]._fields}
@@ -225,10 +225,10 @@ class VariationalEngine(ArrayEngine):
         epoch, step, repetition = (axis.ravel() for axis in np.indices(values.shape))
         epochs = np.asarray(stops)[epoch]
         rows_per_epoch = self.problem.N if self.batches.covers else self.steps * self.solver.batch_size
-        points, mean = self._points_at(stops, measured)
+        particles, mean = self._particles_at(stops, measured)
         oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, mean.ravel())
         extra = {
-            name: of.ravel() for name, of in measured.items() if name not in ("elbo", "elbo_se", "points", "taken")
+            name: of.ravel() for name, of in measured.items() if name not in ("elbo", "elbo_se", "particles", "taken")
         }
         return pd.DataFrame(
             {
@@ -238,7 +238,7 @@ class VariationalEngine(ArrayEngine):
                 "iteration": epochs * self.steps,
                 "gradients": np.rint(oracles.gradients).astype(int),
                 "hvps": np.rint(oracles.hvps).astype(int),
-                "points": points.ravel().astype(int),
+                "particles": particles.ravel().astype(int),
                 "elbo": values.ravel(),
                 "elbo_se": measured["elbo_se"].ravel(),
                 **extra,
@@ -246,13 +246,13 @@ class VariationalEngine(ArrayEngine):
             }
         )
 
-    def _points_at(self, stops, measured):
-        """Noise points of the step after each stop, and the mean number of all steps before; as ``elbo`` is shaped."""
+    def _particles_at(self, stops, measured):
+        """Particles of the step after each stop, and the mean number of all steps before; as ``elbo`` is shaped."""
         like = np.ones_like(measured["elbo"], dtype=float)
         before = np.maximum(np.asarray(stops), 1)[:, None, None] * like
         if self._review:
-            return measured["points"], measured["taken"] / (before * self.steps)
-        each = np.array([self.points(epoch) for epoch in range(max(stops) + 1)])
+            return measured["particles"], measured["taken"] / (before * self.steps)
+        each = np.array([self.particles(epoch) for epoch in range(max(stops) + 1)])
         taken = np.concatenate([[0], np.cumsum(each)])
         column = np.asarray(stops)
         return each[column][:, None, None] * like, taken[column][:, None, None] / before

@@ -58,7 +58,7 @@ class ExactRun(VariationalEngine):
         """The first steps of an epoch that is not completed."""
         moved = []
         for part, (sizes, repetitions) in zip(state, self.parts, strict=True):
-            sampler = self.sampler_of(self.points(self.whole, part))
+            sampler = self.sampler_of(self.particles(self.whole, part))
             at = self._make_solver(sampler)
 
             def some(setting, state, noise, at=at):

@@ -224,7 +224,7 @@ class VariationalExperiment(ExperimentSpec):
         cells, solver = _cells(self.problems[problem]), self.solver_on(problem, method)
         lanes = len(solver.step_sizes) * solver.repetitions
         slower = 20 if backend == "torch" else 1
-        return Cost(operations=slower * lanes * solver.epochs * solver.samples * cells, memory=40 * cells)
+        return Cost(operations=slower * lanes * solver.epochs * solver.particles * cells, memory=40 * cells)
 
     def tune_cost(self, problem: str, method: str, backend: str) -> Cost:
         """Trials are runs of their own, one after another."""

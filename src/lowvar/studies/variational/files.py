@@ -7,7 +7,7 @@ from lowvar.studies.variational.gathering import RUN
 TRACE = File(
     "runs/{problem}/{method}-{backend}/trace.parquet",
     "A row for each step size, repetition and evaluated epoch: the start, the end, and `solver.per_decade` epochs "
-    "per decade between. A sampled ELBO has `elbo_samples` noise points on all the data, the same at every "
+    "per decade between. A sampled ELBO has `elbo_samples` particles on all the data, the same at every "
     "evaluation. ELBOs and what is measured of gradients are float32 if the spec's `dtype` is.",
     columns(RUN, """
     step_size | float64 | | of the optimizer
@@ -16,7 +16,7 @@ TRACE = File(
     iteration | int64 | updates | updates done: `epoch` times ceil(N / B)
     gradients | int64 | data rows | gradients so far
     hvps | int64 | data rows | Hessian-vector products so far
-    points | int64 | points | noise points of the next step's batch
+    particles | int64 | | particles of the next step's batch
     elbo | float64 | nats | ELBO; NaN or infinite where the run diverged
     elbo_se | float64 | nats | its standard error; 0 where the ELBO is exact (quadrature)
     test_log_likelihood | float64? | nats per row | mean log predictive density of the test rows; where there are any
@@ -61,7 +61,7 @@ STUDY = File(
     "is under way. A trial is a run with settings that the tree-structured Parzen estimator (optuna's defaults) "
     "proposes from the trials before it, the first ten at random. It has noise, starts and ELBO points of its own, "
     "apart from those of the runs, named by `{problem}/tuning`; trials and methods share them. The seeds of "
-    "proposals are named by problem and trial, so methods begin with the same random draws. Numbers of points are "
+    "proposals are named by problem and trial, so methods begin with the same random draws. Numbers of particles are "
     "rounded up to one of some twenty in trials. The run reads the study, and so do those of methods that are "
     "`same_as` this one; their stamps name it in `inputs.{problem}/{method}-{backend}`. The best trial has the "
     "largest `value`, the first of equals; where every trial diverged, the one with the smallest step goes on. A row "

@@ -76,11 +76,11 @@ def first_noise(decomposition):
     """The rows of each problem's first way of drawing noise; all of them where the table does not say.
 
     Args:
-        decomposition: the table of components, with ``eps`` and ``samples`` where there are several ways.
+        decomposition: the table of components, with ``noise`` and ``particles`` where there are several ways.
     """
-    if "eps" not in decomposition or not len(decomposition):
+    if "noise" not in decomposition or not len(decomposition):
         return decomposition
-    noise = decomposition[["eps", "samples"]]
+    noise = decomposition[["noise", "particles"]]
     first = noise.groupby(decomposition["problem"], sort=False).transform("first")
     return decomposition[(noise == first).all(axis=1)]
 
@@ -91,7 +91,7 @@ def first_noise(decomposition):
 def looked_at(experiment) -> set[str]:
     """What an experiment measures besides the ELBO, and what it varies.
 
-    Measured are ``errors`` of gradients, ``points`` where a schedule changes their number, and ``test`` rows. Varied
+    Measured are ``errors`` of gradients, ``particles`` where a schedule changes their number, and ``test`` rows. Varied
     are ``rates`` (several step sizes on a problem with test rows), ``fractions`` (several shares of one dataset's rows)
     and ``sensitivity`` (more than three schedules on one problem).
     """
@@ -99,7 +99,7 @@ def looked_at(experiment) -> set[str]:
     splits = [(spec.model, spec.dataset, spec.split.train) for spec in experiment.problems.values() if spec.split]
     plans = {(p, solver.schedule) for (p, _), solver in solvers.items() if solver.schedule is not None}
     measured = {"errors"} if any(solver.diagnostics for solver in solvers.values()) else set()
-    measured |= {"points"} if plans else set()
+    measured |= {"particles"} if plans else set()
     measured |= {"test"} if splits else set()
     measured |= {"rates"} if splits and any(len(solver.step_sizes) > 1 for solver in solvers.values()) else set()
     measured |= {"fractions"} if len(set(splits)) > len({one[:2] for one in splits}) else set()

@@ -104,7 +104,7 @@ SELECTED = Table(
     diverged | float64 | | how many of them diverged
     """),
     _selected,
-    when=looks_at("points"),
+    when=looks_at("particles"),
 )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def pace(measures, timings):
 
     if timings is None:
         return PACE.frame([])
-    stops = measures.groupby([*_RUN, "epoch"], sort=False)[["iteration", "points"]].mean().reset_index()
+    stops = measures.groupby([*_RUN, "epoch"], sort=False)[["iteration", "particles"]].mean().reset_index()
     both = stops.merge(timings[[*_RUN, "epoch", "seconds_per_run"]], on=[*_RUN, "epoch"], validate="one_to_one")
     out = []
     for key, run in both.groupby(_RUN, sort=False):
@@ -127,7 +127,8 @@ def pace(measures, timings):
         steps, seconds = np.diff(run["iteration"]), np.diff(run["seconds_per_run"])
         moved = steps > 0
         part = pd.DataFrame({"epoch": run["epoch"].to_numpy()[1:], "iteration": run["iteration"].to_numpy(int)[1:],
-                             "points": run["points"].to_numpy(float)[:-1], "steps": steps.astype(int)})  # fmt: skip
+                             "particles": run["particles"].to_numpy(float)[:-1],
+                             "steps": steps.astype(int)})  # fmt: skip
         part = part[moved].assign(seconds=seconds[moved] / steps[moved])
         out.append(part.assign(**dict(zip(_RUN, key, strict=True))))
     return PACE.frame(pd.concat(out, ignore_index=True) if out else [])
@@ -142,11 +143,11 @@ PACE = Table(
     epoch | int64 | epochs | at which the stretch ends
     iteration | int64 | updates | the same
     steps | int64 | updates | in the stretch
-    points | float64 | points | noise points of its first step, mean over repetitions
+    particles | float64 | | particles of its first step, mean over repetitions
     seconds | float64 | s | of a step of one run: the job's time shared out evenly
     """),
     lambda gathered: pace(gathered["measured"], gathered.timings_of(list(gathered.experiment.problems))),
-    when=looks_at("points"),
+    when=looks_at("particles"),
 )  # fmt: skip
 TABLES = (SENSITIVITY, SELECTED, PACE)
 

@@ -142,7 +142,8 @@ class ScheduleSpec(Sparse):
         None, description="for piecewise: steps, and the factor from each on"
     )
     rounded: bool | None = Field(
-        None, description="whether numbers of points are rounded up to one of some twenty; smooth schedules always are"
+        None,
+        description="rounds numbers of particles up to one of some twenty; smooth schedules always do",
     )
 
     @pydantic.model_validator(mode="after")
@@ -163,7 +164,7 @@ class DiagnosticsSpec(Strict):
 
     draws: Annotated[int, Field(ge=4)] = Field(64, description="fresh estimates at every stop")
     reference: Annotated[int, Field(ge=16)] = Field(
-        4096, description="noise points of the gradient that they are compared with, on all the data"
+        4096, description="particles of the gradient that they are compared with, on all the data"
     )
 
 
@@ -174,8 +175,8 @@ class SolverSpec(Sparse):
     step_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)]
     batch_size: Count
     batches: Literal["reshuffled", "iid", "fixed"] = "reshuffled"
-    eps: Literal["iid", "antithetic", "orthogonal", "rqmc"] = "iid"
-    samples: Count = Field(1, description="noise points per batch")
+    noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = "iid"
+    particles: Count = Field(1, description="particles per batch")
     initial: Literal["standard", "origin", "unit"] = Field(
         "standard", description="N(0, 1) parameters, mu = 0 and a small sigma, or mu near 0 and sigma near 1"
     )
@@ -184,7 +185,7 @@ class SolverSpec(Sparse):
     dtype: Literal["float64", "float32"] = "float64"
     per_decade: Count = Field(12, description="measurements of the ELBO in each decade of epochs")
     elbo_samples: Annotated[int, Field(ge=2)] = Field(
-        1000, description="noise points of an ELBO that has no exact form, and of a test log-likelihood"
+        1000, description="particles of an ELBO that has no exact form, and of a test log-likelihood"
     )
     schedule: ScheduleSpec | None = Field(None, description="of the step sizes; constant if not given")
     per_row: bool | None = Field(
@@ -209,16 +210,16 @@ class SolverSpec(Sparse):
 
     @pydantic.model_validator(mode="after")
     def _pairs(self):
-        if self.eps == "antithetic" and self.samples % 2:
-            raise ValueError(f"eps: antithetic needs an even number of samples, not {self.samples}")
+        if self.noise == "antithetic" and self.particles % 2:
+            raise ValueError(f"noise: antithetic needs an even number of particles, not {self.particles}")
         return self
 
 
 class NoiseSpec(Strict):
-    """A way of drawing the noise points of a batch."""
+    """A way of drawing the particles of a batch."""
 
-    eps: Literal["iid", "antithetic", "orthogonal", "rqmc"]
-    samples: Count
+    noise: Literal["iid", "antithetic", "orthogonal", "rqmc"]
+    particles: Count
 
 
 class DecompositionSpec(Strict):
@@ -229,7 +230,7 @@ class DecompositionSpec(Strict):
     epochs: Count = Field(description="length of the run")
     points_along: Count = Field(6, description="moments of the run, geometrically spaced, besides its end")
     replicates: Annotated[int, Field(ge=4)] = Field(32, description="independent designs; the interval's sample")
-    columns: Annotated[int, Field(ge=2)] = Field(8, description="noise points in a design")
+    columns: Annotated[int, Field(ge=2)] = Field(8, description="particles in a design")
     rows: Annotated[int, Field(ge=2)] | None = Field(
         None, description="data rows in a design; all of them if not given"
     )
@@ -276,7 +277,7 @@ class TuneJob(Strict):
     def trial(self, choice: Mapping[str, float]) -> RunSpec:
         """The run that tries a choice: under a name of its own, so its noise and starts are not those of the runs.
 
-        Numbers of points are rounded up to a few, for which programs are made once.
+        Numbers of particles are rounded up to a few, for which programs are made once.
         """
         solver = _at(self.solver, choice)
         if solver.schedule is not None:

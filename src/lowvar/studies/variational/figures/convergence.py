@@ -108,7 +108,7 @@ ITERATIONS = Figure(
 )  # fmt: skip
 WORK = Figure(
     "work", "convergence", select, draw,
-    caption="Gap to the optimum against gradient evaluations of single rows, with all noise points counted. An "
+    caption="Gap to the optimum against gradient evaluations of single rows, with all particles counted. An "
     "estimator that compares two steps pays twice for a point. " + _RETROSPECT,
     when=looks_at(),
     options={"x": "oracles"},

@@ -52,5 +52,5 @@ COST = Figure(
     "cost", "seconds", select, draw,
     caption="Time of one run so far against its iterations, without compilation, on the machine that made this report. "
     "Runs that were computed together share their time evenly. A line that bends down has steps that became cheaper.",
-    when=looks_at("points"),
+    when=looks_at("particles"),
 )  # fmt: skip

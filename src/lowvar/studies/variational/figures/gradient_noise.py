@@ -169,10 +169,10 @@ def draw_points(rows: Frame) -> Picture:
     looks = estimators(rows["method"])
 
     def panel(ax: Axes, rows: Frame) -> None:
-        _panel(ax, rows, looks, {"points": lines.kind})
+        _panel(ax, rows, looks, {"particles": lines.kind})
         _whole_numbers(ax)
 
-    fig = panels.each(rows, panel, "iteration", "noise points of the next step")
+    fig = panels.each(rows, panel, "iteration", "particles of the next step")
     lines.legend(fig, lines.keys(looks))
     return fig
 
@@ -190,8 +190,8 @@ def _whole_numbers(ax: Axes) -> None:
 
 
 POINTS = Figure(
-    "points", "diagnostics", lambda diagnostics: at_best(diagnostics, "points"), draw_points,
-    caption="Noise points of the next step along the runs, each method at its best step size: means over the "
+    "particles", "diagnostics", lambda diagnostics: at_best(diagnostics, "particles"), draw_points,
+    caption="Particles of the next step along the runs, each method at its best step size: means over the "
     "repetitions, bands are 95 % intervals. A point costs a gradient, or two in estimators that compare two steps.",
-    when=looks_at("points"),
+    when=looks_at("particles"),
 )  # fmt: skip

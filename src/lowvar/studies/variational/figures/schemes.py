@@ -16,11 +16,11 @@ _FLOOR = 1e-4  # smaller ratios are drawn here
 
 
 def select(schemes: Frame) -> Frame:
-    """Total variances over all parameters, of all noise but independent points."""
-    needed = ("problem", "eps", "samples", "method", "block", "source", "variance",
+    """Total variances over all parameters, of all noise but independent particles."""
+    needed = ("problem", "noise", "particles", "method", "block", "source", "variance",
               "to_iid", "to_iid_low", "to_iid_high")  # fmt: skip
     require(schemes, needed, "schemes")
-    rows = schemes[(schemes["block"] == "all") & (schemes["source"] == "total") & (schemes["eps"] != "iid")]
+    rows = schemes[(schemes["block"] == "all") & (schemes["source"] == "total") & (schemes["noise"] != "iid")]
     if not len(rows):
         raise UserError("schemes table: only independent noise, so there is nothing to compare")
     return rows.reset_index(drop=True)
@@ -28,23 +28,23 @@ def select(schemes: Frame) -> Frame:
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A row of panels for each problem, a panel for each number of points."""
-    names, counts = problems(rows), sorted(rows["samples"].unique())
+    """A row of panels for each problem, a panel for each number of particles."""
+    names, counts = problems(rows), sorted(rows["particles"].unique())
     looks = estimators(rows["method"])
-    known = [eps for eps in SCHEMES if (rows["eps"] == eps).any()]
+    known = [noise for noise in SCHEMES if (rows["noise"] == noise).any()]
     fig = panels.figure(len(names) * (0.4 * len(looks) + 0.75) + 0.2)
     axes = fig.subplots(len(names), len(counts), squeeze=False, sharex=True)
     for name, line in zip(names, axes, strict=True):
         for rank, (count, ax) in enumerate(zip(counts, line, strict=True)):
-            ax.set_title(f"{name}, {count} points")
-            _panel(ax, part(rows, problem=name, samples=count), list(looks), known)
+            ax.set_title(f"{name}, {count} particles")
+            _panel(ax, part(rows, problem=name, particles=count), list(looks), known)
             ax.set_yticks(range(len(looks)), panels.short(looks) if rank == 0 else [""] * len(looks))
     _ticks(axes[0, 0])
     for ax in axes[-1]:
-        ax.set_xlabel("variance / that of iid points")
+        ax.set_xlabel("variance / that of iid particles")
     keys = [lines.entry(f"{look.label}, 95 % interval", color=look.colour, marker=look.marker, lw=1.8, mec=INK, mew=0.5)
             for look in map(SCHEMES.__getitem__, known)]  # fmt: skip
-    keys.append(lines.entry("iid points", color=INK, lw=1.1, ls=(0, (1, 2))))
+    keys.append(lines.entry("iid particles", color=INK, lw=1.1, ls=(0, (1, 2))))
     lines.legend(fig, keys)
     return fig
 
@@ -55,7 +55,7 @@ def _panel(ax: Axes, rows: Frame, methods: list[str], known: list[str]) -> None:
     ax.grid(axis="x")
     ax.axvline(1.0, color=INK, lw=1.1, ls=(0, (1, 2)), zorder=1)
     places = np.linspace(-_SPREAD / 2, _SPREAD / 2, len(known)) if len(known) > 1 else [0.0]
-    by = rows.drop_duplicates(["method", "eps"]).set_index(["method", "eps"])
+    by = rows.drop_duplicates(["method", "noise"]).set_index(["method", "noise"])
     for y, method in enumerate(methods):
         ax.axhspan(y - 0.38, y + 0.38, color="#F5F5F5", lw=0, zorder=0)
         for eps, shift in zip(known, places, strict=True):
@@ -92,6 +92,6 @@ def _ticks(ax: Axes) -> None:
 BY_SCHEME = Figure(
     "schemes", "schemes", select, draw,
     caption="Variance of each estimator at the end of the followed run with antithetic, orthogonal and randomised "
-    "quasi-Monte Carlo points, divided by that with as many independent points and the same data rows. Bars are 95 % "
+    "quasi-Monte Carlo particles, divided by that with as many independent ones and the same data rows. Bars are 95 % "
     "intervals. Left of the line the scheme helps.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs whose number of noise points changes: phases, counts, resumption, and the errors that are measured."""
+"""Runs whose number of particles changes: phases, counts, resumption, and the errors that are measured."""
 
 import functools
 import importlib
@@ -20,7 +20,7 @@ from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 N, DIM = 20, 3
 STEP = {"kind": "step", "beta": 0.5, "r": 3}
-FEW = {"kind": "step", "beta": 0.5, "r": 16}  # 4 points, and 2 from step 17 on
+FEW = {"kind": "step", "beta": 0.5, "r": 16}  # 4 particles, and 2 from step 17 on
 MARK = {"spec": "1"}
 
 
@@ -30,23 +30,23 @@ def problem(backend="jax", dtype=np.float64):
 
 
 def build(method="mlmc", backend="jax", options=None, **settings):
-    base = {"step_sizes": (1e-2, 1e-3), "batch_size": N, "epochs": 12, "repetitions": 2, "samples": 10}
+    base = {"step_sizes": (1e-2, 1e-3), "batch_size": N, "epochs": 12, "repetitions": 2, "particles": 10}
     spec = MethodSpec(estimator=method, options=options or {})
     return engine.build(problem(backend), spec, SolverSpec(**{**base, **settings}), seed=0, name="small")
 
 
 @pytest.fixture(scope="module")
 def falling():
-    """An engine whose programs are of 10 and of 5 points, and its run."""
+    """An engine whose programs are of 10 and of 5 particles, and its run."""
     made = build(schedule=STEP, epochs=7)
     return made, loop.run(made)
 
 
 def few_points(method, backend):
-    """An engine of few programs that goes past a drop of the points and past a review of them, on to four stops."""
+    """An engine of few programs that goes past a drop of the particles and past a review of them, on to four stops."""
     made = build(
-        method, backend, schedule=FEW, epochs=29, samples=3 if method == "mlmc_optimal" else 4,
-        eps="rqmc" if method == "storm" else "iid", diagnostics={"draws": 4, "reference": 16},
+        method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_optimal" else 4,
+        noise="rqmc" if method == "storm" else "iid", diagnostics={"draws": 4, "reference": 16},
     )  # fmt: skip
     made.stops = [0, 1, 20, 27, 29]
     return made
@@ -66,10 +66,10 @@ def few():
 
 def test_step_sizes_and_points_follow_one_schedule(falling):
     found, result = falling
-    # N_t = ceil(eta_{t-1} N_0): the step sizes fall at t = 3, 6, 9 and the points a step later
-    assert [found.points(t) for t in range(12)] == [10] * 4 + [5] * 3 + [3] * 3 + [2] * 2
+    # N_t = ceil(eta_{t-1} N_0): the step sizes fall at t = 3, 6, 9 and the particles a step later
+    assert [found.particles(t) for t in range(12)] == [10] * 4 + [5] * 3 + [3] * 3 + [2] * 2
     rows = result.trace[result.trace["repetition"].eq(0) & result.trace["step_size"].eq(1e-2)].set_index("epoch")
-    assert rows.loc[[0, 3, 4, 6, 7], "points"].tolist() == [10, 10, 5, 5, 3]
+    assert rows.loc[[0, 3, 4, 6, 7], "particles"].tolist() == [10, 10, 5, 5, 3]
     assert rows.loc[[0, 4, 6, 7], "gradients"].tolist() == [0, 2 * N * 40, 2 * N * 50, 2 * N * 55]
 
 
@@ -107,10 +107,10 @@ def test_schedules_are_their_formulas(kind, settings, eta):
     np.testing.assert_allclose(made.eta(jnp.arange(4.0), jnp), eta, rtol=1e-12)
     wanted = [1, *eta[:3]]
     for t, factor in enumerate(wanted):
-        assert made.points(t, 100) >= np.ceil(factor * 100 - 1e-9)
+        assert made.particles(t, 100) >= np.ceil(factor * 100 - 1e-9)
         if kind in ("step", "piecewise"):
-            assert made.points(t, 100) == np.ceil(factor * 100 - 1e-9)
-    many = {made.points(t, 100) for t in range(3000)}
+            assert made.particles(t, 100) == np.ceil(factor * 100 - 1e-9)
+    many = {made.particles(t, 100) for t in range(3000)}
     assert min(many) == {"piecewise": 10}.get(kind, 1)
     assert len(many) <= 21
     assert all(n == rounded_up(n) for n in many) or kind in ("step", "piecewise")
@@ -134,14 +134,14 @@ def test_impossible_schedules_are_refused(given, message):
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
         schedule(**given)
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
-        GRADIENT.get("mlmc")(problem(), BATCHES["reshuffled"](N, N), points=10, schedule=given)
+        GRADIENT.get("mlmc")(problem(), BATCHES["reshuffled"](N, N), particles=10, schedule=given)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mlmc", {"points": 0}, "mlmc: points = 0; N_0 must be a whole number, 1 or more"),
-        ("mlmc_optimal", {"points": 2.5}, "points = 2.5; N_0 must be a whole number"),
+        ("mlmc", {"particles": 0}, "mlmc: particles = 0; N_0 must be a whole number, 1 or more"),
+        ("mlmc_optimal", {"particles": 2.5}, "particles = 2.5; N_0 must be a whole number"),
         ("mlmc", {"base": "joint"}, "unknown base 'joint'"),
         ("mlmc", {"restart": 7}, "restart = 7; it must be a number of steps that whole epochs have, a multiple of 2"),
         ("mlmc", {"schedule": {"sort": "step"}}, "mlmc: schedule = {'sort': 'step'}"),
@@ -165,7 +165,7 @@ def test_impossible_options_are_refused(name, options, message):
 def test_numbers_of_numpy_are_numbers():
     batches = BATCHES["reshuffled"](N, 10)
     assert GRADIENT.get("storm")(problem(), batches, a=np.float32(0.25)).properties.keeps == 0.75
-    assert GRADIENT.get("mlmc")(problem(), batches, points=np.int64(4), restart=np.int64(4)).points(0, None) == 4
+    assert GRADIENT.get("mlmc")(problem(), batches, particles=np.int64(4), restart=np.int64(4)).particles(0, None) == 4
     GRADIENT.get("mlmc_prox")(problem(), batches, box=np.array([-5.0, 5.0]))
 
 
@@ -173,9 +173,9 @@ def test_numbers_of_numpy_are_numbers():
 
 
 @functools.cache
-def one_batch(points):
+def one_batch(particles):
     """``key -> noise`` of an epoch's one step."""
-    draw = sampler(BATCHES["reshuffled"](N, N), GAUSSIAN["iid"](points), DIM, np.float64)
+    draw = sampler(BATCHES["reshuffled"](N, N), GAUSSIAN["iid"](particles), DIM, np.float64)
     return jax.jit(lambda key: jax.tree.map(lambda leaf: leaf[0], draw.epoch(key)))
 
 
@@ -185,7 +185,7 @@ def test_under_sgd_it_is_the_update_of_the_paper(falling):
     gradient = jax.jit(problem().objective_gradient)
     w = [{block: jnp.asarray(value[0]) for block, value in found.starts.items()}]
     for t in range(7):
-        noise = one_batch(eta.points(t, first))(jax.random.fold_in(found.keys[0], t))
+        noise = one_batch(eta.particles(t, first))(jax.random.fold_in(found.keys[0], t))
         g, alpha = gradient(w[-1], noise), size * eta.eta(t)
         if t == 0:
             w.append({block: w[-1][block] - alpha * g[block] for block in g})
@@ -211,7 +211,7 @@ def test_the_error_is_a_martingale(restart):
     for _ in range(T):
         path.append(jax.tree.map(lambda w, g: w - 0.02 * g, path[-1], gradient(path[-1])))
     batches, eta = BATCHES["reshuffled"](N, N), schedule(**STEP)
-    estimator = GRADIENT.get("mlmc")(p, batches, points=first, schedule=eta, restart=restart)
+    estimator = GRADIENT.get("mlmc")(p, batches, particles=first, schedule=eta, restart=restart)
 
     t1, weight = hermegauss(24)
     eps = jnp.asarray(np.stack(np.meshgrid(*[t1] * DIM, indexing="ij"), -1).reshape(-1, DIM))
@@ -230,14 +230,14 @@ def test_the_error_is_a_martingale(restart):
     expected, last = [], 0.0
     for t in range(T):
         fresh = t == 0 or (restart and t % restart == 0)
-        taken = estimator.points(t, None)
+        taken = estimator.particles(t, None)
         last = (spread(path[t]) if fresh else last * taken + spread(path[t], path[t - 1])) / taken
         expected.append(float(last))
 
     def errors(key):
         state, found = estimator.init(path[0]), []
         for t in range(T):
-            noise = one_batch(estimator.points(t, None))(jax.random.fold_in(key, t))
+            noise = one_batch(estimator.particles(t, None))(jax.random.fold_in(key, t))
             G, state = estimator.estimate(state, path[t], noise)
             exact = gradient(path[t])
             found.append(sum(jnp.sum((G[block] - exact[block]) ** 2) for block in G))
@@ -298,31 +298,31 @@ def test_a_wide_set_changes_nothing(falling):
         np.testing.assert_allclose(found[block], expected, rtol=1e-9)
 
 
-# --- numbers of points that depend on the run ----------------------------------------------------------------------
+# --- numbers of particles that depend on the run ----------------------------------------------------------------------
 
 
 def test_optimal_points_are_those_of_the_theorem():
     """After a review, ``N_t`` is ``N_0 sqrt(V_t / V_0)`` rounded up, of the variances that the state holds."""
-    found = build("mlmc_optimal", epochs=30, samples=8, step_sizes=(4e-2,), repetitions=2)
+    found = build("mlmc_optimal", epochs=30, particles=8, step_sizes=(4e-2,), repetitions=2)
     assert found.parts == [(slice(0, 1), slice(0, 1)), (slice(0, 1), slice(1, 2))]
     state, chosen = found.advance(found.init(), 0, 25), []
     for part in state:
-        of = {name: np.asarray(part.estimator[name])[0, 0] for name in ("V", "V_0", "points", "taken")}
+        of = {name: np.asarray(part.estimator[name])[0, 0] for name in ("V", "V_0", "particles", "taken")}
         wanted = 8 * np.sqrt(of["V"] / of["V_0"])
-        assert of["points"] == max(2, rounded_up(int(np.ceil(wanted))))
-        assert of["points"] < 8  # differences of small steps vary little
+        assert of["particles"] == max(2, rounded_up(int(np.ceil(wanted))))
+        assert of["particles"] < 8  # differences of small steps vary little
         assert of["taken"] == 25 * 8
-        chosen.append(int(of["points"]))
+        chosen.append(int(of["particles"]))
     assert max(chosen) > 2, "only the least number was chosen"
     measured = found.measure(found.advance(state, 25, 5), 30)
     last = found.trace([30], {name: values[None] for name, values in measured.items()})
-    assert last["points"].tolist() == chosen
-    assert last["gradients"].tolist() == [2 * N * (25 * 8 + 5 * points) for points in chosen]
+    assert last["particles"].tolist() == chosen
+    assert last["gradients"].tolist() == [2 * N * (25 * 8 + 5 * particles) for particles in chosen]
 
 
 def test_optimal_variance_is_that_between_points():
     p, batches = problem(), BATCHES["reshuffled"](N, N)
-    made = GRADIENT.get("mlmc_optimal")(p, batches, points=400)
+    made = GRADIENT.get("mlmc_optimal")(p, batches, particles=400)
     noise = one_batch(400)(jax.random.key(0))
     w = {"mu": jnp.zeros(DIM), "log_sigma": jnp.zeros(DIM)}
     _, state = jax.jit(made.estimate)(made.init(w), w, noise)
@@ -341,12 +341,12 @@ def test_a_cut_changes_nothing(few, method, backend):
         state = found.advance(state, first, count)
     for block, values in found.params(state, None).items():
         np.testing.assert_array_equal(values, result.params[block])
-    assert (result.trace.query("epoch == 29")["points"] == (4 if method == "storm" else 2)).all()
+    assert (result.trace.query("epoch == 29")["particles"] == (4 if method == "storm" else 2)).all()
 
 
 @pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal"])
 def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
-    """Killed after the points have changed, and gone on with by an engine of its own."""
+    """Killed after the particles have changed, and gone on with by an engine of its own."""
     (found, expected), path = few(method, "jax"), tmp_path / "checkpoint.npz"
     original = found.measure
 
@@ -381,8 +381,8 @@ def test_backends_agree_along_a_run(few, method):
 # --- the errors that are measured ----------------------------------------------------------------------------------
 
 
-def exact_errors(p, part, points):
-    """Of plain gradients: the variance over ``points`` and the exact gradient, by quadrature."""
+def exact_errors(p, part, particles):
+    """Of plain gradients: the variance over ``particles`` and the exact gradient, by quadrature."""
     w = {block: np.asarray(value)[0, 0] for block, value in part.params.items()}
     exact = jax.jit(jax.grad(lambda w: -p.exact_elbo(w)))(w)
     return sum(float(jnp.sum(exact[block] ** 2)) for block in exact)
@@ -403,7 +403,7 @@ def test_without_memory_the_error_is_the_variance():
 
 def test_what_is_remembered_is_no_variance():
     """A multilevel estimate at rest: fresh noise moves it by nothing, and its error is that of its first sample."""
-    settings = {"epochs": 4, "step_sizes": (1e-4,), "repetitions": 20, "samples": 4, "per_decade": 1}
+    settings = {"epochs": 4, "step_sizes": (1e-4,), "repetitions": 20, "particles": 4, "per_decade": 1}
     settings["diagnostics"] = {"draws": 16, "reference": 2**11}
     found, plain = build(schedule=STEP, **settings), build("naive", **settings)
     mine, theirs = (loop.run(runs).trace for runs in (found, plain))
@@ -430,23 +430,23 @@ def test_measuring_moves_nothing(falling):
 
 
 def test_a_run_that_diverges_is_a_row():
-    found = build("mlmc_optimal", step_sizes=(1e6,), repetitions=1, epochs=30, samples=4, per_decade=1)
+    found = build("mlmc_optimal", step_sizes=(1e6,), repetitions=1, epochs=30, particles=4, per_decade=1)
     last = loop.run(found).trace.iloc[-1]
     assert last["status"] == "diverged"
-    assert last["points"] == 4
+    assert last["particles"] == 4
 
 
 def test_pairs_of_points_stay_pairs():
-    found = build("mlmc_optimal", eps="antithetic", samples=10, epochs=2)
+    found = build("mlmc_optimal", noise="antithetic", particles=10, epochs=2)
     assert found._sizes() == [2, 4, 6, 8, 10]
-    scheduled = build("mlmc", eps="antithetic", samples=10, schedule=STEP, epochs=12)
+    scheduled = build("mlmc", noise="antithetic", particles=10, schedule=STEP, epochs=12)
     assert scheduled._sizes() == [10, 6, 4, 2]
 
 
 def test_points_of_an_epoch_are_those_of_its_middle():
     batches = BATCHES["reshuffled"](N, 5)  # four steps an epoch
-    made = GRADIENT.get("mlmc")(problem(), batches, points=16, schedule={"kind": "step", "beta": 0.5, "r": 4})
-    assert [made.points(epoch, None) for epoch in range(5)] == [16, 8, 4, 2, 1]
+    made = GRADIENT.get("mlmc")(problem(), batches, particles=16, schedule={"kind": "step", "beta": 0.5, "r": 4})
+    assert [made.particles(epoch, None) for epoch in range(5)] == [16, 8, 4, 2, 1]
 
 
 def test_a_solver_of_its_own_has_no_gradients_to_look_at():
@@ -456,7 +456,7 @@ def test_a_solver_of_its_own_has_no_gradients_to_look_at():
 
 def test_the_references_error_is_small_beside_a_large_gradient():
     """In single precision: both of its sums are around one of their terms."""
-    spec = SolverSpec(step_sizes=(1e-3,), batch_size=N, epochs=1, samples=4, dtype="float32",
+    spec = SolverSpec(step_sizes=(1e-3,), batch_size=N, epochs=1, particles=4, dtype="float32",
                       diagnostics={"draws": 4, "reference": 2**10})  # fmt: skip
     far = problem(dtype=np.float32)
     runs = engine.build(far, MethodSpec(estimator="naive"), spec, seed=0, name="far")
