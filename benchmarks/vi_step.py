@@ -194,7 +194,8 @@ def lowvar_jax(name: str, problem, batch: int, epochs: int) -> Case:
     from lowvar.backends import get
     from lowvar.estimators import GRADIENT
     from lowvar.noise import independent, reshuffled, sampler
-    from lowvar.solvers import descend, optimizer
+    from lowvar.solvers.descent import descend
+    from lowvar.solvers.optimizers import optimizer
 
     batches = reshuffled(problem.N, batch)
     noise = sampler(batches, independent(), problem.dim, problem.dtype)
@@ -298,7 +299,8 @@ def mapped_jax(name: str, problem, batch: int, epochs: int) -> Case:
     from lowvar.backends import get
     from lowvar.estimators import GRADIENT
     from lowvar.noise import Noise, independent, reshuffled, sampler
-    from lowvar.solvers import descend, optimizer
+    from lowvar.solvers.descent import descend
+    from lowvar.solvers.optimizers import optimizer
 
     jnp = jax.numpy
     batches = reshuffled(problem.N, batch)

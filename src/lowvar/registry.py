@@ -298,13 +298,17 @@ def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
         body = ast.parse(file.read_text(encoding="utf-8")).body if file.suffix == ".py" else []
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise UserError(f"{target}: {file}: it cannot be read as Python: {error}") from error
-    plain = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
-    decorators = [getattr(getattr(d, "func", d), "id", "") for node in plain for d in node.decorator_list]
+    classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == function]
+    body = [node for made in classes for node in made.body] if len(classes) == 1 else body
+    name = "__init__" if classes else function
+    plain = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
+    decorators = [getattr(getattr(d, "func", d), "id", "") for node in classes + plain for d in node.decorator_list]
     if len(plain) != 1 or set(decorators) - {"declares"}:
         return _inspected(_function(target))
-    arguments = plain[0].args
-    named, found = [*arguments.posonlyargs, *arguments.args], {}
+    arguments, found = plain[0].args, {}
+    named = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(named) - len(arguments.defaults)) + arguments.defaults
+    named, defaults = (named[1:], defaults[1:]) if classes else (named, defaults)  # without self
     for one, default in (*zip(named, defaults, strict=True),
                          *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):  # fmt: skip
         try:

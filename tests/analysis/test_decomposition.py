@@ -11,7 +11,8 @@ from lowvar.analysis import decomposition as D
 from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 
 N = 5
 

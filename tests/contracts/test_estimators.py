@@ -7,7 +7,8 @@ from lowvar import backends, estimators
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import iid, independent, reshuffled, sampler
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational import engine
 from lowvar.studies.variational.spec import MethodSpec
 from lowvar.testing.enumerable import costly, flat, problem, run

@@ -24,7 +24,8 @@ from lowvar.problems.catalogue import build
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.problems.split import HeldOut, split
 from lowvar.problems.variational import VariationalProblem
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 
 RNG = np.random.default_rng(0)
 N, TEST = 13, 7

@@ -77,7 +77,7 @@ def test_step_sizes_and_points_follow_one_schedule(falling):
 def test_the_schedule_multiplies_the_optimizers_steps(optimizer):
     """Each backend against the definition, on gradients that do not change."""
     from lowvar import backends
-    from lowvar.solvers import optimizer as make
+    from lowvar.solvers.optimizers import optimizer as make
 
     eta = schedule(**STEP)
     for name in ("jax", "torch"):

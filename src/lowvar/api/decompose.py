@@ -18,8 +18,7 @@ from lowvar.errors import UserError, unknown_name
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
-from lowvar.solvers import descend
-from lowvar.solvers.descent import DescentState
+from lowvar.solvers.descent import DescentState, descend
 from lowvar.studies.spec import validated
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun

@@ -38,7 +38,8 @@ def _sources(values: Any) -> dict[str, str]:
     from lowvar.problems.blackbox.catalogue import FUNCTIONS
     from lowvar.problems.catalogue import MODELS
     from lowvar.problems.integrals.catalogue import PROBLEMS
-    from lowvar.solvers import OWN, SEARCH
+    from lowvar.solvers import OWN
+    from lowvar.solvers.search import SEARCH
 
     named = {"estimator": GRADIENT, "solver": SEARCH, "integrator": INTEGRAL, "model": MODELS, "function": FUNCTIONS,
              "problem": PROBLEMS}  # fmt: skip

@@ -13,7 +13,8 @@ from lowvar.noise import Noise, independent, named_key, reshuffled, sampler
 from lowvar.problems.linear import linear, standard_normal
 from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.problems.variational import VariationalProblem
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 
 N, DIM, BATCH = 7, 2, 3  # the last batch of an epoch is short
 

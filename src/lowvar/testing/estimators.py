@@ -16,7 +16,8 @@ from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, antithetic, iid, independent, reshuffled, sampler
 from lowvar.registry import label
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational import engine
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 from lowvar.testing.enumerable import (

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
-from lowvar.solvers import OWN, descend, optimizer
+from lowvar.solvers import OWN
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 
 
 def make_solver(method, spec, problem, sampler):
