@@ -234,7 +234,7 @@ def test_schemes_draws_ratios_with_intervals():
             assert dot.get_xdata()[0] == row.to_iid
             assert list(line(ax, f"joint: {eps}, 95 %").get_xdata()) == [row.to_iid_low, row.to_iid_high]
             assert dot.get_color() == style.SCHEMES[eps].colour
-    with pytest.raises(UserError, match="only independent noise"):
+    with pytest.raises(UserError, match="only iid noise"):
         draw("schemes", table[table["noise"] == "iid"])
 
 

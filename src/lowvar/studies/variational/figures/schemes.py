@@ -1,4 +1,4 @@
-"""What antithetic, orthogonal and randomised quasi-Monte Carlo noise take off each estimator's variance."""
+"""Effect of antithetic, orthogonal and randomised quasi-Monte Carlo noise on each estimator's variance."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import part, problems, require
 from lowvar.studies.drawing.style import INK, SCHEMES, estimators, styled
 
-_SPREAD = 0.5  # of the schemes within a row, which has height 1
-_FLOOR = 1e-4  # smaller ratios are drawn here
+_SPREAD = 0.5  # of the schemes within a row of height 1
+_FLOOR = 1e-4  # smaller ratios are drawn at this value
 
 
 def select(schemes: Frame) -> Frame:
-    """Total variances over all parameters, of all noise but independent particles."""
+    """Total variances over all parameters for all noise schemes except iid."""
     needed = ("problem", "noise", "particles", "method", "block", "source", "variance",
               "to_iid", "to_iid_low", "to_iid_high")  # fmt: skip
     require(schemes, needed, "schemes")
     rows = schemes[(schemes["block"] == "all") & (schemes["source"] == "total") & (schemes["noise"] != "iid")]
     if not len(rows):
-        raise UserError("schemes table: only independent noise, so there is nothing to compare")
+        raise UserError("schemes table: only iid noise, so there is nothing to compare")
     return rows.reset_index(drop=True)
 
 
@@ -91,7 +91,7 @@ def _ticks(ax: Axes) -> None:
 
 BY_SCHEME = Figure(
     "schemes", "schemes", select, draw,
-    caption="Variance of each estimator at the end of the followed run with antithetic, orthogonal and randomised "
-    "quasi-Monte Carlo particles, divided by that with as many independent ones and the same data rows. Bars are 95 % "
-    "intervals. Left of the line the scheme helps.",
+    caption="Variance of each estimator at the end of the leader's run with antithetic, orthogonal and randomised "
+    "quasi-Monte Carlo particles, divided by that with as many iid particles on the same data rows. Bars are 95 % "
+    "intervals. Left of the line, the scheme reduces the variance.",
 )  # fmt: skip
