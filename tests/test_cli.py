@@ -138,7 +138,7 @@ def nan_density(x, y=None):
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo"], "samples.npz: no such file; make it with: lowvar sample integral.yaml"),
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo", "--data", "d.npz"], "d.npz: not an array file of lowvar"),
         (["run", "integral.yaml", "--problem", "b", "--method", "control_functionl"], "did you mean 'control_functional'?"),
-        (["decompose", "integral.yaml", "--problem", "b"], "the errors of integrals are taken apart by: lowvar table"),
+        (["decompose", "integral.yaml", "--problem", "b"], "the errors of integrals are decomposed by: lowvar table"),
         (["integrate", "d.npz"], "array 'x': the names must be samples, scores and values"),
         (["list", "serches"], "did you mean 'searches'?"),
         (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX sees no GPU here"),

@@ -170,15 +170,15 @@ def assert_refused(tmp_path, changes, message, base):
         ({"decomposition": {**TAKEN_APART, "problems": ["bits"]}}, "decomposition.problems: 'bits' has a binary domain"),
         ({"problems.e": {"function": "swimmer", "methods": ["fast_ingo"]}, "decomposition": TAKEN_APART},
          "decomposition.problems: 'e' has values from a simulator"),
-        ({"problems.e.options": {"dim": 3}}, "problems.e.options: 'dim' is no option: state it beside 'function'"),
-        ({"problems.e.options": {"name": "f"}}, "problems.e.options: 'name' is no option: a problem is named by its key"),
-        ({"problems.e.options": {"backend": "jax"}}, "problems.e.options: 'backend' is no option: state it in 'backends'"),
+        ({"problems.e.options": {"dim": 3}}, "problems.e.options: 'dim' is not an option: give it beside 'function'"),
+        ({"problems.e.options": {"name": "f"}}, "problems.e.options: 'name' is not an option: the key of a problem is its name"),
+        ({"problems.e.options": {"backend": "jax"}}, "problems.e.options: 'backend' is not an option: give it in 'backends'"),
         ({"problems.e.methods": ["ones"]}, "problems.e: method 'ones' searches binary domains, and ellipsoid has a real one"),
         ({"problems.bits.methods": None}, "problems.bits: method 'fast_ingo' searches real domains, and binary_reconstruction has a binary one"),
         ({"search.target": 3e-5}, "target 3e-05: it must be 1e4, .., 1e-10 in steps of 10^0.2"),
-        ({"decomposition": {**TAKEN_APART, "schemes": ["rqmc"]}}, "schemes: iid must be among them"),
+        ({"decomposition": {**TAKEN_APART, "schemes": ["rqmc"]}}, "schemes: iid is required"),
         ({"decomposition": {**TAKEN_APART, "schemes": ["iid", "orthogonl"]}}, "did you mean 'orthogonal'?"),
-        ({"decomposition": {**TAKEN_APART, "populations": [5]}}, "populations: antithetic points come in pairs"),
+        ({"decomposition": {**TAKEN_APART, "populations": [5]}}, "populations: they must be even"),
         ({"decomposition": {**TAKEN_APART, "replicates": 10}}, "decomposition.replicates = 10: input should be greater"),
         ({"decomposition": {**TAKEN_APART, "sigmas": [0.5, -1.0]}}, "decomposition.sigmas.1 = -1.0: input should be greater than 0"),
     ],
@@ -340,7 +340,7 @@ def test_integrals_state_their_jobs(tmp_path):
         experiment.run("b", "stopped", "jax")
     with pytest.raises(UserError, match="'high' has the points of 'b': draw those"):
         experiment.sample("high")
-    with pytest.raises(UserError, match="the errors of integrals are taken apart by: lowvar table"):
+    with pytest.raises(UserError, match="the errors of integrals are decomposed by: lowvar table"):
         experiment.decompose("b")
 
 

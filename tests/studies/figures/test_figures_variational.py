@@ -224,7 +224,7 @@ def test_several_ways_of_drawing_noise_do_not_mix():
 def test_schemes_draws_ratios_with_intervals():
     table = synthetic.schemes()
     fig = draw("schemes", table)
-    assert titles(fig.axes) == [f"{name}, {count} points" for name in ("sonar", "australian") for count in (8, 64)]
+    assert titles(fig.axes) == [f"{name}, {count} particles" for name in ("sonar", "australian") for count in (8, 64)]
     for ax, count in zip(fig.axes[:2], (8, 64), strict=True):
         for eps in ("antithetic", "rqmc"):
             (row,) = part(
