@@ -198,24 +198,24 @@ def test_refused_of_a_search(tmp_path, changes, message):
         ({"estimation.chunks": 5}, "unknown key 'estimation.chunks': did you mean 'chunk'?"),
         ({"problems.b.problem": "borhole"}, "problems.b.problem: unknown problem 'borhole': did you mean 'borehole'?"),
         ({"problems.b.sampler": "rqmcc"}, "problems.b.sampler: unknown sampler 'rqmcc': did you mean 'rqmc'?"),
-        ({"problems.b.sizes": []}, "problems.b.sizes: []: it must be a list of whole numbers"),
-        ({"problems.b.sizes": [0]}, "problems.b.sizes: [0]: it must be a list of whole numbers"),
-        ({"problems.b.sizes": [[20, 0]]}, "problems.b.sizes: [[20, 0]]: it must be a list of whole numbers"),
-        ({"problems.b.sizes": 20}, "problems.b.sizes: 20: it must be a list of whole numbers"),
-        ({"problems.b.sizes": ["20"]}, "problems.b.sizes: ['20']: it must be a list of whole numbers"),
-        ({"problems.b.sizes": [20, [20, 20]]}, "a size stands there twice"),
+        ({"problems.b.sizes": []}, "problems.b.sizes: []: it must be a list of positive integers"),
+        ({"problems.b.sizes": [0]}, "problems.b.sizes: [0]: it must be a list of positive integers"),
+        ({"problems.b.sizes": [[20, 0]]}, "problems.b.sizes: [[20, 0]]: it must be a list of positive integers"),
+        ({"problems.b.sizes": 20}, "problems.b.sizes: 20: it must be a list of positive integers"),
+        ({"problems.b.sizes": ["20"]}, "problems.b.sizes: ['20']: it must be a list of positive integers"),
+        ({"problems.b.sizes": [20, [20, 20]]}, "a size occurs twice"),
         ({"problems.b.sizes": [[20, 20], [20]]}, "every list must have a number for each task"),
         ({"problems.b.methods": []}, "problems.b.methods: []: it must name at least one method"),
         ({"problems.b.methods": 3}, "problems.b.methods: 3: it must be a list of methods"),
-        ({"problems.b.sampler": "published"}, "the published points of one size are not the first of another"),
-        ({"problems.high.sizes": [200]}, "problems.high.sizes: 200 points, and b draws"),
-        ({"problems.high.tasks": ["high", "high"]}, "tasks: one stands there twice"),
+        ({"problems.b.sampler": "published"}, "the published points differ between sizes"),
+        ({"problems.high.sizes": [200]}, "problems.high.sizes: 200 points, but b draws"),
+        ({"problems.high.tasks": ["high", "high"]}, "tasks: one occurs twice"),
         ({"figure_options": {"boxs": {}}}, "figure_options: unknown figure 'boxs'"),
         ({"problems.b.size": [20]}, "unknown key 'problems.b.size': did you mean 'sizes'?"),
         ({"problems.b.within": "s"}, "problems.b: exactly one of 'problem' and 'within' must be given"),
         ({"problems.b": {"sizes": [3]}}, "problems.b: exactly one of 'problem' and 'within' must be given"),
         ({"problems.high": {"within": "b", "sizes": [3]}}, "problems.high: 'tasks' and 'within' go together"),
-        ({"problems.high.options": {"a": 1}}, "problems.high: 'options' is that of the problem named by 'within'"),
+        ({"problems.high.options": {"a": 1}}, "problems.high: 'options' comes from the problem named by 'within'"),
         ({"problems.high.within": "c"}, "problems.high.within: unknown problem 'c'"),
         ({"problems.last": {"within": "high", "tasks": ["high"], "sizes": [3]}}, "problems.last.within: unknown problem 'high'"),
         ({"problems.s.methods": ["stoped"]}, "problems.s.methods: unknown method 'stoped': did you mean 'stopped'?"),
@@ -338,7 +338,7 @@ def test_integrals_state_their_jobs(tmp_path):
         experiment.run("high", "stopped", "torch")
     with pytest.raises(UserError, match="unknown backend 'jax'"):
         experiment.run("b", "stopped", "jax")
-    with pytest.raises(UserError, match="'high' has the points of 'b': draw those"):
+    with pytest.raises(UserError, match="'high' uses the points of 'b': draw those"):
         experiment.sample("high")
     with pytest.raises(UserError, match="the errors of integrals are decomposed by: lowvar table"):
         experiment.decompose("b")

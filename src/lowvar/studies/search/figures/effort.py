@@ -26,9 +26,7 @@ def select(targets: Frame, target: float = TARGET, of: str = "mean", backend: st
     same = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
     rows = targets[same & (targets["of"] == checked(of))]
     if not len(rows):
-        raise UserError(
-            f"targets table: no target {target:g} of {of}; there are 1e4 to 1e-10 in steps of 0.2 decades"
-        )
+        raise UserError(f"targets table: no target {target:g} of {of}; there are 1e4 to 1e-10 in steps of 0.2 decades")
     return one_backend(rows, "targets", backend)
 
 
