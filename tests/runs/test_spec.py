@@ -113,7 +113,7 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
     [
         ({"solver.epoch": 3}, "unknown key 'solver.epoch': did you mean 'epochs'?"),
         ({"solver": {"step_sizes": [1.0], "batchsize": 5, "epochs": 1}}, "unknown key 'solver.batchsize': did you mean 'batch_size'?"),
-        ({"name": "other"}, "name 'other' is not the file's: write 'small'"),
+        ({"name": "other"}, "name 'other' must equal the file's name, 'small'"),
         ({"titel": "x"}, "unknown key 'titel': did you mean 'title'?"),
         ({"solver.step_sizes": [1e-3, 0.0]}, "solver.step_sizes.1 = 0.0: input should be greater than 0"),
         ({"solver.step_sizes": [-1.0]}, "solver.step_sizes.0 = -1.0: input should be greater than 0"),
@@ -445,7 +445,7 @@ def test_step_sizes_need_one():
         (
             "name: a\ntitle: a\nproblems: {p: {problem: south, sizes: [3]}}\n"
             "methods: {monte_carlo: null}\nestimation: {repetitions: 2}\n",
-            "an experiment with the key 'estimation' must say so: family: integral",
+            "an experiment with the key 'estimation' needs the key family: integral",
         ),
         (
             "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3, methods: []}}\n"

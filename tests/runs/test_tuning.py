@@ -400,7 +400,7 @@ def test_a_tuned_run_without_its_study_is_one_sentence(place, whole, tmp_path, c
 
 
 def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
-    assert "tunes nothing of 'plain' on 'bc'" in said(capsys, "tune", *options(place, "plain"))
+    assert "does not tune 'plain' on 'bc'" in said(capsys, "tune", *options(place, "plain"))
     assert "unknown method 'fallin': did you mean 'falling'?" in said(capsys, "tune", *options(place, "fallin"))
     content = {"name": "hunt", "title": "Another family", "family": "search", "problems": {"e": {"function": "ellipsoid", "dim": 3}},
                "methods": {"fast_ingo": None}, "search": {"budget": 100, "repetitions": 2}}  # fmt: skip

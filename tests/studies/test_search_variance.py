@@ -197,7 +197,10 @@ def test_same_key_same_table():
         ({"baselines": ["center"]}, "unknown baseline 'center': did you mean 'centre'"),
         ({"replicates": 10}, "replicates 10; it must be at least 50"),
         ({"problem": dataclasses.replace(LINEAR, backend=None)}, "test: search variance needs .* backend jax"),
-        ({"problem": dataclasses.replace(LINEAR, domain=Domain("binary", D, 2))}, "needs a real domain, not a binary one"),
+        (
+            {"problem": dataclasses.replace(LINEAR, domain=Domain("binary", D, 2))},
+            "needs a real domain, not a binary one",
+        ),
     ],
 )
 def test_mistakes(change, message):

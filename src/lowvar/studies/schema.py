@@ -1,4 +1,4 @@
-"""The page of all files and columns, docs/results-schema.md: printed from what is declared."""
+"""The page of all files and columns, docs/results-schema.md, generated from the declarations."""
 
 import re
 import textwrap
@@ -8,16 +8,16 @@ from lowvar.studies.base import Column, File, Table
 from lowvar.studies.files import FILES
 from lowvar.studies.load import FAMILIES
 
-TEXT = "schema.md"  # conventions, and marks where what is declared goes
+TEXT = "schema.md"  # conventions, with marks that the declarations replace
 
 
 def files(family: str = "") -> tuple[File, ...]:
-    """The files that jobs of a family leave; those of all families if none is named."""
+    """The files that a family's jobs write, or by default those that all families share."""
     return FAMILIES[family].files if family else FILES
 
 
 def tables(family: str) -> tuple[Table, ...]:
-    """The tables of a family that are files."""
+    """The tables of a family that are written to files."""
     return tuple(one for one in FAMILIES[family].tables if one.kept)
 
 
