@@ -112,7 +112,7 @@ class IntegralExperiment(ExperimentSpec):
     estimation: EstimationSpec
     illustrate: Illustrations = Illustrations()  # type: ignore[call-arg]
     draw: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
-        ("errors", "boxes", "split", "seconds"), description="figures, the headline first"
+        ("errors", "boxes", "split", "seconds"), description="figures; the first opens the report"
     )
     figure_options: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="figure -> keyword arguments, such as its task"

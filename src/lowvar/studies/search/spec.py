@@ -94,7 +94,7 @@ class SearchExperiment(ExperimentSpec):
     search: SearchSettings
     decomposition: GradientVarianceSpec | None = None
     draw: tuple[str, ...] = Field(
-        ("effort", "curves", "profiles", "seconds"), description="figures, the headline first"
+        ("effort", "curves", "profiles", "seconds"), description="figures; the first opens the report"
     )
 
     def runs(self) -> list[tuple[str, str, str]]:
