@@ -39,8 +39,8 @@ def _files_of(table: Table) -> str:
 
 def _section(title: str, one: File | Table, family: str) -> str:
     heading = f"### {title} ({family})" if family else f"### {title}"
-    made = "Made by `lowvar table --seconds`. " if isinstance(one, Table) and one.timed else ""
-    about = textwrap.fill(made + one.about, 120, break_long_words=False, break_on_hyphens=False)
+    source = "Made by `lowvar table --seconds`. " if isinstance(one, Table) and one.timed else ""
+    about = textwrap.fill(source + one.about, 120, break_long_words=False, break_on_hyphens=False)
     return f"{heading}\n\n{about}\n\n{_rows(one.columns)}"
 
 

@@ -48,9 +48,7 @@ class IntegralProblemSpec(Strict):
     problem: str | None = Field(None, description="a problem of the catalogue")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
     within: str | None = Field(None, description="another problem of this experiment, whose points it uses")
-    tasks: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        None, description="with 'within': tasks of the other problem to use"
-    )
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(None, description="its tasks, with 'within'")
     sampler: Sampler | None = Field(None, description="sampler of the points; the problem's own choice if null")
     sizes: Sizes = Field(description="numbers of points: one for all tasks, or a list with one for each task")
     methods: Chosen = Field(

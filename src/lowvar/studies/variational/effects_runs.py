@@ -241,10 +241,10 @@ def _raced(own, rival, level):
 def _reached(path, level):
     """Iterations until the ELBO reaches a level, interpolated linearly; infinite if it never does."""
     elbo, iteration = path["elbo"].to_numpy(float), path["iteration"].to_numpy(float)
-    there = np.flatnonzero(elbo >= level)
-    if not len(there):
+    reached = np.flatnonzero(elbo >= level)
+    if not len(reached):
         return np.inf
-    at = int(there[0])
+    at = int(reached[0])
     if at == 0 or not np.isfinite(elbo[at - 1]):
         return max(iteration[at], 1.0)
     part = (level - elbo[at - 1]) / (elbo[at] - elbo[at - 1])

@@ -248,18 +248,18 @@ class VariationalExperiment(ExperimentSpec):
         from lowvar.solvers import OWN
 
         for name, problem in self.problems.items():
-            here = f"{where}: problems.{name}"
+            place = f"{where}: problems.{name}"
             for kind, value, known in (
                 ("dataset", problem.dataset, DATASETS),
                 ("scaling", problem.scaling, SCALINGS),
             ):
                 if value not in known:
-                    raise unknown_name(kind, value, known, where=f"{here}.{kind}")
-            MODELS.entry(problem.model, where=f"{here}.model")
-            MODELS.check_options(problem.model, problem.options, where=f"{here}.options")
+                    raise unknown_name(kind, value, known, where=f"{place}.{kind}")
+            MODELS.entry(problem.model, where=f"{place}.model")
+            MODELS.check_options(problem.model, problem.options, where=f"{place}.options")
             for method in problem.methods or {}:
                 if method not in self.methods:
-                    raise unknown_name("method", method, self.methods, where=f"{here}.methods")
+                    raise unknown_name("method", method, self.methods, where=f"{place}.methods")
         for name, method in self.methods.items():
             registry = OWN if method.estimator in OWN else GRADIENT
             registry.entry(method.estimator, where=f"{where}: methods.{name}.estimator", also=OWN)

@@ -45,9 +45,9 @@ def rows(gathered) -> dict[str, int]:
 
 def optima(gathered) -> dict[str, float]:
     """ELBO* of the problems whose optimum is known, nats."""
-    known = gathered["optimum"]
-    known = known[known["how"].str.startswith("L-BFGS")]
-    return dict(zip(known["problem"], known["elbo"], strict=True))
+    table = gathered["optimum"]
+    table = table[table["how"].str.startswith("L-BFGS")]
+    return dict(zip(table["problem"], table["elbo"], strict=True))
 
 
 def schedules(gathered) -> dict[tuple[str, str, str], Any]:
