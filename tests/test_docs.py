@@ -84,7 +84,7 @@ ALSO = {
                                "methods": dict.fromkeys(("falling", "slow", "slower", "searched"))},
                      "half": {**SPLIT, "split": {"test": 0.2, "train": 0.5}, "methods": {"falling": None}}},
         "methods": {"falling": {"estimator": "mlmc",
-                                "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 5}, "samples": 2,
+                                "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 5}, "particles": 2,
                                            "diagnostics": {"draws": 4, "reference": 16}}},
                     "slow": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 6}}},
                     "slower": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 8}}},

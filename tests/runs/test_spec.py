@@ -113,7 +113,7 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
     [
         ({"solver.epoch": 3}, "unknown key 'solver.epoch': did you mean 'epochs'?"),
         ({"solver": {"step_sizes": [1.0], "batchsize": 5, "epochs": 1}}, "unknown key 'solver.batchsize': did you mean 'batch_size'?"),
-        ({"name": "other"}, "name 'other' is not the file's: write 'small'"),
+        ({"name": "other"}, "name 'other' must equal the file's name, 'small'"),
         ({"titel": "x"}, "unknown key 'titel': did you mean 'title'?"),
         ({"solver.step_sizes": [1e-3, 0.0]}, "solver.step_sizes.1 = 0.0: input should be greater than 0"),
         ({"solver.step_sizes": [-1.0]}, "solver.step_sizes.0 = -1.0: input should be greater than 0"),
@@ -170,15 +170,15 @@ def assert_refused(tmp_path, changes, message, base):
         ({"decomposition": {**TAKEN_APART, "problems": ["bits"]}}, "decomposition.problems: 'bits' has a binary domain"),
         ({"problems.e": {"function": "swimmer", "methods": ["fast_ingo"]}, "decomposition": TAKEN_APART},
          "decomposition.problems: 'e' has values from a simulator"),
-        ({"problems.e.options": {"dim": 3}}, "problems.e.options: 'dim' is no option: state it beside 'function'"),
-        ({"problems.e.options": {"name": "f"}}, "problems.e.options: 'name' is no option: a problem is named by its key"),
-        ({"problems.e.options": {"backend": "jax"}}, "problems.e.options: 'backend' is no option: state it in 'backends'"),
+        ({"problems.e.options": {"dim": 3}}, "problems.e.options: 'dim' is not an option: give it beside 'function'"),
+        ({"problems.e.options": {"name": "f"}}, "problems.e.options: 'name' is not an option: the key of a problem is its name"),
+        ({"problems.e.options": {"backend": "jax"}}, "problems.e.options: 'backend' is not an option: give it in 'backends'"),
         ({"problems.e.methods": ["ones"]}, "problems.e: method 'ones' searches binary domains, and ellipsoid has a real one"),
         ({"problems.bits.methods": None}, "problems.bits: method 'fast_ingo' searches real domains, and binary_reconstruction has a binary one"),
         ({"search.target": 3e-5}, "target 3e-05: it must be 1e4, .., 1e-10 in steps of 10^0.2"),
-        ({"decomposition": {**TAKEN_APART, "schemes": ["rqmc"]}}, "schemes: iid must be among them"),
+        ({"decomposition": {**TAKEN_APART, "schemes": ["rqmc"]}}, "schemes: iid is required"),
         ({"decomposition": {**TAKEN_APART, "schemes": ["iid", "orthogonl"]}}, "did you mean 'orthogonal'?"),
-        ({"decomposition": {**TAKEN_APART, "populations": [5]}}, "populations: antithetic points come in pairs"),
+        ({"decomposition": {**TAKEN_APART, "populations": [5]}}, "populations: they must be even"),
         ({"decomposition": {**TAKEN_APART, "replicates": 10}}, "decomposition.replicates = 10: input should be greater"),
         ({"decomposition": {**TAKEN_APART, "sigmas": [0.5, -1.0]}}, "decomposition.sigmas.1 = -1.0: input should be greater than 0"),
     ],
@@ -198,24 +198,24 @@ def test_refused_of_a_search(tmp_path, changes, message):
         ({"estimation.chunks": 5}, "unknown key 'estimation.chunks': did you mean 'chunk'?"),
         ({"problems.b.problem": "borhole"}, "problems.b.problem: unknown problem 'borhole': did you mean 'borehole'?"),
         ({"problems.b.sampler": "rqmcc"}, "problems.b.sampler: unknown sampler 'rqmcc': did you mean 'rqmc'?"),
-        ({"problems.b.sizes": []}, "problems.b.sizes: []: it must be a list of whole numbers"),
-        ({"problems.b.sizes": [0]}, "problems.b.sizes: [0]: it must be a list of whole numbers"),
-        ({"problems.b.sizes": [[20, 0]]}, "problems.b.sizes: [[20, 0]]: it must be a list of whole numbers"),
-        ({"problems.b.sizes": 20}, "problems.b.sizes: 20: it must be a list of whole numbers"),
-        ({"problems.b.sizes": ["20"]}, "problems.b.sizes: ['20']: it must be a list of whole numbers"),
-        ({"problems.b.sizes": [20, [20, 20]]}, "a size stands there twice"),
+        ({"problems.b.sizes": []}, "problems.b.sizes: []: it must be a list of positive integers"),
+        ({"problems.b.sizes": [0]}, "problems.b.sizes: [0]: it must be a list of positive integers"),
+        ({"problems.b.sizes": [[20, 0]]}, "problems.b.sizes: [[20, 0]]: it must be a list of positive integers"),
+        ({"problems.b.sizes": 20}, "problems.b.sizes: 20: it must be a list of positive integers"),
+        ({"problems.b.sizes": ["20"]}, "problems.b.sizes: ['20']: it must be a list of positive integers"),
+        ({"problems.b.sizes": [20, [20, 20]]}, "a size occurs twice"),
         ({"problems.b.sizes": [[20, 20], [20]]}, "every list must have a number for each task"),
         ({"problems.b.methods": []}, "problems.b.methods: []: it must name at least one method"),
         ({"problems.b.methods": 3}, "problems.b.methods: 3: it must be a list of methods"),
-        ({"problems.b.sampler": "published"}, "the published points of one size are not the first of another"),
-        ({"problems.high.sizes": [200]}, "problems.high.sizes: 200 points, and b draws"),
-        ({"problems.high.tasks": ["high", "high"]}, "tasks: one stands there twice"),
+        ({"problems.b.sampler": "published"}, "the published points differ between sizes"),
+        ({"problems.high.sizes": [200]}, "problems.high.sizes: 200 points, but b draws"),
+        ({"problems.high.tasks": ["high", "high"]}, "tasks: one occurs twice"),
         ({"figure_options": {"boxs": {}}}, "figure_options: unknown figure 'boxs'"),
         ({"problems.b.size": [20]}, "unknown key 'problems.b.size': did you mean 'sizes'?"),
         ({"problems.b.within": "s"}, "problems.b: exactly one of 'problem' and 'within' must be given"),
         ({"problems.b": {"sizes": [3]}}, "problems.b: exactly one of 'problem' and 'within' must be given"),
         ({"problems.high": {"within": "b", "sizes": [3]}}, "problems.high: 'tasks' and 'within' go together"),
-        ({"problems.high.options": {"a": 1}}, "problems.high: 'options' is that of the problem named by 'within'"),
+        ({"problems.high.options": {"a": 1}}, "problems.high: 'options' comes from the problem named by 'within'"),
         ({"problems.high.within": "c"}, "problems.high.within: unknown problem 'c'"),
         ({"problems.last": {"within": "high", "tasks": ["high"], "sizes": [3]}}, "problems.last.within: unknown problem 'high'"),
         ({"problems.s.methods": ["stoped"]}, "problems.s.methods: unknown method 'stoped': did you mean 'stopped'?"),
@@ -338,9 +338,9 @@ def test_integrals_state_their_jobs(tmp_path):
         experiment.run("high", "stopped", "torch")
     with pytest.raises(UserError, match="unknown backend 'jax'"):
         experiment.run("b", "stopped", "jax")
-    with pytest.raises(UserError, match="'high' has the points of 'b': draw those"):
+    with pytest.raises(UserError, match="'high' uses the points of 'b': draw those"):
         experiment.sample("high")
-    with pytest.raises(UserError, match="the errors of integrals are taken apart by: lowvar table"):
+    with pytest.raises(UserError, match="the errors of integrals are decomposed by: lowvar table"):
         experiment.decompose("b")
 
 
@@ -445,7 +445,7 @@ def test_step_sizes_need_one():
         (
             "name: a\ntitle: a\nproblems: {p: {problem: south, sizes: [3]}}\n"
             "methods: {monte_carlo: null}\nestimation: {repetitions: 2}\n",
-            "an experiment with the key 'estimation' must say so: family: integral",
+            "an experiment with the key 'estimation' needs the key family: integral",
         ),
         (
             "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3, methods: []}}\n"

@@ -450,7 +450,7 @@ def test_points_of_an_epoch_are_those_of_its_middle():
 
 
 def test_a_solver_of_its_own_has_no_gradients_to_look_at():
-    with pytest.raises(UserError, match="diagnostics look at an estimator's gradients, and this solver has none"):
+    with pytest.raises(UserError, match="diagnostics need an estimator, and this solver has none"):
         build("smiso", batch_size=10, batches="fixed", diagnostics={"draws": 4, "reference": 16})
 
 

@@ -192,12 +192,15 @@ def test_same_key_same_table():
         ({"sigmas": [0.5, 0.0]}, "sigma 0.0; it must be positive"),
         ({"sigmas": []}, "sigmas is empty"),
         ({"baselines": []}, "baselines is empty"),
-        ({"populations": [3]}, "antithetic samples 3: it must be an even number"),
+        ({"populations": [3]}, "antithetic particles 3: it must be an even number"),
         ({"schemes": ["orthogonl"]}, "unknown noise scheme 'orthogonl': did you mean 'orthogonal'"),
         ({"baselines": ["center"]}, "unknown baseline 'center': did you mean 'centre'"),
         ({"replicates": 10}, "replicates 10; it must be at least 50"),
         ({"problem": dataclasses.replace(LINEAR, backend=None)}, "test: search variance needs .* backend jax"),
-        ({"problem": dataclasses.replace(LINEAR, domain=Domain("binary", D, 2))}, "the domain is binary"),
+        (
+            {"problem": dataclasses.replace(LINEAR, domain=Domain("binary", D, 2))},
+            "needs a real domain, not a binary one",
+        ),
     ],
 )
 def test_mistakes(change, message):

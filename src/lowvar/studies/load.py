@@ -1,8 +1,8 @@
-"""What runs: an experiment file, checked, at one scale, and cut into jobs.
+"""Loading and checking an experiment file at a scale.
 
-An experiment file (``workflow/experiments/*.yaml``) says which problems, methods and settings; its ``scales``
-override parts of it, and its ``family`` says what is estimated. Unknown keys are errors. A job's spec holds all
-that its result depends on and nothing else, so its hash says whether a result is stale.
+An experiment file (``workflow/experiments/*.yaml``) has problems, methods and settings; its ``scales`` override parts
+of it, and its ``family`` says what it estimates. Unknown keys are errors. A job's spec contains exactly the settings
+that its result depends on, so its hash tells whether a result is stale.
 """
 
 import difflib
@@ -40,13 +40,13 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     if not path.is_file():
         known = [p.stem for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         if not difflib.get_close_matches(path.stem, known, n=1, cutoff=0.4):
-            raise UserError(f"{path}: no such file of an experiment")
+            raise UserError(f"{path}: no such experiment file")
         raise unknown_name("experiment", path.stem, known, where=str(path.parent))
     if scale not in SCALES:
         raise unknown_name("scale", scale, SCALES)
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: an experiment is a mapping of keys, see docs/results-schema.md")
+        raise UserError(f"{path}: an experiment must be a mapping of keys, see docs/results-schema.md")
     scales = content.pop("scales", None) or {}
     for key, value in (("scales", scales), ("methods", content.get("methods"))):
         if not isinstance(value or {}, dict):
@@ -56,7 +56,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         raise unknown_name("family", str(family), FAMILIES, where=f"{path}: family")
     for key, meant in (("search", "search"), ("estimation", "integral")):
         if "family" not in content and key in content:
-            raise UserError(f"{path}: an experiment with the key {key!r} must say so: family: {meant}")
+            raise UserError(f"{path}: an experiment with the key {key!r} needs the key family: {meant}")
     what = FAMILIES[family].method
     for name, method in (content.get("methods") or {}).items():
         if isinstance(method, dict):
@@ -71,14 +71,14 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     look_in(path.parent)
     experiment = validated(FAMILIES[family].experiment, merged(content, scales.get(scale) or {}), where=str(path))
     if experiment.name != path.stem:
-        raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")
+        raise UserError(f"{path}: name {experiment.name!r} must equal the file's name, {path.stem!r}")
     experiment.check_names(str(path))
     FAMILIES[family].figures_of(experiment, str(path))
     return experiment
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of an experiment file, for editors: with its scales, and methods that are a name alone."""
+    """The JSON schema of experiment files, for editors, including ``scales`` and methods without options."""
     schemas, definitions = [], {}
     for family in FAMILIES.values():
         schema = family.experiment.model_json_schema(ref_template="#/$defs/{model}")
@@ -89,7 +89,7 @@ def json_schema() -> dict[str, Any]:
         methods["additionalProperties"] = {"anyOf": [methods["additionalProperties"], {"type": "null"}]}
         schema["properties"]["scales"] = {
             "type": "object",
-            "description": "what each scale overrides",
+            "description": "keys that each scale overrides",
             "propertyNames": {"enum": list(SCALES)},
             "additionalProperties": {"type": "object"},
         }
