@@ -22,7 +22,7 @@ KHAT = 0.7  # from which on importance weights do not repair a guide (Vehtari et
 SLOWER = 1.5  # times the evaluations of pycma
 NEUTRAL = re.compile(r"used once|too many for 'auto'")  # notes that say nothing against a result
 MEAN_FIELD = re.compile(r"mean.?field|k-?hat|pareto|psis", re.IGNORECASE)
-SAYS_SO = re.compile(r"plateau|flat|without end|diverged|not reached|budget|unbounded|no minimum", re.IGNORECASE)
+SAYS_SO = re.compile(r"plateau|flat|without end|diverged|not reached|budget|unbounded|no minimum|not a minimum", re.IGNORECASE)
 
 
 def doubts(said: str) -> list[str]:
