@@ -188,7 +188,7 @@ NAN = np.where(X.max() == X, np.nan, X)
             (np.r_[X, X], -np.r_[X, X], np.r_[X[:, 0], 3 + X[:, 0]], "control_functional"),
             "values: rows 0 and 60 differ",
         ),
-        (([X, X], [-X], [X[:, 0], X[:, 0]]), "scores: a list of 2 arrays is needed"),
+        (([X, X], [-X], [X[:, 0], X[:, 0]]), "scores: give a list of 2 arrays"),
         (([X, X[:, :1]], [-X, -X[:, :1]], [X[:, 0], X[:, 0]]), "they must agree (axis 1)"),
         ((X[:6], -X[:6], X[:6, 0], "zero_variance"), "order 1 would do"),
     ],
@@ -204,7 +204,7 @@ def test_options_and_names():
         lowvar.integrate(X, -X, X[:, 0], nugget=1e-6)
     with pytest.raises(UserError, match="unknown option 'nuget': did you mean 'nugget'"):
         lowvar.integrate(X, -X, X[:, 0], "control_functional", nuget=1e-6)
-    with pytest.raises(UserError, match="names: there are 2, for 1 integrals"):
+    with pytest.raises(UserError, match="names: there are 2 for 1 integrals"):
         lowvar.integrate(X, -X, X[:, 0], names=["a", "b"])
 
 
@@ -334,7 +334,7 @@ def test_draws_of_several_chains():
 def test_more_folds_than_samples():
     x = normal()
     for method in ("auto", "zero_variance"):
-        with pytest.raises(UserError, match="folds 1000: there are 60 samples"):
+        with pytest.raises(UserError, match="folds 1000: there are only 60 samples"):
             lowvar.integrate(x, -x, x[:, 0], method, folds=1000)
 
 

@@ -500,7 +500,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"bounds": [(0, 2)] * 20}, "bounds: .*not a pair for each coordinate"),
         (sphere, {"bounds": (0, np.nan)}, "bounds: high must be a number or 20 numbers, infinite where"),
         (sphere, {"bounds": (3, 2)}, "bounds: coordinate 0 has low 3 and high 2: low must be below high"),
-        (sphere, {"bounds": (0, 0.5)}, "x0 is outside of the bounds: coordinate 0 is 1, not between 0 and 0.5"),
+        (sphere, {"bounds": (0, 0.5)}, "x0 is outside the bounds: coordinate 0 is 1, not between 0 and 0.5"),
         (sphere, {"x0": X0 / 2, "domain": "binary", "bounds": (0, 1)}, "bounds: only a real search takes bounds"),
     ],
 )

@@ -208,7 +208,7 @@ def test_nuts_and_importance_sampling_agree_on_lotka_volterra():
         ),
         (plain(), "tempered", (5, 5), {}, r"^plain cannot be drawn by 'tempered'; its samplers are iid, rqmc, nuts$"),
         (plain(), "iid", (5,), {}, r"^plain: sizes has 1 numbers, there are 2 tasks$"),
-        (plain(), "iid", (5, 0), {}, r"^plain: sizes \[5, 0\], repetitions 2; all of them should be at least 1$"),
+        (plain(), "iid", (5, 0), {}, r"^plain: sizes \[5, 0\], repetitions 2; all of them must be at least 1$"),
         (plain(shared=True), "iid", (5, 6), {}, r"^plain: its tasks share their points, so sizes \[5, 6\] should all"),
         (plain(), "iid", (5, 5), {"thin": 2}, r"^iid: unknown option 'thin'"),
         (plain(), "nuts", (5, 5), {"warm_up": 2}, r"^nuts: unknown option 'warm_up': did you mean 'warmup'\?"),

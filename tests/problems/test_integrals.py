@@ -283,9 +283,9 @@ OTHER = Prepared({"x": np.zeros((2, 1)), "y": np.zeros(2)}, {"dataset": "sonar",
             r"^the problem needs the dataset hudson_bay with scaling none, not sonar with sc",
         ),
         ("van_der_pol", Prepared({}, {}, ""), {}, r"not unnamed arrays with scaling unknown: make it with"),
-        ("van_der_pol", None, {"constants": 3}, r"^van_der_pol: constants 3; it should be 1, or 2"),
+        ("van_der_pol", None, {"constants": 3}, r"^van_der_pol: constants 3; it must be 1, or 2"),
         ("van_der_pol", None, {"observations": "simulate"}, r"^van_der_pol: unknown observations .* 'simulated'\?"),
-        ("lotka_volterra", None, {"tasks": 3}, r"^lotka_volterra: tasks 3, second False; tasks should be 2, 5 or 10$"),
+        ("lotka_volterra", None, {"tasks": 3}, r"^lotka_volterra: tasks 3, second False; tasks must be 2, 5 or 10$"),
     ],
 )
 def test_mistakes_are_one_sentence(name, data, options, message):

@@ -34,7 +34,7 @@ class Result:
 
 
 class Engine(Protocol):
-    """Interface of the loop to many simultaneous runs of one method; a position is an epoch, or an iteration.
+    """Interface of the loop to many simultaneous runs of one method; a position is an epoch or an iteration.
 
     Attributes:
         stops: positions at which runs are measured, ascending; the last is the end.
@@ -53,7 +53,7 @@ class Engine(Protocol):
         ...
 
     def wait(self, state: Any) -> None:
-        """Returns when ``state`` has been computed: at once, where it is NumPy."""
+        """Returns when ``state`` has been computed: immediately, for NumPy arrays."""
 
     def measure(self, state: Any, position: int) -> dict[str, np.ndarray]:
         """The trace's measurements at a stop, as arrays of fixed shapes."""
@@ -207,7 +207,7 @@ def _resume(engine, path, mark, clock):
             or found != mark
             or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]
         ):
-            raise UserError(f"{path}: of another run")
+            raise UserError(f"{path}: this checkpoint belongs to another run")
         state, laps = engine.unflatten(leaves), list(arrays["laps"])
         stored = {name.removeprefix("measured_"): of for name, of in arrays.items() if name.startswith("measured_")}
         measured = [{name: of[i] for name, of in stored.items()} for i in range(len(laps))]

@@ -92,7 +92,7 @@ class Smiso:
         return self.slots * sum(self.problem.blocks.values()) * np.dtype(self.problem.dtype).itemsize
 
     def _averaged(self, old, mean, gradient):
-        """Eq. 18."""
+        """The update of an iterate (eq. 18)."""
         alpha, step = self.alpha, self.step_size
         return self.problem.backend.tree_map(
             lambda old, mean, g: (1 - alpha) * old + alpha * (mean - step * g), old, mean, gradient

@@ -9,7 +9,7 @@ from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus
 from lowvar.estimators.gradient.tables import TABLES
 from lowvar.noise import Noise
 
-_ROWS = 1024  # data rows held at a time by the pass in every call
+_ROWS = 1024  # maximum number of data rows in a chunk of the full pass
 
 
 def inc(problem, batches) -> Estimator:
@@ -63,17 +63,17 @@ def incremental(problem, batches) -> Incremental:
     def init(params):
         state = {"table": table.init(params)}
         if batches.covers:
-            epochs = xp.sum(xp.zeros_like(next(iter(params.values()))))  # a scalar: epochs that the table has seen
+            epochs = xp.sum(xp.zeros_like(next(iter(params.values()))))  # a scalar: epochs completed
             state |= {"index": backend.asarray(index), "epochs": epochs}
         return state
 
     def control(state, params, noise):
         old = problem.objective_gradient_by_row(table.read(state["table"], noise.index), noise)
-        found = minus(full(state, noise.eps), old)
+        change = minus(full(state, noise.eps), old)
         if batches.covers:
             ready = state["epochs"] > 0
-            found = {block: xp.where(ready, value, xp.zeros_like(value)) for block, value in found.items()}
-        return found, {**state, "table": table.write(state["table"], noise, params)}
+            change = {block: xp.where(ready, value, xp.zeros_like(value)) for block, value in change.items()}
+        return change, {**state, "table": table.write(state["table"], noise, params)}
 
     def end_epoch(state, index):
         state = {**state, "table": table.end_epoch(state["table"], index)}
