@@ -193,7 +193,7 @@ def test_values_of_a_wrong_shape(f, batched, message, errors):
 
 
 def test_points_of_a_wrong_shape_or_kind():
-    with pytest.raises(UserError, match=r"square: points have shape \(2,\): it must be \(n, 2\)"):
+    with pytest.raises(UserError, match=r"square: points have shape \(2,\); it must be \(n, 2\)"):
         Evaluator(from_callable(square, 2))(POINTS[0])
     with pytest.raises(UserError, match="square: points must hold whole numbers from 0 to 2"):
         Evaluator(from_callable(square, 2, kind="categorical", choices=3))([[0, 3]])
