@@ -404,7 +404,7 @@ def test_size_on_images():
         ("hlr", {"test_x": TEST_X[:, :2]}, r"test_x has shape \(7, 2\) and x \(13, 3\); only their numbers of rows"),
         ("blr", {"y": np.arange(N) % 3}, "y must hold labels 0 and 1; it has 2"),
         ("blr", {"test_y": np.arange(TEST) - 1}, "test_y must hold labels 0 and 1; it has -1"),
-        ("blr", {"y": np.zeros(3, int)}, r"y has shape \(3,\); it should be \(13,\), a label for each row of x"),
+        ("blr", {"y": np.zeros(3, int)}, r"y has shape \(3,\); it must be \(13,\), a label for each row of x"),
         ("blr", {"x": X.astype(int)}, r"x must be a floating array \(N, d\), not int64 of shape \(13, 3\)"),
         (
             "blr",
