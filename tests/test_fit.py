@@ -254,7 +254,9 @@ def correlated(rho):
 
 def test_a_correlated_posterior_is_flagged():
     model, data = correlated(0.98)
-    with pytest.warns(UserWarning, match=r"k-hat \d\.\d+ is above 0.7: a mean-field normal approximates this posterior badly"):
+    with pytest.warns(
+        UserWarning, match=r"k-hat \d\.\d+ is above 0.7: a mean-field normal approximates this posterior badly"
+    ):
         found = lowvar.fit(model, data, num_steps=800, batch_size=100, step_size=0.03, progress=False)
     assert 0.7 < found.khat < 1.2
     assert "k-hat" in repr(found)

@@ -409,7 +409,9 @@ def test_failures_raise_by_default(workers):
 
 
 def test_a_function_that_never_has_a_value():
-    with pytest.raises(UserError, match=r"<lambda>: f never returned a finite value: .* in 10 generations.*errors='raise'"):
+    with pytest.raises(
+        UserError, match=r"<lambda>: f never returned a finite value: .* in 10 generations.*errors='raise'"
+    ):
         quiet(lambda x: np.nan, X0, 0.5, budget=10_000, errors="mark")
     with pytest.raises(UserError, match="f never returned a finite value: the budget of 50 evaluations is spent"):
         quiet(lambda x: 1 / 0, X0, 0.5, budget=50, errors="mark")

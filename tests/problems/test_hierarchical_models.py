@@ -434,7 +434,8 @@ def test_half_a_test_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("hidden", "message"), [(0, "the number of units must be 1 or more"), (1.5, "whole number"), ("many", "whole number")]
+    ("hidden", "message"),
+    [(0, "the number of units must be 1 or more"), (1.5, "whole number"), ("many", "whole number")],
 )
 def test_hidden_units_are_counted(hidden, message):
     with pytest.raises(UserError, match=f"hidden.*{message}"):
