@@ -233,7 +233,7 @@ def test_scores_of_a_numpyro_model():
     for wrong, message in (
         ({"mean": np.zeros(2)}, "no site 'scale'"),
         ({"scale": np.ones((2, 5))}, "has shape"),
-        (np.ones(2), "give mcmc.get_samples()"),
+        (np.ones(2), "(mcmc.get_samples())"),
     ):
         with pytest.raises(UserError, match=message.replace("(", r"\(").replace(")", r"\)")):
             lowvar.scores(model, {"y": jnp.array(1.5)}, wrong)

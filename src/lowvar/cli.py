@@ -86,7 +86,7 @@ def _parser():
     sub.add_argument("--problem", required=True)
     _job_options(sub)
 
-    sub = command("decompose", _decompose, "split the variance of a gradient by its sources")
+    sub = command("decompose", _decompose, "decompose the variance of a gradient by source")
     sub.add_argument("target", metavar="TARGET", help="EXPERIMENT.yaml, or MODEL.py:FUNCTION with --data")
     sub.add_argument("--scale", help="scale of the experiment: smoke, quick or paper (default: quick)")
     sub.add_argument("--problem", help="problem of the experiment")

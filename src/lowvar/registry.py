@@ -384,8 +384,8 @@ def _function(target: str) -> Callable[..., Any]:
     try:
         factory = functools.reduce(getattr, function.split("."), module)
     except AttributeError:
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise unknown_name("function", function, known, where=str(file)) from None
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown_name("function", function, names, where=str(file)) from None
     if not callable(factory):
         raise UserError(f"{target!r}: it is a {type(factory).__name__}, not a function")
     return factory

@@ -125,8 +125,8 @@ def test_schedules_are_their_formulas(kind, settings, eta):
         ({"kind": "step", "beta": 0.5, "r": 0}, "r = 0; it must be a whole number of steps, 1 or more"),
         ({"kind": "step", "beta": 0.5}, "takes beta and r: r is missing"),
         ({"kind": "time", "beta": 0.5, "r": 3}, "schedule .time. takes beta: r is not one"),
-        ({"kind": "piecewise", "values": [[5, 0.5], [9, 0.6]]}, "0.6 from step 9; it may not increase"),
-        ({"kind": "piecewise", "values": [[5, 1.1]]}, "1.1 from step 5; it may not increase"),
+        ({"kind": "piecewise", "values": [[5, 0.5], [9, 0.6]]}, "0.6 from step 9; it must not increase"),
+        ({"kind": "piecewise", "values": [[5, 1.1]]}, "1.1 from step 5; it must not increase"),
         ({"kind": "piecewise", "values": [[5, 0.5], [4, 0.4]]}, "steps ascending"),
     ],
 )

@@ -144,9 +144,9 @@ def _program(function, leaves, structure):
     result = []
 
     def flat(*leaves):
-        found, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
+        results, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
         result.append(spec)
-        return tuple(found)
+        return tuple(results)
 
     example = tuple(
         leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves

@@ -138,13 +138,13 @@ def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
             f"file of bytes in {len(shape)} dimension{'s' if len(shape) > 1 else ''}"
         )
     if len(content) >= len(wanted) and content[: len(wanted)] != wanted:
-        found = struct.unpack_from(f">{len(shape)}I", content, 4)
+        actual = struct.unpack_from(f">{len(shape)}I", content, 4)
         raise UserError(
-            f"{path}: found the counts {' x '.join(map(str, found))}; they should be {' x '.join(map(str, shape))}"
+            f"{path}: found the counts {' x '.join(map(str, actual))}; they should be {' x '.join(map(str, shape))}"
         )
     if len(content) != len(wanted) + size:
-        found = f"only {len(content)}" if len(content) < len(wanted) + size else f"more than {len(wanted) + size}"
-        raise UserError(f"{path}: found {found} bytes; it should have {len(wanted)} + {' * '.join(map(str, shape))}")
+        actual = f"only {len(content)}" if len(content) < len(wanted) + size else f"more than {len(wanted) + size}"
+        raise UserError(f"{path}: found {actual} bytes; it should have {len(wanted)} + {' * '.join(map(str, shape))}")
     return np.frombuffer(content, dtype=np.uint8, offset=len(wanted)).reshape(shape)
 
 

@@ -110,6 +110,6 @@ def _integer(field: str, low: int, high: int | None, where: str) -> int:
     value = int(field) if field.isascii() and field.isdigit() and len(field) < 19 else -1
     if value < low or (high is not None and value > high):
         wanted = f"from {low} to {high}" if high is not None else f"of at least {low}"
-        found = repr(field) if field else "an empty field"
-        raise UserError(f"{where}: found {found}; it should be a whole number {wanted}")
+        text = repr(field) if field else "an empty field"
+        raise UserError(f"{where}: found {text}; it should be a whole number {wanted}")
     return value

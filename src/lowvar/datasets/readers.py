@@ -185,6 +185,6 @@ def _number(field: str, path: Path, line: int, column: int, name: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        found = repr(field) if field else "an empty field"
-        raise UserError(f"{path}, line {line}, column {column} ({name}): found {found}; it should be a finite number")
+        text = repr(field) if field else "an empty field"
+        raise UserError(f"{path}, line {line}, column {column} ({name}): found {text}; it should be a finite number")
     return value

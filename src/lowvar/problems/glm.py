@@ -116,8 +116,8 @@ def expected_log_softmax(backend: Backend, mean, sd, label):
     )
     below = 0.0
     for offset, factor in enumerate(cubic, -1):
-        here = cell + offset
-        below = below + factor * ((1 - share) * take(table, here) + share * take(table, here + _POINTS))
+        node = cell + offset
+        below = below + factor * ((1 - share) * take(table, node) + share * take(table, node + _POINTS))
     log_sum_exp = low + xp.sum(weight * (1 - xp.prod(below, axis=1)), axis=1)
     classes = backend.asarray(np.arange(mean.shape[1], dtype=np.int32))
     return xp.sum(xp.where(label[:, None] == classes[None, :], mean, zero), axis=1) - log_sum_exp

@@ -142,13 +142,13 @@ def _check_rows(problem, functions, free, start):
     """Checks that rows do not interact: at a random point, joint evaluation equals row-by-row evaluation."""
     try:
         with jax.enable_x64(True):
-            found = _compare(problem, functions.cast(np.dtype("float64")), free, start)
+            message = _compare(problem, functions.cast(np.dtype("float64")), free, start)
     except UserError:
         raise
     except Exception:  # the model contains arrays in a fixed precision
-        found = _compare(problem, functions, free, start)
-    if found:
-        raise UserError(f"{problem.name}: {found}")
+        message = _compare(problem, functions, free, start)
+    if message:
+        raise UserError(f"{problem.name}: {message}")
 
 
 def _compare(problem, functions, free, start):

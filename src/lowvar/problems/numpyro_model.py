@@ -132,17 +132,17 @@ def from_numpyro(
         point[sites[site]] = True
 
     def values(z):
-        found = unravel(z)
-        return {site: transforms[site](found[site]) for site in params}
+        sites_at = unravel(z)
+        return {site: transforms[site](sites_at[site]) for site in params}
 
-    made = _Functions(model, data, plate, N, transforms, dtype)
-    traced, log_likelihood, log_prior = made.of(unravel)
+    densities = _Functions(model, data, plate, N, transforms, dtype)
+    traced, log_likelihood, log_prior = densities.of(unravel)
 
     def constrain(z):
-        found = traced(z, jnp.zeros(1, jnp.int32))
+        sites_at = traced(z, jnp.zeros(1, jnp.int32))
         return {
             key: site["value"]
-            for key, site in found.items()
+            for key, site in sites_at.items()
             if key in latent or (site["type"] == "deterministic" and _frame(site, plate) is None)
         }
 
@@ -152,7 +152,7 @@ def from_numpyro(
         params=tuple(params), unravel=unravel, constrain=constrain, values=values,
         start=_start(name, transforms, np.asarray(first), point, sites, init, init_is, key),
     )  # fmt: skip
-    check(problem, made, free, latent)
+    check(problem, densities, free, latent)
     return problem
 
 
@@ -265,29 +265,32 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
         mu = np.asarray(first, float)
     elif key is not None:  # always float32: the same start in every precision
         mu = mu + np.where(point, 0, _JITTER * np.asarray(jax.random.normal(key, first.shape, np.float32), float))
-    for given, value in init.items() if isinstance(init, Mapping) else ():
+    for given_name, value in init.items() if isinstance(init, Mapping) else ():
         site, suffix = next(
-            ((given.removesuffix(end), end) for end in ("_auto_loc", "_auto_scale") if given.endswith(end)), (given, "")
+            ((given_name.removesuffix(end), end) for end in ("_auto_loc", "_auto_scale") if given_name.endswith(end)),
+            (given_name, ""),
         )
-        site, suffix = (given, "") if given in sites else (site, suffix)
+        site, suffix = (given_name, "") if given_name in sites else (site, suffix)
         if site not in sites or (suffix and point[sites[site]].any()):
-            raise unknown_name("site", given, sites, where=f"{name}: {init_is}")
+            raise unknown_name("site", given_name, sites, where=f"{name}: {init_is}")
         try:
             leaves = jax.tree.leaves(value if suffix else transforms[site].inv(jax.tree.map(jnp.asarray, value)))
-            found = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
+            array = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
         except (TypeError, ValueError) as error:
-            raise UserError(f"{name}: {init_is}: {given} is not a value of its site: {_one_line(error)}") from error
-        where = sites[site]
-        if found.size != where.stop - where.start:
             raise UserError(
-                f"{name}: {init_is}: {given} has {found.size} entries, the model needs {where.stop - where.start}"
+                f"{name}: {init_is}: {given_name} is not a value of its site: {_one_line(error)}"
+            ) from error
+        where = sites[site]
+        if array.size != where.stop - where.start:
+            raise UserError(
+                f"{name}: {init_is}: {given_name} has {array.size} entries, the model needs {where.stop - where.start}"
             )
-        if not np.isfinite(found).all() or (suffix == "_auto_scale" and not (found > 0).all()):
-            raise UserError(f"{name}: {init_is}: {given} lies outside its support, or is not finite")
+        if not np.isfinite(array).all() or (suffix == "_auto_scale" and not (array > 0).all()):
+            raise UserError(f"{name}: {init_is}: {given_name} lies outside its support, or is not finite")
         if suffix == "_auto_scale":
-            log_sigma[where] = np.log(found)
+            log_sigma[where] = np.log(array)
         else:
-            mu[where] = found
+            mu[where] = array
     return {"mu": mu, "log_sigma": log_sigma}
 
 
@@ -301,12 +304,12 @@ def _array(key, value):
     if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic) and hasattr(value, "__array__"):
         value = np.asarray(value)  # torch
     try:
-        found = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+        converted = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
     except (TypeError, ValueError) as error:
         raise UserError(f"data: {key!r} is not an array of numbers: {error}") from error
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(found, value):
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(converted, value):
         raise UserError(f"data: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
-    return found
+    return converted
 
 
 def _is_latent(site):
@@ -372,9 +375,9 @@ def _data_plate(trace, name):
     if sizes and not observed:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
     if len(plates) != 1:
-        found = "none" if not plates else "several: " + ", ".join(map(repr, plates))
+        names = "none" if not plates else "several: " + ", ".join(map(repr, plates))
         raise UserError(
-            f"{name}: the model needs exactly one data plate around its observations and has {found}; write "
+            f"{name}: the model needs exactly one data plate around its observations and has {names}; write "
             "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
         )
     return plates[0], sizes[plates[0]]

@@ -200,11 +200,11 @@ def _resume(engine, path, mark, clock):
         return None, 0, []
     try:
         fresh = engine.flatten(engine.init())
-        arrays, found = artifact.read_arrays(path)
+        arrays, stored_mark = artifact.read_arrays(path)
         leaves = [arrays[f"leaf{i}"] for i in range(sum(name.startswith("leaf") for name in arrays))]
         if (
             fresh is None
-            or found != mark
+            or stored_mark != mark
             or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]
         ):
             raise UserError(f"{path}: this checkpoint belongs to another run")

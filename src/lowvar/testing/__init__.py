@@ -74,7 +74,7 @@ def integrator_contract(method: str | Callable[..., Any], **options: Any) -> typ
 
 def _contract(base: type, registry, method, options, **more) -> type:
     if options:
-        made = registry.get(method)
-        method = functools.wraps(made)(functools.partial(made, **options))
-    given = method if isinstance(method, str) else staticmethod(method)
-    return type(base.__name__, (base,), {"method": given, **more})
+        factory = registry.get(method)
+        method = functools.wraps(factory)(functools.partial(factory, **options))
+    attribute = method if isinstance(method, str) else staticmethod(method)
+    return type(base.__name__, (base,), {"method": attribute, **more})

@@ -39,8 +39,8 @@ def params(backend="jax", dtype: Any = np.float64, dim=DIM, seed=1):
 
 
 def epoch_noise(p, batches, epoch, backend="jax", gaussian=None, seed=0):
-    made = sampler(batches, gaussian or independent(), p.dim, p.dtype)
-    noise = made.epoch(jax.random.fold_in(named_key(seed, "contract"), epoch))
+    source = sampler(batches, gaussian or independent(), p.dim, p.dtype)
+    noise = source.epoch(jax.random.fold_in(named_key(seed, "contract"), epoch))
     return noise if backend == "jax" else Noise(*(backends.get(backend).asarray(np.asarray(part)) for part in noise))
 
 

@@ -91,8 +91,8 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
 
     def full_mean(params):
         a = design.forward(params["mu"], None)
-        found = {"mu": design.back(link.residual(a, None), None)}
-        return found | ({"log_sigma": design.back_squares(link.curvature_diagonal(a, None), None)} if scale else {})
+        mu_part = {"mu": design.back(link.residual(a, None), None)}
+        return mu_part | ({"log_sigma": design.back_squares(link.curvature_diagonal(a, None), None)} if scale else {})
 
     properties = Properties(
         unbiased=True,

@@ -44,8 +44,8 @@ def recursive(
     """
     gradient = base_of(problem, batches, base)
     backend, xp = problem.backend, problem.backend.xp
-    whole = isinstance(restart, Integral) and not isinstance(restart, bool)
-    if restart is not None and (not whole or restart < 1 or restart % batches.steps):
+    integral = isinstance(restart, Integral) and not isinstance(restart, bool)
+    if restart is not None and (not integral or restart < 1 or restart % batches.steps):
         raise UserError(
             f"{name}: restart = {restart!r}; it must be a number of steps that fills whole epochs, a multiple of "
             f"{batches.steps}"

@@ -74,9 +74,9 @@ def schedule(
     if kind not in KINDS:
         raise unknown_name("schedule", kind, KINDS)
     pairs: Any = tuple(tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in values)
-    given = {"beta": beta is not None, "r": r is not None, "values": bool(pairs)}
+    present = {"beta": beta is not None, "r": r is not None, "values": bool(pairs)}
     wanted = {"piecewise": ("values",), "step": ("beta", "r")}.get(kind, ("beta",))
-    for name, there in given.items():
+    for name, there in present.items():
         if there != (name in wanted):
             raise UserError(
                 f"schedule {kind!r} takes {' and '.join(wanted)}: {name} {'is not one' if there else 'is missing'}"

@@ -46,14 +46,14 @@ def posterior_means(
     proposal, dim = affine(start, np.diag(deviation**2)), len(start)
     for r, size in enumerate(rounds):
         x, weight, _ = _weighted(evaluate, proposal, size, dim, (seed, 0, r))
-        whole = r >= len(rounds) - 2 and 1 / (weight @ weight) > _POINTS_PER_COEFFICIENT * coefficients(dim)
-        proposal = fitted(x, weight) if whole else affine(*moments(x, weight))
-    found, effective = [], []
+        full_map = r >= len(rounds) - 2 and 1 / (weight @ weight) > _POINTS_PER_COEFFICIENT * coefficients(dim)
+        proposal = fitted(x, weight) if full_map else affine(*moments(x, weight))
+    means, effective = [], []
     for r in range(scrambles):
         _, weight, functions = _weighted(evaluate, proposal, points, dim, (seed, 1, r))
-        found.append(weight @ functions)
+        means.append(weight @ functions)
         effective.append(1 / (points * weight @ weight))
-    estimates = np.array(found)
+    estimates = np.array(means)
     error = estimates.std(0, ddof=1) / np.sqrt(scrambles)
     return estimates.mean(0), error, float(np.mean(effective))
 

@@ -23,7 +23,7 @@ def measurements(data: Prepared | None, dataset: str, columns: Sequence[str]) ->
     if data is None:
         raise UserError(f"the problem needs the dataset {dataset}: {command}")
     if (data.meta.get("dataset"), data.meta.get("scaling")) != (dataset, "none"):
-        found = f"{data.meta.get('dataset', 'unnamed arrays')} with scaling {data.meta.get('scaling', 'unknown')}"
-        raise UserError(f"the problem needs the dataset {dataset} with scaling none, not {found}: {command}")
+        actual = f"{data.meta.get('dataset', 'unnamed arrays')} with scaling {data.meta.get('scaling', 'unknown')}"
+        raise UserError(f"the problem needs the dataset {dataset} with scaling none, not {actual}: {command}")
     names = data.meta["outputs"]
     return data.arrays["x"][:, 0], data.arrays["y"][:, [names.index(column) for column in columns]]

@@ -69,9 +69,9 @@ def trajectory(
 
         step = jnp.asarray(0.1 * (ends[0] - begin), start.dtype)
         legs = jnp.asarray(starts, start.dtype), jnp.asarray(ends, start.dtype)
-        (_, _, fine), found = lax.scan(leg, (start, step, jnp.asarray(True)), legs)
-        found = jnp.concatenate([start[None], found]) if at_begin else found
-        return jnp.where(fine, found, jnp.nan)
+        (_, _, fine), path = lax.scan(leg, (start, step, jnp.asarray(True)), legs)
+        path = jnp.concatenate([start[None], path]) if at_begin else path
+        return jnp.where(fine, path, jnp.nan)
 
     return _with_forward_derivatives(states)
 

@@ -46,8 +46,8 @@ def rowwise(function: Callable, chunk: int = 256) -> Callable:
                 rows = points[first : first + chunk]
                 missing = chunk - len(rows)
                 filling = np.repeat(rows[:1], missing, 0) if len(rows) else np.zeros((missing, *points.shape[1:]))
-                found = compiled(np.concatenate([rows, filling]) if missing else rows)
-                parts.append(jax.tree.map(lambda array: np.asarray(array)[: len(rows)], found))
+                results = compiled(np.concatenate([rows, filling]) if missing else rows)
+                parts.append(jax.tree.map(lambda array: np.asarray(array)[: len(rows)], results))
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
     return call

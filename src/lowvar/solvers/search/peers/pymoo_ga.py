@@ -89,8 +89,8 @@ class pymoo_ga(Driven):
     def propose(self) -> np.ndarray:
         """See ``Driven``."""
         self._asked = self._ga.ask()
-        known = self._asked if self._asked is not None and len(self._asked) else self._ga.pop
-        points = known.get("X").astype(np.int32)
+        source = self._asked if self._asked is not None and len(self._asked) else self._ga.pop
+        points = source.get("X").astype(np.int32)
         return np.resize(points, (self.population, self.domain.dim))  # cyclic repetition
 
     def learn(self, points: np.ndarray, values: np.ndarray) -> None:
