@@ -113,8 +113,8 @@ class Smiso:
             return self.problem.objective_gradient(state.params, alone)
 
         old, gradients = backend.take(state.table, noise.index), backend.vmap(of_row)(noise.index)
-        mean = backend.tree_map(lambda leaf: leaf[None, :], state.params)
-        new = self._averaged(old, mean, gradients)
+        current = backend.tree_map(lambda leaf: leaf[None, :], state.params)
+        new = self._averaged(old, current, gradients)
         # padding repeats the batch's first row, so writes to both must agree
         new = backend.tree_map(lambda new: xp.where((noise.weight > 0)[:, None], new, new[:1]), new)
         mean = backend.tree_map(
