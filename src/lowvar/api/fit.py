@@ -28,7 +28,7 @@ _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
 _EPOCHS_OF_MEMORY = 2  # with fewer, the default estimator could not repay its initial full pass
 _MANY = 20  # from this dimension on, small misfits accumulate
 _WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation
-_LATE, _RISE = 0.85, 1.0  # not converged: after this fraction of the steps, the ELBO rises by more than so many nats
+_LATE, _RISE = 0.85, 1.0  # not converged: after this fraction of the steps, the ELBO rises by more nats
 
 
 @dataclass(frozen=True)

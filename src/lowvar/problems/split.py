@@ -92,7 +92,7 @@ def test_part(arrays: Mapping[str, Any], keys: Sequence[str], name: str) -> dict
     return part
 
 
-test_part.__test__ = False  # type: ignore[attr-defined]  # no test, whatever its name
+test_part.__test__ = False  # type: ignore[attr-defined]  # not a test, despite its name
 
 
 def _listed(keys):

@@ -25,7 +25,7 @@ SAMPLERS = Registry(
     given=("problem", "sizes", "keys"),
     about={"chain": False},
 )
-_MOST_CROSS = 8  # in several dimensions, scores of all targets are computed for at most so many tasks
+_MOST_CROSS = 8  # in several dimensions, scores of all targets are computed for at most this number of tasks
 
 
 def draw(
