@@ -99,9 +99,7 @@ class Estimator:
         gradients, hvps = epochs * rows * per_row + N * passes, epochs * rows * declared.hvps
         if declared.full_gradients_per_call or declared.full_hvps_per_call:
             if steps is None:
-                raise ValueError(
-                    f"{self.name} passes over all rows in every call: give the number of steps of an epoch"
-                )
+                raise ValueError(f"{self.name} passes over all rows in every call: give the number of steps")
             gradients = gradients + epochs * steps * N * particles * declared.full_gradients_per_call
             hvps = hvps + epochs * steps * N * declared.full_hvps_per_call
         return Oracles(gradients, hvps)
