@@ -186,7 +186,7 @@ class EstimatorContract:
         twice = estimator.oracles_of_run(np.array([1, 2]), p.N, 2, batches.steps)
         assert np.array_equal(np.diff(twice), [[gradients + p.N * declared.full_passes], [hvps]])
         if declared.full_gradients_per_call:
-            with pytest.raises(ValueError, match="say how many steps"):
+            with pytest.raises(ValueError, match="give the number of steps"):
                 estimator.oracles_of_run(1, p.N, 2)
 
     def test_backends_agree_on_the_same_noise(self, name):
