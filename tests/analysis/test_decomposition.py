@@ -187,4 +187,4 @@ def test_summary_says_what_pays():
     text = summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 2.0}, "a model")
     sentence = "Subsampling dominates the noise of `naive`. `joint` pays: 10 times less variance per step, 5 times less"
     assert sentence in text
-    assert "None of the others pays" in summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 20.0}, "a model")
+    assert "No other estimator pays" in summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 20.0}, "a model")

@@ -62,7 +62,7 @@ def test_snapshot_table_needs_epochs():
     with pytest.raises(UserError, match="needs reshuffled batches"):
         estimators.GRADIENT.get("joint")(problem(), iid(7, 3), table="snapshots")
     estimator = estimators.GRADIENT.get("joint")(problem(), reshuffled(7, 3))
-    with pytest.raises(UserError, match="made for reshuffled batches, cannot be fed 'iid' ones"):
+    with pytest.raises(UserError, match="built for reshuffled batches, cannot use 'iid' ones"):
         descend(
             estimator,
             sampler(iid(7, 3), independent(), 2, np.float64),

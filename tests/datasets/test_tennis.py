@@ -64,12 +64,12 @@ def changed(rows, i, old, new):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"one": [*ONE, ONE[0]]}, r"atp_matches_1970\.csv: found 12 rows below the header; it should have 11: take"),
+        ({"one": [*ONE, ONE[0]]}, r"atp_matches_1970\.csv: found 12 rows below the header; it should have 11: use"),
         ({"two": TWO[:1]}, r"atp_matches_1971\.csv: found 1 rows below the header; it should have 2"),
         (
             {"two": changed(TWO, 1, "R16", "ER")},
             r"atp_matches_1971\.csv: found 1 matches after the selection; it should have 2 \(the first count that "
-            r"differs over all seasons: rounds R128, RR, .*\): take the file of commit 0f917b87 of JeffSack",
+            r"differs over all seasons: rounds R128, RR, .*\): use the file of commit 0f917b87 of JeffSack",
         ),
         ({"one": changed(ONE, 5, "6-1 RET", "6-1 6-1")}, r"1970\.csv: found 4 matches .* differs.*: matches played to"),
         ({"one": changed(ONE, 7, "6-1", "6-1 6")}, r"1970\.csv: found 4 matches .* differs.*: scores of more than 4"),
@@ -79,7 +79,7 @@ def changed(rows, i, old, new):
             r"1970\.csv and the other seasons: found 6 matches left after the step 'rounds R128, RR, .*'; there should "
             "be 7",
         ),
-        ({"one": changed(ONE, 0, "Bea", "Bo")}, r"and the other seasons: found 5 players; there should be 4: take the"),
+        ({"one": changed(ONE, 0, "Bea", "Bo")}, r"and the other seasons: found 5 players; there should be 4: use the"),
         ({"header": HEADER.replace("score", "result")}, r"1970\.csv, line 1: found no column score"),
         ({"header": ""}, r"1970\.csv, line 1: found no column winner_name"),
         ({"one": changed(ONE, 4, "Bea,", "Bea,x,")}, r"1970\.csv, line 6: found 8 fields; a row should have 7"),

@@ -332,13 +332,13 @@ def test_without_a_test_there_is_none(name):
     data = {key: DATA[name][key] for key in ("x", "y")}
     p = build(name.removesuffix("_without"), data, **OPTIONS.get(name, {}))
     assert p.held_out is None
-    with pytest.raises(UserError, match="there are no rows for a test: give the data a test part"):
+    with pytest.raises(UserError, match="there are no test rows: give the data a test part"):
         p.test_log_likelihood({}, np.zeros((2, p.dim)))
 
 
 def test_a_test_that_the_model_does_not_use_is_refused():
     data = {"x": X, "test_x": TEST_X}
-    with pytest.raises(UserError, match="mine: model 'ppca' makes no use of rows for a test; leave the split out"):
+    with pytest.raises(UserError, match="mine: model 'ppca' cannot use test rows; leave the split out"):
         build("ppca", data, name="mine", components=2)
 
 
@@ -398,26 +398,26 @@ def test_size_on_images():
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("hlr", {"y": np.zeros((N, 2))}, r"y is float64 of shape \(13, 2\); it should be numbers, one for each of the"),
+        ("hlr", {"y": np.zeros((N, 2))}, r"y is float64 of shape \(13, 2\); it must have one number for each of the"),
         ("hlr", {"y": np.zeros(N - 1), "test_y": np.zeros(TEST)}, r"y is float64 of shape \(12,\)"),
         ("hlr", {"x": X[0]}, r"test_x has shape \(7, 3\) and x \(3,\)|x must be a floating array \(N, d\)"),
         ("hlr", {"test_y": MEASURED["test_y"][:3]}, r"the test part has the shapes test_x \(7, 3\), test_y \(3, 1\)"),
         ("hlr", {"test_x": TEST_X[:, :2]}, r"test_x has shape \(7, 2\) and x \(13, 3\); only their numbers of rows"),
         ("blr", {"y": np.arange(N) % 3}, "y must hold labels 0 and 1; it has 2"),
         ("blr", {"test_y": np.arange(TEST) - 1}, "test_y must hold labels 0 and 1; it has -1"),
-        ("blr", {"y": np.zeros(3, int)}, r"y has shape \(3,\); it should be \(13,\), a label for each row of x"),
+        ("blr", {"y": np.zeros(3, int)}, r"y has shape \(3,\); it must be \(13,\), a label for each row of x"),
         ("blr", {"x": X.astype(int)}, r"x must be a floating array \(N, d\), not int64 of shape \(13, 3\)"),
         (
             "blr",
             {"test_x": TEST_X[:0], "test_y": np.zeros(0, int)},
-            ".*; all should have the same number of rows, not 0",
+            ".*; all must have the same number of rows, not 0",
         ),
         ("blr_softmax", {"y": np.arange(N) - 1}, "y must hold classes 0, 1, 2, ...; it has -1"),
         ("blr_softmax", {"classes": 3}, "y has class 3, but there are 3 classes"),
         ("blr_softmax", {"y": np.zeros(N, int), "classes": 2}, "y has class 3, but there are 2 classes"),
         ("blr_softmax", {"test_y": np.full(TEST, 0.5)}, "y must hold classes 0, 1, 2, ...; it has 0.5"),
         ("softmax_regression", {"test_y": np.full(TEST, -1)}, "y must hold classes 0, 1, 2, ...; it has -1"),
-        ("bnn", {"y": np.ones(N), "test_y": np.ones(TEST)}, "y is 1 in all 13 rows to fit; to be standardised"),
+        ("bnn", {"y": np.ones(N), "test_y": np.ones(TEST)}, "y is 1 in all 13 rows to fit; it must vary"),
         ("bnn", {"y": np.array(["a"] * N), "test_y": np.zeros(TEST)}, "y is <U1 of shape"),
     ],
 )
@@ -430,12 +430,13 @@ def test_mistakes(name, change, message):
 @pytest.mark.parametrize("name", HELD)
 def test_half_a_test_is_refused(name):
     data = {key: value for key, value in DATA[name].items() if key != "test_y"}
-    with pytest.raises(UserError, match="the test part has no test_y; it needs test_x, test_y"):
+    with pytest.raises(UserError, match="the test part lacks test_y; it needs test_x, test_y"):
         build(name.removesuffix("_without"), data, **OPTIONS.get(name, {}))
 
 
 @pytest.mark.parametrize(
-    ("hidden", "message"), [(0, "number of units, 1 or more"), (1.5, "whole number"), ("many", "whole number")]
+    ("hidden", "message"),
+    [(0, "the number of units must be 1 or more"), (1.5, "whole number"), ("many", "whole number")],
 )
 def test_hidden_units_are_counted(hidden, message):
     with pytest.raises(UserError, match=f"hidden.*{message}"):

@@ -339,7 +339,7 @@ def test_expected_log_softmax_of_two_classes_is_the_sigmoids():
         ("movielens", {"user": np.zeros(2, int)}, r"x has 23 rows and user has shape \(2,\)"),
         ("movielens", {"y": np.full(N, 0.5)}, "y must hold classes 0, 1, 2, ...; it has 0.5"),
         ("ppca", {"x": np.arange(5)}, r"x must be a floating array \(N, D\), not int64 of shape \(5,\)"),
-        ("ppca", {"components": 0}, "components = 0; there must be 1 or more"),
+        ("ppca", {"components": 0}, "components = 0; it must be 1 or more"),
     ],
 )
 def test_mistakes(name, change, message):

@@ -436,7 +436,7 @@ def test_step_sizes_need_one():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name: a\nseed: 1\nseed: 2\n", "key 'seed' stands twice"),
+        ("name: a\nseed: 1\nseed: 2\n", "duplicate key 'seed'"),
         (
             "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3}}\n"
             "methods: {es: {options: {step_siz: 1.0}}}\nsearch: {budget: 100}\n",

@@ -173,9 +173,9 @@ def test_bad_starts_are_told():
     ga = factory("pymoo_ga")
     with pytest.raises(UserError, match="pymoo_ga searches binary and categorical domains, not real ones"):
         ga(REAL, np.zeros(5))
-    with pytest.raises(UserError, match="x0 must be probabilities"):
+    with pytest.raises(UserError, match="x0 must hold probabilities"):
         ga(BITS, np.full(12, 2.0))
-    with pytest.raises(UserError, match="x0 must be probabilities"):
+    with pytest.raises(UserError, match="x0 must hold probabilities"):
         ga(CHOICES, np.full((6, 4), 0.5))
 
 

@@ -1,4 +1,4 @@
-"""Raw files of images -> one row of bytes per image, and its class."""
+"""Readers of image files: one row of bytes per image, and its class."""
 
 import gzip
 import struct
@@ -12,31 +12,31 @@ import numpy as np
 from lowvar.datasets.readers import Table
 from lowvar.errors import UserError
 
-_BROKEN = (tarfile.TarError, zlib.error, EOFError, OSError)  # what gzip and tarfile raise over bytes they cannot read
+_BROKEN = (tarfile.TarError, zlib.error, EOFError, OSError)  # raised by gzip and tarfile for invalid bytes
 
 
 def idx(
     raw: str | Path, *, images: str, labels: str, image: tuple[int, int, int], rows: int, classes: int = 10
 ) -> Table:
-    """Read a pair of gzipped idx files, the form of MNIST: one of images, one of labels.
+    """Reads a pair of gzipped idx files, the format of MNIST: one of images, one of labels.
 
     Args:
         raw: the folder of raw files.
         images: path of the images' file below ``raw``.
         labels: path of the labels' file below ``raw``.
-        image: channels (one, in this form), height and width of an image.
-        rows: how many images there must be.
-        classes: labels are 0 to this, exclusively.
+        image: channels (one, in this format), height and width of an image.
+        rows: required number of images.
+        classes: number of classes; labels are ``0 .. classes - 1``.
 
     Returns:
         ``x`` (rows, height * width) uint8 and ``y`` (rows,) int64.
 
     Raises:
-        UserError: a file is missing, broken off, no gzip, has another magic number or other counts than it should, too
-            few or too many bytes, or a label out of range.
+        UserError: a file is missing, truncated or not gzip, has a wrong magic number, wrong counts, too few or too many
+            bytes, or a label out of range.
 
     References:
-        LeCun, Cortes and Burges (1998), The MNIST database of handwritten digits: the file form.
+        LeCun, Cortes and Burges (1998), The MNIST database of handwritten digits: the file format.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -61,24 +61,24 @@ def cifar(
     rows: int,
     classes: int = 10,
 ) -> Table:
-    """Read CIFAR's binary batches from their tar.gz, of which nothing is unpacked to the disk.
+    """Reads CIFAR's binary batches from their tar.gz, without unpacking it to disk.
 
-    A batch is a run of records: one byte of label, then the image's bytes, channel by channel.
+    A batch is a sequence of records: one byte of label, then the image's bytes, channel by channel.
 
     Args:
         raw: the folder of raw files.
         name: the archive's path below ``raw``.
-        batches: names of the archive's members to read, in order; other members are passed over.
+        batches: names of the archive's members to read, in order; other members are ignored.
         image: channels, height and width of an image.
-        rows: how many images each batch must have.
-        classes: labels are 0 to this, exclusively.
+        rows: required number of images in each batch.
+        classes: number of classes; labels are ``0 .. classes - 1``.
 
     Returns:
         ``x`` (N, channels * height * width) uint8 and ``y`` (N,) int64 with N = rows * number of batches.
 
     Raises:
-        UserError: the archive is missing or broken, lacks a batch, or a batch has another length than it should or a
-            label out of range.
+        UserError: the archive is missing or broken, lacks a batch, or a batch has a wrong length or a label out of
+            range.
 
     References:
         Krizhevsky (2009), Learning multiple layers of features from tiny images; https://www.cs.toronto.edu/~kriz/cifar.html
@@ -88,7 +88,7 @@ def cifar(
     y = np.empty((len(batches), rows), dtype=np.int64)
     missing = set(batches)
     try:
-        with tarfile.open(path, "r:gz") as archive:  # in one pass: going back would unpack it anew
+        with tarfile.open(path, "r:gz") as archive:  # in one pass: seeking back would decompress it again
             for member in archive:
                 stream = archive.extractfile(member) if member.name in missing and member.isreg() else None
                 if stream is None:
@@ -99,9 +99,9 @@ def cifar(
                         f"{where}: found {member.size} bytes; it should have {rows * record}: "
                         f"{rows} images of 1 + {record - 1} bytes"
                     )
-                found = np.frombuffer(stream.read(), dtype=np.uint8).reshape(rows, record)
-                _check_labels(found[:, 0], classes, where)
-                y[batch], x[batch] = found[:, 0], found[:, 1:]
+                records = np.frombuffer(stream.read(), dtype=np.uint8).reshape(rows, record)
+                _check_labels(records[:, 0], classes, where)
+                y[batch], x[batch] = records[:, 0], records[:, 1:]
                 missing.remove(member.name)
     except _BROKEN as error:
         raise _unreadable(path, error, "a tar.gz archive") from error
@@ -111,7 +111,7 @@ def cifar(
 
 
 def pixels(image: tuple[int, int, int]) -> tuple[str, ...]:
-    """Names of an image's numbers, channel by channel and row by row.
+    """Names of an image's values, channel by channel and row by row.
 
     >>> pixels((1, 1, 2))
     ('pixel_0_0', 'pixel_0_1')
@@ -138,18 +138,18 @@ def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
             f"file of bytes in {len(shape)} dimension{'s' if len(shape) > 1 else ''}"
         )
     if len(content) >= len(wanted) and content[: len(wanted)] != wanted:
-        found = struct.unpack_from(f">{len(shape)}I", content, 4)
+        actual = struct.unpack_from(f">{len(shape)}I", content, 4)
         raise UserError(
-            f"{path}: found the counts {' x '.join(map(str, found))}; they should be {' x '.join(map(str, shape))}"
+            f"{path}: found the counts {' x '.join(map(str, actual))}; they should be {' x '.join(map(str, shape))}"
         )
     if len(content) != len(wanted) + size:
-        found = f"only {len(content)}" if len(content) < len(wanted) + size else f"more than {len(wanted) + size}"
-        raise UserError(f"{path}: found {found} bytes; it should have {len(wanted)} + {' * '.join(map(str, shape))}")
+        actual = f"only {len(content)}" if len(content) < len(wanted) + size else f"more than {len(wanted) + size}"
+        raise UserError(f"{path}: found {actual} bytes; it should have {len(wanted)} + {' * '.join(map(str, shape))}")
     return np.frombuffer(content, dtype=np.uint8, offset=len(wanted)).reshape(shape)
 
 
 def _check_labels(labels: np.ndarray, classes: int, where: object) -> None:
-    """Refuse a label that stands for no class (rows counted from 0, as NumPy does)."""
+    """Rejects a label out of range (rows counted from 0)."""
     wrong = np.flatnonzero(labels >= classes)
     if wrong.size:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The files of MovieLens 100K -> who rated what, and how."""
+"""Reader of MovieLens 100K: users, genres of the rated films, and ratings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +8,8 @@ import numpy as np
 from lowvar.datasets.readers import Table, lines
 from lowvar.errors import UserError
 
-_UNKNOWN = "unknown"  # the first genre: an item without one
-_ITEM_FIELDS = 5  # of u.item before the genres: number, title, two dates, address
+_UNKNOWN = "unknown"  # the first genre, for items without one
+_ITEM_FIELDS = 5  # fields of u.item before the genres: number, title, two dates, address
 _FIVE = 5  # the highest rating
 
 
@@ -24,25 +24,26 @@ def movielens(
     movies: int,
     ratings: int,
 ) -> Table:
-    """Read the ratings with the genres of what was rated.
+    """Reads the ratings with the genres of the rated items.
 
     Args:
         raw: the folder of raw files.
-        data: path of ``u.data`` below ``raw``: user, item, rating and time, with tabs between.
-        items: path of ``u.item`` below ``raw``: item, title, two dates, address, and a flag for each genre, with ``|``.
-        genres: path of ``u.genre`` below ``raw``: genre and its number, with ``|``.
-        names: of the genres but the first, ``unknown``, in the order that ``u.genre`` must have.
-        users: how many users there are; their numbers in the file count from 1.
-        movies: how many items there must be; their numbers in the file count from 1.
-        ratings: how many rows ``u.data`` must have.
+        data: path of ``u.data`` below ``raw``: user, item, rating and time, separated by tabs.
+        items: path of ``u.item`` below ``raw``: item, title, two dates, address, a flag for each genre, separated by
+            ``|``.
+        genres: path of ``u.genre`` below ``raw``: genre and its number, separated by ``|``.
+        names: names of the genres except the first, ``unknown``, in the required order of ``u.genre``.
+        users: number of users, numbered from 1 in the file.
+        movies: required number of items, numbered from 1 in the file.
+        ratings: required number of rows of ``u.data``.
 
     Returns:
         ``user`` (N,) int32, counted from 0; ``x`` (N, number of names) float64, 1 for a genre of the item and else 0;
-        ``y`` (N,) int64, the rating less 1; ``users``, how many there are. A movie may have several genres, and one
-        whose only genre is ``unknown`` has none here.
+        ``y`` (N,) int64, the rating minus 1; ``users``, the number of users. A movie may have several genres; one whose
+        only genre is ``unknown`` has a row of zeros.
 
     Raises:
-        UserError: a file is missing, has other counts than it should, or a field is not as described.
+        UserError: a file is missing, has wrong counts, or a field is not as described.
 
     References:
         Harper and Konstan (2015), The MovieLens datasets: history and context, ACM TiiS 5(4).
@@ -75,7 +76,7 @@ def movielens(
 
 
 def _check_genres(path: Path, names: tuple[str, ...]) -> None:
-    """Refuse other genres, or another order."""
+    """Rejects other genres, or another order."""
     body = [line for line in lines(path) if line]  # the file ends in an empty line
     if len(body) != len(names):
         raise UserError(f"{path}: found {len(body)} genres; it should have {len(names)}")
@@ -85,7 +86,7 @@ def _check_genres(path: Path, names: tuple[str, ...]) -> None:
 
 
 def _flags(path: Path, movies: int, names: tuple[str, ...]) -> np.ndarray:
-    """Which genres each item has: (movies, number of names) of 0 and 1."""
+    """Indicators of the genres of each item, (movies, number of names)."""
     body = lines(path, encoding="iso-8859-1")
     if len(body) != movies:
         raise UserError(f"{path}: found {len(body)} items; it should have {movies}")
@@ -109,6 +110,6 @@ def _integer(field: str, low: int, high: int | None, where: str) -> int:
     value = int(field) if field.isascii() and field.isdigit() and len(field) < 19 else -1
     if value < low or (high is not None and value > high):
         wanted = f"from {low} to {high}" if high is not None else f"of at least {low}"
-        found = repr(field) if field else "an empty field"
-        raise UserError(f"{where}: found {found}; it should be a whole number {wanted}")
+        text = repr(field) if field else "an empty field"
+        raise UserError(f"{where}: found {text}; it should be a whole number {wanted}")
     return value

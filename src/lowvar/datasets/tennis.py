@@ -1,6 +1,6 @@
-"""ATP singles matches, a file a season -> who beat whom.
+"""Reader of ATP singles matches, one file per season: winners and losers.
 
-The files change from commit to commit, and the number of matches with them: it is checked season by season and after
+The files differ between commits of their repository, so the number of matches is checked for each season and after
 every step of the selection.
 """
 
@@ -17,20 +17,20 @@ from lowvar.errors import UserError
 COMMIT = "0f917b87fe55f6fa2c3db6e846fa70f0be879110"
 _COLUMNS = ("winner_name", "loser_name", "score", "tourney_level", "round", "tourney_date")
 _MISSING = ("", "NA")
-_UNPLAYED = re.compile("RET|W/O|DEF|nbsp|Def.")  # as its authors have it: the dot is any character
+_UNPLAYED = re.compile("RET|W/O|DEF|nbsp|Def.")  # as in the reference: the dot matches any character
 _ROUNDS = {"R128": 1, "RR": 1, "R64": 2, "R32": 3, "R16": 4, "QF": 5, "SF": 6, "F": 7}
-_STEPS = (  # what the selection drops: what is left after it, by the fields of `_COLUMNS`
+_STEPS = (  # the selection: the rows that each step keeps, by the fields of `_COLUMNS`
     ("rows with a winner, a loser and a score", lambda m: not any(field in _MISSING for field in m[:3])),
     ("matches played to the end", lambda m: _UNPLAYED.search(m[2]) is None),
     ("scores of more than 4 characters", lambda m: len(m[2]) > 4),
-    ("tournament levels but C, D and S", lambda m: m[3] not in ("C", "D", "S")),
+    ("tournament levels except C, D and S", lambda m: m[3] not in ("C", "D", "S")),
     ("rounds " + ", ".join(_ROUNDS), lambda m: m[4] in _ROUNDS),
     ("years from 1960", lambda m: int(m[5][:4]) >= 1960),
 )
 
 
 class Season(NamedTuple):
-    """One file, and how many rows it has before and after the selection."""
+    """A season's file, with its numbers of rows before and after the selection."""
 
     year: int
     bytes: int
@@ -45,27 +45,27 @@ class Season(NamedTuple):
 
 
 def tennis(raw: str | Path, *, seasons: Sequence[Season], left: Sequence[int], players: int) -> Table:
-    """Read the seasons' files and select the matches that were played to the end on the main tour.
+    """Reads the seasons' files and selects the completed matches on the main tour.
 
-    Dropped are, in this order: rows without a winner, a loser or a score; scores that say that the match was not
-    played to its end; scores of 4 characters or fewer; challengers, satellites and the Davis Cup (levels C, S and D);
-    rounds other than those from R128 to the final; years before 1960. The matches are sorted by the tournament's date
-    and then by round, and otherwise stay in the files' order. Players are told apart by their names as they stand,
-    and numbered in the order of the names' code points. One match of 1974 has "U Unknown" on both sides, and stays.
+    Six steps drop, in this order: rows without a winner, a loser or a score; scores of matches that were not completed;
+    scores of 4 characters or fewer; challengers, satellites and the Davis Cup (levels C, S and D); rounds other than
+    those from R128 to the final; years before 1960. The matches are sorted by the tournament's date and then by round,
+    and otherwise keep the files' order. Players are identified by their names as given, and numbered in the order of
+    the names' code points. One match of 1974 with "U Unknown" on both sides is kept.
 
     Args:
         raw: the folder of raw files.
         seasons: the files, in order, with their counts.
-        left: how many rows must be left after each of the six steps, over all seasons.
-        players: how many names there must be.
+        left: required number of rows after each of the six steps, over all seasons.
+        players: required number of names.
 
     Returns:
-        ``winner`` (N,) int32 and ``loser`` (N,) int32, counted from 0, and ``players``, how many there are; their
-        names in the notes.
+        ``winner`` (N,) int32 and ``loser`` (N,) int32, counted from 0, and ``players``, their number; the players'
+        names are in the notes.
 
     Raises:
-        UserError: a file is missing, lacks a column or has a malformed row, or a count differs, as it does for the
-            files of another commit; the message says which one, and of which file where that can be said.
+        UserError: a file is missing, lacks a column or has a malformed row, or a count differs, as for the files of
+            another commit; the message names the count, and the file if possible.
 
     References:
         Giordano, Ingram and Broderick (2024), Black box variational inference with a deterministic objective: faster,
@@ -104,7 +104,7 @@ def _rows(path: Path, rows: int) -> list[tuple[str, ...]]:
             raise UserError(f"{path}, line 1: found no column {name}; the header should have it")
     if len(body) - 1 != rows:
         raise UserError(f"{path}: found {len(body) - 1} rows below the header; it should have {rows}: {_advice()}")
-    places, found = [header.index(name) for name in _COLUMNS], []
+    places, matches = [header.index(name) for name in _COLUMNS], []
     for i, line in enumerate(body[1:]):
         fields = line.split(",")
         if len(fields) != len(header):
@@ -117,12 +117,12 @@ def _rows(path: Path, rows: int) -> list[tuple[str, ...]]:
                 f"{path}, line {i + 2}, column {places[5] + 1} (tourney_date): found {match[5]!r}; "
                 "it should be a date of 8 digits"
             )
-        found.append(match)
-    return found
+        matches.append(match)
+    return matches
 
 
 def _check_counts(raw: Path, seasons: Sequence[Season], counts: np.ndarray, left: Sequence[int]) -> None:
-    """Refuse other numbers than those of the commit: `counts` (seasons, steps) are left of each file."""
+    """Rejects counts that differ from the commit's; `counts` (seasons, steps) are the rows left of each file."""
     for season, match in zip(seasons, counts[:, -1], strict=True):
         if match != season.matches:
             wrong = [what for (what, _), n, m in zip(_STEPS, counts.sum(axis=0), left, strict=True) if n != m]
@@ -140,7 +140,7 @@ def _check_counts(raw: Path, seasons: Sequence[Season], counts: np.ndarray, left
 
 
 def _advice() -> str:
-    return f"take the file of commit {COMMIT[:8]} of JeffSackmann/tennis_atp"
+    return f"use the file of commit {COMMIT[:8]} of JeffSackmann/tennis_atp"
 
 
 LEFT = (188878, 183783, 183533, 169485, 169405, 169405)

@@ -13,9 +13,9 @@ _LEAST = 2  # particles, the minimum for a variance estimate
 def mlmc_optimal(problem, batches=None, particles=None, base="naive") -> Estimator:
     """``mlmc`` with ``N_t = N_0 sqrt(V_t / V_0)``, which minimises the total variance by Theorem 1.
 
-    The theorem assumes that all steps cost the same. In fact a difference costs two gradients and the first step one;
-    the optimal ``N_t`` would then be smaller by a factor of ``sqrt(2)``. ``V_t`` is the variance under independent
-    particles: quasi-random or antithetic ones give the mean of a step a smaller variance.
+    The theorem assumes equal costs of all steps. A difference costs two gradients and the first step one, so the
+    optimal ``N_t`` would be smaller by a factor of ``sqrt(2)``. ``V_t`` is the variance for independent particles;
+    quasi-random or antithetic particles give the mean of a step a smaller variance.
 
     ``V_0`` is the variance of the gradient with one particle, at the start. ``V_t`` is that of the difference of two
     gradients: a running mean over steps of the variance between a step's particles. ``N_t`` is updated every 25
@@ -38,7 +38,7 @@ def mlmc_optimal(problem, batches=None, particles=None, base="naive") -> Estimat
     """
     first, _ = checked("mlmc_optimal", particles, None)
     if base == "cv":
-        raise UserError("mlmc_optimal: base = 'cv' would need a Hessian-vector product for every point; use 'naive'")
+        raise UserError("mlmc_optimal: base = 'cv' would need a Hessian-vector product for every particle; use 'naive'")
     gradient = base_of(problem, batches, base)
     backend, xp = problem.backend, problem.backend.xp
     period = _REVIEW * (batches.steps if batches else 1)
@@ -53,8 +53,8 @@ def mlmc_optimal(problem, batches=None, particles=None, base="naive") -> Estimat
     def allocated(V, V_0):
         """The smallest size of at least ``N_0 sqrt(V_t / V_0)``; the largest if there is no estimate yet."""
         one = xp.ones_like(V)
-        known = (V_0 > 0) & xp.isfinite(V_0) & xp.isfinite(V)
-        wanted = sizes[-1] * xp.sqrt(xp.where(known, V, one) / xp.where(known, V_0, one))
+        estimated = (V_0 > 0) & xp.isfinite(V_0) & xp.isfinite(V)
+        wanted = sizes[-1] * xp.sqrt(xp.where(estimated, V, one) / xp.where(estimated, V_0, one))
         size = sizes[-1] * one
         for smaller in sizes[-2::-1]:
             size = xp.where(wanted <= smaller, smaller * one, size)

@@ -1,8 +1,8 @@
 """Storage of the parameters ``w^n`` of each data row, for SAGA estimators.
 
-With reshuffled epochs the row of a datum always comes from the previous epoch, where one parameter vector
-served a whole batch. So ``2 ceil(N / B)`` vectors, those of two epochs, replace ``N``: one set is only read, the
-other only written, and they swap when an epoch ends.
+With reshuffled epochs, ``w^n`` always comes from the previous epoch, where a whole batch shares one parameter vector.
+So ``2 ceil(N / B)`` vectors, those of two epochs, replace ``N``: one set is only read, the other only written, and they
+swap when an epoch ends.
 """
 
 from collections.abc import Callable

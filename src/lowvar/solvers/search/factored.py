@@ -112,10 +112,10 @@ def _moved_in_span(backend, factor, z, gradient, beta, scales, means):
 
 
 def _moved_whole(backend, factor, z, gradient, beta, scales, means):
-    """The same for any ``N``, from all eigenvectors of ``B``."""
+    """As ``_moved_in_span`` for any ``N``, from all eigenvectors of ``B``."""
     xp = backend.xp
-    whole = backend.asarray(np.eye(z.shape[1]), z) * (1 - beta * gradient.trace)
-    eigenvalues, vectors = xp.linalg.eigh(whole + beta * (z.T @ (gradient.weights[:, None] * z)))
+    identity = backend.asarray(np.eye(z.shape[1]), z) * (1 - beta * gradient.trace)
+    eigenvalues, vectors = xp.linalg.eigh(identity + beta * (z.T @ (gradient.weights[:, None] * z)))
     axes = factor @ vectors
     step = axes @ (means(eigenvalues) * (vectors.T @ gradient.mean))
     return step, (axes * scales(eigenvalues)[None, :]) @ vectors.T

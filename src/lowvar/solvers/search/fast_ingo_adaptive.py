@@ -102,9 +102,9 @@ def fast_ingo_adaptive(
         mean = state.mean - state.beta * state.sigma * gradient.mean / q
 
         each = gradient.weights * gradient.weights
-        found = (xp.sum(gradient.mean * gradient.mean) - xp.sum(each @ squares)) * population / (population - 1)
-        told = xp.sum(each) > 0  # a generation without spread carries no information on the share
-        moved = state.beta * xp.exp(xp.where(told, gain * (share - found), xp.zeros_like(found)))
+        estimated = (xp.sum(gradient.mean * gradient.mean) - xp.sum(each @ squares)) * population / (population - 1)
+        informative = xp.sum(each) > 0  # a generation without spread carries no information on the share
+        moved = state.beta * xp.exp(xp.where(informative, gain * (share - estimated), xp.zeros_like(estimated)))
         return AdaptiveState(mean, state.sigma / xp.sqrt(q), xp.clip(moved, min=beta, max=most))
 
     return SearchSolver(

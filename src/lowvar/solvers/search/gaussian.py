@@ -12,7 +12,7 @@ LEAST = 1e-3  # lower bound on the eigenvalues of a step's factor, so that covar
 
 
 class Sampling:
-    """How a Gaussian search draws and weights its generations.
+    """Draws and weights the generations of a Gaussian search.
 
     Args:
         backend: backend of the arrays.

@@ -104,8 +104,8 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
         stretch = xp.exp(xp.clip(c_s / damping * (xp.sqrt(squared) / length - 1), max=1.0))
         mean = state.mean + state.factor @ s
         after = CmaState(mean, stretch * b.times(state.factor, -0.5), p, b.times(q, 0.5), generation)
-        told = xp.max(values) > xp.min(values)  # a generation of equal values carries no information
-        return CmaState(*(xp.where(told, new, old) for new, old in zip(after, state, strict=True)))
+        informative = xp.max(values) > xp.min(values)  # a generation of equal values carries no information
+        return CmaState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
 
     return SearchSolver(
         "ingo_cma", backend, domain, n, sampling.draw, init, ask, tell,

@@ -92,16 +92,16 @@ def ingo_path(
     def tell(state, z, points, values):
         gradient = sampling.gradient(z, values)
         s = gradient.mean
-        told = xp.max(xp.abs(gradient.weights)) > 0  # a generation of equal values carries no information
+        informative = xp.max(xp.abs(gradient.weights)) > 0  # a generation of equal values carries no information
         q = (1 - c_c) * state.path - math.sqrt(c_c * (2 - c_c) * n) * s
         squared = xp.sum(q * q)
         grown = xp.clip(rate * (squared - chance), min=0.0, max=_MOST)
-        found = grown / xp.where(squared > 0, squared, xp.ones_like(squared))
+        coefficient = grown / xp.where(squared > 0, squared, xp.ones_like(squared))
         rows = xp.concat([z, q[None, :]])
-        b = spectrum(backend, 1 - beta * gradient.trace, rows, xp.concat([beta * gradient.weights, -found[None]]))
+        b = spectrum(backend, 1 - beta * gradient.trace, rows, xp.concat([beta * gradient.weights, -coefficient[None]]))
         mean = state.mean - beta * (state.factor @ b.times(s, -1.0))
         after = PathState(mean, b.times(state.factor, -0.5), b.times(q, 0.5))
-        return PathState(*(xp.where(told, new, old) for new, old in zip(after, state, strict=True)))
+        return PathState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
 
     return SearchSolver(
         "ingo_path", backend, domain, n, sampling.draw, init, ask, tell,

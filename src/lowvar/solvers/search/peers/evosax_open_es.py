@@ -21,7 +21,7 @@ def evosax_open_es(
         domain: a real one.
         population: ``N``, even; lowvar's default if not given.
         optimizer: ``sgd``, evosax's default, or ``adam``.
-        step_size: of the optimizer; evosax's default is 0.001.
+        step_size: step size of the optimizer; evosax's default is 0.001.
 
     Raises:
         UserError: another backend, a domain that is not real, or a setting out of range.
@@ -41,6 +41,6 @@ def evosax_open_es(
     return evosax_solver(
         "evosax_open_es", backend, domain, population, Open_ES, begin,
         spread=lambda state: (state.std, jnp.ones_like(state.std)),
-        keep=("std",),  # evosax's schedule is constant; ours is the ``sigma0`` of each run
+        keep=("std",),  # keeps the ``sigma0`` of each run in place of evosax's constant
         optimizer=OPTIMIZERS[optimizer](step_size),
     )  # fmt: skip
