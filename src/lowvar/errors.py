@@ -1,7 +1,7 @@
 """The error class for mistakes that the user can fix, and helpers for its messages."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class UserError(ValueError):
@@ -33,3 +33,9 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
     hint = f": did you mean {near[0]!r}?" if near else ""
     prefix = f"{where}: " if where else ""
     return UserError(f"{prefix}unknown {kind} {name!r}{hint} (known: {', '.join(known)})")
+
+
+def check_known(kind: str, name: object, known: Collection[str], *, where: str = "") -> None:
+    """Raises ``unknown_name`` unless the name is in the list; arguments as there."""
+    if name not in known:
+        raise unknown_name(kind, name, known, where=where)

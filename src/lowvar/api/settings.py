@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
 from lowvar.registry import label
@@ -81,8 +81,7 @@ def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid"
 ):
     """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
-    if noise not in GAUSSIAN:
-        raise unknown_name("noise", str(noise), GAUSSIAN)
+    check_known("noise", str(noise), GAUSSIAN)
     size = min(BATCH, problem.N) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):

@@ -10,7 +10,7 @@ from lowvar.datasets import images, readers, toy
 from lowvar.datasets import tennis as atp
 from lowvar.datasets.movielens import movielens
 from lowvar.datasets.readers import Table
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 
 
 @dataclass(frozen=True)
@@ -361,6 +361,5 @@ def get(name: "str | Dataset") -> Dataset:
     """
     if isinstance(name, Dataset):
         return name
-    if name not in DATASETS:
-        raise unknown_name("dataset", name, DATASETS)
+    check_known("dataset", name, DATASETS)
     return DATASETS[name]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.estimators.gradient.base import Estimator, Properties
 from lowvar.estimators.gradient.schedules import Schedule, schedule
 
@@ -91,8 +91,7 @@ def base_of(problem, batches, base: str) -> Base:
     Raises:
         UserError: no estimator without memory has that name.
     """
-    if base not in BASES:
-        raise unknown_name("base", base, BASES)
+    check_known("base", base, BASES)
     return Base(getattr(importlib.import_module(f"lowvar.estimators.gradient.{base}"), base)(problem, batches))
 
 

@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.problems.blackbox.discrete import uniform_probabilities
 from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, number, numbers, one_by_one
@@ -51,8 +51,7 @@ def from_callable(
     """
     if not callable(f):
         raise UserError(f"f is a {type(f).__name__}: it must be a function of a point")
-    if errors not in get_args(Errors):
-        raise unknown_name("way to treat errors", errors, get_args(Errors))
+    check_known("way to treat errors", errors, get_args(Errors))
     workers = whole("workers", workers, 1)
     if batched and workers > 1:
         raise UserError(f"workers={workers} with a batched f: workers share the points of an f of one point")
@@ -91,8 +90,7 @@ def _message(name, raised, count):
 
 
 def _domain(kind, dim, choices) -> Domain:
-    if kind not in KINDS:
-        raise unknown_name("domain", kind, KINDS)
+    check_known("domain", kind, KINDS)
     dim = whole("dim", dim, 1)
     if kind == "categorical":
         return Domain(kind, dim, whole("choices", choices, 2))

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.noise import GAUSSIAN
 
@@ -24,8 +24,7 @@ class Sampling:
     """
 
     def __init__(self, backend, domain, population, noise="iid", baseline="mean", normalise=True):
-        if noise not in GAUSSIAN:
-            raise unknown_name("noise", noise, GAUSSIAN)
+        check_known("noise", noise, GAUSSIAN)
         self.backend, self.dim = backend, domain.dim
         self.points = GAUSSIAN[noise](population)
         self.estimator = gaussian(backend, baseline=baseline, normalise=normalise)

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.estimators.search.shaping import BASELINES
 from lowvar.noise import GAUSSIAN
@@ -128,33 +128,21 @@ def check_grid(sigmas, populations, schemes, baselines, replicates: int = 4000) 
         UserError: an empty list, an unknown name, a sigma that is not positive, a population that a scheme cannot
             have, or fewer than 50 replicates.
     """
-    for name, values in (("sigmas", sigmas), ("populations", populations), ("schemes", schemes)):
+    grid = {"sigmas": sigmas, "populations": populations, "schemes": schemes, "baselines": baselines}
+    for name, values in grid.items():
         if len(values) == 0:
             raise UserError(f"search variance: {name} is empty; it must name at least one")
-    if len(baselines) == 0:
-        raise UserError("search variance: baselines is empty; it must name at least one")
     for scheme in schemes:
-        if scheme not in GAUSSIAN:
-            raise unknown_name("noise scheme", scheme, GAUSSIAN)
+        check_known("noise scheme", scheme, GAUSSIAN)
         for population in populations:
             GAUSSIAN[scheme](population)
     for baseline in baselines:
-        if baseline not in BASELINES:
-            raise unknown_name("baseline", baseline, BASELINES)
+        check_known("baseline", baseline, BASELINES)
     for sigma in sigmas:
         if not (sigma > 0 and np.isfinite(sigma)):
             raise UserError(f"search variance: sigma {sigma}; it must be positive and finite")
     if replicates < 2 * _BATCHES:
         raise UserError(f"search variance: replicates {replicates}; it must be at least {2 * _BATCHES}")
-
-
-def evaluations(sigmas, populations, schemes, replicates: int) -> int:
-    """Function values that a grid costs: two for each point, at ``mu + sigma z`` and ``mu - sigma z``.
-
-    >>> evaluations([0.5, 0.05], [18, 100], ["iid", "rqmc"], 4000)
-    3776000
-    """
-    return 2 * len(sigmas) * sum(populations) * len(schemes) * (-(-replicates // _BATCHES) * _BATCHES)
 
 
 def ratio_of_means(numerator, denominator) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -30,8 +30,7 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
 
     A method without any at its end (every run diverged) keeps the end of its smallest step size, so that it is named.
     """
-    if x not in AXES:
-        raise unknown_name("axis", x, AXES)
+    check_known("axis", x, AXES)
     require(convergence, (*elbo.CONVERGENCE, "envelope", "epoch", x), "convergence")
     runs = [convergence[name] for name in ("problem", "method", "backend")]
     envelope = convergence["envelope"].eq(True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -140,8 +140,7 @@ def select_ratios(diagnostics: Frame, of: str = "paper") -> Frame:
 
     The paper's is the squared norm of the gradient over a standard deviation; the plain one is the norm over it.
     """
-    if of not in RATIOS:
-        raise unknown_name("signal-to-noise ratio", of, RATIOS)
+    check_known("signal-to-noise ratio", of, RATIOS)
     return at_best(diagnostics, *RATIOS[of])
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known, unknown_name
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -21,8 +21,7 @@ _WORDS = "test log-likelihood\n(nats per row)"
 
 def select(diagnostics: Frame, sizes: str = "best", task: str | None = None) -> Frame:
     """Each method at its best step size (``best``), or all step sizes (``each``) of one problem, the first if None."""
-    if sizes not in ("best", "each"):
-        raise unknown_name("choice of step sizes", sizes, ("best", "each"))
+    check_known("choice of step sizes", sizes, ("best", "each"))
     if sizes == "best":
         return at_best(diagnostics, "test_log_likelihood")
     rows = measured(diagnostics, "test_log_likelihood")
