@@ -39,18 +39,11 @@ def alternating(
     are standardised, and ``k0`` has a mean diagonal of one.
 
     Args:
-        kernel: a name of ``kernels.KERNELS``, or a kernel.
-        kernel_options: of a kernel given by name.
         penalty: ``lambda``.
-        ard: one lengthscale for each input.
         lengthscale: in the unit of the points; None is learnt by REML with ``B`` the identity (Appendix D.2).
-        standardise: divide the points by their standard deviation first, input by input.
-        operator: 1 or 2, the order of the Langevin Stein operator.
-        trend: as in ``control_functional``.
         sweeps: at most.
         tolerance: of the relative decrease of the objective in ten sweeps.
-        steps: evaluations of the restricted likelihood at most.
-        max_gigabytes: of memory.
+        kernel: as of ``control_functional``, and so are the options that are not listed here.
 
     Returns:
         An integrator; ``info`` has ``objective_trace (R, n)``, the objective after each sweep.

@@ -42,18 +42,12 @@ def convex(
     ``delta`` before.
 
     Args:
-        kernel: a name of ``kernels.KERNELS``, or a kernel.
-        kernel_options: of a kernel given by name.
         penalty: ``lambda``, for standardised values and ``k0`` with a mean diagonal of one.
         deltas: decreasing.
-        ard: one lengthscale for each input.
         lengthscale: in the unit of the points; None is learnt by REML with ``B`` the identity (Appendix D.2).
-        standardise: divide the points by their standard deviation first, input by input.
-        operator: 1 or 2, the order of the Langevin Stein operator.
-        trend: as in ``control_functional``.
         tolerance: of the decrease of the objective in a step, relative to the penalty.
         steps: evaluations at most, for each ``delta`` and of the restricted likelihood.
-        max_gigabytes: of memory.
+        kernel: as of ``control_functional``, and so are the options that are not listed here.
 
     Returns:
         An integrator for tasks with one target; ``info`` has ``objective_trace (R, n)``, (10) after each ``delta``.

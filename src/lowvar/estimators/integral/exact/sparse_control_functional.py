@@ -35,14 +35,9 @@ def sparse_control_functional(
     lengthscales.
 
     Args:
-        kernel: a name of ``kernels.KERNELS``, or a kernel.
-        kernel_options: of a kernel given by name.
         inducing: ``n``, spread evenly over the points in their order.
         ard: one lengthscale for each input; where there are at most 30 of them, if not given.
-        standardise: divide the points by their standard deviation first, input by input.
-        operator: 1 or 2, the order of the Langevin Stein operator.
-        steps: evaluations of the restricted likelihood at most, in each of its searches.
-        max_gigabytes: of memory.
+        kernel: as of ``control_functional``, and so are the options that are not listed here.
 
     Returns:
         An integrator. Of its ``info``, ``lengthscale`` is ``(R, T, d)`` and ``penalty (R, T)``, relative. The standard

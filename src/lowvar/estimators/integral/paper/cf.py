@@ -39,14 +39,8 @@ def paper_cf(
     methods, tuned on all tasks.
 
     Args:
-        kernel: the base kernel.
-        kernel_options: its options.
-        nu: squared lengthscale that tuning starts from, or without tuning the one that is used.
+        kernel: as of ``paper_vv``, and so are the options that are not listed here.
         ridge: in the unit of the Stein kernel.
-        tuning_batch: points of the smallest task in a mini-batch that lengthscales are tuned with.
-        tuning_rate: of Adam, for ``log nu``.
-        tuning_epochs: 0 for no tuning.
-        tuning_constant: added to the Stein kernel there.
         joint: the same lengthscales for all tasks, tuned on all of them.
 
     Returns:
