@@ -231,9 +231,9 @@ def test_printed_polynomials():
     [
         (lambda: kernel("polynomal"), "unknown kernel 'polynomal': did you mean 'polynomial'"),
         (lambda: kernel("squared_exponential", adr=True), "unknown option 'adr': did you mean 'ard'"),
-        (lambda: kernel("polynomial", degree=0), "degree 0 of the polynomial kernel: it must be a whole number"),
-        (lambda: kernel("polynomial", offset=-1.0), "offset -1.0 of the polynomial kernel: it must not be negative"),
-        (lambda: kernel("preconditioned", alpha=0.0), "alpha 0.0 of the preconditioned kernel: it must be positive"),
+        (lambda: kernel("polynomial", degree=0), "degree 0: it must be a whole number"),
+        (lambda: kernel("polynomial", offset=-1.0), "offset -1.0: it must be a number, 0 or more"),
+        (lambda: kernel("preconditioned", alpha=0.0), "alpha 0.0: it must be a positive number"),
         (lambda: kernel("product"), "option .factors. is missing"),
         (lambda: kernel("product", factors=[{"inputs": [0]}]), "it needs a kernel and its inputs"),
         (lambda: kernel("product", factors=[SPLIT[0]]), r"inputs \[\[1\]\] of a product of kernels: each input"),

@@ -13,8 +13,8 @@ import optax
 
 from lowvar.analysis import decomposition as analysis
 from lowvar.api.fit import Fit, finished, made, start_of, starts
-from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of, whole
-from lowvar.errors import UserError, check_known
+from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
+from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from lowvar import backends
-from lowvar.errors import UserError, check_known
+from lowvar.errors import UserError, check_known, whole
 from lowvar.problems.blackbox.discrete import uniform_probabilities
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
 from lowvar.registry import label

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known
+from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
 from lowvar.registry import label
@@ -57,24 +57,6 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
         check_estimator(estimator)
         methods[called] = MethodSpec.of(estimator, options, where=f"estimators: {called}")
     return methods
-
-
-def whole(name: str, value, least: int) -> int:
-    """``value`` as an ``int``, refused unless it is a whole number, ``least`` or more."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
-    return int(value)
-
-
-def positive(name: str, value) -> float:
-    """``value`` as a ``float``, refused unless it is a positive number."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not 0 < value < np.inf
-    ):
-        raise UserError(f"{name} {value!r}: it must be a positive number")
-    return float(value)
 
 
 def solver_of(

@@ -5,9 +5,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known
+from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.problems.blackbox.discrete import uniform_probabilities
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, number, numbers, one_by_one
 from lowvar.problems.blackbox.problem import KINDS, BlackBoxProblem, Domain, Kind
 
@@ -58,8 +57,6 @@ def from_callable(
     domain = _domain(kind, dim, choices)
     called: str = name or getattr(f, "__name__", type(f).__name__)
     optimum = None if optimum is None else number(optimum)
-    if not (isinstance(sigma0, (int, float, np.floating)) and 0 < sigma0 < np.inf):
-        raise UserError(f"sigma0 {sigma0!r}: it must be a positive number")
 
     def values(points):
         points = np.array(points)
@@ -68,7 +65,7 @@ def from_callable(
             raise PointErrors(_message(called, raised, len(points)), found, raised) from next(iter(raised.values()))
         return found
 
-    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), sigma0=float(sigma0))
+    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), positive("sigma0", sigma0))
 
 
 def _all(f, points):

@@ -5,9 +5,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known
+from lowvar.errors import UserError, check_known, whole
 from lowvar.problems.blackbox.callable import Errors
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, numbers
 from lowvar.problems.blackbox.problem import BlackBoxProblem
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
+from lowvar.errors import positive, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.fit_settings import FitSettings
-from lowvar.estimators.integral.exact.relation_fit import Found, check_penalty, fit_relation
+from lowvar.estimators.integral.exact.relation_fit import Found, fit_relation
 from lowvar.estimators.integral.exact.task_objective import TaskObjective, relation_of
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.problems.integrals.samples import Samples
@@ -59,9 +59,8 @@ def alternating(
         kernel=kernel, kernel_options=kernel_options, ard=ard, lengthscale=lengthscale, standardise=standardise,
         operator=operator, trend=trend, steps=steps, max_gigabytes=max_gigabytes,
     )  # fmt: skip
-    check_penalty(penalty)
-    if sweeps < 1:
-        raise UserError(f"sweeps {sweeps}: there must be one or more")
+    positive("penalty", penalty)
+    whole("sweeps", sweeps, 1)
 
     def search(problem: TaskObjective) -> Found:
         tasks = problem.member.shape[1]

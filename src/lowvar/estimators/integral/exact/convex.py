@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.bfgs import minimise
 from lowvar.estimators.integral.exact.fit_settings import FitSettings
-from lowvar.estimators.integral.exact.relation_fit import Found, check_penalty, fit_relation
+from lowvar.estimators.integral.exact.relation_fit import Found, fit_relation
 from lowvar.estimators.integral.exact.task_objective import TaskObjective
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.problems.integrals.samples import Samples
@@ -63,7 +63,7 @@ def convex(
         kernel=kernel, kernel_options=kernel_options, ard=ard, lengthscale=lengthscale, standardise=standardise,
         operator=operator, trend=trend, steps=steps, max_gigabytes=max_gigabytes,
     )  # fmt: skip
-    check_penalty(penalty)
+    positive("penalty", penalty)
     if not deltas or any(not 0 < later < earlier for earlier, later in zip((np.inf, *deltas), deltas, strict=False)):
         raise UserError(f"deltas {list(deltas)}: they must be positive and decrease")
 

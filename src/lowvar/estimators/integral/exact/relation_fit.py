@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
 from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.exact import gls
 from lowvar.estimators.integral.exact.checks import check_memory, check_sizes
@@ -36,16 +35,6 @@ class Found:
     steps: torch.Tensor
     converged: torch.Tensor
     trace: torch.Tensor
-
-
-def check_penalty(penalty: float) -> None:
-    """Refuses a penalty with which the objective has no unique minimum.
-
-    Raises:
-        UserError: it is not positive.
-    """
-    if not 0 < penalty < np.inf:
-        raise UserError(f"penalty {penalty}: it must be positive")
 
 
 def fit_relation(

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.errors import whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.checks import check_sizes
 from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.inducing_fit import around_some
 from lowvar.estimators.integral.exact.verdicts import side_by_side
 from lowvar.estimators.integral.kernels import Kernel
-from lowvar.estimators.integral.option_checks import whole
 from lowvar.problems.integrals.samples import Samples
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from lowvar.errors import positive
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.verdicts import numpy
 from lowvar.estimators.integral.kernels import Kernel, Params
-from lowvar.estimators.integral.option_checks import positive
 from lowvar.estimators.integral.paper.data import columns
 from lowvar.estimators.integral.paper.descent_settings import Tuning, check_batches, fewest
 from lowvar.estimators.integral.paper.minibatches import generators

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.errors import positive
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.option_checks import positive, relation
+from lowvar.estimators.integral.option_checks import relation
 from lowvar.estimators.integral.paper.data import columns
 from lowvar.estimators.integral.paper.descent_settings import (
     BOREHOLE_B,
