@@ -57,12 +57,8 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
     last = rows[x] == rows[x].groupby(runs).transform("max")
     gone = rows["method"].isin(set(rows["method"]) - set(rows.loc[there & last, "method"]))
     drawn = rows[there & ~(gone & (there.groupby(runs).transform("sum") < 2))]
-    if not len(drawn):
-        panels.say(ax, elbo.why_empty(rows[last]))
+    if not panels.ready(ax, drawn, elbo.why_empty(rows[last]), "y" if y == "gap" else ""):
         return
-    if y == "gap":
-        ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
             line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)]

@@ -95,11 +95,8 @@ def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit
 def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None = None) -> None:
     """Lines of quantities by method; ``scale`` has the rows that the vertical axis is to show."""
     drawn = positive(rows, "mean")
-    if not len(drawn):
-        panels.say(ax, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured")
+    if not panels.ready(ax, drawn, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured"):
         return
-    ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
         for quantity, kind in kinds.items():
             line = part(drawn, method=method, quantity=quantity)

@@ -47,10 +47,8 @@ def draw(rows: Frame, sizes: str = "best") -> Picture:
 
 def _along(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
-    if not len(drawn):
-        panels.say(ax, "all runs diverged")
+    if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    ax.grid()
     for method, line in by_method(drawn, looks, "iteration"):
         x, middle, low, high = numbers(line, "iteration", "mean", "low", "high")
         lines.band(ax, x, low, high, looks[method], f"{method}: 95 %")
@@ -101,10 +99,8 @@ def draw_ends(rows: Frame) -> Picture:
 
 def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
-    if not len(drawn):
-        panels.say(ax, "all runs diverged")
+    if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    ax.grid()
     known = list(by_method(drawn, looks, "fraction"))
     apart = 1.2 * (np.arange(len(known)) - (len(known) - 1) / 2)  # so that whiskers stand side by side, in per cent
     for (method, line), beside in zip(known, apart, strict=True):
