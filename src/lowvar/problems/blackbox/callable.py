@@ -57,6 +57,7 @@ def from_callable(
     domain = _domain(kind, dim, choices)
     called: str = name or getattr(f, "__name__", type(f).__name__)
     optimum = None if optimum is None else number(optimum)
+    sigma0 = positive("sigma0", sigma0)
 
     def values(points):
         points = np.array(points)
@@ -65,7 +66,7 @@ def from_callable(
             raise PointErrors(_message(called, raised, len(points)), found, raised) from next(iter(raised.values()))
         return found
 
-    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), positive("sigma0", sigma0))
+    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), sigma0=sigma0)
 
 
 def _all(f, points):
