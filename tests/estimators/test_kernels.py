@@ -12,8 +12,6 @@ from lowvar.estimators.integral.kernels import (
     KERNELS,
     from_value,
     kernel,
-    matrix_stein,
-    own_stein,
     separable_stein,
 )
 
@@ -158,37 +156,20 @@ def test_means_are_zero_under_the_target_alone(case, dim, order):
     assert wrong.abs().max() > 1e-3 * size.max(), wrong
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_matrix_kernels(order):
+def test_matrix_kernels():
     dim, tasks = 2, 2
     k, params = chosen("squared exponential", dim)
-    other, _ = chosen("quadratic", dim)
     B = torch.tensor([[1.0, 0.4], [0.4, 0.7]], dtype=torch.float64)
-    D = torch.tensor([[0.5, -0.5], [-0.5, 0.6]], dtype=torch.float64)
-
-    def general(x, y):  # not separable
-        return B * k.value(params, x[None], y[None])[0, 0] + D * other.value({}, x[None], y[None])[0, 0]
-
     x, y = numbers(3, dim, seed=1), numbers(4, dim, seed=2)
     lx, ly = numbers(3, tasks, dim, seed=3), numbers(4, tasks, dim, seed=4)
-    found = matrix_stein(general, x, y, lx, ly, order)
-    first, second = (separable_stein(*of, x, y, lx, ly, order) for of in ((k, params, B), (other, {}, D)))
-    close(found, first + second)
-    close(found, matrix_stein(general, y, x, ly, lx, order).transpose(0, 1).mT)
-    batched = separable_stein(k, params, B[None], x[None], y[None], lx[None], ly[None], order)
-    close(batched[0], first)
-    # one target: B k0
-    same = separable_stein(k, params, B, x, y, lx[:, :1].expand(-1, 2, -1), ly[:, :1].expand(-1, 2, -1), order)
-    scalar = (k.stein if order == 1 else k.stein2)(params, x, y, lx[:, 0], ly[:, 0])
-    close(same, scalar[..., None, None] * B)
-    # what exact solvers need: the entries of each point's own task
-    tx, ty = torch.tensor([0, 1, 0]), torch.tensor([1, 1, 0, 0])
-    own = own_stein(k, params, B, x, tx, lx[range(3), tx], y, ty, ly[range(4), ty], order)
-    close(own, first[torch.arange(3)[:, None], torch.arange(4), tx[:, None], ty])
+    found = separable_stein(k, params, B, x, y, lx, ly)
+    for t, s in np.ndindex(tasks, tasks):
+        close(found[..., t, s], B[t, s] * k.stein(params, x, y, lx[:, t], ly[:, s]))
+    batched = separable_stein(k, params, B[None], x[None], y[None], lx[None], ly[None])
+    close(batched[0], found)
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_each_component_has_zero_mean_under_its_own_target(order):
+def test_each_component_has_zero_mean_under_its_own_target():
     k, params = chosen("squared exponential", 1)
     B = torch.tensor([[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64)
     targets = (0.0, 1.0), (0.5, math.sqrt(1.25))
@@ -196,10 +177,10 @@ def test_each_component_has_zero_mean_under_its_own_target(order):
     for t, (mean, deviation) in enumerate(targets):
         x, weights, _ = normal(1, mean, deviation)
         lx = torch.stack([-(x - m) / s**2 for m, s in targets], 1)
-        found = torch.einsum("n,nmts->tms", weights, separable_stein(k, params, B, x, y, lx, ly, order))
+        found = torch.einsum("n,nmts->tms", weights, separable_stein(k, params, B, x, y, lx, ly))
         assert found[t].abs().max() < 1e-10
         assert (found[1 - t].abs() > 1e-3).any()
-        turned = torch.einsum("n,mnts->smt", weights, separable_stein(k, params, B, y, x, ly, lx, order))
+        turned = torch.einsum("n,mnts->smt", weights, separable_stein(k, params, B, y, x, ly, lx))
         assert turned[t].abs().max() < 1e-10
         assert (turned[1 - t].abs() > 1e-3).any()
 
@@ -238,7 +219,6 @@ def test_printed_polynomials():
         (lambda: kernel("product", factors=[{"inputs": [0]}]), "it needs a kernel and its inputs"),
         (lambda: kernel("product", factors=[SPLIT[0]]), r"inputs \[\[1\]\] of a product of kernels: each input"),
         (lambda: kernel("product", factors=SPLIT).value({}, numbers(2, 2), numbers(2, 2)), "points have 2"),
-        (lambda: matrix_stein(lambda x, y: x, *[numbers(1, 1)] * 4, order=3), "order 3 of a Langevin Stein operator"),
     ],
 )
 def test_mistakes(make, message):

@@ -42,12 +42,8 @@ def fit_relation(
 ) -> Integrals:
     """Lengthscales by REML with ``B`` the identity (Appendix D.2), then ``B``, then the constants.
 
-    Args:
-        samples: of all tasks.
-        chosen: options.
-        penalty: ``lambda``.
-        search: finds ``B``, all repetitions at once.
-        length: of the trace of its objective, at most; the last value is repeated.
+    ``search`` finds ``B``, of all repetitions at once. Traces of its objective that are shorter than ``length`` repeat
+    their last value.
     """
     check_sizes(samples)
     check_memory(sum(samples.sizes), chosen.max_gigabytes, "treat fewer tasks together")

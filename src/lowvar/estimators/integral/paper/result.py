@@ -19,12 +19,6 @@ def integrals(data: Columns, kernel: Kernel, params: Params, ended: Descended) -
     The standard error is the root mean square of the residuals over ``sqrt(m_t)``: of the data that were fitted, and
     of coefficients that were stopped on their way, so it is a rough guide. At the optimum residuals have a mean of
     zero; where it is more than the standard error, the descent has ``not_converged``.
-
-    Args:
-        data: the samples.
-        kernel: the base kernel.
-        params: its parameters.
-        ended: the descent.
     """
     m = data.mask.sum(0)
     mean = ended.residuals.sum(1) / m
