@@ -468,7 +468,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"method": "pycma", "diagonal": "maybe"}, "pycma: diagonal 'maybe': it must be true or false"),
         (sphere, {"x0": [1e308], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 2e\+292 at 1e\+308"),
         (sphere, {"x0": [1.0, -1e20], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 1.6e\+04 at -1e\+20"),
-        (sphere, {"method": "fast_ingo", "beta": -1}, "beta -1: it must be positive"),
+        (sphere, {"method": "fast_ingo", "beta": -1}, "beta -1: it must be a positive number"),
         (
             sphere,
             {"method": "fast_ingo", "noise": "antithetik"},

@@ -2,8 +2,9 @@
 
 from typing import Any, NamedTuple
 
+from lowvar.errors import positive
 from lowvar.solvers.optimizers import optimizer as make_optimizer
-from lowvar.solvers.search.base import SearchSolver, check_positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.gaussian import Sampling
 
 
@@ -51,7 +52,7 @@ def es(
         learning", 2017, Algorithm 1; "ES" in Lyu and Tsang, section 6 and Appendix K.
     """
     sampling = Sampling("es", backend, domain, population, noise, baseline, normalise)
-    check_positive("step_size", step_size)
+    positive("step_size", step_size)
     moves: Any = make_optimizer(optimizer, step_size, backend)
 
     def init(x0, sigma0):

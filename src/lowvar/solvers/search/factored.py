@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.solvers.search.base import SearchSolver, check_positive
+from lowvar.errors import positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.gaussian import Sampling
 
 
@@ -60,7 +61,7 @@ def factored(
     sampling = Sampling(name, backend, domain, population, noise, baseline, normalise)
     dim, xp = domain.dim, backend.xp
     beta = min(1 / dim, 0.5) if beta is None else beta
-    check_positive("beta", beta)
+    positive("beta", beta)
     moved, notes = _moved_in_span, ()
     if (population := sampling.population) > dim:
         moved = _moved_whole

@@ -3,7 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
-from lowvar.solvers.search.base import SearchSolver, check_positive
+from lowvar.errors import positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.gaussian import LEAST, Sampling
 
 
@@ -50,7 +51,7 @@ def fast_ingo(
     """
     sampling, xp = Sampling("fast_ingo", backend, domain, population, noise, baseline, normalise), backend.xp
     beta = min(1 / math.sqrt(domain.dim), 0.5) if beta is None else beta
-    check_positive("beta", beta)
+    positive("beta", beta)
 
     def init(x0, sigma0):
         x0, sigma0 = sampling.start(x0, sigma0)

@@ -3,8 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
-from lowvar.errors import UserError
-from lowvar.solvers.search.base import SearchSolver, check_positive
+from lowvar.errors import UserError, positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.fast_ingo import diagonal_spread
 from lowvar.solvers.search.gaussian import LEAST, Sampling
 
@@ -69,10 +69,10 @@ def fast_ingo_adaptive(
     sampling = Sampling("fast_ingo_adaptive", backend, domain, population, "iid", baseline)
     dim, xp, population = domain.dim, backend.xp, sampling.population
     beta = min(1 / math.sqrt(dim), 0.5) if beta is None else beta
-    check_positive("beta", beta)
+    positive("beta", beta)
     most = max(beta, min(4 * beta, 0.5)) if most is None else most
-    check_positive("most", most)
-    check_positive("gain", gain)
+    positive("most", most)
+    positive("gain", gain)
     if most < beta:
         raise UserError(f"most {most}: the largest step size must not be below the smallest, beta = {beta}")
     if not 0 < share < 1:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.solvers.search.base import SearchSolver, check_positive
+from lowvar.errors import positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factor_spread
 from lowvar.solvers.search.gaussian import Sampling
 from lowvar.solvers.search.spectrum import spectrum
@@ -68,7 +69,7 @@ def ingo_path(
     sampling = Sampling("ingo_path", backend, domain, population, "iid", baseline)
     dim, n, xp = domain.dim, sampling.population, backend.xp
     beta = min(1 / dim, 0.5) if beta is None else beta
-    check_positive("beta", beta)
+    positive("beta", beta)
     c_c = (4 + n / 2 / dim) / (dim + 4 + n / dim)
     rate = 8 / ((dim + 1.3) ** 2 + n / 2)
     chance = dim + 2 * math.sqrt(2 * dim)

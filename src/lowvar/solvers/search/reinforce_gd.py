@@ -1,6 +1,7 @@
 """REINFORCE: plain gradient steps on the mean and the diagonal covariance of a Gaussian."""
 
-from lowvar.solvers.search.base import SearchSolver, check_positive
+from lowvar.errors import positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.fast_ingo import DiagonalState, diagonal_spread
 from lowvar.solvers.search.gaussian import LEAST, Sampling
 
@@ -36,7 +37,7 @@ def reinforce_gd(
         Lyu and Tsang, Appendix K, "standard reinforce gradient descent"; the gradients are eqs. (12), (13).
     """
     sampling, xp = Sampling("reinforce_gd", backend, domain, population, noise, baseline, normalise), backend.xp
-    check_positive("step_size", step_size)
+    positive("step_size", step_size)
 
     def init(x0, sigma0):
         x0, sigma0 = sampling.start(x0, sigma0)
