@@ -156,20 +156,23 @@ def test_means_are_zero_under_the_target_alone(case, dim, order):
     assert wrong.abs().max() > 1e-3 * size.max(), wrong
 
 
-def test_matrix_kernels():
+@pytest.mark.parametrize("order", [1, 2])
+def test_matrix_kernels(order):
     dim, tasks = 2, 2
     k, params = chosen("squared exponential", dim)
     B = torch.tensor([[1.0, 0.4], [0.4, 0.7]], dtype=torch.float64)
     x, y = numbers(3, dim, seed=1), numbers(4, dim, seed=2)
     lx, ly = numbers(3, tasks, dim, seed=3), numbers(4, tasks, dim, seed=4)
-    found = separable_stein(k, params, B, x, y, lx, ly)
+    found = separable_stein(k, params, B, x, y, lx, ly, order)
+    scalar = k.stein if order == 1 else k.stein2
     for t, s in np.ndindex(tasks, tasks):
-        close(found[..., t, s], B[t, s] * k.stein(params, x, y, lx[:, t], ly[:, s]))
-    batched = separable_stein(k, params, B[None], x[None], y[None], lx[None], ly[None])
+        close(found[..., t, s], B[t, s] * scalar(params, x, y, lx[:, t], ly[:, s]))
+    batched = separable_stein(k, params, B[None], x[None], y[None], lx[None], ly[None], order)
     close(batched[0], found)
 
 
-def test_each_component_has_zero_mean_under_its_own_target():
+@pytest.mark.parametrize("order", [1, 2])
+def test_each_component_has_zero_mean_under_its_own_target(order):
     k, params = chosen("squared exponential", 1)
     B = torch.tensor([[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64)
     targets = (0.0, 1.0), (0.5, math.sqrt(1.25))
@@ -177,10 +180,10 @@ def test_each_component_has_zero_mean_under_its_own_target():
     for t, (mean, deviation) in enumerate(targets):
         x, weights, _ = normal(1, mean, deviation)
         lx = torch.stack([-(x - m) / s**2 for m, s in targets], 1)
-        found = torch.einsum("n,nmts->tms", weights, separable_stein(k, params, B, x, y, lx, ly))
+        found = torch.einsum("n,nmts->tms", weights, separable_stein(k, params, B, x, y, lx, ly, order))
         assert found[t].abs().max() < 1e-10
         assert (found[1 - t].abs() > 1e-3).any()
-        turned = torch.einsum("n,mnts->smt", weights, separable_stein(k, params, B, y, x, ly, lx))
+        turned = torch.einsum("n,mnts->smt", weights, separable_stein(k, params, B, y, x, ly, lx, order))
         assert turned[t].abs().max() < 1e-10
         assert (turned[1 - t].abs() > 1e-3).any()
 

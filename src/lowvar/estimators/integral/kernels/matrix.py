@@ -13,6 +13,7 @@ def separable_stein(
     y: torch.Tensor,
     lx: torch.Tensor,
     ly: torch.Tensor,
+    order: int = 1,
 ) -> torch.Tensor:
     """The Stein kernel of ``K = B k`` (special case I): ``B_tt'`` times the scalar one of scores ``l_t``, ``l_t'``.
 
@@ -27,6 +28,7 @@ def separable_stein(
         y: points, ``(..., m, d)``.
         lx: scores of all targets at ``x``, ``(..., n, T, d)``.
         ly: scores of all targets at ``y``, ``(..., m, T, d)``.
+        order: 1 or 2, of the Stein operator.
 
     Returns:
         ``(..., n, m, T, T)``.
@@ -42,5 +44,5 @@ def separable_stein(
         return repeated.flatten(-3, -2), scores.flatten(-3, -2)
 
     (x, lx), (y, ly) = rows(x, lx), rows(y, ly)
-    scalar = kernel.stein(params, x, y, lx, ly)
+    scalar = (kernel.stein if order == 1 else kernel.stein2)(params, x, y, lx, ly)
     return B[..., None, None, :, :] * scalar.unflatten(-1, (m, tasks)).unflatten(-3, (n, tasks)).transpose(-3, -2)
