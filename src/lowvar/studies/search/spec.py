@@ -77,6 +77,8 @@ class GradientVarianceSpec(Strict):
 
     @pydantic.model_validator(mode="after")
     def _compared(self):
+        if not self.baselines:
+            raise ValueError("baselines: it must name at least one")
         if "iid" not in self.schemes:
             raise ValueError("schemes: iid must be among them, the others are compared with it")
         if "antithetic" in self.schemes and any(n % 2 for n in self.populations):

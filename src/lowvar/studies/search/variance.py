@@ -36,7 +36,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
-from lowvar.errors import UserError, check_known
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.estimators.search.shaping import BASELINES
 from lowvar.noise import GAUSSIAN
@@ -79,20 +78,10 @@ def search_variance(
         ``relative_high`` is infinite. ``to_iid`` is the ratio to independent points at the same N and baseline.
         Intervals are of the jackknife over 25 batches of replicates, on a logarithmic scale; chi-squared ones
         would be too short, since estimates have heavy tails.
-
-    Raises:
-        UserError: the problem is not such a one, or the grid is not one (see ``check_grid``).
     """
     import pandas as pd
 
-    if problem.domain.kind != "real":
-        raise UserError(f"{problem.name}: search variance is of Gaussian search; the domain is {problem.domain.kind}")
-    if problem.backend is None or problem.backend.name != "jax":
-        raise UserError(f"{problem.name}: search variance needs a problem on the backend jax")
     mean = jnp.asarray(mean, float)
-    if mean.shape != (problem.dim,):
-        raise UserError(f"{problem.name}: mean of shape {mean.shape}; it must be ({problem.dim},)")
-    check_grid(sigmas, populations, schemes, baselines, replicates)
     spread = jnp.asarray(list(sigmas), mean.dtype)
     each = -(-replicates // _BATCHES)
     found = {}
@@ -119,30 +108,6 @@ def search_variance(
                               else ratio_of_means(sample, _clean(iid[0][:, s, *at], dust)))}
                 )  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def check_grid(sigmas, populations, schemes, baselines, replicates: int = 4000) -> None:
-    """Whether a grid makes sense; for specs, which say so before anything runs.
-
-    Raises:
-        UserError: an empty list, an unknown name, a sigma that is not positive, a population that a scheme cannot
-            have, or fewer than 50 replicates.
-    """
-    grid = {"sigmas": sigmas, "populations": populations, "schemes": schemes, "baselines": baselines}
-    for name, values in grid.items():
-        if len(values) == 0:
-            raise UserError(f"search variance: {name} is empty; it must name at least one")
-    for scheme in schemes:
-        check_known("noise scheme", scheme, GAUSSIAN)
-        for population in populations:
-            GAUSSIAN[scheme](population)
-    for baseline in baselines:
-        check_known("baseline", baseline, BASELINES)
-    for sigma in sigmas:
-        if not (sigma > 0 and np.isfinite(sigma)):
-            raise UserError(f"search variance: sigma {sigma}; it must be positive and finite")
-    if replicates < 2 * _BATCHES:
-        raise UserError(f"search variance: replicates {replicates}; it must be at least {2 * _BATCHES}")
 
 
 def ratio_of_means(numerator, denominator) -> tuple[float, float, float]:
