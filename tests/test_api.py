@@ -212,12 +212,8 @@ def test_plot(example, data, fitted, tmp_path):
             "'smiso': it is a solver with its own update, which fit and decompose do not run; use an estimator, "
             "such as 'joint_adaptive', or run smiso as a method of an experiment",
         ),
-        ({"seed": 1.5}, "seed 1.5: it must be a whole number, 0 or more"),
-        ({"seed": "1"}, "seed '1': it must be a whole number, 0 or more"),
         ({"seed": -1}, "seed -1: it must be a whole number, 0 or more"),
-        ({"seed": None}, "seed None: it must be a whole number"),
         ({"step_size": True}, "step_size True: it must be a positive number"),
-        ({"step_size": "0.1"}, "step_size '0.1': it must be a positive number"),
         ({"step_size": np.float32(-1)}, "step_size .*-1.0.*: it must be a positive number"),
         ({"step_size": float("nan")}, "step_size nan: it must be a positive number"),
     ],

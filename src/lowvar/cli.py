@@ -7,7 +7,7 @@ import signal
 import sys
 
 from lowvar import __version__
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, unknown_name, whole
 
 _LISTS = (
     "datasets", "models", "functions", "integrals", "estimators", "searches", "integrators", "optimizers",
@@ -353,8 +353,7 @@ def _schema(args):
 
 
 def _limit_threads(threads: int) -> None:
-    if threads < 1:
-        raise UserError(f"--threads {threads}: it must be at least 1")
+    whole("--threads", threads, 1)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("NPROC", str(threads))  # XLA's thread pool
     if threads == 1:

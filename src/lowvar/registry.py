@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, unknown_name
 
 _TYPES: dict[str, tuple[str, Any]] = {
     "bool": ("true or false", (bool, np.bool_)),
@@ -217,8 +217,7 @@ class Registry:
         entry = self.entry(given)
         declared = entry.about if entry.name in self._own else getattr(entry.factory(), "about", {})
         for key in declared:
-            if key not in self._about:
-                raise unknown_name("declaration", key, self._about, where=entry.name)
+            check_known("declaration", key, self._about, where=entry.name)
         return SimpleNamespace(**{**self._about, **declared})
 
     def options_of(self, given: str | Callable[..., Any]) -> dict[str, Option]:

@@ -225,11 +225,11 @@ def test_starts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 0}, "dim 0: it must be a whole number, at least 1"),
+        ({"dim": 0}, "dim 0: it must be a whole number, 1 or more"),
         ({"kind": "integer"}, "unknown domain 'integer'"),
-        ({"kind": "categorical"}, "choices 0: it must be a whole number, at least 2"),
+        ({"kind": "categorical"}, "choices 0: it must be a whole number, 2 or more"),
         ({"choices": 3}, "choices=3 with a real domain: only a categorical one takes it"),
-        ({"workers": 0}, "workers 0: it must be a whole number, at least 1"),
+        ({"workers": 0}, "workers 0: it must be a whole number, 1 or more"),
         ({"workers": 2, "batched": True}, "workers=2 with a batched f"),
         ({"start": [1, 2, 3]}, r"start has shape \(3,\): it must hold finite numbers in shape \(2,\)"),
         ({"sigma0": 0}, "sigma0 0: it must be a positive number"),
@@ -244,7 +244,7 @@ def test_wrong_options(options, message):
 
 def test_wrong_settings_of_an_evaluator():
     problem = from_callable(square, 2)
-    with pytest.raises(UserError, match="budget 0: it must be a whole number, at least 1"):
+    with pytest.raises(UserError, match="budget 0: it must be a whole number, 1 or more"):
         Evaluator(problem, budget=0)
     with pytest.raises(UserError, match="unknown way to treat errors 'skip'"):
         Evaluator(problem, errors="skip")

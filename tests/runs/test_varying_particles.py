@@ -140,8 +140,8 @@ def test_impossible_schedules_are_refused(given, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mlmc", {"particles": 0}, "mlmc: particles = 0; N_0 must be a whole number, 1 or more"),
-        ("mlmc_optimal", {"particles": 2.5}, "particles = 2.5; N_0 must be a whole number"),
+        ("mlmc", {"particles": 0}, "mlmc: particles 0: it must be a whole number, 1 or more"),
+        ("mlmc_optimal", {"particles": 2.5}, "particles 2.5: it must be a whole number"),
         ("mlmc", {"base": "joint"}, "unknown base 'joint'"),
         ("mlmc", {"restart": 7}, "restart = 7; it must be a number of steps that fills whole epochs, a multiple of 2"),
         ("mlmc", {"schedule": {"sort": "step"}}, "mlmc: schedule = {'sort': 'step'}"),

@@ -164,7 +164,7 @@ def test_bad_starts_are_told():
             make(REAL, np.zeros(4), 0.5)
         with pytest.raises(UserError, match="x0 has an entry that is not finite"):
             make(REAL, np.full(5, np.nan), 0.5)
-        with pytest.raises(UserError, match="sigma0 -1: it must be positive"):
+        with pytest.raises(UserError, match="sigma0 -1: it must be a positive number"):
             make(REAL, np.zeros(5), -1)
         with pytest.raises(UserError, match="seed -1"):
             make(REAL, np.zeros(5), 1, seed=-1)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from traces import GRADIENTS, trace
 
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
@@ -13,25 +14,7 @@ from lowvar.studies.variational import schedules
 
 INF = np.inf
 SPREAD = [1e-2, 1.0, 1e2]  # repetitions differ by more than methods do
-GRADIENTS = {"variance": 4.0, "mean2": 16.0, "squared_error": [4.0, 9.0, 25.0], "signal": 36.0, "reference_error": 1e-3}
 AT = {"problem": "p", "method": "mlmc"}
-
-
-def trace(method, problem="p", step=0.1, repetitions=3, lost=False, **columns):
-    """Stops at iterations 0, 10 and 20; a column is a number, or a list by stop, or by stop and repetition."""
-    rows = []
-    for at, iteration in enumerate((0, 10, 20)):
-        for repetition in range(repetitions):
-            row = {"problem": problem, "method": method, "backend": "jax", "step_size": step, "repetition": repetition,
-                   "epoch": iteration, "iteration": iteration, "gradients": 100 * iteration, "hvps": 0, "particles": 8,
-                   "elbo": -5.0 + at, "elbo_se": 0.0, "status": "ok"}  # fmt: skip
-            for name, value in columns.items():
-                value = value[at] if isinstance(value, list) else value
-                row[name] = value[repetition] if isinstance(value, list) else value
-            if lost and at:
-                row |= dict.fromkeys(("elbo", *columns), np.nan) | {"status": "diverged"}
-            rows.append(row)
-    return pd.DataFrame(rows)
 
 
 def gradients(method, **columns):

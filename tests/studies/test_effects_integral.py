@@ -1,8 +1,11 @@
 """Effects of integrals: errors against published ones and in pairs, spread, coverage; every note has sizes and repetitions."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
+from traces import estimates as of_repetitions
 
 from lowvar.errors import UserError
 from lowvar.studies.integral import errors as A
@@ -14,15 +17,7 @@ NOISE = (NOISE - NOISE.mean()) / NOISE.std(ddof=1)
 MAE = np.abs(NOISE).mean()  # of noise with sd 1
 SUM = {"problem": "p", "method": "m", "sizes": 20}
 AT = SUM | {"task": "f"}
-
-
-def trace(values, method="m", task="f", sizes="20", se=1.0):
-    values = np.asarray(values, float)
-    return pd.DataFrame(
-        {"problem": "p", "method": method, "backend": "torch", "sizes": sizes, "points": 20,
-         "repetition": range(len(values)), "task": task, "m": 20, "value": values, "standard_error": se, "flags": "",
-         "status": np.where(np.isfinite(values), "ok", "failed")}
-    )  # fmt: skip
+trace = functools.partial(of_repetitions, se=1.0)
 
 
 def evidence(*traces, truth_error=0.0, value=0.0, derived=()):

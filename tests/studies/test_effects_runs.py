@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from traces import runs
 
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
@@ -83,18 +84,6 @@ def test_noise_variance_ratio(judge):
     assert (row["verdict"], row["ours"], row["low"], row["high"]) == ("holds", 0.5, 0.4, 0.6)
     with pytest.raises(UserError, match=r"no rows of .* particles 4"):
         judge("noise_variance_ratio", tables, **AT, noise="rqmc", particles=4, below=1)
-
-
-def runs(method, elbos, step_size=1.0, repetitions=None, per=10):
-    """Traces with ``elbos[epoch][repetition]``; a run has diverged where its ELBO is not finite."""
-    rows = [
-        {"problem": "p", "method": method, "backend": "jax", "step_size": step_size,
-         "repetition": r if repetitions is None else repetitions[r], "epoch": epoch, "iteration": per * epoch,
-         "gradients": 100 * epoch, "hvps": 0, "elbo": elbo, "elbo_se": 0.0,
-         "status": "ok" if np.isfinite(elbo) else "diverged"}
-        for epoch, here in enumerate(elbos) for r, elbo in enumerate(here)
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
 
 
 def gathered(*traces, optima=None):

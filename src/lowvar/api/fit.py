@@ -13,8 +13,8 @@ import numpy as np
 import optax
 
 from lowvar.analysis import psis
-from lowvar.api.settings import DEFAULT, check_estimator, solver_of, whole
-from lowvar.errors import UserError
+from lowvar.api.settings import DEFAULT, check_estimator, solver_of
+from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro

@@ -9,11 +9,10 @@ import numpy as np
 from lowvar.api.search_result import Generation, SearchResult, Status
 from lowvar.api.search_run import Run
 from lowvar.api.searcher import Searcher, known_method, own_options, where
-from lowvar.errors import UserError
+from lowvar.errors import UserError, whole
 from lowvar.noise import named_key
 from lowvar.problems.blackbox.callable import Errors, from_callable
 from lowvar.problems.blackbox.evaluator import Evaluator
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Kind
 from lowvar.solvers.search import SEARCH

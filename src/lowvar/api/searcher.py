@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from lowvar import backends
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, whole
 from lowvar.problems.blackbox.discrete import uniform_probabilities
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
 from lowvar.registry import label
@@ -201,8 +200,7 @@ def _box(bounds, domain: Domain, width: float) -> Box:
 
 def where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
     """The domain, and the start in it, checked."""
-    if kind not in KINDS:
-        raise unknown_name("domain", kind, KINDS)
+    check_known("domain", kind, KINDS)
     if choices is not None and kind != "categorical":
         raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
     if x0 is not None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
 from lowvar.registry import label
@@ -59,30 +59,11 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
     return methods
 
 
-def whole(name: str, value, least: int) -> int:
-    """``value`` as an ``int``; raises a ``UserError`` unless it is a whole number, ``least`` or more."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
-    return int(value)
-
-
-def positive(name: str, value) -> float:
-    """``value`` as a ``float``; raises a ``UserError`` unless it is a positive number."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not 0 < value < np.inf
-    ):
-        raise UserError(f"{name} {value!r}: it must be a positive number")
-    return float(value)
-
-
 def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid"
 ):
     """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
-    if noise not in GAUSSIAN:
-        raise unknown_name("noise", str(noise), GAUSSIAN)
+    check_known("noise", str(noise), GAUSSIAN)
     size = min(BATCH, problem.N) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):

@@ -10,7 +10,7 @@ from lowvar.datasets import images, readers, toy
 from lowvar.datasets import tennis as atp
 from lowvar.datasets.movielens import movielens
 from lowvar.datasets.readers import Table
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,8 @@ def _idx_images(
         RawFile(f"{folder}/{file}", f"{url}/{file}", sha256, size, licence, citation)
         for file, (sha256, size) in (("train-images-idx3-ubyte.gz", images_), ("train-labels-idx1-ubyte.gz", labels))
     )
-    image = (1, 28, 28)
-    read = partial(images.idx, images=files[0].name, labels=files[1].name, image=image, rows=60000)
-    return Dataset(name, title, files, read, licence, citation, scalings=_OF_IMAGES, image=image)
+    read = partial(images.idx, images=files[0].name, labels=files[1].name)
+    return Dataset(name, title, files, read, licence, citation, scalings=_OF_IMAGES, image=(1, 28, 28))
 
 
 def _movielens() -> Dataset:
@@ -129,20 +128,7 @@ def _movielens() -> Dataset:
             ("u.genre", "9757e0d3e6b298159a80dd48eaf938114690e911e39af97a76949ef1663610bb", 202),
         )
     )  # fmt: skip
-    names = (
-        "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
-        "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
-    )  # fmt: skip
-    read = partial(
-        movielens,
-        data=files[0].name,
-        items=files[1].name,
-        genres=files[2].name,
-        names=names,
-        users=943,
-        movies=1682,
-        ratings=100000,
-    )
+    read = partial(movielens, data=files[0].name, items=files[1].name, genres=files[2].name)
     return Dataset(
         "movielens",
         "MovieLens 100K: 100000 ratings by 943 users of 1682 movies with 18 genres; 1 to 5 stars are classes 0 to 4",
@@ -164,7 +150,7 @@ def _tennis() -> Dataset:
         RawFile(season.name, f"{url}/{Path(season.name).name}", season.sha256, season.bytes, licence, citation)
         for season in atp.SEASONS
     )
-    read = partial(atp.tennis, seasons=atp.SEASONS, left=atp.LEFT, players=atp.PLAYERS)
+    read = partial(atp.tennis, seasons=atp.SEASONS)
     title = "ATP singles on the main tour, 1968 to March 2023: 169405 matches of 5524 players; winner and loser"
     return Dataset("tennis", title, files, read, licence, citation, scalings=("none",))
 
@@ -187,7 +173,7 @@ def _cifar10() -> Dataset:
     )
     image = (3, 32, 32)
     batches = tuple(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6))
-    read = partial(images.cifar, name=file.name, batches=batches, image=image, rows=10000)
+    read = partial(images.cifar, name=file.name, batches=batches, image=image)
     title = "CIFAR-10: 50000 colour photographs of 32 x 32 pixels; 10 kinds of things"
     return Dataset("cifar10", title, (file,), read, licence, citation, scalings=_OF_IMAGES, image=image)
 
@@ -361,6 +347,5 @@ def get(name: "str | Dataset") -> Dataset:
     """
     if isinstance(name, Dataset):
         return name
-    if name not in DATASETS:
-        raise unknown_name("dataset", name, DATASETS)
+    check_known("dataset", name, DATASETS)
     return DATASETS[name]

@@ -13,7 +13,7 @@ from lowvar.datasets.catalogue import Dataset, get
 from lowvar.datasets.fetch import verify
 from lowvar.datasets.load import FORMAT, check_finite
 from lowvar.datasets.readers import Table
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.files import atomic
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]  # columns (N, d), offset (d,), scale (d,)
@@ -146,8 +146,7 @@ def prepare(
             or is malformed; the target cannot be written.
     """
     dataset = get(name)
-    if scaling not in SCALINGS:
-        raise unknown_name("scaling", scaling, SCALINGS)
+    check_known("scaling", scaling, SCALINGS)
     if scaling not in dataset.scalings:
         raise UserError(
             f"dataset {dataset.name} cannot be prepared with scaling {scaling}; "

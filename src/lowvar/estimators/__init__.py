@@ -53,7 +53,7 @@ INTEGRAL = Registry(
             "neural": "parametric.neural",
             "paper_cf": "paper.cf",
             "paper_cv": "paper.cv",
-            "paper_vv_fixed": "paper.vv_fixed",
+            "paper_vv_fixed": "paper.vv",
             "paper_vv": "paper.vv",
         }.items()
     },

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend, get
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 
 _CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
 _LOGITS = 2**18  # maximum number of logits in a chunk, with many particles
@@ -85,8 +85,7 @@ class DropoutProblem:
         Raises:
             UserError: another kind.
         """
-        if kind not in _STARTS:
-            raise unknown_name("initial", kind, _STARTS)
+        check_known("initial", kind, _STARTS)
         size = self.classes * self.dim
         if kind == "origin":
             return {"w": np.zeros(size)}

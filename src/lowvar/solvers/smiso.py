@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.estimators.gradient.base import Oracles
 from lowvar.noise import Noise, Plan, Sampler
 
@@ -150,8 +150,7 @@ def smiso(problem, sampler: Sampler, step_size, alpha: float = 0.9, table: str |
     """
     batches = sampler.batches
     table = table or ("batches" if batches.same else "rows")
-    if table not in TABLES:
-        raise unknown_name("table", table, TABLES)
+    check_known("table", table, TABLES)
     if table == "batches" and not batches.same:
         raise UserError(f"smiso: table 'batches' needs fixed batches, not {batches.name!r}; use table='rows'")
     if not batches.covers:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 
 Frame: TypeAlias = Any  # a pandas.DataFrame, whose types are too loose to check
 
@@ -180,8 +180,7 @@ class Figure:
         """The rows that the figure shows; raises like ``picture``."""
         known = dict.fromkeys([*_keywords(self.select), *_keywords(self.draw)])
         for option in options:
-            if option not in known:
-                raise unknown_name("option", option, known, where=f"figure {self.name}")
+            check_known("option", option, known, where=f"figure {self.name}")
         return self.select(table, **self._of(self.select, options))
 
     def _of(self, function, options):
@@ -236,6 +235,5 @@ class Family:
         tables = (*names_of(self.tables, experiment), "seconds")
         known = {name: one for name, one in self.figures.items() if one.table in tables and one.when(experiment)}
         for name in (chosen := getattr(experiment, "draw", known)):
-            if name not in known:
-                raise unknown_name("figure", name, known, where=f"{where}: draw")
+            check_known("figure", name, known, where=f"{where}: draw")
         return {name: known[name] for name in chosen}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.files import all_or_none, sweep, write_text
 from lowvar.runs import artifact, loop
 from lowvar.studies.gathered import Gathered
@@ -118,8 +118,7 @@ def tables(study: Study, *, seconds: bool = False) -> list[Path]:
 
 def figure(study: Study, kind: str) -> list[Path]:
     """Draws one figure of an experiment from its tables."""
-    if kind not in study.figures:
-        raise unknown_name("figure", kind, study.figures, where=f"experiment {study.name!r}")
+    check_known("figure", kind, study.figures, where=f"experiment {study.name!r}")
     drawn, (path,) = study.figures[kind], study.figure_files(kind)
     return drawn.picture(study.table(drawn.table), path.with_suffix(""), **study.options(kind))
 

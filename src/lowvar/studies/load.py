@@ -9,7 +9,7 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, unknown_name
 from lowvar.files import read_yaml
 from lowvar.registry import look_in
 from lowvar.studies.integral.family import FAMILY as INTEGRAL
@@ -42,8 +42,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         if not difflib.get_close_matches(path.stem, known, n=1, cutoff=0.4):
             raise UserError(f"{path}: no such experiment file")
         raise unknown_name("experiment", path.stem, known, where=str(path.parent))
-    if scale not in SCALES:
-        raise unknown_name("scale", scale, SCALES)
+    check_known("scale", scale, SCALES)
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: an experiment must be a mapping of keys, see docs/results-schema.md")
@@ -64,8 +63,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         elif method is None:
             content["methods"][name] = {what: name}
     for name, override in scales.items():
-        if name not in SCALES:
-            raise unknown_name("scale", name, SCALES, where=str(path))
+        check_known("scale", name, SCALES, where=str(path))
         if not isinstance(override or {}, dict):
             raise UserError(f"{path}: scales.{name} = {override!r}: it must be a mapping of keys")
     look_in(path.parent)

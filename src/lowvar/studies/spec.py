@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, unknown_name
 
 SCALES = ("smoke", "quick", "paper")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -131,8 +131,7 @@ class ExperimentSpec(Strict):
     def _check(self, **named: str) -> None:
         """Raises UserError for unknown names of ``problems``, ``methods`` or ``backends``."""
         for kind, value in named.items():
-            if value not in (known := getattr(self, f"{kind}s")):
-                raise unknown_name(kind, value, known, where=f"experiment {self.name!r}")
+            check_known(kind, value, getattr(self, f"{kind}s"), where=f"experiment {self.name!r}")
 
 
 def merged(base: Mapping, override: Mapping) -> dict:

@@ -242,7 +242,7 @@ class SearchContract:
         options = inspect.signature(factory).parameters
         for step in {"beta", "step_size"} & set(options):
             for value in (0, -1.0, float("nan"), float("inf")):
-                with pytest.raises(UserError, match=f"{step.replace('_', '.')} {value}: it must be positive"):
+                with pytest.raises(UserError, match=f"{step.replace('_', '.')} {value}: it must be a positive number"):
                     factory(jax_, domain(name), **{step: value})
         if "baseline" in options:
             with pytest.raises(UserError, match="unknown baseline 'meen': did you mean 'mean'"):

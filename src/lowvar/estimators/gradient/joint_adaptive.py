@@ -1,8 +1,6 @@
 """The joint control variate from a snapshot, with coefficients estimated during the run."""
 
-from numbers import Integral
-
-from lowvar.errors import UserError
+from lowvar.errors import whole
 from lowvar.estimators.gradient.base import Estimator, Properties, variational
 
 _LAG = 10  # steps over which the mean of the gradient is averaged
@@ -36,10 +34,9 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         Algorithm 2; coefficients as in Geffner and Domke, "Using large ensembles of control variates for
         variational inference", 2018, eq. 8.
     """
-    if isinstance(memory, bool) or not isinstance(memory, Integral) or memory < 2:
-        raise UserError(f"joint_adaptive: memory = {memory!r}; it must be a whole number of steps, 2 or more")
+    memory = whole("joint_adaptive: memory", memory, 2)
     problem = variational(problem, "joint_adaptive")
-    backend, xp, share = problem.backend, problem.backend.xp, 1 / int(memory)
+    backend, xp, share = problem.backend, problem.backend.xp, 1 / memory
     controls = {"mu": 2, "log_sigma": 1}
 
     def snapshot(params):

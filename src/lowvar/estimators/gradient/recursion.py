@@ -11,7 +11,7 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator, Properties
 from lowvar.estimators.gradient.schedules import Schedule, schedule
 
@@ -91,8 +91,7 @@ def base_of(problem, batches, base: str) -> Base:
     Raises:
         UserError: no estimator without memory has that name.
     """
-    if base not in BASES:
-        raise unknown_name("base", base, BASES)
+    check_known("base", base, BASES)
     return Base(getattr(importlib.import_module(f"lowvar.estimators.gradient.{base}"), base)(problem, batches))
 
 
@@ -102,8 +101,8 @@ def checked(name: str, particles: int | None, given) -> tuple[int | None, Schedu
     Raises:
         UserError: ``N_0`` is not a whole number above 0, or the schedule is invalid.
     """
-    if particles is not None and (isinstance(particles, bool) or not isinstance(particles, Integral) or particles < 1):
-        raise UserError(f"{name}: particles = {particles!r}; N_0 must be a whole number, 1 or more")
+    if particles is not None:
+        whole(f"{name}: particles", particles, 1)
     if given is None or isinstance(given, Schedule):
         return particles, given
     try:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 
 KINDS = ("time", "step", "exponential", "piecewise")
 
@@ -71,8 +71,7 @@ def schedule(
     >>> [schedule("step", beta=0.5, r=2).particles(t, 10) for t in range(5)]
     [10, 10, 10, 5, 5]
     """
-    if kind not in KINDS:
-        raise unknown_name("schedule", kind, KINDS)
+    check_known("schedule", kind, KINDS)
     pairs: Any = tuple(tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in values)
     present = {"beta": beta is not None, "r": r is not None, "values": bool(pairs)}
     wanted = {"piecewise": ("values",), "step": ("beta", "r")}.get(kind, ("beta",))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 
 BASELINES = ("none", "mean", "centre")
 _HUGE, _SHRINK = 1e100, 1e-200  # values beyond _HUGE are multiplied by _SHRINK, so that squares do not overflow
@@ -56,8 +56,7 @@ def weights(
 
 def check_baseline(baseline: str, known: tuple[str, ...] = BASELINES) -> None:
     """Rejects a baseline that an estimator does not support."""
-    if baseline not in known:
-        raise unknown_name("baseline", baseline, known)
+    check_known("baseline", baseline, known)
 
 
 def usable(backend, values: Any) -> Any:

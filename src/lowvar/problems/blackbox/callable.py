@@ -5,9 +5,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.problems.blackbox.discrete import uniform_probabilities
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, number, numbers, one_by_one
 from lowvar.problems.blackbox.problem import KINDS, BlackBoxProblem, Domain, Kind
 
@@ -51,16 +50,14 @@ def from_callable(
     """
     if not callable(f):
         raise UserError(f"f is a {type(f).__name__}: it must be a function of a point")
-    if errors not in get_args(Errors):
-        raise unknown_name("way to treat errors", errors, get_args(Errors))
+    check_known("way to treat errors", errors, get_args(Errors))
     workers = whole("workers", workers, 1)
     if batched and workers > 1:
         raise UserError(f"workers={workers} with a batched f: only an f of one point can use workers")
     domain = _domain(kind, dim, choices)
     called: str = name or getattr(f, "__name__", type(f).__name__)
     optimum = None if optimum is None else number(optimum)
-    if not (isinstance(sigma0, (int, float, np.floating)) and 0 < sigma0 < np.inf):
-        raise UserError(f"sigma0 {sigma0!r}: it must be a positive number")
+    sigma0 = positive("sigma0", sigma0)
 
     def values(points):
         points = np.array(points)
@@ -69,7 +66,7 @@ def from_callable(
             raise PointErrors(_message(called, raised, len(points)), results, raised) from next(iter(raised.values()))
         return results
 
-    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), sigma0=float(sigma0))
+    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), sigma0=sigma0)
 
 
 def _all(f, points):
@@ -91,8 +88,7 @@ def _message(name, raised, count):
 
 
 def _domain(kind, dim, choices) -> Domain:
-    if kind not in KINDS:
-        raise unknown_name("domain", kind, KINDS)
+    check_known("domain", kind, KINDS)
     dim = whole("dim", dim, 1)
     if kind == "categorical":
         return Domain(kind, dim, whole("choices", choices, 2))

@@ -5,9 +5,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, whole
 from lowvar.problems.blackbox.callable import Errors
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, numbers
 from lowvar.problems.blackbox.problem import BlackBoxProblem
 
@@ -52,8 +51,7 @@ class Evaluator:
     """
 
     def __init__(self, problem: BlackBoxProblem, budget: int | None = None, errors: Errors = "raise"):
-        if errors not in get_args(Errors):
-            raise unknown_name("way to treat errors", errors, get_args(Errors))
+        check_known("way to treat errors", errors, get_args(Errors))
         self.problem, self.errors = problem, errors
         self.budget = None if budget is None else whole("budget", budget, 1)
         self.evaluations, self.failures = 0, 0

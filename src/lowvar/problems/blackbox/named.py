@@ -25,14 +25,3 @@ def generator(seed: int, *names: object) -> np.random.Generator:
         raise UserError(f"seed {seed!r}: it must be a whole number")
     text = "\x1f".join([str(int(seed)), *map(str, names)])
     return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
-
-
-def whole(name: str, value: object, least: int) -> int:
-    """``value`` as an int.
-
-    Raises:
-        UserError: it is not a whole number, or less than ``least``.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise UserError(f"{name} {value!r}: it must be a whole number, at least {least}")
-    return int(value)

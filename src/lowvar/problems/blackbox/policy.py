@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend
-from lowvar.errors import UserError
-from lowvar.problems.blackbox.named import generator, whole
+from lowvar.errors import UserError, whole
+from lowvar.problems.blackbox.named import generator
 from lowvar.problems.blackbox.points import one_by_one
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
 

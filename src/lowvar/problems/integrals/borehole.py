@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.problems.integrals.normal import independent_normals
 from lowvar.problems.integrals.problem import IntegralProblem, Truth
 from lowvar.problems.integrals.quadrature import gauss_hermite
@@ -41,8 +41,7 @@ def borehole(second_arguments: str = "variances") -> IntegralProblem:
     References:
         Sun, Barp and Briol, Section 5.1, Appendix E.4 and Table 4; Xiong, Qian and Wu (2013).
     """
-    if second_arguments not in ("variances", "deviations"):
-        raise unknown_name("second_arguments", second_arguments, ("variances", "deviations"), where="borehole")
+    check_known("second_arguments", second_arguments, ("variances", "deviations"), where="borehole")
     deviation = SECOND if second_arguments == "deviations" else np.r_[SECOND[0], np.sqrt(SECOND[1:])]
     fidelities = ((5.0, 1.5), (2 * np.pi, 1.0))
 

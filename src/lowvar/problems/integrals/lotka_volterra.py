@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.datasets import Prepared
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.problems.integrals.importance import posterior_means
 from lowvar.problems.integrals.observed import measurements
 from lowvar.problems.integrals.ode import trajectory
@@ -57,8 +57,7 @@ def lotka_volterra(
     References:
         Sun, Barp and Briol, Section 5.3, Appendices E.6 and E.6.1.
     """
-    if observations not in get_args(Observations):
-        raise unknown_name("observations", observations, get_args(Observations), where="lotka_volterra")
+    check_known("observations", observations, get_args(Observations), where="lotka_volterra")
     if (second, tasks) not in FIRST_TIME:
         raise UserError(f"lotka_volterra: tasks {tasks!r}, second {second!r}; tasks must be 2, 5 or 10")
     if observations == "simulated":

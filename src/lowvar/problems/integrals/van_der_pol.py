@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.datasets import Prepared
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.problems.integrals.lazy import Lazy
 from lowvar.problems.integrals.observed import measurements
 from lowvar.problems.integrals.ode import trajectory
@@ -50,8 +50,7 @@ def van_der_pol(
         Sun, Barp and Briol, Section 5.2 and Appendix E.5 (where the sum runs to ``w``: it must end at ``w - 1``);
         Oates, Papamarkou and Girolami (2016); Friel, Hurn and Wyse (2014).
     """
-    if observations not in get_args(Observations):
-        raise unknown_name("observations", observations, get_args(Observations), where="van_der_pol")
+    check_known("observations", observations, get_args(Observations), where="van_der_pol")
     if constants not in (1, 2):
         raise UserError(f"van_der_pol: constants {constants!r}; it must be 1, or 2 for the published evidence")
     if observations == "simulated":

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from lowvar.backends import Backend
@@ -74,9 +74,3 @@ def check_population(population: int, *, even: bool = False) -> None:
     """Rejects a population of fewer than two points, or an odd one if points come in pairs."""
     if not isinstance(population, Integral) or population < 2 or (even and population % 2):
         raise UserError(f"population {population}: it must be {'an even' if even else 'a whole'} number, 2 or more")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Rejects a setting that is not a positive number."""
-    if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
-        raise UserError(f"{name} {value}: it must be positive")

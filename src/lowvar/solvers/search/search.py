@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive
 from lowvar.noise import named_key
-from lowvar.solvers.search.base import SearchSolver, check_positive
+from lowvar.solvers.search.base import SearchSolver
 
 
 def generation(solver: SearchSolver, values: Callable[[Any], Any]) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
@@ -70,7 +70,7 @@ class Search:
     ):
         self.solver = solver
         self._generation, self._asked, self._compiled = 0, None, {}
-        check_positive("sigma0", sigma0)
+        positive("sigma0", sigma0)
         with jax.enable_x64(True):
             self._key = named_key(seed, name, "noise") if key is None else key
             self._state = solver.init(_start(solver, x0), float(sigma0))

@@ -65,11 +65,15 @@ def each(rows: Frame, draw: Callable[[Axes, Frame], Any], x: str, y: str, *, by:
     return fig
 
 
-def loglog(ax: Axes) -> None:
-    """Makes both axes logarithmic, with a grid."""
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+def ready(ax: Axes, rows: Frame, why: str, log: str = "y") -> bool:
+    """Sets a grid and makes the axes of ``log`` logarithmic; without rows, writes ``why`` and returns False."""
+    if not len(rows):
+        say(ax, why)
+        return False
+    for axis in log:
+        getattr(ax, f"set_{axis}scale")("log")
     ax.grid()
+    return True
 
 
 def lanes(ax: Axes, count: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.files import sha256
 from lowvar.problems.integrals.samples import Samples
 from lowvar.runs import artifact
@@ -41,8 +41,7 @@ class Drawn:
         if tasks is None:
             return self
         for name in tasks:
-            if name not in self.tasks:
-                raise unknown_name("task", name, self.tasks)
+            check_known("task", name, self.tasks)
         truth = [row for row in self.truth if row["task"] in tasks]
         chosen = self.samples.of_tasks([self.tasks.index(name) for name in tasks])
         return Drawn(chosen, tuple(tasks), None, truth, self.sha256)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.spec import Cost, Count, Data, ExperimentSpec, Strict, merged
 
 
@@ -223,8 +223,7 @@ class IntegralExperiment(ExperimentSpec):
         for name, problem in self.problems.items():
             if problem.within is not None:
                 known = self.samples()
-                if problem.within not in known:
-                    raise unknown_name("problem", problem.within, known, where=f"{where}: problems.{name}.within")
+                check_known("problem", problem.within, known, where=f"{where}: problems.{name}.within")
                 size, drawn = _most(problem.sizes), _most(self.problems[problem.within].sizes)
                 if size > drawn:
                     raise UserError(
@@ -235,8 +234,7 @@ class IntegralExperiment(ExperimentSpec):
                 PROBLEMS.entry(origin, where=f"{where}: problems.{name}.problem")
                 PROBLEMS.check_options(origin, problem.options, where=f"{where}: problems.{name}.options")
             for method in problem.methods or ():
-                if method not in self.methods:
-                    raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+                check_known("method", method, self.methods, where=f"{where}: problems.{name}.methods")
         for name, method in self.methods.items():
             INTEGRAL.entry(method.integrator, where=f"{where}: methods.{name}")
             INTEGRAL.check_options(method.integrator, method.options, where=f"{where}: methods.{name}.options")
@@ -252,19 +250,16 @@ class IntegralExperiment(ExperimentSpec):
             if name := getattr(self.illustrate, kind):
                 self._check_illustrated(name, (), f"{where}: illustrate.{kind}")
         for figure in self.figure_options:
-            if figure not in self.draw:
-                raise unknown_name("figure", figure, self.draw, where=f"{where}: figure_options")
+            check_known("figure", figure, self.draw, where=f"{where}: figure_options")
 
     def _check_illustrated(self, problem, methods, where):
-        if problem not in self.problems:
-            raise unknown_name("problem", problem, self.problems, where=where)
+        check_known("problem", problem, self.problems, where=where)
         if self.problems[problem].within is not None:
             raise UserError(
                 f"{where}: {problem!r} is within {self.problems[problem].within!r}: illustrate that problem"
             )
         for method in methods:
-            if method not in self.methods_on(problem):
-                raise unknown_name("method", method, self.methods_on(problem), where=f"{where}.{problem}")
+            check_known("method", method, self.methods_on(problem), where=f"{where}.{problem}")
 
 
 class IntegralRunSpec(Strict):

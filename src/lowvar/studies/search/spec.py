@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.spec import BackendName, Cost, Count, ExperimentSpec, Positive, Strict
 
 # log10 of the targets (gaps)
@@ -77,6 +77,8 @@ class GradientVarianceSpec(Strict):
 
     @pydantic.model_validator(mode="after")
     def _compared(self):
+        if not self.baselines:
+            raise ValueError("baselines: it must name at least one")
         if "iid" not in self.schemes:
             raise ValueError("schemes: iid is required, because the others are compared with it")
         if "antithetic" in self.schemes and any(n % 2 for n in self.populations):
@@ -188,8 +190,7 @@ class SearchExperiment(ExperimentSpec):
                     raise UserError(f"{where}: problems.{name}.options: {key!r} is not an option: {instead}")
             FUNCTIONS.check_options(problem.function, problem.options, where=f"{where}: problems.{name}.options")
             for method in problem.methods or ():
-                if method not in self.methods:
-                    raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+                check_known("method", method, self.methods, where=f"{where}: problems.{name}.methods")
         for name, method in self.methods.items():
             SEARCH.entry(method.solver, where=f"{where}: methods.{name}.solver")
             SEARCH.check_options(method.solver, method.options, where=f"{where}: methods.{name}.options")
@@ -203,8 +204,7 @@ class SearchExperiment(ExperimentSpec):
                         f"{problem.function} has a {kind} one: list the methods to run in problems.{name}.methods"
                     )
         for name in self.decompositions():
-            if name not in self.problems:
-                raise unknown_name("problem", name, self.problems, where=f"{where}: decomposition.problems")
+            check_known("problem", name, self.problems, where=f"{where}: decomposition.problems")
             about = FUNCTIONS.about(self.problems[name].function)
             if about.domain != "real" or not about.program:
                 what = f"a {about.domain} domain" if about.domain != "real" else "values from a simulator"

@@ -36,7 +36,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
-from lowvar.errors import UserError, unknown_name
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.estimators.search.shaping import BASELINES
 from lowvar.noise import GAUSSIAN
@@ -79,20 +78,10 @@ def search_variance(
         ``relative_high`` is infinite. ``to_iid`` is the ratio to iid points at the same N and baseline. Intervals are
         jackknife intervals over 25 batches of replicates, on a logarithmic scale; chi-squared intervals would be too
         short, because estimates have heavy tails.
-
-    Raises:
-        UserError: an unsupported problem, or an invalid grid (see ``check_grid``).
     """
     import pandas as pd
 
-    if problem.domain.kind != "real":
-        raise UserError(f"{problem.name}: search variance needs a real domain, not a {problem.domain.kind} one")
-    if problem.backend is None or problem.backend.name != "jax":
-        raise UserError(f"{problem.name}: search variance needs a problem on the backend jax")
     mean = jnp.asarray(mean, float)
-    if mean.shape != (problem.dim,):
-        raise UserError(f"{problem.name}: mean of shape {mean.shape}; it must be ({problem.dim},)")
-    check_grid(sigmas, populations, schemes, baselines, replicates)
     spread = jnp.asarray(list(sigmas), mean.dtype)
     each = -(-replicates // _BATCHES)
     cells = {}
@@ -119,42 +108,6 @@ def search_variance(
                               else ratio_of_means(sample, _clean(iid[0][:, s, *at], dust)))}
                 )  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def check_grid(sigmas, populations, schemes, baselines, replicates: int = 4000) -> None:
-    """Checks a grid before anything runs.
-
-    Raises:
-        UserError: an empty list, an unknown name, a sigma that is not positive, a population that a scheme does not
-            support, or fewer than 50 replicates.
-    """
-    for name, values in (("sigmas", sigmas), ("populations", populations), ("schemes", schemes)):
-        if len(values) == 0:
-            raise UserError(f"search variance: {name} is empty; it must name at least one")
-    if len(baselines) == 0:
-        raise UserError("search variance: baselines is empty; it must name at least one")
-    for scheme in schemes:
-        if scheme not in GAUSSIAN:
-            raise unknown_name("noise scheme", scheme, GAUSSIAN)
-        for population in populations:
-            GAUSSIAN[scheme](population)
-    for baseline in baselines:
-        if baseline not in BASELINES:
-            raise unknown_name("baseline", baseline, BASELINES)
-    for sigma in sigmas:
-        if not (sigma > 0 and np.isfinite(sigma)):
-            raise UserError(f"search variance: sigma {sigma}; it must be positive and finite")
-    if replicates < 2 * _BATCHES:
-        raise UserError(f"search variance: replicates {replicates}; it must be at least {2 * _BATCHES}")
-
-
-def evaluations(sigmas, populations, schemes, replicates: int) -> int:
-    """Evaluations for a grid: two for each point, at ``mu + sigma z`` and ``mu - sigma z``.
-
-    >>> evaluations([0.5, 0.05], [18, 100], ["iid", "rqmc"], 4000)
-    3776000
-    """
-    return 2 * len(sigmas) * sum(populations) * len(schemes) * (-(-replicates // _BATCHES) * _BATCHES)
 
 
 def ratio_of_means(numerator, denominator) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.spec import BackendName, Cost, Data, ExperimentSpec, merged, validated
 from lowvar.studies.variational.spec import (
     DecompositionJob,
@@ -81,8 +81,7 @@ class VariationalExperiment(ExperimentSpec):
         if tune is None or tune.same_as is None:
             return tune
         where, runs = f"problems.{problem}.methods.{method}.tune.same_as", self.methods_on(problem)
-        if tune.same_as not in runs:
-            raise unknown_name("method", tune.same_as, runs, where=where)
+        check_known("method", tune.same_as, runs, where=where)
         theirs = self.tune_on(problem, tune.same_as)
         if theirs is None or theirs.same_as:
             raise UserError(f"{where}: {tune.same_as!r} tunes no settings of its own on {problem!r}")
@@ -192,8 +191,7 @@ class VariationalExperiment(ExperimentSpec):
     def _check_run(self, problem, method, backend):
         """Raises UserError unless the experiment has this run."""
         self._check(problem=problem, method=method, backend=backend)
-        if method not in self.methods_on(problem):
-            raise unknown_name("method", method, self.methods_on(problem), where=f"problems.{problem}.methods")
+        check_known("method", method, self.methods_on(problem), where=f"problems.{problem}.methods")
 
     def _method(self, name):
         """A method without its solver settings, which the run's solver has, and without its tuning."""
@@ -253,13 +251,11 @@ class VariationalExperiment(ExperimentSpec):
                 ("dataset", problem.dataset, DATASETS),
                 ("scaling", problem.scaling, SCALINGS),
             ):
-                if value not in known:
-                    raise unknown_name(kind, value, known, where=f"{place}.{kind}")
+                check_known(kind, value, known, where=f"{place}.{kind}")
             MODELS.entry(problem.model, where=f"{place}.model")
             MODELS.check_options(problem.model, problem.options, where=f"{place}.options")
             for method in problem.methods or {}:
-                if method not in self.methods:
-                    raise unknown_name("method", method, self.methods, where=f"{place}.methods")
+                check_known("method", method, self.methods, where=f"{place}.methods")
         for name, method in self.methods.items():
             registry = OWN if method.estimator in OWN else GRADIENT
             registry.entry(method.estimator, where=f"{where}: methods.{name}.estimator", also=OWN)
@@ -279,8 +275,7 @@ class VariationalExperiment(ExperimentSpec):
         spec = self.decomposition_on(problem)
         for key, names in (("leader", (spec.leader,)), ("methods", spec.methods or ())):
             for name in names:
-                if name not in self.methods:
-                    raise unknown_name("method", name, self.methods, where=f"decomposition.{key}")
+                check_known("method", name, self.methods, where=f"decomposition.{key}")
                 estimator = self.methods[name].estimator
                 if estimator not in OWN and GRADIENT.about(estimator).recursive:
                     raise UserError(

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive
 from lowvar.estimators.search.shaping import usable
 from lowvar.problems.blackbox.problem import Domain
-from lowvar.solvers.search.base import check_domain, check_population, check_positive, default_population
+from lowvar.solvers.search.base import check_domain, check_population, default_population
 
 _NUMPY = SimpleNamespace(xp=np)
 
@@ -83,7 +83,7 @@ class Gaussian(Driven):
 
     def __init__(self, name: str, domain: Domain, sigma0: float, population: int | None, seed: int):
         check_domain(name, domain, "real")
-        check_positive("sigma0", sigma0)
+        positive("sigma0", sigma0)
         super().__init__(name, domain, default_population(domain.dim) if population is None else population, seed)
 
     @property

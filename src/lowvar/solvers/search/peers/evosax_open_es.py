@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import optax
 from evosax.algorithms import Open_ES
 
-from lowvar.errors import unknown_name
-from lowvar.solvers.search.base import SearchSolver, check_population, check_positive, default_population
+from lowvar.errors import check_known, positive
+from lowvar.solvers.search.base import SearchSolver, check_population, default_population
 from lowvar.solvers.search.peers.evosax_solver import evosax_solver
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
@@ -29,9 +29,8 @@ def evosax_open_es(
     References:
         Salimans et al., arXiv:1703.03864; Lange, arXiv:2212.04180.
     """
-    if optimizer not in OPTIMIZERS:
-        raise unknown_name("optimizer", optimizer, OPTIMIZERS)
-    check_positive("step_size", step_size)
+    check_known("optimizer", optimizer, OPTIMIZERS)
+    positive("step_size", step_size)
     population = default_population(domain.dim) if population is None else population
     check_population(population, even=True)
 

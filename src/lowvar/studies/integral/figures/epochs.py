@@ -47,11 +47,8 @@ def _level(look: Estimator) -> dict:
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows, "mae")
-    if not len(drawn):
-        panels.say(ax, "no finite error")
+    if not panels.ready(ax, drawn, "no finite error"):
         return
-    ax.set_yscale("log")
-    ax.grid()
     last = float(drawn["epoch"].max()) if drawn["epoch"].notna().any() else 1.0
     for method, line in by_method(drawn, looks, "epoch"):
         look = looks[method]

@@ -58,10 +58,9 @@ def _open(colour: str, marker: str) -> dict[str, Any]:
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows, "mae")
-    if not len(drawn):
-        panels.say(ax, "all methods failed" if np.isinf(rows["mae"]).all() else "all errors are zero")
+    why = "all methods failed" if np.isinf(rows["mae"]).all() else "all errors are zero"
+    if not panels.ready(ax, drawn, why, "xy"):
         return
-    panels.loglog(ax)
     place = drawn[drawn["axis"].iloc[0]].astype(float)
     methods = [method for method in looks if method in set(drawn["method"])]
     alone = place.nunique() == 1  # then methods are drawn side by side

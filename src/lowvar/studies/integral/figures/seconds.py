@@ -40,10 +40,8 @@ def draw(rows: Frame) -> Picture:
 
 def _time(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[rows["seconds_per_repetition"] > 0]
-    if not len(drawn):
-        panels.say(ax, "not timed")
+    if not panels.ready(ax, drawn, "not timed", "xy"):
         return
-    panels.loglog(ax)
     for method, line in by_method(drawn, looks, "points"):
         ax.plot(line["points"], line["seconds_per_repetition"], label=method, **lines.kind(looks[method]))
     places(ax, drawn["points"].to_numpy(float))
@@ -53,11 +51,8 @@ def _time(ax: Axes, rows: Frame, looks: dict) -> None:
 
 def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows[rows["seconds_per_repetition"] > 0], "mae")
-    if not len(drawn):
-        panels.say(ax, "no finite error")
+    if not panels.ready(ax, drawn, "no finite error"):
         return
-    ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
         line = drawn[drawn["method"] == method].sort_values("points")
         seconds, middle, low, high = numbers(line, "seconds_per_repetition", "mae", "mae_low", "mae_high")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -27,8 +27,7 @@ _END = {
 
 def checked(of: str) -> str:
     """Returns ``of`` if it names a quantity; raises UserError otherwise."""
-    if of not in OF:
-        raise unknown_name("quantity", of, OF)
+    check_known("quantity", of, OF)
     return of
 
 
@@ -36,8 +35,7 @@ def select(curves: Frame, x: str = "evaluations", of: str = "mean", backend: str
     """Every method on one backend, if possible the same for all."""
     drawn = dict.fromkeys(("f", _COLUMN[checked(of)]))
     quartiles = [f"{name}_{part}" for name in drawn for part in ("median", "low", "high")]
-    if x not in AXES:
-        raise unknown_name("axis", x, AXES)
+    check_known("axis", x, AXES)
     needed = ("optimum", "budget", "evaluations", "iteration", "repetitions", "diverged", x)
     require(curves, (*RUN, *needed, *quartiles), "curves")
     return one_backend(curves, "curves", backend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -23,8 +23,7 @@ def select(decomposition: Frame, baseline: str | None = None) -> Frame:
     require(decomposition, needed, "decomposition")
     known = list(decomposition["baseline"].drop_duplicates())
     chosen = baseline or ("mean" if "mean" in known else known[0])
-    if chosen not in known:
-        raise unknown_name("baseline", chosen, known, where="decomposition table")
+    check_known("baseline", chosen, known, where="decomposition table")
     rows = decomposition[decomposition["baseline"] == chosen]
     spreads = np.unique(rows["sigma"].to_numpy(float))
     if len(spreads) > _SPREADS:

@@ -57,7 +57,7 @@ def draw(rows: Frame, target: float = effort.TARGET) -> Picture:
 
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
-    panels.loglog(ax)
+    panels.ready(ax, rows, "not measured", "xy")
     dims = np.unique(rows["dim"].to_numpy(float))
     ends = []
     for method, line in by_method(rows, looks, "dim"):

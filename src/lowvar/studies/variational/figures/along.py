@@ -58,7 +58,7 @@ def draw_totals(rows: Frame) -> Picture:
 def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows, "variance")
     total = part(drawn, source="total")
-    if not _scaled(ax, rows, total):
+    if not panels.ready(ax, total, "no finite variance" if len(rows) else "not measured"):
         return
     for method, look in looks.items():
         _line(ax, part(total, method=method), look, method, ls="-")
@@ -74,16 +74,6 @@ def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
     panels.frame(ax, *numbers(drawn, "low", "variance", "high"))
     panels.run_axis(ax, total["iteration"].to_numpy())
     _name_at_end(ax, ends)
-
-
-def _scaled(ax: Axes, rows: Frame, drawn: Frame) -> bool:
-    """Sets a logarithmic axis with a grid, or writes why there is nothing to draw."""
-    if not len(drawn):
-        panels.say(ax, "not measured" if not len(rows) else "no finite variance")
-        return False
-    ax.set_yscale("log")
-    ax.grid()
-    return True
 
 
 def _line(ax: Axes, line: Frame, look: Estimator, label: str, **style) -> None:
@@ -141,7 +131,7 @@ def draw_sources(rows: Frame) -> Picture:
 
     def panel(ax: Axes, rows: Frame) -> None:
         drawn = positive(rows, "variance")
-        if not _scaled(ax, rows, drawn):
+        if not panels.ready(ax, drawn, "no finite variance" if len(rows) else "not measured"):
             return
         for source in (*parts, "total"):
             for method, look in looks.items():

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -30,8 +30,7 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
 
     A method that diverged at every step size keeps the last row of its smallest one, so that the figure names it.
     """
-    if x not in AXES:
-        raise unknown_name("axis", x, AXES)
+    check_known("axis", x, AXES)
     require(convergence, (*elbo.CONVERGENCE, "envelope", "epoch", x), "convergence")
     runs = [convergence[name] for name in ("problem", "method", "backend")]
     envelope = convergence["envelope"].eq(True)
@@ -58,12 +57,8 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
     last = rows[x] == rows[x].groupby(runs).transform("max")
     lost = rows["method"].isin(set(rows["method"]) - set(rows.loc[finite & last, "method"]))
     drawn = rows[finite & ~(lost & (finite.groupby(runs).transform("sum") < 2))]
-    if not len(drawn):
-        panels.say(ax, elbo.why_empty(rows[last]))
+    if not panels.ready(ax, drawn, elbo.why_empty(rows[last]), "y" if y == "gap" else ""):
         return
-    if y == "gap":
-        ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
             line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)]

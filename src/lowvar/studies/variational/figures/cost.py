@@ -32,11 +32,8 @@ def draw(rows: Frame) -> Picture:
 
     def panel(ax: Axes, rows: Frame) -> None:
         drawn = rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]
-        if not len(drawn):
-            panels.say(ax, "not timed")
+        if not panels.ready(ax, drawn, "not timed"):
             return
-        ax.set_yscale("log")
-        ax.grid()
         for method, line in by_method(drawn, looks, "iteration"):
             sparse = max(1, len(line) // 8)
             ax.plot(line["iteration"], line["seconds"], label=method, markevery=sparse, **lines.kind(looks[method]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -95,11 +95,8 @@ def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit
 def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None = None) -> None:
     """Lines of quantities by method; the vertical axis shows all rows of ``scale``."""
     drawn = positive(rows, "mean")
-    if not len(drawn):
-        panels.say(ax, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured")
+    if not panels.ready(ax, drawn, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured"):
         return
-    ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
         for quantity, kind in kinds.items():
             line = part(drawn, method=method, quantity=quantity)
@@ -139,8 +136,7 @@ def select_ratios(diagnostics: Frame, of: str = "paper") -> Frame:
 
     ``of``: ``paper`` for the squared norm of the gradient over a standard deviation, ``plain`` for the norm over it.
     """
-    if of not in RATIOS:
-        raise unknown_name("signal-to-noise ratio", of, RATIOS)
+    check_known("signal-to-noise ratio", of, RATIOS)
     return at_best(diagnostics, *RATIOS[of])
 
 

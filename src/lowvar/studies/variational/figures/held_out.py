@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known, unknown_name
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -21,8 +21,7 @@ _WORDS = "test log-likelihood\n(nats per row)"
 
 def select(diagnostics: Frame, sizes: str = "best", task: str | None = None) -> Frame:
     """Each method at its best step size (``best``), or all step sizes (``each``) of ``task`` (the first problem)."""
-    if sizes not in ("best", "each"):
-        raise unknown_name("choice of step sizes", sizes, ("best", "each"))
+    check_known("choice of step sizes", sizes, ("best", "each"))
     if sizes == "best":
         return at_best(diagnostics, "test_log_likelihood")
     rows = measured(diagnostics, "test_log_likelihood")
@@ -48,10 +47,8 @@ def draw(rows: Frame, sizes: str = "best") -> Picture:
 
 def _along(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
-    if not len(drawn):
-        panels.say(ax, "all runs diverged")
+    if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    ax.grid()
     for method, line in by_method(drawn, looks, "iteration"):
         x, middle, low, high = numbers(line, "iteration", "mean", "low", "high")
         lines.band(ax, x, low, high, looks[method], f"{method}: 95 %")
@@ -102,10 +99,8 @@ def draw_ends(rows: Frame) -> Picture:
 
 def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
-    if not len(drawn):
-        panels.say(ax, "all runs diverged")
+    if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    ax.grid()
     methods = list(by_method(drawn, looks, "fraction"))
     shifts = 1.2 * (np.arange(len(methods)) - (len(methods) - 1) / 2)  # per cent, so that bars do not overlap
     for (method, line), shift in zip(methods, shifts, strict=True):

@@ -51,13 +51,8 @@ def draw(rows: Frame) -> Picture:
 def _panel(ax: Axes, rows: Frame, looks: dict, backends: list[str]) -> None:
     y = elbo.quantity(rows)
     drawn = rows[np.isfinite(rows[f"{y}_mean"]) & ((rows["gap_mean"] > 0) | (y == "elbo"))]
-    if not len(drawn):
-        panels.say(ax, elbo.why_empty(rows))
+    if not panels.ready(ax, drawn, elbo.why_empty(rows), "xy" if y == "gap" else "x"):
         return
-    ax.set_xscale("log")
-    if y == "gap":
-        ax.set_yscale("log")
-    ax.grid()
     _room(ax, drawn, rows)
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
