@@ -413,6 +413,22 @@ def test_another_batch_size_fills_memories(on_the_way):
     assert found.memories["joint"].startswith("filled at these parameters")
 
 
+def test_decompose_takes_the_noise_scheme_of_the_fit():
+    """Also where its memory cannot be used; a scheme of one's own replaces it."""
+    fit = fitted(moving, FAR, estimator="naive", noise="rqmc", num_particles=8, batch_size=20, num_steps=20)
+    common = {"estimators": "naive", "batch_size": N, "replicates": 4, "columns": 4, "progress": False}
+    own, rqmc, iid = (
+        lowvar.decompose(moving, FAR, params, noise=noise, num_particles=8, **common)
+        for params, noise in ((fit, None), (fit.params, "rqmc"), (fit, "iid"))
+    )
+    assert total(own).loc["naive", "variance"] == total(rqmc).loc["naive", "variance"]
+    assert total(own).loc["naive", "variance"] < 0.5 * total(iid).loc["naive", "variance"]
+    assert ", rqmc noise of 8 particles)" in own.title
+    assert iid.title.endswith(f"batch {N})")
+    with pytest.raises(UserError, match="decompose: noise: antithetic needs an even number of particles, not 3"):
+        lowvar.decompose(moving, FAR, fit, noise="antithetic", num_particles=3)
+
+
 def test_a_memory_that_adds_noise_is_said_first():
     """Steps so long that the table is far away."""
     fit = fitted(moving, FAR, estimator="joint", num_steps=28, batch_size=20, step_size=0.5)

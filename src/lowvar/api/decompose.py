@@ -78,6 +78,7 @@ def decompose(
     estimators: Sequence[str | Callable[..., Estimator]] | Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     num_particles: int | None = None,
+    noise: str | None = None,
     optimizer: str | optax.GradientTransformation = "adam",
     step_size: float | None = None,
     num_steps: int = 5000,
@@ -105,6 +106,7 @@ def decompose(
             if there is no ``naive``. If not given: naive, cv, joint, joint_svrg and joint_adaptive.
         batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else 100, or all rows if they are fewer.
         num_particles: particles per update; the ``Fit``'s if not given, else 1.
+        noise: noise scheme of the particles, see ``fit``; the ``Fit``'s if not given, else ``"iid"``.
         optimizer: optimizer of the fit, see ``fit``.
         step_size: step size of the fit, see ``fit``.
         num_steps: length of the fit.
@@ -135,9 +137,10 @@ def decompose(
     problem = from_numpyro(model, data, name=name, **where)
     if given is not None:
         _check_complete(problem, given)
-    run = fitted.run if fitted and fitted.run and _same(problem, fitted.problem) else None
-    batch_size = run.solver.batch_size if run and batch_size is None else batch_size
+    run = fitted.run if fitted else None
+    batch_size = min(run.solver.batch_size, problem.N) if run and batch_size is None else batch_size
     num_particles = (run.solver.particles if run else 1) if num_particles is None else num_particles
+    noise = (run.solver.noise if run else "iid") if noise is None else noise
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
     spec = validated(
@@ -148,10 +151,10 @@ def decompose(
     )  # fmt: skip
     solver = solver_of(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
-        num_particles=num_particles, elbo_samples=2,
+        num_particles=num_particles, elbo_samples=2, noise=noise, where="decompose",
     )  # fmt: skip
-    if run and (run.solver.batch_size, run.solver.particles) != (solver.batch_size, solver.particles):
-        run = None  # its memories belong to batches of another size
+    if fitted and run and not (_same(problem, fitted.problem) and _batches(run.solver) == _batches(solver)):
+        run = None  # its memories belong to other rows, or to other batches or noise
     if run:
         label = _own_label(methods, run.method)
         methods = {**methods, label: run.method}
@@ -180,7 +183,8 @@ def decompose(
         for name, estimator in parts.items()
     }
     table = analysis.table(problem, values, solver.batch_size, replacement=False)
-    title = f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size})"
+    scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
+    title = f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size}{scheme})"
     carried = _carried(runs, parts, memory, mean_field, problem)
     origins = {name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(mean_field))}
     return Decomposition(table, _times(runs, parts, mean_field), auto, title, carried, origins)
@@ -188,6 +192,11 @@ def decompose(
 
 def _arrays(problem, params):
     return {block: jnp.asarray(value, problem.dtype) for block, value in params.items()}
+
+
+def _batches(solver):
+    """What a memory depends on besides the rows: ``(batch size, particles, noise scheme)``."""
+    return solver.batch_size, solver.particles, solver.noise
 
 
 def _same(problem: NumPyroProblem, other: NumPyroProblem) -> bool:

@@ -60,8 +60,9 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
 
 
 def solver_of(
-    problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid"
-):
+    problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid",
+    where="fit",
+):  # fmt: skip
     """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
     check_known("noise", str(noise), GAUSSIAN)
     size = min(BATCH, problem.N) if batch_size is None else batch_size
@@ -87,6 +88,6 @@ def solver_of(
         {"optimizer": optimizer, "step_sizes": (positive("step_size", step_size),), "batch_size": size,
          "particles": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
          "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise},
-        where="fit",
+        where=where,
     )  # fmt: skip
     return spec if own is None else spec.with_transformation(own)
