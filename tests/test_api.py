@@ -1,5 +1,6 @@
 """``lowvar.fit`` and ``lowvar.decompose`` on a user's own model."""
 
+import functools
 import importlib.util
 import re
 import subprocess
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 
 import lowvar
+from lowvar.api.settings import methods_of
 from lowvar.errors import UserError
+from lowvar.estimators.gradient.storm import storm
 
 
 @pytest.fixture(scope="module")
@@ -256,12 +259,23 @@ def test_numbers_of_numpy(example, data):
         ({}, "estimators: name at least one"),
         ([], "estimators: name at least one"),
         (3, "give a list of names, or a mapping of labels to names, not int"),
+        (
+            [functools.partial(storm, a=0.1), "naive", functools.partial(storm, a=0.5)],
+            "2 of them have the label 'storm'; give a mapping of labels of your own to estimators",
+        ),
+        (["joint", "naive", "joint"], "2 of them have the label 'joint'; give a mapping"),
     ],
     ids=str,
 )
 def test_bad_estimators_of_decompose(example, data, estimators, message):
     with pytest.raises(UserError, match=message):
         lowvar.decompose(example.model, data, estimators=estimators, progress=False)
+
+
+def test_a_mapping_separates_estimators_of_one_name():
+    slow, fast = functools.partial(storm, a=0.1), functools.partial(storm, a=0.5)
+    methods = methods_of({"slow": slow, "fast": fast, "joint": "joint"})
+    assert {name: method.factory for name, method in methods.items()} == {"slow": slow, "fast": fast, "joint": "joint"}
 
 
 def test_bad_input_of_decompose(example, data, fitted):

@@ -42,7 +42,13 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
                 f"estimators: a list takes names and factories only, not {wrong[0]!r}; give options in a mapping: "
                 "{'label': {'estimator': 'joint', ...}}"
             )
-        names = {label(name): name for name in names}
+        labels = [label(name) for name in names]
+        if twice := [one for one in dict.fromkeys(labels) if labels.count(one) > 1]:
+            raise UserError(
+                f"estimators: {labels.count(twice[0])} of them have the label {twice[0]!r}; give a mapping of labels of "
+                "your own to estimators: {'label': estimator, ...}"
+            )
+        names = dict(zip(labels, names, strict=True))
     if not names:
         raise UserError("estimators: name at least one")
     methods = {}
