@@ -429,6 +429,27 @@ def test_decompose_takes_the_noise_scheme_of_the_fit():
         lowvar.decompose(moving, FAR, fit, noise="antithetic", num_particles=3)
 
 
+def test_the_memory_of_another_model_is_not_used(on_the_way):
+    """Its parameters are plain ones; the same model defined again is no other."""
+    data, fit = on_the_way
+    common = {"estimators": ("naive", "joint"), "replicates": 4, "columns": 2, "progress": False}
+
+    def defined(scale):
+        def again(x, y, batch_size=None):
+            w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+            with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+                numpyro.sample("y", dist.Normal(x[index] @ w, scale), obs=y[index])
+
+        return again
+
+    assert lowvar.decompose(defined(1.0), data, fit, **common).memories == {"joint": "the fit's own"}
+    found = lowvar.decompose(defined(2.0), data, fit, **common)
+    plain = lowvar.decompose(defined(2.0), data, fit.params, batch_size=20, **common)
+    assert found.title == plain.title
+    assert found.memories["joint"].startswith("filled at these parameters")
+    np.testing.assert_array_equal(total(found)["variance"], total(plain)["variance"])
+
+
 def test_a_memory_that_adds_noise_is_said_first():
     """Steps so long that the table is far away."""
     fit = fitted(moving, FAR, estimator="joint", num_steps=28, batch_size=20, step_size=0.5)

@@ -26,6 +26,7 @@ from lowvar.studies.variational.spec import DecompositionSpec
 
 COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
+_COMPARED_ROWS = 7  # rows whose densities tell whether two functions are the same model
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
 
 
@@ -97,8 +98,9 @@ def decompose(
         data: the model's keyword arguments.
         params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an ``AutoNormal`` SVI result.
             Without them, a fit with the last of ``estimators`` is made first, and its memory is used. A ``Fit``
-            keeps the memory of its own estimator, which joins the comparison; the other estimators replay its last
-            epochs. At plain ``params``, memories are refilled there, which gives the lowest variance they can have.
+            of this model on these data keeps the memory of its own estimator, which joins the comparison; the other
+            estimators replay its last epochs. At plain ``params``, memories are refilled there, which gives the lowest
+            variance they can have.
         estimators: the estimators to compare: a list of names; or a mapping of labels of your own to names, or to
             ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
             {"estimator": "joint", "naive_epochs": 3}}``. A factory ``(problem, batches, **options) -> Estimator`` of
@@ -153,8 +155,12 @@ def decompose(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
         num_particles=num_particles, elbo_samples=2, noise=noise, where="decompose",
     )  # fmt: skip
-    if fitted and run and not (_same(problem, fitted.problem) and _batches(run.solver) == _batches(solver)):
-        run = None  # its memories belong to other rows, or to other batches or noise
+    if (
+        fitted
+        and run
+        and not (_same(problem, fitted.problem, fitted.mean_field) and _batches(run.solver) == _batches(solver))
+    ):
+        run = None  # its memories belong to another density, or to other batches or noise
     if run:
         label = _own_label(methods, run.method)
         methods = {**methods, label: run.method}
@@ -199,12 +205,34 @@ def _batches(solver):
     return solver.batch_size, solver.particles, solver.noise
 
 
-def _same(problem: NumPyroProblem, other: NumPyroProblem) -> bool:
-    """Whether two problems can share estimator states: their sites, data and precision agree."""
+def _same(problem: NumPyroProblem, other: NumPyroProblem, params) -> bool:
+    """Whether two problems can share estimator states: their sites, data, precision and densities agree.
+
+    Args:
+        problem: one problem.
+        other: the other one.
+        params: the guide at which densities of different functions are compared.
+    """
     if (problem.N, dict(problem.sites), problem.dtype) != (other.N, dict(other.sites), other.dtype):
         return False
     mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
-    return mine[1] == others[1] and all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True))
+    if mine[1] != others[1] or not all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True)):
+        return False
+    return problem.model is other.model or np.allclose(_densities(problem, params), _densities(other, params))
+
+
+def _densities(problem, params) -> np.ndarray:
+    """Log densities of a few rows and of the prior, at the guide's mean and a standard deviation to either side."""
+    mean, sd = params["mu"], np.exp(params["log_sigma"])
+    points = jnp.asarray(np.stack([mean, mean + sd, mean - sd]), problem.dtype)
+    index = jnp.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
+
+    @jax.jit
+    @jax.vmap
+    def of(z):
+        return jnp.append(problem.log_likelihood(z, index), problem.log_prior(z))
+
+    return np.asarray(of(points))
 
 
 def _check_complete(problem, params) -> None:

@@ -45,8 +45,8 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
         labels = [label(name) for name in names]
         if twice := [one for one in dict.fromkeys(labels) if labels.count(one) > 1]:
             raise UserError(
-                f"estimators: {labels.count(twice[0])} of them have the label {twice[0]!r}; give a mapping of labels of "
-                "your own to estimators: {'label': estimator, ...}"
+                f"estimators: {labels.count(twice[0])} of them have the label {twice[0]!r}; give a mapping of labels "
+                "of your own to estimators: {'label': estimator, ...}"
             )
         names = dict(zip(labels, names, strict=True))
     if not names:
