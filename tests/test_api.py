@@ -143,7 +143,7 @@ def test_to_arviz_before_and_since_1(fitted, from_dict, monkeypatch):
 def test_decompose(example, data, fitted, given):
     found = lowvar.decompose(
         example.model, data, fitted.params if given else None, estimators=("naive", "cv", "joint"),
-        batch_size=50, num_steps=1500, replicates=8, columns=4, progress=False,
+        batch_size=50, num_steps=None if given else 1500, replicates=8, columns=4, progress=False,
     )  # fmt: skip
     total = found.table[(found.table["block"] == "all") & (found.table["source"] == "total")].set_index("method")
     assert set(total.index) == {"naive", "cv", "joint"}
@@ -235,7 +235,7 @@ def test_numbers_of_numpy(example, data):
         for step, whole in ((float(np.float32(0.02)), int), (np.float32(0.02), np.int64))
     )  # fmt: skip
     np.testing.assert_array_equal(python.params["w_auto_loc"], numpy.params["w_auto_loc"])
-    found = lowvar.decompose(example.model, data, python, estimators="naive", step_size=np.float32(0.02),
+    found = lowvar.decompose(example.model, data, python, estimators="naive", num_particles=np.int64(2),
                              seed=np.int32(1), replicates=4, columns=2, progress=False)  # fmt: skip
     assert (found.table["variance"] >= 0).any()
 
@@ -283,6 +283,11 @@ def test_bad_input_of_decompose(example, data, fitted):
                              ({"step_size": True}, "step_size True: it must be a positive number")):  # fmt: skip
         with pytest.raises(UserError, match=message):
             lowvar.decompose(example.model, data, progress=False, **options)
+    for params in (fitted, fitted.params):
+        with pytest.raises(
+            UserError, match="decompose: step_size, num_steps, init: settings of a fit, which is made only"
+        ):
+            lowvar.decompose(example.model, data, params, step_size=0.1, num_steps=10, init=fitted)
     with pytest.raises(UserError, match="num_samples 0: it must be a whole number, 1 or more"):
         fitted.sample(0)
     with pytest.raises(UserError, match="unknown estimator 'nave'"):

@@ -80,9 +80,9 @@ def decompose(
     batch_size: int | None = None,
     num_particles: int | None = None,
     noise: str | None = None,
-    optimizer: str | optax.GradientTransformation = "adam",
+    optimizer: str | optax.GradientTransformation | None = None,
     step_size: float | None = None,
-    num_steps: int = 5000,
+    num_steps: int | None = None,
     init: Callable | Mapping[str, Any] | Fit | None = None,
     replicates: int = 32,
     columns: int = 8,
@@ -109,10 +109,10 @@ def decompose(
         batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else 100, or all rows if they are fewer.
         num_particles: particles per update; the ``Fit``'s if not given, else 1.
         noise: noise scheme of the particles, see ``fit``; the ``Fit``'s if not given, else ``"iid"``.
-        optimizer: optimizer of the fit, see ``fit``.
-        step_size: step size of the fit, see ``fit``.
-        num_steps: length of the fit.
-        init: start of the fit, see ``fit``.
+        optimizer: optimizer of the fit that is made without ``params``, see ``fit``; ``"adam"`` if not given.
+        step_size: its step size, see ``fit``.
+        num_steps: its number of updates; 5000 if not given.
+        init: its start, see ``fit``.
         replicates: number of independent crossed designs, the sample size of the intervals.
         columns: noise draws of a design.
         rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
@@ -130,7 +130,13 @@ def decompose(
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
     methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
-    num_steps = whole("num_steps", num_steps, 1)
+    of_fit = {"optimizer": optimizer, "step_size": step_size, "num_steps": num_steps, "init": init}
+    if params is not None and (idle := [name for name, value in of_fit.items() if value is not None]):
+        raise UserError(
+            f"decompose: {', '.join(idle)}: settings of a fit, which is made only without params; leave them out"
+        )
+    optimizer = "adam" if optimizer is None else optimizer
+    num_steps = whole("num_steps", 5000 if num_steps is None else num_steps, 1)
     fitted = params if isinstance(params, Fit) else None
     given: Any = params if fitted is None else fitted.params
     if not isinstance(given, Mapping | None):
