@@ -324,6 +324,11 @@ def test_what_a_large_khat_may_come_from():
     assert "the step size 0.2 is not small relative to the smallest standard deviation" in jumping.summary()
 
 
+def test_too_few_draws_for_khat():
+    with pytest.raises(UserError, match="khat_samples 5: k-hat needs at least 200; 0 skips it"):
+        fitted(khat_samples=5)
+
+
 def test_khat_has_a_price_limit(monkeypatch):
     from lowvar.api import fit as module
 
@@ -331,7 +336,7 @@ def test_khat_has_a_price_limit(monkeypatch):
     found = fitted(khat_samples=None)
     assert found.khat is None
     assert "k-hat was not computed" in found.summary()
-    assert fitted(khat_samples=50).khat is not None
+    assert fitted(khat_samples=psis.LEAST).khat is not None
 
 
 # --- decompose and the memory of a fit --------------------------------------------------------------------------------

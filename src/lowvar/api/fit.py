@@ -192,8 +192,8 @@ def fit(
         seed: seed of starts and noise; the same seed gives the same result.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
             rows.
-        khat_samples: posterior draws for ``khat``, on all the data; 0 for none. If not given 10 000, fewer above 3 300
-            rows, and none above 167 000.
+        khat_samples: posterior draws for ``khat``, on all the data, 200 or more; 0 for none. If not given
+            10 000, fewer above 3 300 rows, and none above 167 000.
         progress: whether to show a progress bar; by default on a terminal only.
         **options: options of the estimator.
 
@@ -213,6 +213,8 @@ def fit(
         raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1)
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
+    if draws and draws < psis.LEAST:
+        raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
     problem = from_numpyro(model, data, **start_of(model, init, seed))
     if "particles" in options:
         raise UserError("particles: fit calls this num_particles")
