@@ -324,6 +324,19 @@ def test_what_a_large_khat_may_come_from():
     assert "the step size 0.2 is not small relative to the smallest standard deviation" in jumping.summary()
 
 
+def test_point_estimates_are_no_dimensions_of_khat():
+    def model(x, y, batch_size=None):
+        shift = numpyro.param("shift", jnp.zeros(50))
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(shift.sum() + x[index] @ w, 0.5), obs=y[index])
+
+    short = fitted(model, num_steps=30, khat_samples=300)
+    assert "k-hat says little before convergence" in short.summary()
+    assert "small misfits add up" not in short.summary()
+    assert repr(short).startswith("Fit(model, dim 2: ELBO")
+
+
 def test_too_few_draws_for_khat():
     with pytest.raises(UserError, match="khat_samples 5: k-hat needs at least 200; 0 skips it"):
         fitted(khat_samples=5)

@@ -90,7 +90,7 @@ class Fit:
         digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 8)) if error > 0 else 4
         reached = f"ELBO {elbo:.{digits}f} +- {error:.{digits}f} nats after {int(last['iteration'])} steps"
         tail = "" if self.khat is None else f", k-hat {self.khat:.2f}"
-        return f"Fit({self.problem.name}, dim {self.problem.dim}: {reached}{tail})"
+        return f"Fit({self.problem.name}, dim {len(_noisy(self.problem))}: {reached}{tail})"
 
     def summary(self) -> str:
         """The line of ``repr``, the settings of the fit, and the notes."""
@@ -330,7 +330,7 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
 def _remedy(fitted, solver, late: bool) -> str:
     """Possible causes of a large k-hat, and remedies."""
     problem, first = fitted.problem, ""
-    noisy = ~problem.noiseless if problem.noiseless is not None else slice(None)
+    noisy = _noisy(problem)
     least = float(np.exp(fitted.mean_field["log_sigma"][noisy].min()))
     step = solver.step_sizes[0]
     if late:
@@ -341,8 +341,8 @@ def _remedy(fitted, solver, late: bool) -> str:
             "means still fluctuate: first decay it (schedule) or reduce it; if k-hat stays high, "
         )
     many = (
-        f"; in {problem.dim} dimensions small misfits add up to such a k-hat, and means may still be right"
-        if problem.dim >= _MANY
+        f"; in {len(noisy)} dimensions small misfits add up to such a k-hat, and means may still be right"
+        if len(noisy) >= _MANY
         else ""
     )
     return (
@@ -350,6 +350,11 @@ def _remedy(fitted, solver, late: bool) -> str:
         f"small, as where latent variables are correlated{many}. Check the intervals against NUTS, or reparameterise "
         "the model so that its latent variables are less correlated (whitened features, non-centred hierarchies)"
     )
+
+
+def _noisy(problem) -> np.ndarray:
+    """The coordinates with noise, those that are no point estimates."""
+    return np.arange(problem.dim) if problem.noiseless is None else np.flatnonzero(~np.asarray(problem.noiseless))
 
 
 def _late_rise(trace) -> tuple[float, float]:
