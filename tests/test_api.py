@@ -206,6 +206,7 @@ def test_plot(example, data, fitted, tmp_path):
             {"batch_size": 601},
             "batch size 601: it must be a whole number between 1 and the number of rows, 600",
         ),
+        ({"num_steps": 1.5}, "num_steps 1.5: it must be a whole number, 1 or more"),
         ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
         ({"optimizer": object()}, "optimizer: give 'adam' or 'sgd', and step_size"),
         ({"estimator": "joint", "tabel": "rows"}, "estimator: joint: unknown option 'tabel': did you mean 'table'"),
@@ -229,11 +230,14 @@ def test_bad_input_of_fit(example, data, options, message):
 def test_numbers_of_numpy(example, data):
     """They are taken as Python's are."""
     common = {"estimator": "naive", "progress": False}
-    python, numpy = (
-        lowvar.fit(example.model, data, step_size=step, seed=whole(3), num_steps=whole(24), batch_size=whole(50),
+    python, numpy, floats = (
+        lowvar.fit(example.model, data, step_size=step, seed=whole(3), num_steps=steps, batch_size=whole(50),
                    num_particles=whole(2), **common)
-        for step, whole in ((float(np.float32(0.02)), int), (np.float32(0.02), np.int64))
+        for step, whole, steps in (
+            (float(np.float32(0.02)), int, 24), (np.float32(0.02), np.int64, np.int64(24)), (np.float32(0.02), int, 24.0)
+        )
     )  # fmt: skip
+    np.testing.assert_array_equal(python.params["w_auto_loc"], floats.params["w_auto_loc"])
     np.testing.assert_array_equal(python.params["w_auto_loc"], numpy.params["w_auto_loc"])
     found = lowvar.decompose(example.model, data, python, estimators="naive", num_particles=np.int64(2),
                              seed=np.int32(1), replicates=4, columns=2, progress=False)  # fmt: skip

@@ -136,7 +136,7 @@ def decompose(
             f"decompose: {', '.join(idle)}: settings of a fit, which is made only without params; leave them out"
         )
     optimizer = "adam" if optimizer is None else optimizer
-    num_steps = whole("num_steps", 5000 if num_steps is None else num_steps, 1)
+    num_steps = whole("num_steps", 5000 if num_steps is None else num_steps, 1, or_float=True)
     fitted = params if isinstance(params, Fit) else None
     given: Any = params if fitted is None else fitted.params
     if not isinstance(given, Mapping | None):

@@ -179,7 +179,7 @@ def fit(
             two passes over the data.
         optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``.
         step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given; an optax optimizer has its own.
-        num_steps: number of updates.
+        num_steps: number of updates; ``1e4`` counts as a whole number.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
         num_particles: particles per update, shared by the rows of the batch; for ``mlmc``, those of the first update.
         noise: noise scheme of the particles: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
@@ -211,7 +211,7 @@ def fit(
         check_estimator(estimator)
     elif options:
         raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
-    seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1)
+    seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
     if draws and draws < psis.LEAST:
         raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
