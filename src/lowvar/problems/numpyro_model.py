@@ -6,6 +6,7 @@ vector, without prior and without noise: point estimates.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,16 @@ class _FixedIndex(Messenger):
             msg["value"] = self.index
 
 
+class AllRows(Messenger):
+    """The model without subsampling: plates return the indices of all their rows."""
+
+    def process_message(self, msg):
+        """Replaces the size of a subsample and its random indices."""
+        if msg["type"] == "plate":
+            size, _ = msg["args"]
+            msg["args"], msg["value"] = (size, size), jnp.arange(size)
+
+
 def from_numpyro(
     model: Callable,
     data: Mapping[str, Any],
@@ -96,23 +107,19 @@ def from_numpyro(
     from lowvar.problems.numpyro_checks import check
 
     name = str(name or getattr(model, "__name__", "model"))
-    if not callable(model):
-        raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
-    if not isinstance(data, Mapping):
-        raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    data = converted(model, data, name)
     if not isinstance(init, Callable | Mapping | None):
         raise UserError(
             f"init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit, "
             f"not {type(init).__name__}"
         )
-    data = {key: _array(key, value) for key, value in data.items()}
-    trace = _prototype(model, data, name, init if callable(init) else None, key)
+    trace = prototype(model, data, name, init if callable(init) else None, key)
     plate, N = _data_plate(trace, name)
     latent = {site["name"]: site for site in trace.values() if _is_latent(site)}
     params = {site["name"]: site for site in trace.values() if site["type"] == "param"}
     _check_sites(trace, latent, params, plate, N, name)
 
-    transforms = {key: _transform(site, name) for key, site in (latent | params).items()}
+    transforms = {key: transform(site, name) for key, site in (latent | params).items()}
     free = {key: transforms[key].inv(site["value"]) for key, site in (latent | params).items()}
     # use the data's precision: under x64, NumPyro draws its first values in float64 for data of any precision
     floating = [v.dtype for v in data.values() if isinstance(v, jax.Array) and jnp.issubdtype(v.dtype, jnp.floating)]
@@ -216,7 +223,7 @@ def _is_floating(value):
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
 
 
-def _transform(site, name):
+def transform(site, name):
     """The bijection from R^d to a site's support."""
     if site["type"] == "param":
         return biject_to(site["kwargs"].get("constraint", constraints.real))
@@ -294,22 +301,36 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
     return {"mu": mu, "log_sigma": log_sigma}
 
 
-def _array(key, value):
+def converted(model, data, name) -> dict[str, Any]:
+    """The keyword arguments of a model with JAX arrays.
+
+    Raises:
+        UserError: not a function, not a mapping, or an entry that is no array of numbers.
+    """
+    if not callable(model):
+        raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
+    if not isinstance(data, Mapping):
+        raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    return {key: as_array(key, value) for key, value in data.items()}
+
+
+def as_array(key, value, where="data"):
+    """``value`` as a JAX array, if it is an array or a list; 0-dimensional integers as Python's."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()  # pandas
     if isinstance(value, np.ma.MaskedArray):
-        raise UserError(f"data: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
+        raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
     if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic) and hasattr(value, "__array__"):
         value = np.asarray(value)  # torch
     try:
-        converted = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+        array = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
     except (TypeError, ValueError) as error:
-        raise UserError(f"data: {key!r} is not an array of numbers: {error}") from error
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(converted, value):
-        raise UserError(f"data: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
-    return converted
+        raise UserError(f"{where}: {key!r} is not an array of numbers: {error}") from error
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(array, value):
+        raise UserError(f"{where}: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
+    return array
 
 
 def _is_latent(site):
@@ -334,7 +355,7 @@ def _by_row(log_prob, dim, rows):
     return sum_rightmost(log_prob, log_prob.ndim - 1)
 
 
-def _prototype(model, data, name, init, key):
+def prototype(model, data, name, init=None, key=None):
     """One trace of the model, with latent values from ``init``, or drawn as by NumPyro's ``init_to_uniform``."""
     from numpyro.infer import init_to_uniform
 
@@ -343,8 +364,22 @@ def _prototype(model, data, name, init, key):
         started = handlers.substitute(seeded, substitute_fn=init or init_to_uniform(radius=0.1))  # type: ignore[arg-type]
         return handlers.trace(started).get_trace(**data)
 
-    try:
+    with run_on(name, data):
         return run()
+
+
+@contextmanager
+def run_on(name, data=()):
+    """Turns errors of a model into UserErrors.
+
+    Args:
+        name: of the model.
+        data: names of its keyword arguments.
+    """
+    try:
+        yield
+    except UserError:
+        raise
     except TypeError as error:
         if "argument" in str(error):
             raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
