@@ -90,7 +90,8 @@ def from_numpyro(
     """The negative ELBO of ``model(**data)``.
 
     Args:
-        model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it.
+        model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it; they may also lie in
+            plates that are not subsampled, whose sums belong to the row.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         name: name in reports.
         init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or an
@@ -114,7 +115,7 @@ def from_numpyro(
             f"not {type(init).__name__}"
         )
     trace = prototype(model, data, name, init if callable(init) else None, key)
-    plate, N = _data_plate(trace, name)
+    plate, N = _data_plate(model, data, trace, name)
     latent = {site["name"]: site for site in trace.values() if _is_latent(site)}
     params = {site["name"]: site for site in trace.values() if site["type"] == "param"}
     _check_sites(trace, latent, params, plate, N, name)
@@ -399,20 +400,56 @@ def _one_line(error):
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _data_plate(trace, name):
-    observed = [site for site in trace.values() if site["type"] == "sample" and site["is_observed"]]
+def _data_plate(model, data, trace, name):
+    """Name and size of the plate to subsample.
+
+    Of several plates around the observations it is the one that has a ``subsample_size``, or else the one whose index
+    the model uses; the others are fixed, such as one over the outputs of each row.
+    """
+    stacks = [
+        {frame.name for frame in site["cond_indep_stack"]}
+        for site in trace.values()
+        if site["type"] == "sample" and site["is_observed"]
+    ]
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
-    holding = {frame.name for site in observed for frame in site["cond_indep_stack"]}
+    holding = set().union(*stacks)
     subsampled = {
         s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])
     }
     plates = sorted(holding | subsampled)
-    if sizes and not observed:
+    if sizes and not stacks:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
+    if len(plates) > 1:
+        around = [plate for plate in plates if all(plate in stack for stack in stacks if stack)]
+        chosen = subsampled or {plate for plate in around if _is_indexed(model, data, trace, plate, sizes[plate])}
+        plates = list(chosen) if len(chosen) == 1 and chosen <= set(around) else plates
     if len(plates) != 1:
         names = "none" if not plates else "several: " + ", ".join(map(repr, plates))
         raise UserError(
             f"{name}: the model needs exactly one data plate around its observations and has {names}; write "
-            "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
+            "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it alone"
         )
     return plates[0], sizes[plates[0]]
+
+
+def _is_indexed(model, data, trace, plate, size):
+    """Whether the model can be run on another number of rows of ``plate``: without its index, shapes disagree."""
+    if size == 1:
+        return False  # one row broadcasts
+    index = jnp.arange(size - 1 if size > 2 else size + 1) % size
+    outside = {
+        key: site["value"]
+        for key, site in trace.items()
+        if (_is_latent(site) or site["type"] == "param") and _frame(site, plate) is None
+    }
+    started = _FixedIndex(handlers.substitute(model, data=outside), plate, index)
+
+    def run(key):
+        sites = handlers.trace(handlers.seed(started, key)).get_trace(**data)
+        return [_log_prob(site) for site in sites.values() if site["type"] == "sample"]
+
+    try:
+        jax.eval_shape(run, jax.random.key(0))
+    except Exception:  # any error: of the model, of NumPyro or of JAX
+        return False
+    return True
