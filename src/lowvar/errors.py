@@ -48,8 +48,8 @@ def whole(name: str, value: object, least: int, *, or_float: bool = False) -> in
 
     With ``or_float``, ``1e4`` counts as one.
     """
-    if or_float and isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():
-        value = int(value)
+    if or_float and isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():  # type: ignore[arg-type]
+        value = int(value)  # type: ignore[call-overload]
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
     return int(value)
