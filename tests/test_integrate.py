@@ -403,7 +403,7 @@ def test_more_folds_than_samples():
 
 def test_a_plain_mean_learns_no_parameters():
     x = np.cumsum(normal(60), axis=0)
-    with pytest.warns(UserWarning, match="fewer than ten independent samples"):
+    with pytest.warns(UserWarning, match="the effective sample size is below 10: the standard error is unreliable"):
         found = lowvar.integrate(x, -x, x[:, 0], "monte_carlo", chain=True)
     assert not any("parameters" in note for note in found.notes)
 

@@ -170,8 +170,8 @@ def fit(
     """Mean-field variational inference of a NumPyro model.
 
     Args:
-        model: a NumPyro model with one data plate, indexed by it. Its ``numpyro.param`` sites are trained as point
-            estimates.
+        model: a NumPyro model with one data plate, indexed by it; plates that are not subsampled, such as one over
+            outputs, may lie around the observations too. Its ``numpyro.param`` sites are trained as point estimates.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
