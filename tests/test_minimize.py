@@ -322,7 +322,10 @@ def test_the_callback():
     assert seen[-1].fun == result.fun == min(g.values.min() for g in seen)
     np.testing.assert_array_equal(seen[-1].searcher.mean, result.mean)
     assert quiet(sphere, X0, 0.5, budget=500, callback=stop).nit == 1
-    assert quiet(sphere, X0, 0.5, budget=100, callback=lambda generation: "go on").status == "budget"
+    for going, status in ((None, "budget"), (0, "budget"), (1, "callback"), (np.array([1]), "callback")):
+        assert quiet(sphere, X0, 0.5, budget=100, callback=lambda generation, going=going: going).status == status
+    with pytest.raises(UserError, match="callback: it returned a ndarray that is neither true nor false"):
+        quiet(sphere, X0, 0.5, budget=100, callback=lambda generation: generation.x)
 
 
 # a loop of the user's own -------------------------------------------------------------------------------------------

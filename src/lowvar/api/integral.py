@@ -16,7 +16,7 @@ from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
 
-_ONCE = "samples that occur more than once were used once"
+_COPIES = "duplicate samples were dropped"
 _APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
 _FALSE = np.zeros(1, bool)
 _HALF = scipy.stats.norm.isf(0.025)
@@ -175,7 +175,7 @@ def integrate(
     if not np.isfinite(value).all():
         notes.append(f"{method} gave no finite value: its options do not suit these samples")
     for note in notes:
-        if not note.endswith(_ONCE):  # noted in the result, but too common for a warning
+        if not note.endswith(_COPIES):  # noted in the result, but too common for a warning
             warnings.warn(note, stacklevel=2)
     return IntegralResult(
         value, error, str(method), tuple(notes), _table(names, methods, value, error, plain),
@@ -197,7 +197,7 @@ def _run(method: str | Callable[..., Integrator], options, folds, data: Samples,
     if not integrator.properties.interpolates:
         return integrator.integrate(data, seeds), []
     used, copies = without_copies(data)
-    return integrator.integrate(used, seeds), [f"{copies} {_ONCE}"] if copies else []
+    return integrator.integrate(used, seeds), [f"{copies} {_COPIES}"] if copies else []
 
 
 def _with_consequence(notes: list[str]) -> list[str]:

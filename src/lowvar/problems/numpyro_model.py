@@ -6,6 +6,7 @@ vector, without prior and without noise: point estimates.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,16 @@ class _FixedIndex(Messenger):
             msg["value"] = self.index
 
 
+class AllRows(Messenger):
+    """The model without subsampling: plates return the indices of all their rows."""
+
+    def process_message(self, msg):
+        """Replaces the size of a subsample and its random indices."""
+        if msg["type"] == "plate":
+            size, _ = msg["args"]
+            msg["args"], msg["value"] = (size, size), jnp.arange(size)
+
+
 def from_numpyro(
     model: Callable,
     data: Mapping[str, Any],
@@ -79,7 +90,8 @@ def from_numpyro(
     """The negative ELBO of ``model(**data)``.
 
     Args:
-        model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it.
+        model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it; they may also lie in
+            plates that are not subsampled, whose sums belong to the row.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         name: name in reports.
         init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or an
@@ -96,23 +108,19 @@ def from_numpyro(
     from lowvar.problems.numpyro_checks import check
 
     name = str(name or getattr(model, "__name__", "model"))
-    if not callable(model):
-        raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
-    if not isinstance(data, Mapping):
-        raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    data = converted(model, data, name)
     if not isinstance(init, Callable | Mapping | None):
         raise UserError(
             f"init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit, "
             f"not {type(init).__name__}"
         )
-    data = {key: _array(key, value) for key, value in data.items()}
-    trace = _prototype(model, data, name, init if callable(init) else None, key)
-    plate, N = _data_plate(trace, name)
+    trace = prototype(model, data, name, init if callable(init) else None, key)
+    plate, N = _data_plate(model, data, trace, name)
     latent = {site["name"]: site for site in trace.values() if _is_latent(site)}
     params = {site["name"]: site for site in trace.values() if site["type"] == "param"}
     _check_sites(trace, latent, params, plate, N, name)
 
-    transforms = {key: _transform(site, name) for key, site in (latent | params).items()}
+    transforms = {key: transform(site, name) for key, site in (latent | params).items()}
     free = {key: transforms[key].inv(site["value"]) for key, site in (latent | params).items()}
     # use the data's precision: under x64, NumPyro draws its first values in float64 for data of any precision
     floating = [v.dtype for v in data.values() if isinstance(v, jax.Array) and jnp.issubdtype(v.dtype, jnp.floating)]
@@ -216,7 +224,7 @@ def _is_floating(value):
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
 
 
-def _transform(site, name):
+def transform(site, name):
     """The bijection from R^d to a site's support."""
     if site["type"] == "param":
         return biject_to(site["kwargs"].get("constraint", constraints.real))
@@ -294,22 +302,36 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
     return {"mu": mu, "log_sigma": log_sigma}
 
 
-def _array(key, value):
+def converted(model, data, name) -> dict[str, Any]:
+    """The keyword arguments of a model with JAX arrays.
+
+    Raises:
+        UserError: not a function, not a mapping, or an entry that is no array of numbers.
+    """
+    if not callable(model):
+        raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
+    if not isinstance(data, Mapping):
+        raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    return {key: as_array(key, value) for key, value in data.items()}
+
+
+def as_array(key, value, where="data"):
+    """``value`` as a JAX array, if it is an array or a list; 0-dimensional integers as Python's."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()  # pandas
     if isinstance(value, np.ma.MaskedArray):
-        raise UserError(f"data: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
+        raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
     if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic) and hasattr(value, "__array__"):
         value = np.asarray(value)  # torch
     try:
-        converted = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+        array = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
     except (TypeError, ValueError) as error:
-        raise UserError(f"data: {key!r} is not an array of numbers: {error}") from error
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(converted, value):
-        raise UserError(f"data: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
-    return converted
+        raise UserError(f"{where}: {key!r} is not an array of numbers: {error}") from error
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(array, value):
+        raise UserError(f"{where}: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
+    return array
 
 
 def _is_latent(site):
@@ -334,7 +356,7 @@ def _by_row(log_prob, dim, rows):
     return sum_rightmost(log_prob, log_prob.ndim - 1)
 
 
-def _prototype(model, data, name, init, key):
+def prototype(model, data, name, init=None, key=None):
     """One trace of the model, with latent values from ``init``, or drawn as by NumPyro's ``init_to_uniform``."""
     from numpyro.infer import init_to_uniform
 
@@ -343,8 +365,22 @@ def _prototype(model, data, name, init, key):
         started = handlers.substitute(seeded, substitute_fn=init or init_to_uniform(radius=0.1))  # type: ignore[arg-type]
         return handlers.trace(started).get_trace(**data)
 
-    try:
+    with run_on(name, data):
         return run()
+
+
+@contextmanager
+def run_on(name, data=()):
+    """Turns errors of a model into UserErrors.
+
+    Args:
+        name: of the model.
+        data: names of its keyword arguments.
+    """
+    try:
+        yield
+    except UserError:
+        raise
     except TypeError as error:
         if "argument" in str(error):
             raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
@@ -364,20 +400,56 @@ def _one_line(error):
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _data_plate(trace, name):
-    observed = [site for site in trace.values() if site["type"] == "sample" and site["is_observed"]]
+def _data_plate(model, data, trace, name):
+    """Name and size of the plate to subsample.
+
+    Of several plates around the observations it is the one that has a ``subsample_size``, or else the one whose index
+    the model uses; the others are fixed, such as one over the outputs of each row.
+    """
+    stacks = [
+        {frame.name for frame in site["cond_indep_stack"]}
+        for site in trace.values()
+        if site["type"] == "sample" and site["is_observed"]
+    ]
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
-    holding = {frame.name for site in observed for frame in site["cond_indep_stack"]}
+    holding = set().union(*stacks)
     subsampled = {
         s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])
     }
     plates = sorted(holding | subsampled)
-    if sizes and not observed:
+    if sizes and not stacks:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
+    if len(plates) > 1:
+        around = [plate for plate in plates if all(plate in stack for stack in stacks if stack)]
+        chosen = subsampled or {plate for plate in around if _is_indexed(model, data, trace, plate, sizes[plate])}
+        plates = list(chosen) if len(chosen) == 1 and chosen <= set(around) else plates
     if len(plates) != 1:
         names = "none" if not plates else "several: " + ", ".join(map(repr, plates))
         raise UserError(
             f"{name}: the model needs exactly one data plate around its observations and has {names}; write "
-            "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
+            "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it alone"
         )
     return plates[0], sizes[plates[0]]
+
+
+def _is_indexed(model, data, trace, plate, size):
+    """Whether the model can be run on another number of rows of ``plate``: without its index, shapes disagree."""
+    if size == 1:
+        return False  # one row broadcasts
+    index = jnp.arange(size - 1 if size > 2 else size + 1) % size
+    outside = {
+        key: site["value"]
+        for key, site in trace.items()
+        if (_is_latent(site) or site["type"] == "param") and _frame(site, plate) is None
+    }
+    started = _FixedIndex(handlers.substitute(model, data=outside), plate, index)
+
+    def run(key):
+        sites = handlers.trace(handlers.seed(started, key)).get_trace(**data)
+        return [_log_prob(site) for site in sites.values() if site["type"] == "sample"]
+
+    try:
+        jax.eval_shape(run, jax.random.key(0))
+    except Exception:  # any error: of the model, of NumPyro or of JAX
+        return False
+    return True
