@@ -6,7 +6,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import Cost, Count, Data, ExperimentSpec, Strict, merged
+from lowvar.studies.spec import Cost, Count, Data, ExperimentSpec, Name, Strict, merged
 
 
 def _sizes(given: Any) -> Any:
@@ -105,8 +105,8 @@ class IntegralExperiment(ExperimentSpec):
     """An experiment at one scale: every method on the same points of every problem."""
 
     family: Literal["integral"]
-    problems: Annotated[dict[str, IntegralProblemSpec], Field(min_length=1)]
-    methods: Annotated[dict[str, IntegralMethodSpec], Field(min_length=1)]
+    problems: Annotated[dict[Name, IntegralProblemSpec], Field(min_length=1)]
+    methods: Annotated[dict[Name, IntegralMethodSpec], Field(min_length=1)]
     estimation: EstimationSpec
     illustrate: Illustrations = Illustrations()  # type: ignore[call-arg]
     draw: Annotated[tuple[str, ...], Field(min_length=1)] = Field(

@@ -7,7 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import BackendName, Cost, Count, ExperimentSpec, Positive, Strict
+from lowvar.studies.spec import BackendName, Cost, Count, ExperimentSpec, Name, Positive, Strict
 
 # log10 of the targets (gaps)
 TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
@@ -90,9 +90,9 @@ class SearchExperiment(ExperimentSpec):
     """An experiment at one scale: methods that minimise functions."""
 
     family: Literal["search"]
-    problems: Annotated[dict[str, SearchProblemSpec], Field(min_length=1)]
+    problems: Annotated[dict[Name, SearchProblemSpec], Field(min_length=1)]
     backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
-    methods: Annotated[dict[str, SearchMethodSpec], Field(min_length=1)]
+    methods: Annotated[dict[Name, SearchMethodSpec], Field(min_length=1)]
     search: SearchSettings
     decomposition: GradientVarianceSpec | None = None
     draw: tuple[str, ...] = Field(
