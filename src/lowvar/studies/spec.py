@@ -22,10 +22,20 @@ def _named(name: str) -> str:
     return name
 
 
+def different(values: tuple) -> tuple:
+    """``values``; raises ValueError if one of them occurs twice."""
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise ValueError(f"{value!r} occurs twice: the entries must be different")
+    return values
+
+
+Different = pydantic.AfterValidator(different)  # a duplicate would count, or be computed, twice
 Name = Annotated[str, pydantic.AfterValidator(_named)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 BackendName = Literal["jax", "torch"]
+BackendNames = Annotated[tuple[BackendName, ...], Field(min_length=1), Different]
 
 
 class Strict(pydantic.BaseModel):

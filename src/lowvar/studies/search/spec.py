@@ -7,7 +7,17 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import BackendName, Cost, Count, ExperimentSpec, Name, Positive, Strict
+from lowvar.studies.spec import (
+    BackendName,
+    BackendNames,
+    Cost,
+    Count,
+    Different,
+    ExperimentSpec,
+    Name,
+    Positive,
+    Strict,
+)
 
 # log10 of the targets (gaps)
 TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
@@ -29,7 +39,7 @@ class SearchProblemSpec(Strict):
     dim: Count | None = Field(None, description="coordinates; a policy's are implied")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
     population: Count | None = Field(None, description="points of a generation, for methods that specify none")
-    methods: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+    methods: Annotated[tuple[str, ...], Field(min_length=1), Different] | None = Field(
         None, description="the methods that run on it; all if null"
     )
     budget: Count | None = Field(None, description="evaluations of a run, in place of search.budget")
@@ -68,11 +78,11 @@ class SearchSettings(Strict):
 class GradientVarianceSpec(Strict):
     """Decomposition of the variance of search gradients under Gaussians."""
 
-    problems: Annotated[tuple[str, ...], Field(min_length=1)]
-    sigmas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.05, 0.005)
-    populations: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
-    schemes: tuple[Scheme, ...] = ("iid", "antithetic", "orthogonal", "rqmc")
-    baselines: tuple[Baseline, ...] = ("none", "mean", "centre")
+    problems: Annotated[tuple[str, ...], Field(min_length=1), Different]
+    sigmas: Annotated[tuple[Positive, ...], Field(min_length=1), Different] = (0.5, 0.05, 0.005)
+    populations: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1), Different]
+    schemes: Annotated[tuple[Scheme, ...], Different] = ("iid", "antithetic", "orthogonal", "rqmc")
+    baselines: Annotated[tuple[Baseline, ...], Different] = ("none", "mean", "centre")
     replicates: Annotated[int, Field(ge=50)] = Field(2000, description="independent estimates of each combination")
 
     @pydantic.model_validator(mode="after")
@@ -91,11 +101,11 @@ class SearchExperiment(ExperimentSpec):
 
     family: Literal["search"]
     problems: Annotated[dict[Name, SearchProblemSpec], Field(min_length=1)]
-    backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
+    backends: BackendNames = ("jax",)
     methods: Annotated[dict[Name, SearchMethodSpec], Field(min_length=1)]
     search: SearchSettings
     decomposition: GradientVarianceSpec | None = None
-    draw: tuple[str, ...] = Field(
+    draw: Annotated[tuple[str, ...], Different] = Field(
         ("effort", "curves", "profiles", "seconds"), description="figures; the first opens the report"
     )
 

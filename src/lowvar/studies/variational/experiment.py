@@ -7,7 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import BackendName, Cost, Data, ExperimentSpec, Name, merged, validated
+from lowvar.studies.spec import BackendNames, Cost, Data, ExperimentSpec, Name, merged, validated
 from lowvar.studies.variational.spec import (
     DecompositionJob,
     DecompositionSpec,
@@ -28,7 +28,7 @@ class VariationalExperiment(ExperimentSpec):
 
     family: Literal["variational"] = "variational"
     problems: Annotated[dict[Name, ProblemSpec], Field(min_length=1)]
-    backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
+    backends: BackendNames = ("jax",)
     methods: Annotated[dict[Name, MethodSpec], Field(min_length=1)]
     solver: SolverSpec
     decomposition: DecompositionSpec | None = None

@@ -10,7 +10,7 @@ from pydantic import Field
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.schedules import schedule
 from lowvar.registry import label
-from lowvar.studies.spec import BackendName, Count, Positive, Sparse, Strict, validated
+from lowvar.studies.spec import BackendName, Count, Different, Positive, Sparse, Strict, validated
 
 
 class SplitSpec(Sparse):
@@ -172,7 +172,7 @@ class SolverSpec(Sparse):
     """Settings of runs: optimizer, noise, length, repetitions."""
 
     optimizer: Literal["sgd", "adam"] = "sgd"
-    step_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    step_sizes: Annotated[tuple[Positive, ...], Field(min_length=1), Different]
     batch_size: Count
     batches: Literal["reshuffled", "iid", "fixed"] = "reshuffled"
     noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = "iid"
@@ -230,7 +230,7 @@ class DecompositionSpec(Strict):
     replicates: Annotated[int, Field(ge=4)] = Field(32, description="independent designs")
     columns: Annotated[int, Field(ge=2)] = Field(8, description="noise draws of a design")
     rows: Annotated[int, Field(ge=2)] | None = Field(None, description="data rows of a design; all if null")
-    methods: tuple[str, ...] | None = Field(
+    methods: Annotated[tuple[str, ...], Different] | None = Field(
         None, description="methods to decompose; if null, all estimators without carryover"
     )
     noises: Annotated[dict[str, NoiseSpec], Field(min_length=1)] | None = Field(
