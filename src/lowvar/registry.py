@@ -273,7 +273,7 @@ class Registry:
 
 
 @functools.cache
-def _entry_points() -> importlib.metadata.EntryPoints:
+def _entry_points() -> Any:
     return importlib.metadata.entry_points()
 
 

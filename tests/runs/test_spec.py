@@ -131,6 +131,13 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         ({"problems": {"../../evil": BASE["problems"]["bc"]}}, "problems: '../../evil': a name may have only letters"),
         ({"methods": {"nai/ve": {"estimator": "naive"}}}, "methods: 'nai/ve': a name may have only letters"),
         ({"name": "small\n"}, "name: 'small\\n': a name may have only letters"),
+        ({"solver.epochs": True}, "solver.epochs = True: input should be a valid integer"),
+        ({"solver.epochs": "3"}, "solver.epochs = '3': input should be a valid integer"),
+        ({"solver.step_sizes": ["0.1"]}, "solver.step_sizes.0 = '0.1': input should be a valid number"),
+        ({"seed": -1}, "seed = -1: input should be greater than or equal to 0"),
+        ({"scales.paper": {"solvr": {}}}, "at scale paper: unknown key 'solvr': did you mean 'solver'?"),
+        ({"scales.paper": {"problems": {"bc": {"solver": {"epoch": 1}}}}}, "at scale paper: problems.bc.solver: unknown key 'epoch'"),
+        ({"scales.smoke": {"methods": {"nave": {"estimator": "nave"}}}}, "at scale smoke: methods.nave.estimator: unknown estimator 'nave'"),
         ({"backends": ["jax", "jax"]}, "backends: 'jax' occurs twice: the entries must be different"),
         ({"solver.step_sizes": [0.1, 1, 0.1]}, "solver.step_sizes: 0.1 occurs twice"),
         ({"decomposition.methods": ["naive", "naive"]}, "decomposition.methods: 'naive' occurs twice"),
@@ -427,6 +434,36 @@ def test_a_job_must_be_of_the_experiment(tmp_path):
         experiment.run("bc", "min", "jax")
     with pytest.raises(UserError, match="unknown backend 'torch'"):
         experiment.run("bc", "mine", "torch")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_text_or_truth_value_is_taken_for_a_number(family):
+    """Numbers and truth values of specs are strict, wherever they are nested."""
+
+    def lax(schema, where):
+        if isinstance(schema, dict):
+            if schema.get("type") in ("int", "float", "bool") and not schema.get("strict"):
+                yield where
+            for key, part in schema.items():
+                yield from lax(part, f"{where}.{key}")
+        for part in schema if isinstance(schema, list) else ():
+            yield from lax(part, where)
+
+    assert not list(lax(FAMILIES[family].experiment.__pydantic_core_schema__, family))
+
+
+def test_numbers_without_a_point_or_a_sign_are_numbers(tmp_path, monkeypatch):
+    """YAML 1.1 takes them for text."""
+    from lowvar import registry
+
+    monkeypatch.setattr(registry, "_folders", [])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = yaml.safe_dump(BASE).replace("- 0.001", "- 1e-3\n  - 2E4\n  - .5e1").replace("table: rows", "share: 1e-1")
+    (tmp_path / "small.yaml").write_text(text.replace("estimator: joint", "estimator: 'with_share:mine'"))
+    (tmp_path / "with_share.py").write_text("def mine(problem, batches=None, share: float = 0.5): ...")
+    experiment = load_experiment(tmp_path / "small.yaml", "quick")
+    assert experiment.solver.step_sizes == (1e-3, 2e4, 5.0)
+    assert experiment.methods["mine"].options == {"share": 0.1}
 
 
 def test_step_sizes_need_one():

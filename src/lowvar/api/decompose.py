@@ -140,10 +140,11 @@ def decompose(
     num_particles = (run.solver.particles if run else 1) if num_particles is None else num_particles
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
+    replicates, columns = whole("replicates", replicates, 4), whole("columns", columns, 2)
     spec = validated(
         DecompositionSpec,
         {"leader": list(methods)[-1], "step_size": STEP_SIZE, "epochs": 1, "replicates": replicates,
-         "columns": columns, "rows": rows},
+         "columns": columns, "rows": None if rows is None else whole("rows", rows, 2)},
         where="decompose",
     )  # fmt: skip
     solver = solver_of(

@@ -32,8 +32,10 @@ def different(values: tuple) -> tuple:
 
 Different = pydantic.AfterValidator(different)  # a duplicate would count, or be computed, twice
 Name = Annotated[str, pydantic.AfterValidator(_named)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+# numbers are strict: pydantic would else take true and "1" for 1
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Seed = Annotated[int, Field(ge=0, strict=True)]
 BackendName = Literal["jax", "torch"]
 BackendNames = Annotated[tuple[BackendName, ...], Field(min_length=1), Different]
 
@@ -110,7 +112,7 @@ class ExperimentSpec(Strict):
     name: Name
     title: str
     family: Any
-    seed: int = 0
+    seed: Seed = 0
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run."""

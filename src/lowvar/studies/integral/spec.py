@@ -6,7 +6,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import Cost, Count, Data, Different, ExperimentSpec, Name, Strict, different, merged
+from lowvar.studies.spec import Cost, Count, Data, Different, ExperimentSpec, Name, Seed, Strict, different, merged
 
 
 def _sizes(given: Any) -> Any:
@@ -37,7 +37,7 @@ def _chosen(given: Any) -> Any:
     return given if isinstance(given, dict) else different(tuple(given))
 
 
-Sizes = Annotated[tuple[int | tuple[int, ...], ...], pydantic.BeforeValidator(_sizes)]
+Sizes = Annotated[tuple[pydantic.StrictInt | tuple[pydantic.StrictInt, ...], ...], pydantic.BeforeValidator(_sizes)]
 Chosen = Annotated[dict[str, dict[str, Any] | None] | tuple[str, ...] | None, pydantic.BeforeValidator(_chosen)]
 Sampler = Literal["iid", "rqmc", "nuts", "tempered", "published"]
 
@@ -93,7 +93,7 @@ class Illustrations(Strict):
     fits: dict[str, Annotated[tuple[str, ...], Different]] = Field(
         default_factory=dict, description="one-dimensional problem -> methods whose fitted functions are drawn"
     )
-    stein_kernels: bool = Field(False, description="matrix-valued Stein kernels on a grid")
+    stein_kernels: pydantic.StrictBool = Field(False, description="matrix-valued Stein kernels on a grid")
     epochs: dict[str, Annotated[tuple[str, ...], Different]] = Field(
         default_factory=dict, description="problem -> stochastic methods (with the option record) drawn by epoch"
     )
@@ -265,26 +265,26 @@ class IntegralExperiment(ExperimentSpec):
 class IntegralRunSpec(Strict):
     """A job: one method on one problem, all sizes and repetitions."""
 
-    seed: int
+    seed: Seed
     name: str
     tasks: tuple[str, ...] | None
     sizes: Sizes
     method: IntegralMethodSpec
-    repetitions: int
-    chunk: int
+    repetitions: Count
+    chunk: Count
 
 
 class SampleSpec(Strict):
     """A job: the points of one problem, and the truth of its integrals."""
 
-    seed: int
+    seed: Seed
     name: str
     problem: str
     options: dict[str, Any]
     sampler: Sampler | None
     sizes: Count | tuple[Count, ...]
-    repetitions: int
-    truth_effort: int
+    repetitions: Count
+    truth_effort: Count
 
 
 def _largest(sizes):

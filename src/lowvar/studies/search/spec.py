@@ -16,6 +16,7 @@ from lowvar.studies.spec import (
     ExperimentSpec,
     Name,
     Positive,
+    Seed,
     Strict,
 )
 
@@ -61,7 +62,9 @@ class SearchSettings(Strict):
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
     sigma0: Positive | None = Field(None, description="initial standard deviation; the problem's if null")
     target: Positive = Field(1e-10, description="gap that counts as solved")
-    early_stop: bool = Field(True, description="end when every repetition has met the last target, 1e-10")
+    early_stop: pydantic.StrictBool = Field(
+        True, description="end when every repetition has met the last target, 1e-10"
+    )
 
     @pydantic.model_validator(mode="after")
     def _watched(self):
@@ -80,10 +83,12 @@ class GradientVarianceSpec(Strict):
 
     problems: Annotated[tuple[str, ...], Field(min_length=1), Different]
     sigmas: Annotated[tuple[Positive, ...], Field(min_length=1), Different] = (0.5, 0.05, 0.005)
-    populations: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1), Different]
+    populations: Annotated[tuple[Annotated[int, Field(ge=2, strict=True)], ...], Field(min_length=1), Different]
     schemes: Annotated[tuple[Scheme, ...], Different] = ("iid", "antithetic", "orthogonal", "rqmc")
     baselines: Annotated[tuple[Baseline, ...], Different] = ("none", "mean", "centre")
-    replicates: Annotated[int, Field(ge=50)] = Field(2000, description="independent estimates of each combination")
+    replicates: Annotated[int, Field(ge=50, strict=True)] = Field(
+        2000, description="independent estimates of each combination"
+    )
 
     @pydantic.model_validator(mode="after")
     def _compared(self):
@@ -227,7 +232,7 @@ class SearchExperiment(ExperimentSpec):
 class SearchRunSpec(Strict):
     """A job: one method on one function, all repetitions."""
 
-    seed: int
+    seed: Seed
     name: str
     problem: SearchProblemSpec
     method: SearchMethodSpec
@@ -238,7 +243,7 @@ class SearchRunSpec(Strict):
 class GradientVarianceJob(Strict):
     """A job: the variance of the search gradient on one function."""
 
-    seed: int
+    seed: Seed
     name: str
     problem: SearchProblemSpec
     decomposition: GradientVarianceSpec
