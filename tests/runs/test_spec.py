@@ -283,11 +283,14 @@ def test_specs_know_what_there_is():
     from lowvar.problems.blackbox.catalogue import FUNCTIONS, build
     from lowvar.studies.integral.spec import Sampler
     from lowvar.studies.search.engine import TARGETS
-    from lowvar.studies.search.spec import Baseline, Scheme, SearchSettings
+    from lowvar.studies.search.figures import curves
+    from lowvar.studies.search.spec import TARGET, Baseline, Scheme, SearchSettings
 
     assert (get_args(Scheme), get_args(Baseline)) == (tuple(GAUSSIAN), BASELINES)
     assert get_args(Sampler) == SAMPLERS.own
     assert (TARGETS[0], TARGETS[-1], len(TARGETS)) == (1e4, 1e-10, 71)
+    assert curves.TARGET is SearchSettings(budget=1).target is TARGET
+    assert TARGETS[-1] == TARGET
     for target in TARGETS:
         assert SearchSettings(budget=1, target=target).target == target
     for name in FUNCTIONS.own:

@@ -22,6 +22,7 @@ from lowvar.studies.spec import (
 
 # log10 of the targets (gaps)
 TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
+TARGET = 10.0 ** TARGET_EXPONENTS[-1]  # the last target, as in the paper's curves
 
 Scheme = Literal["iid", "antithetic", "orthogonal", "rqmc"]
 Baseline = Literal["none", "mean", "centre"]
@@ -61,7 +62,7 @@ class SearchSettings(Strict):
     budget: Count = Field(description="evaluations of a run")
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
     sigma0: Positive | None = Field(None, description="initial standard deviation; the problem's if null")
-    target: Positive = Field(1e-10, description="gap that counts as solved")
+    target: Positive = Field(TARGET, description="gap that counts as solved")
     early_stop: pydantic.StrictBool = Field(
         True, description="end when every repetition has met the last target, 1e-10"
     )
