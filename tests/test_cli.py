@@ -67,7 +67,7 @@ def branches(x, y=None):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["rnu"], "unknown COMMAND 'rnu': did you mean 'run'?"),
+        (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
         (["fetch", "sonnar"], "unknown dataset 'sonnar': did you mean 'sonar'?"),
         (["prepare", "mnist", "--scaling", "lenet"], "is missing: run `lowvar fetch mnist`"),
         (["run", "smal.yaml", "--problem", "bc", "--method", "naive"], "did you mean 'small'?"),
@@ -102,7 +102,7 @@ def branches(x, y=None):
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo"], "samples.npz: no such file; make it with: lowvar sample integral.yaml"),
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo", "--data", "d.npz"], "d.npz: not an array file of lowvar"),
         (["integrate", "d.npz"], "array 'x': the names must be samples, scores and values"),
-        (["list", "serches"], "did you mean 'searches'?"),
+        (["list", "serches"], "unknown list 'serches': did you mean 'searches'?"),
         ([*RUN, "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX finds no GPU"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         if "invalid choice: " in message and "(choose from" in message:
             choice = message.split("invalid choice: ")[1].split(" (")[0].strip("'")
             choices = [word.strip(" '") for word in message.split("(choose from ")[1].rstrip(")").split(",")]
-            kind = message.split(":")[0].removeprefix("argument ")
+            kind = message.split(":")[0].removeprefix("argument ").lower()
             message = str(unknown_name(kind, choice, choices))
         print(f"lowvar: {message}", file=sys.stderr)
         sys.exit(2)
@@ -130,7 +130,7 @@ def _parser():
     sub.add_argument("--out", default="docs/reproduction", help="folder (default: %(default)s)")
 
     sub = command("list", _list, "list the known names: " + ", ".join(_LISTS))
-    sub.add_argument("what", nargs="?", choices=_LISTS)
+    sub.add_argument("what", nargs="?", choices=_LISTS, metavar="LIST")
 
     sub = command("schema", _schema, "print the JSON schema of experiment files, for editors")
     sub.add_argument("--page", action="store_true", help="print docs/results-schema.md instead: all files and columns")
