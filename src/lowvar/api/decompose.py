@@ -259,7 +259,7 @@ def _carried(runs, parts, memory, params, problem):
     for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
     keys, carried = jax.random.split(for_noise, 64), {}
     for name, estimator in parts.items():
-        if estimator.properties.keeps:
+        if estimator.properties.carryover:
 
             @jax.jit
             def errors(state, estimator=estimator):
