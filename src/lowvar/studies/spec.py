@@ -177,7 +177,7 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
     except pydantic.ValidationError as error:
         # a misspelt required key is also missing: report the misspelling
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        loc = first["loc"][:-2] if first["loc"][-1] == "[key]" else first["loc"]  # our message has the name itself
+        loc = first["loc"][:-2] if first["loc"][-1:] == ("[key]",) else first["loc"]  # our message has the name itself
         key = ".".join(str(part) for part in loc)
         if first["type"] == "extra_forbidden":
             known = _fields_at(model, first["loc"][:-1])
