@@ -151,10 +151,11 @@ def decompose(
     noise = (run.solver.noise if run else "iid") if noise is None else noise
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
+    replicates, columns = whole("replicates", replicates, 4), whole("columns", columns, 2)
     spec = validated(
         DecompositionSpec,
         {"leader": list(methods)[-1], "step_size": STEP_SIZE, "epochs": 1, "replicates": replicates,
-         "columns": columns, "rows": rows},
+         "columns": columns, "rows": None if rows is None else whole("rows", rows, 2)},
         where="decompose",
     )  # fmt: skip
     solver = solver_of(
@@ -301,7 +302,7 @@ def _carried(runs, parts, memory, params, problem):
     for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
     keys, carried = jax.random.split(for_noise, 64), {}
     for name, estimator in parts.items():
-        if estimator.properties.keeps:
+        if estimator.properties.carryover:
 
             @jax.jit
             def errors(state, estimator=estimator):
