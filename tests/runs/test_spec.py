@@ -439,6 +439,14 @@ def test_a_job_must_be_of_the_experiment(tmp_path):
         experiment.run("bc", "mine", "torch")
 
 
+def test_a_whole_float_counts(tmp_path):
+    solver = load_experiment(write(tmp_path, {"solver.epochs": 1e3}), "quick").solver
+    assert solver.epochs == 1000
+    assert isinstance(solver.epochs, int)
+    with pytest.raises(UserError, match=r"solver\.epochs = 1000\.5"):
+        load_experiment(write(tmp_path, {"solver.epochs": 1000.5}), "quick")
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_text_or_truth_value_is_taken_for_a_number(family):
     """Numbers and truth values of specs are strict, wherever they are nested."""

@@ -34,8 +34,9 @@ Different = pydantic.AfterValidator(different)  # a duplicate would count, or be
 Name = Annotated[str, pydantic.AfterValidator(_named)]
 # numbers are strict: pydantic would else take true and "1" for 1
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
-Count = Annotated[int, Field(ge=1, strict=True)]
-Seed = Annotated[int, Field(ge=0, strict=True)]
+_whole = pydantic.BeforeValidator(lambda value: int(value) if type(value) is float and value.is_integer() else value)
+Count = Annotated[int, Field(ge=1, strict=True), _whole]  # 1e5 counts too
+Seed = Annotated[int, Field(ge=0, strict=True), _whole]
 BackendName = Literal["jax", "torch"]
 BackendNames = Annotated[tuple[BackendName, ...], Field(min_length=1), Different]
 
