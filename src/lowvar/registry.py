@@ -235,14 +235,8 @@ class Registry:
         """
         return {name: one for name, one in _arguments(self.entry(given))[0].items() if name not in self.given}
 
-    def check_options(
-        self,
-        given: str | Callable[..., Any],
-        options: Mapping[str, Any],
-        *,
-        where: str = "",
-        also: Collection[str] = (),
-    ) -> None:
+    def check_options(self, given: str | Callable[..., Any], options: Mapping[str, Any], *, where: str = "",
+                      also: Collection[str] = ()) -> None:  # fmt: skip
         """Checks a factory's options.
 
         Args:

@@ -50,7 +50,7 @@ def scores(
     from numpyro import handlers
     from numpyro.infer.util import potential_energy, unconstrain_fn
 
-    from lowvar.problems.numpyro_model import AllRows, converted, prototype, run_on
+    from lowvar.problems.numpyro_trace import AllRows, converted, prototype, run_on
 
     if not isinstance(draws, Mapping):
         raise UserError(f"draws: give a mapping of sites to arrays (mcmc.get_samples()), not a {type(draws).__name__}")
@@ -74,7 +74,8 @@ def scores(
 
 def _values(trace, params, name) -> dict[str, Any]:
     """The values of the ``numpyro.param`` sites of ``trace``, out of ``params``."""
-    from lowvar.problems.numpyro_model import as_array, transform
+    from lowvar.problems.numpyro_model import transform
+    from lowvar.problems.numpyro_trace import as_array
 
     given = params.params if isinstance(params, Fit) else {} if params is None else params
     if not isinstance(given, Mapping):
@@ -112,7 +113,7 @@ def _latent(trace) -> list[str]:
 
 def _sites(trace, draws, name) -> dict[str, jax.Array]:
     """The draws of the latent sites of ``trace``, floating."""
-    from lowvar.problems.numpyro_model import as_array
+    from lowvar.problems.numpyro_trace import as_array
 
     latent = _latent(trace)
     if not latent:
