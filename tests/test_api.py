@@ -269,7 +269,7 @@ def test_numbers_of_numpy(example, data):
         ),
         (["joint", "naive", "joint"], "2 of them have the label 'joint'; give a mapping"),
     ],
-    ids=str,
+    ids=lambda value: "" if isinstance(value, list) and any(map(callable, value)) else str(value),
 )
 def test_bad_estimators_of_decompose(example, data, estimators, message):
     with pytest.raises(UserError, match=message):
@@ -317,3 +317,15 @@ def test_command_line_on_a_model_file(request, tmp_path):
     )
     assert (tmp_path / "results" / "decomposition" / "poisson_regression.parquet").exists()
     assert (tmp_path / "results" / "figures" / "poisson_regression.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (lambda problem, batches=None: 3, "the factory returned a int, not an Estimator"),
+        (lambda: 3, r"its factory must take \(problem, batches\)"),
+    ],
+)
+def test_a_factory_that_makes_no_estimator(example, data, factory, message):
+    with pytest.raises(UserError, match=message):
+        lowvar.fit(example.model, data, estimator=factory, num_steps=1)

@@ -443,3 +443,36 @@ def test_a_refusal_of_a_method_that_auto_tries_is_told(monkeypatch):
     with pytest.warns(UserWarning, match="control_functional was not tried: it needs 12 GB"):
         found = lowvar.integrate(x, -x, x[:, 0])
     assert found.method == "monte_carlo"
+
+
+def test_a_fitted_function_takes_points_of_the_samples_dimension():
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    fitted = lowvar.integrate(x, -x, x[:, 0] ** 2 + x[:, 1], method="zero_variance").fitted
+    points = np.array([[1.0, 2.0], [3.0, -1.0]])
+    np.testing.assert_allclose(fitted(points, -points), [3, 8], rtol=1e-9)
+    for width in (1, 3):
+        other = np.resize(points, (2, width))
+        with pytest.raises(UserError, match=f"points: they have {width} coordinates, but the samples have 2"):
+            fitted(other, -other)
+
+
+def test_chains_of_a_scalar_need_an_axis_for_it():
+    x = np.random.default_rng(1).normal(size=(4, 500))
+    with pytest.raises(UserError, match=r"they are 4 points of 500 coordinates; .* samples\[..., None\]"):
+        lowvar.integrate(x, -x, x**2, chain=True)
+    found = lowvar.integrate(x[..., None], -x[..., None], x**2, chain=True)
+    assert abs(found.value[0] - 1) < 5 * found.standard_error[0] + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": np.array(["1.0"] * 30)}, "values: the entries are <U3, not numbers"),
+        ({"samples": np.full((30, 1), 1j)}, "samples: the numbers are complex; they must be real"),
+        ({"method": lambda: 3}, "the factory returned a int, not an Integrator"),
+    ],
+)
+def test_what_is_no_number_and_no_integrator(change, message):
+    x = np.random.default_rng(0).normal(size=(30, 1))
+    with pytest.raises(UserError, match=message):
+        lowvar.integrate(**({"samples": x, "scores": -x, "values": x[:, 0]} | change))

@@ -347,8 +347,8 @@ def _remedy(fitted, solver, late: bool) -> str:
     )
     return (
         f"{first}a mean-field normal approximates this posterior badly, and its standard deviations may be far too "
-        f"small, as where latent variables are correlated{many}. Check the intervals against NUTS, or reparameterise "
-        "the model so that its latent variables are less correlated (whitened features, non-centred hierarchies)"
+        f"small, as where latent variables are correlated, skewed or heavy-tailed{many}. Check the intervals against "
+        "NUTS, or reparameterise the model (whitened features, non-centred hierarchies)"
     )
 
 

@@ -48,6 +48,7 @@ class IntegralResult:
     condition: float
     info: dict[str, np.ndarray] = field(repr=False)
     _fitted: Any = field(repr=False, default=None)
+    _dims: tuple[int, ...] = field(repr=False, default=())
 
     def fitted(self, points: Any, scores: Any, task: int = 0) -> np.ndarray:
         """The fitted function of a task at other points.
@@ -58,7 +59,7 @@ class IntegralResult:
             task: index of the integral.
 
         Raises:
-            UserError: the method fits no function.
+            UserError: the method fits no function, or the shapes do not match the samples'.
         """
         if self._fitted is None:
             raise UserError(f"{self.method} fits no function")
@@ -67,6 +68,10 @@ class IntegralResult:
             raise UserError(f"scores: their shape is {rows[1].shape}, but points have {rows[0].shape}; they must agree")
         if not 0 <= task < len(self.value):
             raise UserError(f"task {task}: it must be between 0 and {len(self.value) - 1}")
+        if rows[0].shape[1] != self._dims[task]:
+            raise UserError(
+                f"points: they have {rows[0].shape[1]} coordinates, but the samples have {self._dims[task]}"
+            )
         return self._fitted(task, rows[0][None], rows[1][None])[0]
 
     def __repr__(self) -> str:
@@ -180,6 +185,7 @@ def integrate(
     return IntegralResult(
         value, error, str(method), tuple(notes), _table(names, methods, value, error, plain),
         float(result.condition[0]), {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
+        tuple(points.shape[2] for points in data.points),
     )  # fmt: skip
 
 
