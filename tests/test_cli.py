@@ -78,6 +78,7 @@ def branches(x, y=None):
         (["decompose", "model.py", "--data", "d.npz"], "model.py: no function is named; write model.py:FUNCTION"),
         (["decompose", "model.py:good", "--data", "empty.npz"], "the model cannot be run on these data: AssertionError"),
         (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
+        (["decompose", "leaves.py:model", "--data", "d.npz"], "leaves.py: cannot be imported: SystemExit: 0"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
         (["decompose", "model.py:branches", "--data", "d.npz"], "the model branches in Python on a value that JAX traces"),
         (["decompose", "small.yaml", "--problem", "bc", "--estimators", "cv"], "--estimators: only for a model of your own; the settings of small.yaml apply instead"),
@@ -109,6 +110,7 @@ def branches(x, y=None):
 )  # fmt: skip
 def test_mistakes(folder, words, message):
     (folder / "model.py").write_text(MODEL)
+    (folder / "leaves.py").write_text("import sys\nsys.exit(0)")
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20, 2)), rng.normal(size=20)
     np.savez(folder / "d.npz", x=x, y=y)

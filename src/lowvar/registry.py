@@ -386,7 +386,7 @@ def _function(target: str) -> Callable[..., Any]:
         sys.path.insert(0, str(folder))
     try:
         module = importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{file}: cannot be imported: {type(error).__name__}: {error}") from error
     if module.__file__ and Path(module.__file__).resolve() != file.resolve():
         raise UserError(f"{file}: {module.__file__} has the same module name, {name!r}: rename yours")

@@ -35,6 +35,11 @@ def load_all():
     config["experiments"] = [Path(name).stem if Path(name) in own else name for name in params.experiments]
     params = params.model_copy(update={"experiments": tuple(config["experiments"])})
     for path in own:
+        if not path.is_file():
+            raise UserError(
+                f"params.yaml or --config: experiments: {path}: no such file in {Path.cwd()}, where Snakemake runs; give "
+                "its absolute path"
+            )
         shipped = Path(f"workflow/experiments/{path.stem}.yaml")
         if shipped.is_file() and shipped.resolve() != path.resolve():
             raise UserError(f"{path}: {shipped} has the same name, so their results would share a folder; rename yours")
