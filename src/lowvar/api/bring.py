@@ -167,8 +167,8 @@ def _array(value: Any, name: str) -> np.ndarray:
         if np.iscomplexobj(value):
             advice = "integrate real and imaginary parts as two integrands"
             raise UserError(f"{name}: the numbers are complex; {advice if 'values' in name else 'they must be real'}")
-        if np.asarray(value).dtype.kind in "USmM":
-            raise UserError(f"{name}: the entries are {np.asarray(value).dtype}, not numbers")
+        if (dtype := np.asarray(value).dtype).kind in "USmM":
+            raise UserError(f"{name}: cannot be converted to an array of numbers: its entries are {dtype}")
         array = np.array(value, dtype=np.float64)  # a copy: the method may keep it, and the original may be read-only
     except UserError:
         raise
