@@ -108,7 +108,9 @@ def _values(trace, params, name) -> dict[str, Any]:
 
 
 def _latent(trace) -> list[str]:
-    return [key for key, site in trace.items() if site["type"] == "sample" and not site["is_observed"]]
+    from lowvar.problems.numpyro_trace import is_latent
+
+    return [key for key, site in trace.items() if is_latent(site)]
 
 
 def _sites(trace, draws, name) -> dict[str, jax.Array]:
