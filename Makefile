@@ -38,7 +38,9 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@touch $@
 
 # A line for each part, cheapest first; what a part says is in logs/test.
-test: lint types workflow smoke wheel doctests unit  ## all tests but the long ones, as .ci/run runs them
+test: lint  ## all tests but the long ones, as .ci/run runs them
+	@$(MAKE) --no-print-directory -j $(CORES) types workflow wheel
+	@$(MAKE) --no-print-directory smoke doctests unit
 
 lint: install  ## ruff
 	$(PART) $@ 'ruff check --quiet . && ruff format --quiet --check .'

@@ -204,7 +204,7 @@ def test_a_tuned_method_is_tuned_before_it_runs(tuned):
     assert plan(tuned, "tuned_runs")["tune"] == plan(tuned, run)["tune"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_study_is_made_once_and_anew_where_its_ranges_change(tuned):
     pytest.importorskip("optuna")
     code, said = call(tuned, "snakemake", "tuned_runs", "--cores", "2")
@@ -255,7 +255,7 @@ def test_a_failed_job_shows_the_one_line_of_its_command(built):
     assert "Traceback" not in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dvc_makes_the_same_once(built, tmp_path):
     pytest.importorskip("dvc")
     for name in (*FOLDERS, "src"):

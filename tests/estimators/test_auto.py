@@ -75,7 +75,7 @@ CASES = {
 }
 
 
-QUICK = ("t(5), variance", "a chain")  # heavy tails, dependence; the others take minutes
+QUICK = ("t(5), variance",)  # heavy tails; the others take minutes
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, marks=() if one in QUICK else pytest.mark.long) for one in CASES])

@@ -52,7 +52,11 @@ def _newer(path, moment):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "scale", "kills"),
-    [("jax", "quick", 2), ("torch", "paper", 2), pytest.param("jax", "quick", 12, marks=pytest.mark.long)],
+    [
+        ("jax", "quick", 2),
+        pytest.param("torch", "paper", 2, marks=pytest.mark.long),
+        pytest.param("jax", "quick", 12, marks=pytest.mark.long),
+    ],
 )
 def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
