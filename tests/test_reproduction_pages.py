@@ -1,0 +1,52 @@
+"""The pages on the papers name files and tests that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "docs/reproduction"
+PAPERS = [page.name for page in sorted(FOLDER.glob("paper-*.md"))]
+FRONT = 40  # lines
+
+
+def rows(page):
+    """The cells of the rows of the section "Line by line"."""
+    text = (FOLDER / page).read_text().split("## Line by line\n")[1]
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table[2:]]
+
+
+def test_each_paper_has_its_page():
+    assert PAPERS == ["paper-ingo.md", "paper-joint.md", "paper-mlmc.md", "paper-vvcv.md"]
+
+
+@pytest.mark.parametrize("page", PAPERS)
+def test_line_by_line_names_tests_that_exist(page):
+    found = rows(page)
+    assert len(found) >= 8
+    for paper, file, test in found:
+        assert paper, file
+        assert re.search(r"\]\([^)]+\)", file) or file == "none", (paper, file)
+        named = re.findall(r"`((?:tests|src/lowvar/testing)/[^`:]+)(?:::([^`]+))?`", test)
+        assert named or test == "none", (paper, test)
+        for path, name in named:
+            source = (FOLDER.parents[1] / path).read_text()
+            for part in filter(None, re.split(r"::", re.sub(r"\[.*", "", name))):
+                assert re.search(rf"(def|class) {re.escape(part)}\b", source), (paper, path, part)
+
+
+def test_links_lead_to_files():
+    for page in FOLDER.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            assert target.startswith("http") or (FOLDER / target).exists(), (page.name, target)
+
+
+def test_the_front_page_is_short():
+    assert len((FOLDER / "README.md").read_text().splitlines()) <= FRONT
+
+
+def test_every_kept_page_is_on_the_page_of_its_paper():
+    kept = {page.name for page in FOLDER.glob("*.md")} - {"README.md", *PAPERS}
+    linked = {target for page in PAPERS for target in re.findall(r"\]\(([^)#\s/]+\.md)\)", (FOLDER / page).read_text())}
+    assert kept <= linked, sorted(kept - linked)
