@@ -29,7 +29,7 @@ METHODS = {  # name: estimator, its options, solver settings
     **{f"mlmc, N = {n}": ("mlmc", {"particles": None}, {"particles": n}) for n in (100, 50, 25, 10, 1)},
     **{f"mlmc, N = {n}, fixed": ("mlmc", {"particles": None}, {"particles": n, "batches": "fixed"}) for n in (100, 1)},
     "storm": ("storm", {}, {}),
-    "mlmc_optimal": ("mlmc_optimal", {"particles": None}, {}),
+    "mlmc_adaptive": ("mlmc_adaptive", {"particles": None}, {}),
 }
 FEWEST = ("mc", "mlmc, N = 100", "mlmc, N = 1")  # of the smallest size
 SCIPY, PEER, PLAIN = "rqmc by SciPy's engine", "NumPyro svi.update", "PyTorch, autograd"

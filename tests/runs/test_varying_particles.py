@@ -45,7 +45,7 @@ def falling():
 def few_points(method, backend):
     """An engine of few programs that goes past a drop of the particles and past a review of them, on to four stops."""
     made = build(
-        method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_optimal" else 4,
+        method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_adaptive" else 4,
         noise="rqmc" if method == "storm" else "iid", diagnostics={"draws": 4, "reference": 16},
     )  # fmt: skip
     made.stops = [0, 1, 20, 27, 29]
@@ -141,7 +141,7 @@ def test_impossible_schedules_are_refused(given, message):
     ("name", "options", "message"),
     [
         ("mlmc", {"particles": 0}, "mlmc: particles = 0; N_0 must be a whole number, 1 or more"),
-        ("mlmc_optimal", {"particles": 2.5}, "particles = 2.5; N_0 must be a whole number"),
+        ("mlmc_adaptive", {"particles": 2.5}, "particles = 2.5; N_0 must be a whole number"),
         ("mlmc", {"base": "joint"}, "unknown base 'joint'"),
         ("mlmc", {"restart": 7}, "restart = 7; it must be a number of steps that whole epochs have, a multiple of 2"),
         ("mlmc", {"schedule": {"sort": "step"}}, "mlmc: schedule = {'sort': 'step'}"),
@@ -303,7 +303,7 @@ def test_a_wide_set_changes_nothing(falling):
 
 def test_optimal_points_are_those_of_the_theorem():
     """After a review, ``N_t`` is ``N_0 sqrt(V_t / V_0)`` rounded up, of the variances that the state holds."""
-    found = build("mlmc_optimal", epochs=30, particles=8, step_sizes=(4e-2,), repetitions=2)
+    found = build("mlmc_adaptive", epochs=30, particles=8, step_sizes=(4e-2,), repetitions=2)
     assert found.parts == [(slice(0, 1), slice(0, 1)), (slice(0, 1), slice(1, 2))]
     state, chosen = found.advance(found.init(), 0, 25), []
     for part in state:
@@ -322,7 +322,7 @@ def test_optimal_points_are_those_of_the_theorem():
 
 def test_optimal_variance_is_that_between_points():
     p, batches = problem(), BATCHES["reshuffled"](N, N)
-    made = GRADIENT.get("mlmc_optimal")(p, batches, particles=400)
+    made = GRADIENT.get("mlmc_adaptive")(p, batches, particles=400)
     noise = one_batch(400)(jax.random.key(0))
     w = {"mu": jnp.zeros(DIM), "log_sigma": jnp.zeros(DIM)}
     _, state = jax.jit(made.estimate)(made.init(w), w, noise)
@@ -332,7 +332,7 @@ def test_optimal_variance_is_that_between_points():
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal", "storm"])
+@pytest.mark.parametrize("method", ["mlmc", "mlmc_adaptive", "storm"])
 def test_a_cut_changes_nothing(few, method, backend):
     """Wherever ``advance`` is called with how many epochs: phases do not depend on it."""
     found, result = few(method, backend)
@@ -344,7 +344,7 @@ def test_a_cut_changes_nothing(few, method, backend):
     assert (result.trace.query("epoch == 29")["particles"] == (4 if method == "storm" else 2)).all()
 
 
-@pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal"])
+@pytest.mark.parametrize("method", ["mlmc", "mlmc_adaptive"])
 def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
     """Killed after the particles have changed, and gone on with by an engine of its own."""
     (found, expected), path = few(method, "jax"), tmp_path / "checkpoint.npz"
@@ -372,7 +372,7 @@ def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
         assert values.tobytes() == expected.params[block].tobytes()
 
 
-@pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal", "mlmc_prox", "storm"])
+@pytest.mark.parametrize("method", ["mlmc", "mlmc_adaptive", "mlmc_prox", "storm"])
 def test_backends_agree_along_a_run(few, method):
     jax_, torch = (few(method, backend)[1].trace for backend in ("jax", "torch"))
     pd.testing.assert_frame_equal(torch, jax_, rtol=1e-7, atol=1e-9)
@@ -430,14 +430,14 @@ def test_measuring_moves_nothing(falling):
 
 
 def test_a_run_that_diverges_is_a_row():
-    found = build("mlmc_optimal", step_sizes=(1e6,), repetitions=1, epochs=30, particles=4, per_decade=1)
+    found = build("mlmc_adaptive", step_sizes=(1e6,), repetitions=1, epochs=30, particles=4, per_decade=1)
     last = loop.run(found).trace.iloc[-1]
     assert last["status"] == "diverged"
     assert last["particles"] == 4
 
 
 def test_pairs_of_points_stay_pairs():
-    found = build("mlmc_optimal", noise="antithetic", particles=10, epochs=2)
+    found = build("mlmc_adaptive", noise="antithetic", particles=10, epochs=2)
     assert found._sizes() == [2, 4, 6, 8, 10]
     scheduled = build("mlmc", noise="antithetic", particles=10, schedule=STEP, epochs=12)
     assert scheduled._sizes() == [10, 6, 4, 2]

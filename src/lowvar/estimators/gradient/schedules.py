@@ -105,3 +105,12 @@ def rounded_up(count: int) -> int:
     while (size := round(10 ** (k / 10))) < count:
         k += 1
     return size
+
+
+def rounded_to(count: float) -> int:
+    """The nearest of the same sizes, on a logarithmic scale; 1 below them.
+
+    >>> [rounded_to(n) for n in (0.2, 7, 11, 26.8)]
+    [1, 6, 10, 25]
+    """
+    return round(10 ** (max(0, round(10 * math.log10(count))) / 10))

@@ -22,6 +22,7 @@ from lowvar.runs.diagnostics import measurer
 from lowvar.runs.loop import ArrayEngine, geometric
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
+from lowvar.studies.variational.pilot import with_pilot
 
 _READ = 2**22  # bytes of a table from which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory that tables may take
@@ -292,6 +293,15 @@ def build(
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; those of the solver's ``initial`` if not given.
         engine: the engine's class, or a function of its arguments.
     """
+
+    def pilot(make, settings):
+        start = starts and {block: one[:1] for block, one in starts.items()}
+        return VariationalEngine(
+            problem, make, settings, noise_keys(seed, f"{name} pilot", 1),
+            start or start_params(problem, solver.initial, seed, f"{name} pilot", 1),
+        )  # fmt: skip
+
+    method = with_pilot(method, problem, solver, pilot)
     keys = noise_keys(seed, name, solver.repetitions)
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)

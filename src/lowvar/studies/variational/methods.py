@@ -41,14 +41,16 @@ def _step_size(setting):
 
 
 def make_estimator(method, problem, batches, spec=None):
-    """The estimator of a ``MethodSpec``; what it leaves open of ``particles`` and ``schedule`` is the ``SolverSpec``'s.
+    """The estimator of a ``MethodSpec``; what it leaves open of ``particles``, ``epochs`` and ``schedule`` is the
+    ``SolverSpec``'s.
 
     Raises:
         UserError: no such estimator, or it does not take the method's options.
     """
     if spec is not None:
         known = GRADIENT.options_of(method.factory)
-        given = {"particles": spec.particles, "schedule": spec.schedule and spec.schedule.make()}
+        given = {"particles": spec.particles, "epochs": spec.epochs,
+                 "schedule": spec.schedule and spec.schedule.make()}  # fmt: skip
         method = method.model_copy(
             update={"options": {name: value for name, value in given.items() if name in known} | method.options}
         )
