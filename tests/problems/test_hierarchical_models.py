@@ -34,6 +34,7 @@ BINARY = {"x": X, "y": np.arange(N) % 2, "test_x": TEST_X, "test_y": np.arange(T
 CLASSES = {"x": X, "y": np.arange(N) % 4, "test_x": TEST_X, "test_y": np.arange(TEST) % 4}
 DATA = {
     "hlr": MEASURED,
+    "hlr_sd": MEASURED,
     "blr": BINARY,
     "blr_softmax": CLASSES,
     "blr_softmax_without": CLASSES,
@@ -41,9 +42,17 @@ DATA = {
     "logistic_regression": BINARY,
     "softmax_regression": CLASSES,
 }
-DIMS = {"hlr": 13 * 3 + 3 + 2, "blr": 5, "blr_softmax": 4 * 4 + 2, "blr_softmax_without": 14, "bnn": 5 * 4 + 1 + 2}
+DIMS = {
+    "hlr": 13 * 3 + 3 + 2,
+    "hlr_sd": 13 * 3 + 3 + 2,
+    "blr": 5,
+    "blr_softmax": 4 * 4 + 2,
+    "blr_softmax_without": 14,
+    "bnn": 5 * 4 + 1 + 2,
+}
 PYRO = {
     "hlr": hlr.model,
+    "hlr_sd": functools.partial(hlr.model, intercepts="sd"),
     "blr": blr.model,
     "blr_softmax": functools.partial(blr_softmax.model, classes=4),
     "blr_softmax_without": functools.partial(blr_softmax.model, classes=4, intercept=False),
@@ -51,14 +60,14 @@ PYRO = {
     "logistic_regression": logistic_regression.model,
     "softmax_regression": functools.partial(softmax_regression.model, classes=4),
 }
-OPTIONS = {"bnn": {"hidden": 4}, "blr_softmax_without": {"intercept": False}}
+OPTIONS = {"hlr_sd": {"intercepts": "sd"}, "bnn": {"hidden": 4}, "blr_softmax_without": {"intercept": False}}
 MODELS, HELD, WHOLE = sorted(DIMS), sorted(DATA), ("blr", "blr_softmax", "bnn", "hlr")
 COMPILED = ("objective_gradient", "test_log_likelihood")  # what runs and their stops ask of a problem
 
 
 @functools.cache
 def ours(name, backend="jax"):
-    return build(name.removesuffix("_without"), DATA[name], backend, **OPTIONS.get(name, {}))
+    return build(name.removesuffix("_without").removesuffix("_sd"), DATA[name], backend, **OPTIONS.get(name, {}))
 
 
 @functools.cache
@@ -189,7 +198,7 @@ def test_closed_forms_are_means(name):
 def test_single_precision_stays_single(name):
     single = np.float32
     arrays = {k: v.astype(single) if np.asarray(v).dtype.kind == "f" else v for k, v in DATA[name].items()}
-    p = build(name.removesuffix("_without"), arrays, **OPTIONS.get(name, {}))
+    p = build(name.removesuffix("_without").removesuffix("_sd"), arrays, **OPTIONS.get(name, {}))
     n = Noise(*(jnp.asarray(v, single if np.asarray(v).dtype.kind == "f" else None) for v in noise(name)))
     z = jnp.asarray(point(name), single)
     params = {"mu": z, "log_sigma": z - 1}
@@ -247,7 +256,7 @@ def test_estimators_descend(name, estimator):
 # --- rows of a test --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(set(HELD) - {"hlr"}))
+@pytest.mark.parametrize("name", sorted(set(HELD) - {"hlr", "hlr_sd"}))
 def test_rows_held_out_have_the_density_of_rows(name):
     p = ours(name)
     data = DATA[name]
@@ -256,7 +265,7 @@ def test_rows_held_out_have_the_density_of_rows(name):
         both["y"] = (both["y"] - data["y"].mean()) / data["y"].std()
         more = from_density(p, both)
     else:
-        more = build(name.removesuffix("_without"), both, **OPTIONS.get(name, {})).log_likelihood
+        more = build(name.removesuffix("_without").removesuffix("_sd"), both, **OPTIONS.get(name, {})).log_likelihood
     z, index = jnp.asarray(point(name)), jnp.asarray([6, 0, 3])
     assert p.held_out is not None
     assert p.held_out.N == TEST
@@ -274,11 +283,12 @@ def from_density(p, both):
     return log_likelihood
 
 
-def test_a_new_row_of_hlr_has_its_weights_integrated_out():
-    p, z = ours("hlr"), point("hlr")
+@pytest.mark.parametrize(("name", "power"), [("hlr", 1), ("hlr_sd", 2)])
+def test_a_new_row_of_hlr_has_its_weights_integrated_out(name, power):
+    p, z = ours(name), point(name)
     z[p.sites["mu"]] = [0.3, -0.2, 0.1]
     mu, sigma, eps = z[p.sites["mu"]], np.exp(z[p.sites["sigma"]]), np.exp(z[p.sites["eps"]])
-    b = mu + sigma * np.random.default_rng(0).normal(size=(400_000, 3))
+    b = mu + sigma ** (power / 2) * np.random.default_rng(0).normal(size=(400_000, 3))
     density = norm.pdf(MEASURED["test_y"].ravel()[:, None], TEST_X @ b.T, eps)
     found = np.exp(p.held_out.log_likelihood(jnp.asarray(z), jnp.arange(TEST)))
     error = density.std(axis=1) / len(b) ** 0.5
@@ -329,7 +339,7 @@ def test_impossible_rows_are_minus_infinity():
 @pytest.mark.parametrize("name", HELD)
 def test_without_a_test_there_is_none(name):
     data = {key: DATA[name][key] for key in ("x", "y")}
-    p = build(name.removesuffix("_without"), data, **OPTIONS.get(name, {}))
+    p = build(name.removesuffix("_without").removesuffix("_sd"), data, **OPTIONS.get(name, {}))
     assert p.held_out is None
     with pytest.raises(UserError, match="there are no rows for a test: give the data a test part"):
         p.test_log_likelihood({}, np.zeros((2, p.dim)))
@@ -430,7 +440,7 @@ def test_mistakes(name, change, message):
 def test_half_a_test_is_refused(name):
     data = {key: value for key, value in DATA[name].items() if key != "test_y"}
     with pytest.raises(UserError, match="the test part has no test_y; it needs test_x, test_y"):
-        build(name.removesuffix("_without"), data, **OPTIONS.get(name, {}))
+        build(name.removesuffix("_without").removesuffix("_sd"), data, **OPTIONS.get(name, {}))
 
 
 @pytest.mark.parametrize(
