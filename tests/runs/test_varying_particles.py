@@ -11,6 +11,7 @@ import pytest
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
+from lowvar.estimators.gradient.mlmc_optimal import allocated
 from lowvar.estimators.gradient.schedules import rounded_up, schedule
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
@@ -301,14 +302,14 @@ def test_a_wide_set_changes_nothing(falling):
 # --- numbers of particles that depend on the run ----------------------------------------------------------------------
 
 
-def test_optimal_points_are_those_of_the_theorem():
-    """After a review, ``N_t`` is ``N_0 sqrt(V_t / V_0)`` rounded up, of the variances that the state holds."""
+def test_adaptive_particles_have_the_theorem_s_proportions():
+    """After a review, ``N_t`` is ``N_0 sqrt(V_t / (2 V_0))`` rounded up, of the variances that the state holds."""
     found = build("mlmc_adaptive", epochs=30, particles=8, step_sizes=(4e-2,), repetitions=2)
     assert found.parts == [(slice(0, 1), slice(0, 1)), (slice(0, 1), slice(1, 2))]
     state, chosen = found.advance(found.init(), 0, 25), []
     for part in state:
         of = {name: np.asarray(part.estimator[name])[0, 0] for name in ("V", "V_0", "particles", "taken")}
-        wanted = 8 * np.sqrt(of["V"] / of["V_0"])
+        wanted = 8 * np.sqrt(of["V"] / (2 * of["V_0"]))
         assert of["particles"] == max(2, rounded_up(int(np.ceil(wanted))))
         assert of["particles"] < 8  # differences of small steps vary little
         assert of["taken"] == 25 * 8
@@ -320,7 +321,7 @@ def test_optimal_points_are_those_of_the_theorem():
     assert last["gradients"].tolist() == [2 * N * (25 * 8 + 5 * particles) for particles in chosen]
 
 
-def test_optimal_variance_is_that_between_points():
+def test_adaptive_variance_is_that_between_particles():
     p, batches = problem(), BATCHES["reshuffled"](N, N)
     made = GRADIENT.get("mlmc_adaptive")(p, batches, particles=400)
     noise = one_batch(400)(jax.random.key(0))
@@ -329,6 +330,88 @@ def test_optimal_variance_is_that_between_points():
     each = jax.jit(jax.vmap(lambda e: p.objective_gradient(w, noise._replace(eps=e[None]))))(noise.eps)
     expected = sum(float(jnp.var(each[block], axis=0, ddof=1).sum()) for block in each)
     np.testing.assert_allclose(state["V_0"], expected, rtol=1e-10)
+
+
+def total(V, N_t):
+    """The variance of the sum of all differences, and its cost, as in Theorem 1."""
+    return (V / N_t).sum(), (np.r_[1, np.full(len(V) - 1, 2)] * N_t).sum()
+
+
+def test_theorem_1_spends_the_budget_and_no_other_allocation_does_better():
+    """Against the theorem's own formula for ``N_1``, and against a thousand others of the same cost."""
+    T, first = 400, 1000
+    V = 50.0 / (1 + np.arange(T + 1)) ** 1.5
+    counts = np.array(allocated(list(enumerate(V)), T + 1, 1, first), float)
+    N_1 = (2 * T + 1) * np.sqrt(V[1]) * first / (np.sqrt(2 * V[0]) + 2 * np.sqrt(V[1:]).sum())
+    assert abs(np.log(counts[1] / N_1)) < np.log(10) / 20 + 1e-9  # the nearest of ten sizes a decade
+    least, cost = total(V, counts)
+    assert cost == pytest.approx((2 * T + 1) * first, rel=0.05)
+    assert total(V, np.full(T + 1, float(first)))[0] > 2 * least
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        other = counts * np.exp(0.3 * rng.normal(size=T + 1))
+        variance, others = total(V, other)
+        assert variance * others > 0.999 * least * cost  # at the same cost
+
+
+def test_a_pilot_run_measures_what_theorem_1_needs():
+    """The variances are those between particles on the way; the pilot's gradients count."""
+    solver = {"epochs": 40, "step_sizes": (4e-2,), "particles": 30, "per_decade": 2}
+    made, plain = build("mlmc_optimal", **solver), build("mlmc", **solver)
+    counts = np.array([made.particles(epoch) for epoch in range(40)])
+    cost = counts[0] + 2 * counts[1:].sum()
+    assert cost == pytest.approx(79 * 30, rel=0.15)
+    assert counts[0] > 5 * 30  # most of it goes to the first steps
+    assert counts[-1] < counts[1]
+    assert made.parts == [(slice(0, 1), slice(0, 2))]  # one plan for all repetitions
+    mine, theirs = loop.run(made).trace, loop.run(plain).trace
+    pilot = 2 * N * 10 * 40
+    assert mine["gradients"].min() == pilot
+    assert mine["gradients"].max() == pilot + 2 * N * counts.sum()
+    assert theirs["gradients"].max() == 2 * N * 40 * 30
+    assert (mine.query("epoch == 40")["particles"] == counts[-1]).all()
+    again = build("mlmc_optimal", **{**solver, "repetitions": 1})
+    assert [again.particles(epoch) for epoch in range(40)] == counts.tolist()
+
+
+def test_theorem_1_leaves_a_smaller_error_at_the_same_cost():
+    """True squared errors at the end, ten repetitions: the pilot's cost is taken from the budget."""
+    solver = {"epochs": 60, "step_sizes": (4e-2,), "repetitions": 10, "per_decade": 1,
+              "diagnostics": {"draws": 4, "reference": 4096}}  # fmt: skip
+    errors = {}
+    for name, particles in (("mlmc_optimal", 20), ("mlmc", 30)):
+        end = loop.run(build(name, **solver, particles=particles)).trace.query("epoch == 60")
+        errors[name] = end["squared_error"].to_numpy()
+        assert end["gradients"].max() <= 1.1 * 2 * N * 60 * 30
+    log = np.log(errors["mlmc_optimal"] / errors["mlmc"])
+    assert log.mean() + 3 * log.std(ddof=1) / len(log) ** 0.5 < 0, errors
+
+
+def test_theorem_1_asks_for_one_step_size():
+    with pytest.raises(UserError, match="mlmc_optimal: 2 step sizes; its pilot run measures the variances of one"):
+        build("mlmc_optimal")
+
+
+def test_a_pilot_that_diverges_leaves_a_run_that_says_so():
+    end = loop.run(build("mlmc_optimal", step_sizes=(1e6,), epochs=10, particles=4, per_decade=1)).trace
+    assert set(end.query("epoch == 10")["status"]) == {"diverged"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pilot": 1}, "mlmc_optimal: pilot = 1; a variance needs a whole number of particles, 2 or more"),
+        ({"variances": [[1, 2.0]]}, "variances must be pairs"),
+        ({"variances": [[0, 2.0], [1, 0.0]]}, "variances must be pairs"),
+        ({"variances": [[0, 2.0], [0, 1.0]]}, "variances must be pairs"),
+        ({"variances": [1.0, 2.0]}, "variances must be pairs"),
+        ({"variances": []}, "variances must be pairs"),
+        ({"base": "cv"}, "base = 'cv' would need"),
+    ],
+)
+def test_wrong_options_of_theorem_1(options, message):
+    with pytest.raises(UserError, match=message):
+        build("mlmc_optimal", options=options, step_sizes=(1e-2,))
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

@@ -67,8 +67,11 @@ def allocated(variances: Sequence[tuple[int, float]], epochs: int, steps: int, p
     Raises:
         UserError: the variances are not pairs of ascending steps from 0 and of numbers above 0.
     """
-    at, V = (np.asarray(column, float) for column in zip(*variances, strict=True))
-    if at[0] != 0 or (np.diff(at) <= 0).any() or not (np.isfinite(V) & (V > 0)).all():
+    try:
+        at, V = np.asarray(variances, float).reshape(-1, 2).T
+    except (TypeError, ValueError):
+        at, V = np.array([np.nan]), np.array([np.nan])
+    if not len(at) or at[0] != 0 or (np.diff(at) <= 0).any() or not (np.isfinite(V) & (V > 0)).all():
         raise UserError("mlmc_optimal: variances must be pairs (t, V_t), t ascending from 0, every V_t above 0")
     t = np.arange(epochs * steps)
     V_t = np.exp(np.interp(np.log1p(t), np.log1p(at), np.log(V)))
