@@ -1,13 +1,12 @@
-"""Which estimator ``lowvar.fit`` should take by default: nats and seconds on unlike models, against ``naive``.
+"""Candidates for the default estimator of ``lowvar.fit``: nats and seconds on different models, against ``naive``.
 
     python benchmarks/defaults.py            # all models, 8 seeds, 5000 steps: about half an hour
     python benchmarks/defaults.py --quick    # 2 seeds, 500 steps
     python benchmarks/defaults.py bnn mixture --methods naive,joint_adaptive
 
-Every method of a model has the same starts, batches and base noise, seed by seed. The ELBO at the end is of the same
-2048 draws for all of them: what is printed is the mean difference from ``naive``, with the half width of its 95 %
-interval over the seeds. Times are of a step, full passes included, relative to ``naive``: medians over alternating
-rounds in one process, compiling not included.
+For each seed, all methods share starts, batches and base noise. Final ELBOs use the same 2048 draws; the table has the
+mean difference from ``naive``, with the half width of its 95 % interval over the seeds. Times of a step, with full
+passes and without compilation, are relative to ``naive``: medians over alternating rounds in one process.
 """
 
 import argparse
@@ -36,7 +35,7 @@ MODELS = {}
 
 
 def entry(**settings):
-    """Puts a maker of ``(model, data)`` on the list, with settings of the fit that differ."""
+    """Registers a function that makes ``(model, data)``, with the fit's settings that differ."""
 
     def put(make):
         MODELS[make.__name__] = (make, settings)
@@ -87,7 +86,7 @@ def poisson(rng):
 
 @entry()
 def hierarchical(rng):
-    """Intercepts and slopes of 40 groups, not centred."""
+    """Intercepts and slopes of 40 groups, non-centred."""
     g, x = rng.integers(0, 40, 2000), rng.normal(size=2000)
     y = (0.5 + 0.7 * rng.normal(size=40))[g] + (1 + 0.3 * rng.normal(size=40))[g] * x + 0.5 * rng.normal(size=2000)
 
@@ -105,7 +104,7 @@ def hierarchical(rng):
 
 @entry()
 def centred(rng):
-    """The same idea as a funnel: 50 small groups, centred, with a latent scale."""
+    """A centred hierarchy with a funnel: 50 small groups, with a latent scale."""
     g = np.repeat(np.arange(50), 4)
     y = 0.5 * rng.normal(size=50)[g] + rng.normal(size=200)
 
@@ -159,7 +158,7 @@ def bnn_relu(rng):
 
 @entry()
 def factors(rng):
-    """Matrix factorisation: 40 by 30, rank 4, 600 entries seen."""
+    """Matrix factorisation: 40 by 30, rank 4, 600 observed entries."""
     a, b = rng.integers(0, 40, 600), rng.integers(0, 30, 600)
     y = (rng.normal(size=(40, 4))[a] * rng.normal(size=(30, 4))[b]).sum(1) + 0.3 * rng.normal(size=600)
 
@@ -174,7 +173,7 @@ def factors(rng):
 
 @entry()
 def mixture(rng):
-    """Three normals, the labels summed out."""
+    """Three normals, with marginalised labels."""
     y = np.array([-3.0, 0.0, 4.0])[rng.integers(0, 3, 800)] + rng.normal(size=800)
 
     def model(y):
@@ -321,7 +320,7 @@ def times(programs, rounds=7):
 
 
 def main():
-    """Prints a table in Markdown, a row as soon as it is known."""
+    """Prints a table in Markdown, row by row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help=f"some of: {', '.join(MODELS)} (default: all)")
     parser.add_argument("--methods", default=",".join(METHODS))

@@ -1,6 +1,6 @@
-"""Error and time of every integrator on the borehole function, beside the published table, and how time grows.
+"""Error and time of every integrator on the borehole function, beside the published table, and growth of the time.
 
-Everything runs in this one process, on one core. `benchmarks/README.md` says what is counted and why.
+Everything runs in this process, on one core. `benchmarks/README.md` says what is counted and why.
 Usage: `python benchmarks/integrals.py [--quick | --smallest] [--only SECTION] [--repetitions 100]`.
 """
 
@@ -32,7 +32,7 @@ PUBLISHED_SECONDS = {
     "paper_vv_fixed": (1.2, 3, 7.5, 17, 29),
     "paper_vv": (2.6, 5, 13.5, 27.6, 49),
 }
-# what this library set out to reach: mean absolute error, and seconds of vector_valued
+# aims of this library: mean absolute error, and seconds of vector_valued
 AIMS = {"control_functional": {10: 2.4, 50: 0.011, 150: 0.0005}, "vector_valued": {10: 0.35, 50: 0.0025, 150: 0.0001}}
 AIMED_SECONDS = {10: 0.1, 50: 0.2, 150: 2.0}
 METHODS = (
@@ -44,11 +44,11 @@ METHODS = (
     ("paper_vv_fixed", {}),
     ("paper_vv", {}),
 )
-CHUNK = 25  # repetitions at once, as the experiments have it
+CHUNK = 25  # repetitions at once, as in the experiments
 
 
 def borehole(repetitions: int):
-    """The samples of experiment `vvcv`, and the truth of the good model."""
+    """The samples of experiment `vvcv`, and the truth of the high-fidelity model."""
     from lowvar.noise.integrals import draw
     from lowvar.problems.integrals.catalogue import build
 
@@ -150,7 +150,7 @@ def same_points(size: str, repetitions: int) -> list[dict]:
 
 
 def coverage(size: str, repetitions: int) -> list[dict]:
-    """How often 95 % intervals contain the truth where integrands are not what a kernel expects."""
+    """How often 95 % intervals contain the truth, also for integrands that do not suit a kernel."""
     import scipy.stats
 
     from lowvar.estimators.integral.options import make
@@ -202,7 +202,7 @@ def coverage(size: str, repetitions: int) -> list[dict]:
 
 
 def scores(size: str, repetitions: int) -> list[dict]:
-    """How often the test of the scores finds that they are another density's."""
+    """How often the test of the scores rejects them."""
     import scipy.stats
 
     from lowvar.estimators.integral.choosing.score_check import doubt
@@ -222,7 +222,7 @@ def scores(size: str, repetitions: int) -> list[dict]:
         return draw
 
     def truncated(at):
-        """One coordinate of N(0, I) is cut off above: its density does not vanish there."""
+        """N(0, I) with one coordinate truncated from above, where its density does not vanish."""
 
         def draw(rng, m, dim):
             x = rng.normal(size=(m, dim))
@@ -252,7 +252,7 @@ def scores(size: str, repetitions: int) -> list[dict]:
 
 
 def published(size: str, repetitions: int) -> list[dict]:
-    """The published tables beside ours, from finished experiments (`snakemake vvcv_table2 vvcv_lotka ...`)."""
+    """The published tables beside lowvar's, from finished experiments (`snakemake vvcv_table2 vvcv_lotka ...`)."""
     import pandas as pd
 
     rows = []

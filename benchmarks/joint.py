@@ -1,7 +1,7 @@
-"""Time and memory of the joint control variate and its rivals on its paper's tasks, beside the published table.
+"""Time and memory of the joint control variate and its competitors on its paper's tasks, beside the published table.
 
-Everything that is compared runs in this one process, in alternation, on one core (a GPU, where JAX has one);
-`benchmarks/README.md` says what is counted and why.
+All cases run in this process, in alternation, on one core (or on JAX's GPU); `benchmarks/README.md` says what is
+counted and why.
 Usage: `python benchmarks/joint.py [--quick | --smallest] [--only SECTION] [--task TASK] [--dtype float32]`.
 """
 
@@ -24,7 +24,7 @@ from vi_step import STEP_SIZE, Case, add_sizes, environment, sized, summary, wri
 
 import lowvar  # noqa: F401  sets up JAX, so it must be imported first
 
-TASKS = ("mnist", "ppca", "tennis", "movielens")  # each has an experiment of its own
+TASKS = ("mnist", "ppca", "tennis", "movielens")  # each has its own experiment
 EXPERIMENTS, SWEEPS = Path("workflow/experiments"), "joint"  # the experiment of the sweeps
 RESULTS, DATA = Path("results/paper"), Path("data/prepared")
 METHODS = (
@@ -32,17 +32,17 @@ METHODS = (
     "full_naive", "full_cv", "inc",
 )  # fmt: skip
 GRID = ("naive", "cv", "joint", "joint_svrg", "joint_glm", "joint_glm_sigma")
-FEWEST = ("naive", "joint", "joint_glm")  # of the smallest size
-AIMS = {  # time of a step over that of naive, at most
+FEWEST = ("naive", "joint", "joint_glm")  # methods of the smallest size
+AIMS = {  # upper limits on the time of a step over that of naive
     "mnist": {"joint_svrg": 1.5, "joint_glm": 1.5},
     "ppca": {"joint_svrg": 2.8},
     "tennis": {"joint_svrg": 1.2, "joint_glm": 1.2},
     "movielens": {"joint_svrg": 1.6, "joint_glm": 1.6},
 }
 PEER, PEER_HANDED_IN = "NumPyro svi.update", "NumPyro svi.update, batches given"
-PEER_AIMS = {"mnist": 3.0}  # NumPyro's time over that of naive, at least; 1 for the others
+PEER_AIMS = {"mnist": 3.0}  # lower limits on NumPyro's time over that of naive; 1 for the others
 MEMORY_AIM, SWEEP_AIM = 100, 300  # MB above naive; seconds on two cores
-# steps of a call: of methods that pass over all rows in every step, and of those that read a vector for every row
+# steps per call: for methods that pass over all rows in every step, and for those that read a vector for every row
 FEW = {"inc": 2, "full_naive": 5, "full_cv": 5}
 BY_ROW = {"mnist": 200, "ppca": 30, "tennis": 300, "movielens": 10}
 
@@ -66,7 +66,7 @@ def published_ms(task: str) -> dict[str, float]:
 
 
 def arrays_of(task: str, spec, dtype, size: str) -> tuple[dict, str]:
-    """The task's data and where they are from: prepared, or made of the same shape."""
+    """The task's data and their origin: prepared, or simulated in the same shape."""
     from lowvar.datasets.load import load
 
     path = DATA / f"{spec.dataset}-{spec.scaling}.npz"
@@ -78,7 +78,7 @@ def arrays_of(task: str, spec, dtype, size: str) -> tuple[dict, str]:
 
 
 def made(task: str, size: str) -> dict[str, np.ndarray]:
-    """Data of the task's shape and sparsity, from nowhere; of the smallest size a few rows and columns."""
+    """Simulated data of the task's shape and sparsity; for the smallest size a few rows and columns."""
     rng = np.random.default_rng(0)
     if task in ("mnist", "ppca"):
         shape = sized(size, (60000, 784), (60000, 784), (60, 20))
@@ -97,7 +97,7 @@ def made(task: str, size: str) -> dict[str, np.ndarray]:
 
 
 def problem_of(task: str, dtype: str | None, size: str):
-    """The problem, its data, its settings, and the floating type, which JAX is set to."""
+    """The problem, its data, its settings, and its floating type, to which JAX is set."""
     import jax
 
     from lowvar.problems.catalogue import build
@@ -134,7 +134,7 @@ def start(problem) -> dict[str, np.ndarray]:
 
 
 def ours(name: str, problem, settings, count: int | None) -> Case:
-    """A run's epoch, or its first ``count`` steps, as the engine compiles it: wide noise is drawn batch by batch."""
+    """A run's epoch, or its first ``count`` steps, compiled as in the engine: wide noise is drawn batch by batch."""
     import jax
 
     noise, at = solver_of(name, problem, settings)
@@ -177,7 +177,7 @@ def available() -> int:
 
 
 def clock():
-    """CPU seconds, which others delay less; on a GPU those of a clock."""
+    """CPU seconds, on which other processes have less influence; on a GPU wall-clock seconds."""
     import jax
 
     return time.process_time if jax.default_backend() == "cpu" else time.perf_counter
@@ -214,7 +214,7 @@ def models(task: str, arrays, batch: int):
     names = {"mnist": ("x", "y"), "ppca": ("x",), "tennis": ("winner", "loser"), "movielens": ("user", "x", "y")}
     data = {key: jnp.asarray(arrays[key]) for key in names[task]}
     N = len(next(iter(data.values())))
-    # what stays a number: shapes depend on it
+    # stays a Python number, since shapes depend on it
     players, users = (int(arrays[key]) if key in arrays else 0 for key in ("players", "users"))
 
     def plate(**rows):
@@ -252,7 +252,7 @@ def models(task: str, arrays, batch: int):
 
 
 def numpyro_cases(task: str, arrays, batch: int, count: int) -> list[Case]:
-    """``svi.update`` in a ``lax.scan``: batches drawn by the plate, and reshuffled ones handed in."""
+    """``svi.update`` in a ``lax.scan``: with batches drawn by the plate, and with reshuffled batches as data."""
     import jax
     from numpyro.infer import SVI, Trace_ELBO, init_to_uniform
     from numpyro.infer.autoguide import AutoNormal
@@ -325,12 +325,12 @@ def steps(task: str, dtype: str | None, size: str) -> dict:
 
 
 def methods(size: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that are timed."""
+    """The methods that are timed."""
     return sized(size, names, names, tuple(name for name in names if name in FEWEST))
 
 
 def judged(row: dict, task: str) -> str:
-    """Adds to ``row`` its aim and whether it is met; as words."""
+    """Adds to ``row`` its aim and whether it is met, and returns both as text."""
     name = row["case"]
     if row["kind"] == "peer":
         aim = PEER_AIMS.get(task, 1.0) if name == PEER else 1.0
@@ -343,7 +343,7 @@ def judged(row: dict, task: str) -> str:
 
 
 def grid(task: str, dtype: str | None, size: str) -> dict:
-    """An epoch of five step sizes at once, as the experiment runs them."""
+    """An epoch of five step sizes at once, as in the experiment."""
     import jax
 
     from lowvar.studies.variational.engine import VariationalEngine
@@ -353,7 +353,7 @@ def grid(task: str, dtype: str | None, size: str) -> dict:
     runs, cases = len(settings.step_sizes), []
     for name in methods(size, GRID):
         if applies(name, task, problem, settings) or (name == "joint" and task in ("ppca", "movielens")):
-            continue  # minutes a call; its time for one run says as much
+            continue  # minutes per call; the time of one run is as informative
         make = lambda problem, noise, name=name: solver_of(name, problem, settings)[1]  # noqa: E731
         origin = {block: value[None] for block, value in start(problem).items()}
         engine = VariationalEngine(problem, make, settings, jax.random.key(1)[None], origin)
@@ -376,7 +376,7 @@ def grid(task: str, dtype: str | None, size: str) -> dict:
 
 
 def memory(dtype: str | None, size: str) -> dict:
-    """Peak memory of runs on mnist, each in a process of its own."""
+    """Peak memory of runs on mnist, each in a separate process."""
     rows, below = [], None
     print("\nmnist: peak memory of a run (one step size, two epochs), in a process of its own")
     print(f"{'':20s}{'whole process':>14s}{'after loading':>15s}{'above naive':>13s}{'table':>9s}   MB")
@@ -403,7 +403,7 @@ def memory(dtype: str | None, size: str) -> dict:
 
 
 def peak(name: str, dtype: str | None, size: str) -> None:
-    """The child of ``memory``: prints its own peaks as JSON, in MB (10^6 bytes)."""
+    """The child process of ``memory``: prints its peaks as JSON, in MB (10^6 bytes)."""
     import jax
 
     from lowvar.studies.variational.engine import VariationalEngine
@@ -426,7 +426,7 @@ def peak(name: str, dtype: str | None, size: str) -> None:
 
 
 def forget_peak() -> None:
-    """Lets the peak of memory start anew, where the system can: loading the data takes more than running."""
+    """Resets the peak of memory, if the system can: loading the data takes more than running."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -434,7 +434,7 @@ def forget_peak() -> None:
 
 
 def highest() -> int:
-    """Bytes of resident memory at the peak."""
+    """Peak resident memory in bytes."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines["VmHWM"].split()[0]) * 1024
 

@@ -1,7 +1,6 @@
-"""Time of a step with many noise points, by scheme and by number of points, and what the schemes leave of the variance.
+"""Time of a step by noise scheme and number of particles, and the variances that the schemes leave.
 
-Everything that is compared runs in this one process, in alternation, on one core; `benchmarks/README.md` says what is
-counted and why.
+All cases run in this process, in alternation, on one core; `benchmarks/README.md` says what is counted and why.
 Usage: `python benchmarks/mlmc.py [--quick | --smallest] [--only SECTION] [--task TASK] [--backend jax]`.
 """
 
@@ -21,7 +20,7 @@ from vi_step import Case, add_sizes, environment, sized, summary, write
 TASKS, BACKENDS = ("hlr", "blr", "bnn"), ("jax", "torch")
 EXPERIMENT, DATA = Path("workflow/experiments/mlmc.yaml"), Path("data/prepared")
 DTYPE, POINTS = "float32", 100
-STILL = 1e-5  # step size of what is timed: a run stays near its start, however long it is
+STILL = 1e-5  # step size of timed runs, which therefore stay near their start
 METHODS = {  # name: estimator, its options, solver settings
     "mc": ("naive", {}, {}),
     "rqmc": ("naive", {}, {"noise": "rqmc"}),
@@ -31,18 +30,22 @@ METHODS = {  # name: estimator, its options, solver settings
     "storm": ("storm", {}, {}),
     "mlmc_adaptive": ("mlmc_adaptive", {"particles": None}, {}),
 }
-FEWEST = ("mc", "mlmc, N = 100", "mlmc, N = 1")  # of the smallest size
+FEWEST = ("mc", "mlmc, N = 100", "mlmc, N = 1")  # methods of the smallest size
 SCIPY, PEER, PLAIN = "rqmc by SciPy's engine", "NumPyro svi.update", "PyTorch, autograd"
-RQMC_AIM, FEW_AIM, PEER_AIM = 1.3, 10.0, 1.0  # rqmc over mc, at most; N = 100 over N = 1, and peers over mc, at least
+RQMC_AIM, FEW_AIM, PEER_AIM = (
+    1.3,
+    10.0,
+    1.0,
+)  # upper limit on rqmc over mc; lower ones on N = 100 over N = 1, and on peers over mc
 STEPS, STEP_SIZE = 300, 0.01  # of the runs whose variance is measured
-VARIANCE_AIM = {"hlr": 0.2, "blr": 0.2}  # of rqmc over mc, at most
+VARIANCE_AIM = {"hlr": 0.2, "blr": 0.2}  # upper limits on rqmc over mc
 
 
 # --- the tasks -----------------------------------------------------------------------------------------------
 
 
 def made(task: str, size: str = "full") -> dict[str, np.ndarray]:
-    """Data of the task's shape, from nowhere."""
+    """Simulated data of the task's shape."""
     rng = np.random.default_rng(0)
     N, d = {"hlr": (100, 10), "blr": (569, 30), "bnn": (1599, 11)}[task]
     N = sized(size, N, N, 20)
@@ -52,7 +55,7 @@ def made(task: str, size: str = "full") -> dict[str, np.ndarray]:
 
 
 def problem_of(task: str, backend: str, size: str):
-    """The experiment's problem, its rows, its solver settings with all rows as a batch, and where the data are from."""
+    """The experiment's problem, its rows, its solver settings with all rows as a batch, and the data's origin."""
     from lowvar.datasets.load import load
     from lowvar.noise import named_key
     from lowvar.problems.catalogue import build
@@ -90,7 +93,7 @@ def engine_of(name: str, problem, settings, **update):
 
 
 class Lasting(Case):
-    """A case whose calls make as many steps as fill some time: ``advance(state, done, count) -> state``, and waits."""
+    """A case whose calls take a given time; ``advance(state, done, count) -> state`` makes ``count`` steps."""
 
     def __init__(self, name: str, advance: Callable, state):
         super().__init__(name, self._run, (state, 0), 1)
@@ -101,7 +104,7 @@ class Lasting(Case):
         return self._advance(state, done, self.steps), done + self.steps
 
     def last(self, seconds: float) -> float:
-        """Sets ``steps`` so that a call takes so many CPU seconds; those of the first call, which compiles."""
+        """Sets ``steps`` for calls of ``seconds`` CPU seconds; returns those of the first call, which compiles."""
         begin = time.process_time()
         self.state = self.call(self.state)
         first = time.process_time() - begin
@@ -116,7 +119,7 @@ class Lasting(Case):
 
 
 def ours(name: str, problem, settings) -> Lasting:
-    """One run of a method, as the experiment's engine advances it: shuffling and noise are in it."""
+    """One run of a method by the experiment's engine, with shuffling and noise."""
     engine = engine_of(name, problem, settings, repetitions=1, step_sizes=(STILL,))
 
     def advance(state, done, count):
@@ -128,7 +131,7 @@ def ours(name: str, problem, settings) -> Lasting:
 
 
 def scipys(problem, settings) -> Lasting:
-    """The same step of ``rqmc``, compiled, with points of SciPy's engine, scrambled anew for every step."""
+    """The same compiled step of ``rqmc`` with points of SciPy's engine, newly scrambled for every step."""
     import jax
     from scipy.stats import norm, qmc
 
@@ -149,7 +152,7 @@ def scipys(problem, settings) -> Lasting:
 
 
 def numpyros(task: str, rows: dict) -> Lasting:
-    """``svi.update`` with as many particles, in a loop that is one program."""
+    """``svi.update`` with as many particles, in a compiled loop."""
     import importlib
 
     import jax
@@ -173,7 +176,7 @@ def numpyros(task: str, rows: dict) -> Lasting:
 
 
 def plain_torch(rows: dict) -> Lasting:
-    """``blr`` as one writes it in PyTorch: all points as one matrix, autograd, ``torch.optim.Adam``."""
+    """``blr`` in idiomatic PyTorch: all particles as one matrix, autograd, ``torch.optim.Adam``."""
     import torch
 
     x, y = torch.from_numpy(rows["x"]), torch.from_numpy(rows["y"].astype(DTYPE))
@@ -231,7 +234,7 @@ def steps(task: str, backend: str, size: str) -> dict:
 
 
 def judged(row: dict) -> str:
-    """Adds to ``row`` its aim and whether it is met; as words."""
+    """Adds to ``row`` its aim and whether it is met, and returns both as text."""
     if row["case"] == "rqmc":
         row |= {"aim": RQMC_AIM, "met": row["ratio"] <= RQMC_AIM}
         return verdict(row, "<=")
@@ -255,7 +258,7 @@ def spread(ratios: np.ndarray) -> dict:
 
 
 def variance(task: str, backend: str, size: str) -> dict:
-    """Conditional variance of the gradient where a short run of each scheme ends, over that of ``mc``."""
+    """Conditional variance of the gradient at the end of a short run with each scheme, over that of ``mc``."""
     from scipy.stats import t
 
     from lowvar.studies.variational.spec import DiagnosticsSpec

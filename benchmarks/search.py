@@ -1,8 +1,8 @@
 """Evaluations and time of lowvar's black-box searches against pycma, cmaes and evosax.
 
-Everything that is compared runs in this one process, on one core, in alternation; `benchmarks/README.md` says what
-is counted and why. The section `default` asks how often, and in how many evaluations, the default reaches a target on
-turned, moved and noisy functions, beside `fast_ingo`, `ingo` and pycma.
+All cases run in this process, on one core, in alternation; `benchmarks/README.md` says what is counted and why. The
+section `default` measures how often, and in how many evaluations, the default reaches a target on rotated, shifted and
+noisy functions, beside `fast_ingo`, `ingo` and pycma.
 Usage: `python benchmarks/search.py [--quick | --smallest] [--only SECTION] [--runs 20] [--dim 100]`.
 """
 
@@ -35,23 +35,23 @@ DRIVEN = {
 }
 SIGMA0 = 0.5
 TARGET = 1e-10
-LONGEST = 2000  # generations of a timed call, which starts anew every time: nobody is timed after having converged
-LEAST = 50  # the same, at least; PyTorch is handed the noise of so many at once
-TRACED = 5  # generations in one program of PyTorch; divides the last number
+LONGEST = 2000  # maximum generations of a timed call; each call starts afresh, so that no search has converged
+LEAST = 50  # minimum generations of a timed call; PyTorch gets the noise of so many at once
+TRACED = 5  # generations in one program of PyTorch; divides LEAST
 
 
 @dataclass
 class Search:
-    """Something to time.
+    """A search to time.
 
     Attributes:
-        name: in the tables.
-        call: makes so many generations of every run, from their start.
-        runs: mapped over.
+        name: name in the tables.
+        call: makes a number of generations of every run, from their start.
+        runs: number of mapped runs.
         population: evaluations of a generation of one run.
-        project: whose.
-        generations: of a timed call.
-        compiling: CPU seconds of the first call over those of a later one.
+        project: the project that it belongs to.
+        generations: generations of a timed call.
+        compiling: CPU seconds of the first call minus those of a later one.
         seconds: CPU seconds of each timed call.
     """
 
@@ -66,7 +66,7 @@ class Search:
 
     @property
     def microseconds(self) -> np.ndarray:
-        """Of one generation of one run, for every timed call."""
+        """Microseconds of one generation of one run, for every timed call."""
         return 1e6 * np.array(self.seconds) / (self.generations * self.runs)
 
 
@@ -86,7 +86,7 @@ def starts(dim: int, runs: int) -> np.ndarray:
 
 
 def ellipsoid(dim: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The same function of NumPy arrays, for the peers that are driven from Python."""
+    """The same function of NumPy arrays, for peers driven from Python."""
     scales = 10.0 ** (6 * np.arange(dim) / (dim - 1))
     return lambda x: (x * x) @ scales
 
@@ -98,7 +98,7 @@ def built(name: str, backend, dim: int):
 
 
 def generation(solver, function):
-    """One generation of one run and, as a search needs it, the best point so far: evosax keeps its own."""
+    """One generation of one run, with an update of the best point so far; evosax keeps its own."""
     from lowvar.problems.blackbox.problem import record
 
     def one(state, noise):
@@ -120,7 +120,7 @@ def opened(solver, x0):
 
 
 def searches(size: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Ours and evosax's; of the smallest size those that are compared in time."""
+    """Lowvar's and evosax's searches; for the smallest size those whose times are compared."""
     return sized(size, (OURS, EVOSAX), (OURS, EVOSAX), (OURS[:2], EVOSAX[:2]))
 
 
@@ -154,7 +154,7 @@ def jax_case(name: str, dim: int, runs: int) -> Search:
 
 
 def torch_case(name: str, dim: int, runs: int) -> Search:
-    """Traced programs of a few generations, mapped over runs; JAX draws the noise of a call, and hands it over."""
+    """Traced programs of a few generations, mapped over runs; JAX draws the noise of a call."""
     import jax
     import torch
 
@@ -189,7 +189,7 @@ def torch_case(name: str, dim: int, runs: int) -> Search:
 
 
 def driven_case(label: str, dim: int) -> Search:
-    """Asked and told from Python, as these packages are made for."""
+    """Asked and told from Python, the intended use of these packages."""
     from lowvar.problems.blackbox.problem import Domain
     from lowvar.solvers.search import SEARCH
 
@@ -208,14 +208,14 @@ def driven_case(label: str, dim: int) -> Search:
 
 
 def used(case: Search, generations: int) -> float:
-    """CPU seconds of a call; on one core that nobody else uses, they are the seconds of a clock."""
+    """CPU seconds of a call; on an otherwise idle core, these are wall-clock seconds."""
     begun = time.process_time()
     case.call(generations)
     return time.process_time() - begun
 
 
 def alternate(cases: list[Search], rounds: int, seconds: float) -> None:
-    """Times calls of about so many ``seconds`` in turns, A B C, B C A, ..., after two of each that are not counted."""
+    """Times calls of about ``seconds`` in turns, A B C, B C A, ..., after two calls of each that are not counted."""
     for case in cases:
         first, second = used(case, LEAST), used(case, LEAST)
         case.compiling = max(0.0, first - second)
@@ -243,7 +243,7 @@ def compare(cases: dict[str, Search], ours: str, theirs: str, target: float | No
 
 
 def section_time(dim: int, runs: int, size: str) -> dict:
-    """Time of a generation, of many runs mapped and of a single one."""
+    """Time of a generation, for many mapped runs and for a single one."""
     ours, evosax = searches(size)
     cases = [jax_case(name, dim, count) for count in (runs, 1) for name in (*ours, *evosax)]
     cases += [torch_case(name, dim, count) for count in (runs, 1) for name in ours]
@@ -291,7 +291,7 @@ def section_time(dim: int, runs: int, size: str) -> dict:
 
 
 def reach_jax(name: str, dim: int, runs: int, budget: int, patience: float) -> dict:
-    """Runs mapped until all of them have ``f(mean) <= 1e-10``, or the budget or the patience ends."""
+    """Mapped runs until all have ``f(mean) <= 1e-10``, or the budget or ``patience`` is exceeded."""
     import jax
 
     from lowvar import backends
@@ -323,12 +323,12 @@ def reach_jax(name: str, dim: int, runs: int, budget: int, patience: float) -> d
         first = np.where(hit.any(0), (spent + 1 + hit.argmax(0)) * solver.population, np.inf)
         reached, last = np.minimum(reached, first), gaps[-1]
         spent, made = spent + len(gaps), made + chunk
-    seconds = (time.process_time() - begun) * spent / made  # the last chunk may go past the budget
+    seconds = (time.process_time() - begun) * spent / made  # the last chunk may exceed the budget
     return reaching(f"{name}, JAX", solver.population, spent, reached, last, seconds)
 
 
 def reach_driven(label: str, dim: int, runs: int, budget: int, patience: float) -> dict:
-    """The same, one run after another."""
+    """As ``reach_jax``, one run after another."""
     from lowvar.problems.blackbox.problem import Domain
     from lowvar.solvers.search import SEARCH
 
@@ -368,7 +368,7 @@ def reaching(name: str, population: int, generations: float, reached, last, seco
 
 
 def section_evaluations(dim: int, runs: int, size: str, budget: int | None) -> dict:
-    """Evaluations until ``f(mean) <= 1e-10``, and the time that they take."""
+    """Evaluations until ``f(mean) <= 1e-10``, and their time."""
     budget = budget or sized(size, 1_000_000, 60_000, 1000)
     mapped, alone = sized(size, (min(runs, 5), 3), (min(runs, 3), 1), (min(runs, 2), 1))
     patience = sized(size, 300.0, 10.0, 1.0)
@@ -382,7 +382,7 @@ def section_evaluations(dim: int, runs: int, size: str, budget: int | None) -> d
     return {"dim": dim, "budget": budget, "patience": patience, "target": TARGET, "cases": rows}
 
 
-# --- what the default is good for ------------------------------------------------------------------------------
+# --- reliability of the default --------------------------------------------------------------------------------
 
 # function, standard deviation of its noise, target, and budget in thousands of evaluations for each of DIMS
 CASES = (
@@ -397,7 +397,7 @@ COMPARED = ("ingo_cma", "ingo_path", "fast_ingo", "ingo", "pycma")
 
 
 def turned(function: str, xp, dim: int, turn, moved) -> Callable:
-    """``points (n, d) -> (n,)``: turned around an optimum that is moved, where the value is 0."""
+    """``points (n, d) -> (n,)``: rotated about a shifted optimum, where the value is 0."""
     scales = xp.asarray(10.0 ** (6 * np.arange(dim) / (dim - 1)))
 
     def values(x):
@@ -418,7 +418,7 @@ def instances(dim: int, runs: int):
 
 
 def default_jax(name, function, sd, dim, runs, target, budget) -> np.ndarray:
-    """Evaluations to the target, infinite if missed: of a point, or with noise of the mean's true value."""
+    """Evaluations until a point, or with noise the mean's true value, reaches the target; infinite if never."""
     import jax
     import jax.numpy as jnp
 
@@ -469,7 +469,7 @@ def default_pycma(function, sd, dim, runs, target, budget) -> np.ndarray:
 
 
 def section_default(runs: int, size: str) -> dict:
-    """Successes and median evaluations of those that succeeded."""
+    """Successes, and the median evaluations of successful runs."""
     runs, rows = min(runs, sized(size, 12, 3, 2)), []
     print(f"\nTurned functions with a moved optimum: successes of {runs}, median evaluations of these, ratio to pycma")
     for function, sd, target, budgets in CASES[: sized(size, None, None, 1)]:
@@ -524,13 +524,13 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     dim, runs = args.dim or sized(args.size, 100, 100, 5), args.runs or sized(args.size, 20, 20, 2)
 
-    if hasattr(os, "sched_setaffinity"):  # pools of any library stay on one core
+    if hasattr(os, "sched_setaffinity"):  # keeps all thread pools on one core
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     import jax
     import torch
 
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_enable_compilation_cache", False)  # so that compile times are compile times
+    jax.config.update("jax_enable_compilation_cache", False)  # so that compile times are measured
     torch.set_num_threads(1)
     result: dict[str, Any] = {"environment": environment() | {"device": str(jax.devices()[0])}, "sections": {}}
     found = result["environment"]

@@ -48,7 +48,7 @@ def judged(kind: str, case, settings: Settings) -> Verdict:
 
 
 def save(verdicts: list[Verdict], out: Path) -> None:
-    """Beside `out`: `trust.csv` has a row for each case, `trust_KIND.csv` one for each repetition or seed."""
+    """Writes `trust.csv`, a row for each case, and `trust_KIND.csv`, a row for each repetition, beside `out`."""
     out.parent.mkdir(parents=True, exist_ok=True)
     rows = [
         {"kind": one.kind, "case": one.name, "verdict": one.verdict, "behind": one.behind, "seconds": one.seconds}
@@ -288,13 +288,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _amount(kind: str, settings: Settings) -> dict:
-    """How much of a case is run."""
+    """The settings that determine how much of a case is run."""
     amount = dataclasses.asdict(settings)
     return {"repetitions": amount.pop("repetitions")} if kind == "integrals" else amount | {"repetitions": None}
 
 
 def _stored(one: Verdict, settings: Settings) -> dict:
-    """A verdict as JSON has it: tuples are lists, what is not finite is a string."""
+    """A verdict in JSON's types: lists for tuples, strings for numbers that are not finite."""
 
     def plain(value):
         if isinstance(value, (tuple, list)):
@@ -306,7 +306,7 @@ def _stored(one: Verdict, settings: Settings) -> dict:
 
 
 def kept_in(out: Path, settings: Settings) -> dict[tuple[str, str], Verdict]:
-    """Verdicts of an earlier run in the same versions and sizes, by kind and name."""
+    """Verdicts of an earlier run with the same versions and sizes, by kind and name."""
     stored = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     if stored.get("versions") != _versions():
         return {}
@@ -325,7 +325,7 @@ def kept_in(out: Path, settings: Settings) -> dict[tuple[str, str], Verdict]:
 
 
 def check(chosen) -> int:
-    """Whether the cases are what they say they are; 1 if one is not."""
+    """Checks the declarations of the cases; returns 1 if one is wrong."""
     failed = 0
     for kind, case in chosen:
         right, said = KINDS[kind][3](case)

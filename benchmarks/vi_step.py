@@ -1,7 +1,7 @@
 """Time per step of lowvar's gradient estimators against each other, NumPyro's SVI and Pyro's SVI.
 
-Everything that is compared runs in this one process, in alternation; `benchmarks/README.md` says what is
-counted and why. Usage: `python benchmarks/vi_step.py [--quick | --smallest] [--dtype float32] [--only SECTION]`.
+All cases run in this process, in alternation; `benchmarks/README.md` says what is counted and why.
+Usage: `python benchmarks/vi_step.py [--quick | --smallest] [--dtype float32] [--only SECTION]`.
 """
 
 import argparse
@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 
 ESTIMATORS = ("naive", "stl", "cv", "joint", "joint_svrg")
-SCALE = 0.1  # of the guide at the start, whose mean is zero
+SCALE = 0.1  # initial scale of the guide, whose initial mean is zero
 STEP_SIZE = 2e-3  # of Adam
 RUNS = (9, 5)  # step sizes x seeds of the mapped runs
 SIZES = ("full", "quick", "smallest")
 
 
 def sized(size: str, full, quick, smallest):
-    """What a benchmark of one of ``SIZES`` takes."""
+    """The value for one of ``SIZES``."""
     return dict(zip(SIZES, (full, quick, smallest), strict=True))[size]
 
 
 def add_sizes(parser: argparse.ArgumentParser, quick: str) -> None:
-    """Adds the options that all benchmarks have: how much is timed, as ``size``."""
+    """Adds the common option ``size`` of all benchmarks: how much is timed."""
     some = parser.add_mutually_exclusive_group()
     some.add_argument("--quick", action="store_const", dest="size", const="quick", help=quick)
     some.add_argument("--smallest", action="store_const", dest="size", const="smallest",
@@ -42,15 +42,15 @@ def add_sizes(parser: argparse.ArgumentParser, quick: str) -> None:
 
 @dataclass
 class Case:
-    """One thing to time: ``call(state) -> state`` makes ``steps`` updates and waits for them.
+    """A case to time: ``call(state) -> state`` makes ``steps`` updates and waits for them.
 
     Attributes:
-        name: in the tables.
+        name: name in the tables.
         call: see above.
-        state: where it stands; every call goes on from the last.
+        state: the current state; each call continues from the last.
         steps: updates in a call.
         params: ``state -> {"mu": ..., "log_sigma": ...}``, for the ELBO, or None.
-        seconds: of each timed call.
+        seconds: seconds of each timed call.
         first: seconds of the first call, which compiles.
     """
 
@@ -82,8 +82,8 @@ def alternate(cases: list[Case], rounds: int) -> None:
 def summary(cases: list[Case], reference: str, peers: tuple[str, ...] = ()) -> list[dict]:
     """A row for each case: steps per second and, round by round against ``reference``, the ratio of times.
 
-    For ``peers`` the ratio is the peer's time per step over the reference's (how many times faster the
-    reference is), for the others their own over the reference's (how many times its price they cost).
+    For ``peers`` the ratio is the peer's time per step over the reference's (how many times faster the reference
+    is), for the others their own over the reference's (their relative cost).
     """
     base = next(case for case in cases if case.name == reference)
     rows = []
@@ -108,7 +108,7 @@ def summary(cases: list[Case], reference: str, peers: tuple[str, ...] = ()) -> l
 
 
 def show(title: str, rows: list[dict], reference: str, scale: int = 1) -> None:
-    """Prints a table; ``scale`` is the number of runs that one step moves."""
+    """Prints a table; ``scale`` is the number of runs that one step updates."""
     unit = "us/step" if scale == 1 else "us/run/step"
     print(f"\n{title}")
     against = f"time / {reference} [min, max]"
@@ -137,7 +137,7 @@ def verdict(rows: list[dict], peer: str, target: float) -> dict:
 
 
 def breast_cancer(dtype, size: str) -> dict[str, np.ndarray]:
-    """569 x 30, every column scaled to [-1, 1]; of the smallest size a few rows."""
+    """569 x 30, every column scaled to [-1, 1]; for the smallest size a few rows."""
     from sklearn.datasets import load_breast_cancer
 
     raw = load_breast_cancer()
@@ -148,7 +148,7 @@ def breast_cancer(dtype, size: str) -> dict[str, np.ndarray]:
 
 
 def digits(dtype, N: int = 60000, pixels: int = 784, classes: int = 10) -> dict[str, np.ndarray]:
-    """Made data of MNIST's shape and sparsity (19 % of the pixels lit, in [0, 1]), classes from the model."""
+    """Simulated data of MNIST's shape and sparsity (19 % of the pixels lit, in [0, 1]), classes from the model."""
     rng = np.random.default_rng(0)
     x = rng.uniform(size=(N, pixels)) * (rng.uniform(size=(N, pixels)) < 0.19)
     scores = x @ rng.normal(size=(pixels, classes)) + rng.gumbel(size=(N, classes))
@@ -166,7 +166,7 @@ def softmax_regression(x, y, batch_size=None, classes: int = 10):
 
 
 def handed_in(kind: str):
-    """The same models with the mini-batch as their data, for NumPyro with batches handed in."""
+    """The same models with the mini-batch as data, for NumPyro with given batches."""
     import numpyro
     import numpyro.distributions as dist
 
@@ -188,13 +188,14 @@ def start(dim: int, dtype) -> dict[str, np.ndarray]:
 
 
 def lowvar_jax(name: str, problem, batch: int, epochs: int) -> Case:
-    """``epochs`` reshuffled epochs in one compiled program, their noise drawn in it, an epoch ahead."""
+    """``epochs`` reshuffled epochs in one compiled program, which draws the noise of each epoch ahead."""
     import jax
 
     from lowvar.backends import get
     from lowvar.estimators import GRADIENT
     from lowvar.noise import independent, reshuffled, sampler
-    from lowvar.solvers import descend, optimizer
+    from lowvar.solvers.descent import descend
+    from lowvar.solvers.optimizers import optimizer
 
     batches = reshuffled(problem.N, batch)
     noise = sampler(batches, independent(), problem.dim, problem.dtype)
@@ -218,7 +219,7 @@ def lowvar_jax(name: str, problem, batch: int, epochs: int) -> Case:
 
 
 def numpyro_svi(model, dim: int, shape, dtype):
-    """NumPyro's SVI with its mean-field guide and its Adam, started where lowvar starts."""
+    """NumPyro's SVI with its mean-field guide and its Adam, from lowvar's start."""
     import jax.numpy as jnp
     from numpyro.infer import SVI, Trace_ELBO, init_to_value
     from numpyro.infer.autoguide import AutoNormal
@@ -260,7 +261,7 @@ def numpyro_jax(name: str, model, arrays, shape, batch: int, steps: int) -> Case
 
 
 def numpyro_jax_handed_in(name: str, kind: str, arrays, shape, batch: int, steps: int) -> Case:
-    """As ``numpyro_jax``, with reshuffled batches handed to ``svi.update`` in place of the plate's draw."""
+    """As ``numpyro_jax``, with reshuffled batches as data of ``svi.update`` in place of the plate's draw."""
     import jax
 
     from lowvar.noise import reshuffled
@@ -298,7 +299,8 @@ def mapped_jax(name: str, problem, batch: int, epochs: int) -> Case:
     from lowvar.backends import get
     from lowvar.estimators import GRADIENT
     from lowvar.noise import Noise, independent, reshuffled, sampler
-    from lowvar.solvers import descend, optimizer
+    from lowvar.solvers.descent import descend
+    from lowvar.solvers.optimizers import optimizer
 
     jnp = jax.numpy
     batches = reshuffled(problem.N, batch)
@@ -335,7 +337,7 @@ def mapped_jax(name: str, problem, batch: int, epochs: int) -> Case:
 
 
 def mapped_numpyro(name: str, model, arrays, shape, batch: int, steps: int) -> Case:
-    """As many of NumPyro's runs at once, ``svi.update`` mapped over seeds."""
+    """As many runs of NumPyro at once, ``svi.update`` mapped over seeds."""
     import jax
 
     svi = numpyro_svi(model, int(np.prod(shape)), shape, arrays["x"].dtype)
@@ -354,20 +356,20 @@ def mapped_numpyro(name: str, model, arrays, shape, batch: int, steps: int) -> C
 
 
 def elbos(cases: list[Case], rows: list[dict], elbo: Callable[[dict], float]) -> None:
-    """Adds to ``rows`` the ELBO at which each case's timed run has arrived (all made as many steps)."""
+    """Adds to ``rows`` the final ELBO of each case's timed run (all with the same number of steps)."""
     for case, row in zip(cases, rows, strict=True):
         if case.params is not None:
             row["elbo"] = float(elbo(case.params(case.state)))
 
 
 def arrived(rounds: int, steps: int, origin) -> None:
-    """Prints what the ELBO column means."""
+    """Prints the meaning of the ELBO column."""
     made = (rounds + 1) * steps
     print(f"ELBO: nats, after the {made} steps of these very runs; at the start {float(origin):.6g}")
 
 
 def estimators(size: str, fewest: tuple[str, ...] = ("naive",)) -> tuple[str, ...]:
-    """Those that are timed."""
+    """The estimators that are timed."""
     return sized(size, ESTIMATORS, ESTIMATORS, fewest)
 
 
@@ -433,7 +435,7 @@ def section_jax(kind: str, dtype, size: str) -> dict:
 
 
 def lowvar_torch(name: str, problem, batch: int, epochs: int) -> Case:
-    """What a run does: traced programs of a few steps each; an epoch's noise is drawn by JAX and handed over."""
+    """A run's traced programs of a few steps each, with an epoch's noise drawn by JAX."""
     import jax
     import torch
 
@@ -457,7 +459,7 @@ def lowvar_torch(name: str, problem, batch: int, epochs: int) -> Case:
 
 
 def pyro_torch(name: str, arrays, batch: int, steps: int, validate: bool) -> Case:
-    """Pyro's ``svi.step`` in a Python loop, the plate drawing each batch."""
+    """Pyro's ``svi.step`` in a Python loop; the plate draws each batch."""
     import pyro
     import pyro.distributions as dist
     import torch
@@ -474,7 +476,7 @@ def pyro_torch(name: str, arrays, batch: int, steps: int, validate: bool) -> Cas
             pyro.sample("y", dist.Bernoulli(logits=x[index] @ z), obs=y[index])
 
     store = pyro.get_param_store()
-    with store.scope() as own:  # the two Pyro cases keep their parameters apart
+    with store.scope() as own:  # separates the parameters of the two Pyro cases
         pyro.set_rng_seed(1)
         guide = AutoNormal(model, init_loc_fn=init_to_value(values={"z": zero}), init_scale=SCALE)
         svi = SVI(model, guide, pyro.optim.Adam({"lr": STEP_SIZE}), Trace_ELBO())
@@ -568,7 +570,7 @@ def main(argv: list[str] | None = None) -> int:
     import jax
 
     jax.config.update("jax_enable_x64", args.dtype == "float64")
-    jax.config.update("jax_enable_compilation_cache", False)  # so that compile times are compile times
+    jax.config.update("jax_enable_compilation_cache", False)  # so that compile times are measured
     result = {"environment": environment(args.dtype) | {"device": str(jax.devices()[0])}, "sections": {}}
     found = result["environment"]
     print(", ".join(f"{name} {number}" for name, number in found["packages"].items() if number))

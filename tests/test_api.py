@@ -109,7 +109,7 @@ def test_noise_and_schedule_reach_the_run(example, data):
     for wrong, message in (
         ({"noise": "rqcm"}, "unknown noise 'rqcm': did you mean 'rqmc'"),
         ({"schedule": "step"}, "schedule = 'step': give its settings, such as"),
-        ({"particles": 3}, "particles: their number is num_particles here"),
+        ({"particles": 3}, "particles: fit calls this num_particles"),
     ):
         with pytest.raises(UserError, match=message):
             fitted(**wrong)
@@ -206,18 +206,14 @@ def test_plot(example, data, fitted, tmp_path):
         ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
         ({"optimizer": object()}, "optimizer: give 'adam' or 'sgd', and step_size"),
         ({"estimator": "joint", "tabel": "rows"}, "estimator: joint: unknown option 'tabel': did you mean 'table'"),
-        ({"tabel": "rows"}, "tabel: an option of an estimator, or a typo; an option needs its estimator="),
+        ({"tabel": "rows"}, "tabel: unknown arguments; options of an estimator need estimator="),
         (
             {"estimator": "smiso"},
-            "'smiso': it is a solver with an update of its own, which fit and decompose do not run; take an estimator, "
+            "'smiso': it is a solver with its own update, which fit and decompose do not run; use an estimator, "
             "such as 'joint_adaptive', or run smiso as a method of an experiment",
         ),
-        ({"seed": 1.5}, "seed 1.5: it must be a whole number, 0 or more"),
-        ({"seed": "1"}, "seed '1': it must be a whole number, 0 or more"),
         ({"seed": -1}, "seed -1: it must be a whole number, 0 or more"),
-        ({"seed": None}, "seed None: it must be a whole number"),
         ({"step_size": True}, "step_size True: it must be a positive number"),
-        ({"step_size": "0.1"}, "step_size '0.1': it must be a positive number"),
         ({"step_size": np.float32(-1)}, "step_size .*-1.0.*: it must be a positive number"),
         ({"step_size": float("nan")}, "step_size nan: it must be a positive number"),
     ],
@@ -244,7 +240,7 @@ def test_numbers_of_numpy(example, data):
 @pytest.mark.parametrize(
     ("estimators", "message"),
     [
-        (("naive", "smiso"), "'smiso': it is a solver with an update of its own"),
+        (("naive", "smiso"), "'smiso': it is a solver with its own update"),
         ({"mine": "jiont"}, "unknown estimator 'jiont': did you mean 'joint'?"),
         ({"mine": {"naive_epochs": 3}}, "'mine': {'naive_epochs': 3}: a label needs a name such as 'joint', a factory"),
         ({"mine": 3}, "'mine': 3: a label needs a name"),
@@ -255,7 +251,7 @@ def test_numbers_of_numpy(example, data):
         ),
         (
             [{"estimator": "joint"}],
-            "a list has names and factories only, not {'estimator': 'joint'}; options go into a mapping",
+            "a list takes names and factories only, not {'estimator': 'joint'}; give options in a mapping",
         ),
         ({}, "estimators: name at least one"),
         ([], "estimators: name at least one"),

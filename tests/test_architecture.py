@@ -7,7 +7,7 @@ import pytest
 
 from lowvar.estimators import GRADIENT, INTEGRAL
 from lowvar.estimators import SEARCH as SEARCH_ESTIMATORS
-from lowvar.solvers import SEARCH
+from lowvar.solvers.search import SEARCH
 
 ROOMS = ["datasets", "problems", "noise", "estimators", "solvers", "runs", "analysis", "studies"]
 SHARED = {"errors", "files", "registry", "backends"}

@@ -39,11 +39,7 @@ INTEGRAL = {
     "methods": {"monte_carlo": None, "control_functional": None},
     "estimation": {"repetitions": 2},
 }
-ODD = SEARCH | {
-    "name": "odd",
-    "problems": {"e": {"function": "ellipsoid", "dim": 4}},
-    "methods": {"odd": {"solver": "fast_ingo", "options": {"betta": 1}}},
-}
+RUN = ["run", "small.yaml", "--problem", "bc", "--method", "naive"]
 
 
 def lowvar(folder, *words):
@@ -54,7 +50,7 @@ def lowvar(folder, *words):
 
 @pytest.fixture
 def folder(tmp_path):
-    for content in (SMALL, SEARCH, ODD, INTEGRAL):
+    for content in (SMALL, SEARCH, INTEGRAL):
         (tmp_path / f"{content['name']}.yaml").write_text(yaml.safe_dump(content))
     return tmp_path
 
@@ -71,13 +67,6 @@ def branches(x, y=None):
     w = numpyro.sample("w", dist.Normal(0, 1))
     with numpyro.plate("data", x.shape[0]) as i:
         numpyro.sample("y", dist.Normal(w if w > 0 else 2 * w, 1), obs=y[i])
-def no_plate(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
-    numpyro.sample("y", dist.Normal(x @ w, 1).to_event(1), obs=y)
-def nan_density(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("data", x.shape[0]) as i:
-        numpyro.sample("y", dist.Normal(jnp.log(-jnp.exp(w)) * x[i, 0], 1), obs=y[i])
 """
 
 
@@ -86,62 +75,41 @@ def nan_density(x, y=None):
     [
         (["rnu"], "unknown COMMAND 'rnu': did you mean 'run'?"),
         (["fetch", "sonnar"], "unknown dataset 'sonnar': did you mean 'sonar'?"),
-        (["fetch", "sonar", "tennis", "mnst"], "unknown dataset 'mnst': did you mean 'mnist'?"),
-        (["prepare", "breast_cancer", "--scaling", "lenet"], "breast_cancer cannot be prepared with scaling lenet"),
         (["prepare", "mnist", "--scaling", "lenet"], "is missing: run `lowvar fetch mnist`"),
-        (["prepare", "breast_cancer", "--scaling", "minmx"], "did you mean 'minmax'?"),
         (["run", "smal.yaml", "--problem", "bc", "--method", "naive"], "did you mean 'small'?"),
-        (["run", "small.yaml", "--scale", "qick", "--problem", "bc", "--method", "naive"], "did you mean 'quick'?"),
-        (["run", "small.yaml", "--problem", "bd", "--method", "naive"], "unknown problem 'bd': did you mean 'bc'?"),
         (["run", "small.yaml", "--problem", "bc", "--method", "nave"], "unknown method 'nave': did you mean 'naive'?"),
-        (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--backend", "jex"], "did you mean 'jax'?"),
-        (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--data", "no.npz"], "no.npz"),
-        (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--threads", "0"], "--threads 0"),
+        ([*RUN, "--data", "no.npz"], "no.npz"),
+        ([*RUN, "--threads", "0"], "--threads 0"),
         (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such file of an experiment"),
         (["decompose", "model.py", "--data", "d.npz"], "model.py: which function? write model.py:FUNCTION"),
-        (["decompose", "model.py:good", "--data", "short.npz"], "has 20 rows, an array has fewer: x 20, y 5"),
         (["decompose", "model.py:good", "--data", "empty.npz"], "the model cannot be run on these data: AssertionError"),
         (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
         (["decompose", "model.py:branches", "--data", "d.npz"], "the model branches in Python on a value that JAX traces"),
-        (["decompose", "small.yaml", "--problem", "bc", "--estimators", "cv"], "--estimators: only for a model of your own; what small.yaml decomposes, and how, stands in it"),
+        (["decompose", "small.yaml", "--problem", "bc", "--estimators", "cv"], "--estimators: only for a model of your own; the settings of small.yaml apply instead"),
         (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed: only for a model of your own"),
         (["decompose", "model.py:good", "--data", "d.npz", "--scale", "quick"], "--scale: only for an experiment; model.py:good is a model of your own: leave it out"),
         (["decompose", "model.py:good", "--data", "d.npz", "--problem", "bc"], "--problem: only for an experiment"),
-        (["decompose", "model.py:good", "--data", "d.npz", "--estimators", "cv,smiso"], "'smiso': it is a solver with an update of its own"),
         (["decompose", "small.yaml"], "say which problem with --problem (known: bc)"),
         (["decompose", "nosuch.py:model", "--data", "d.npz"], "nosuch.py: no such file; write MODEL.py:FUNCTION"),
         (["decompose", "model.py:good"], "--data: give an npz file whose names are the model's keyword arguments"),
         (["decompose", "model.py:goood", "--data", "d.npz"], "unknown function 'goood': did you mean 'good'?"),
-        (["decompose", "model.py:no_plate", "--data", "d.npz"], "needs exactly one data plate around its observations and has none"),
-        (["decompose", "model.py:nan_density", "--data", "d.npz"], "nan_density: Normal distribution got invalid loc parameter"),
-        (["decompose", "model.py:good", "--data", "d.npz", "--batch-size", "21"], "between 1 and the number of rows, 20"),
-        (["decompose", "model.py:good", "--data", "d.npz", "--estimators", "nave"], "unknown estimator 'nave': did you mean 'naive'?"),
         (["decompose", "model.py:good", "--data", "d.npz", "--step-size", "-1"], "step_size -1.0: it must be a positive number"),
         (["decompose", "model.py:good", "--data", "nan.npz"], "nan.npz"),
         (["decompose", "model.py:good", "--data", "text.npz"], "text.npz"),
-        (["decompose", "model.py:good", "--data", "other.npz"], "does not take these data (features, y)"),
         (["table", "small.yaml"], "no such file; make it with: lowvar prepare breast_cancer --scaling minmax"),
         (["figure", "sharez", "small.yaml"], "unknown figure 'sharez': did you mean 'shares'?"),
         (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--data", "d.npz"], "--data d.npz: e stands on no data"),
-        (["run", "search.yaml", "--problem", "e", "--method", "fast_ing"], "unknown method 'fast_ing': did you mean 'fast_ingo'?"),
-        (["run", "search.yaml", "--problem", "bits", "--method", "fast_ingo"], "experiment 'search' does not run 'fast_ingo' on 'bits' in jax"),
         (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--scale", "smoke"], "budget 5: one generation takes"),
-        (["run", "odd.yaml", "--problem", "e", "--method", "odd"], "odd.yaml: methods.odd.options: fast_ingo: unknown option 'betta': did you mean 'beta'?"),
-        (["run", "search.yaml", "--problem", "e", "--method", "ingo_binary"], "experiment 'search' does not run 'ingo_binary' on 'e' in jax"),
         (["decompose", "search.yaml"], "search.yaml: it has no decomposition"),
-        (["decompose", "search.yaml", "--problem", "e"], "decomposition.problems does not have 'e'"),
         (["table", "search.yaml"], "make it with: lowvar run search.yaml --scale quick --problem bits --method ingo_binary --backend jax --out results/"),
         (["figure", "scaling", "search.yaml"], "experiment 'search': unknown figure 'scaling'"),
         (["sample", "small.yaml", "--problem", "bc"], "experiment 'small' draws no points beforehand"),
-        (["sample", "integral.yaml", "--problem", "c"], "experiment 'integral': unknown problem 'c' (known: b)"),
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo"], "samples.npz: no such file; make it with: lowvar sample integral.yaml"),
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo", "--data", "d.npz"], "d.npz: not an array file of lowvar"),
-        (["run", "integral.yaml", "--problem", "b", "--method", "control_functionl"], "did you mean 'control_functional'?"),
-        (["decompose", "integral.yaml", "--problem", "b"], "the errors of integrals are taken apart by: lowvar table"),
         (["integrate", "d.npz"], "array 'x': the names must be samples, scores and values"),
         (["list", "serches"], "did you mean 'searches'?"),
-        (["run", "small.yaml", "--problem", "bc", "--method", "naive", "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX sees no GPU here"),
+        ([*RUN, "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX sees no GPU here"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
@@ -150,8 +118,6 @@ def test_mistakes(folder, words, message):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20, 2)), rng.normal(size=20)
     np.savez(folder / "d.npz", x=x, y=y)
-    np.savez(folder / "other.npz", features=x, y=y)
-    np.savez(folder / "short.npz", x=x, y=y[:5])
     np.savez(folder / "empty.npz", x=x[:0], y=y[:0])
     np.savez(folder / "unseen.npz", x=x)
     np.savez(folder / "nan.npz", x=np.where(x == x.max(), np.nan, x), y=y)
@@ -168,7 +134,7 @@ def test_mistakes(folder, words, message):
 def test_batch_larger_than_the_data(folder):
     (folder / "small.yaml").write_text(yaml.safe_dump(SMALL | {"solver": {**SMALL["solver"], "batch_size": 570}}))
     lowvar(folder, "prepare", "breast_cancer", "--out", "bc.npz")
-    done = lowvar(folder, "run", "small.yaml", "--problem", "bc", "--method", "naive", "--data", "bc.npz", "--out", "o")
+    done = lowvar(folder, *RUN, "--data", "bc.npz", "--out", "o")
     assert done.returncode == 2
     assert "batch size 570: it must be between 1 and the number of rows, 569" in done.stderr
     assert not (folder / "o").exists()
@@ -183,19 +149,7 @@ def test_debug_keeps_the_traceback(folder):
 def test_results_folder_that_cannot_be_written(folder):
     lowvar(folder, "prepare", "breast_cancer", "--out", "bc.npz")
     (folder / "taken").write_text("a file where a folder should be")
-    done = lowvar(
-        folder,
-        "run",
-        "small.yaml",
-        "--problem",
-        "bc",
-        "--method",
-        "naive",
-        "--data",
-        "bc.npz",
-        "--out",
-        "taken/o",
-    )
+    done = lowvar(folder, *RUN, "--data", "bc.npz", "--out", "taken/o")
     assert done.returncode == 2
     assert "cannot write" in done.stderr
     assert "taken" in done.stderr
@@ -203,19 +157,7 @@ def test_results_folder_that_cannot_be_written(folder):
 
 def test_full_disk(folder, tiny_disk):
     lowvar(folder, "prepare", "breast_cancer", "--out", "bc.npz")
-    done = lowvar(
-        folder,
-        "run",
-        "small.yaml",
-        "--problem",
-        "bc",
-        "--method",
-        "naive",
-        "--data",
-        "bc.npz",
-        "--out",
-        tiny_disk / "o",
-    )
+    done = lowvar(folder, *RUN, "--data", "bc.npz", "--out", tiny_disk / "o")
     assert done.returncode == 2, done.stderr
     assert "no space left to write" in done.stderr
     assert [p for p in tiny_disk.rglob("*") if p.is_file()] == []
@@ -226,28 +168,8 @@ def test_whole_walk_by_hand(folder):
     lowvar(folder, "prepare", "breast_cancer", "--out", "data/prepared/breast_cancer-minmax.npz")
     results = "results/quick/small"
     data = "data/prepared/breast_cancer-minmax.npz"
-    run = [
-        "run",
-        "small.yaml",
-        "--problem",
-        "bc",
-        "--method",
-        "naive",
-        "--data",
-        data,
-        "--out",
-        f"{results}/runs/bc/naive-jax",
-    ]
-    decompose = [
-        "decompose",
-        "small.yaml",
-        "--problem",
-        "bc",
-        "--data",
-        data,
-        "--out",
-        f"{results}/decomposition/bc",
-    ]
+    run = [*RUN, "--data", data, "--out", f"{results}/runs/bc/naive-jax"]
+    decompose = ["decompose", "small.yaml", "--problem", "bc", "--data", data, "--out", f"{results}/decomposition/bc"]
     for words in (run, decompose, ["table", "small.yaml"], ["table", "small.yaml", "--seconds"],
                   *(["figure", kind, "small.yaml"] for kind in ("shares", "along", "convergence", "steps", "seconds"))):  # fmt: skip
         done = lowvar(folder, *words)

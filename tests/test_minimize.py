@@ -178,7 +178,7 @@ def test_noise_is_found_and_the_mean_is_judged():
         assert result.fun < 0.9
         assert truth < 1.1
         assert 0.3 < result.noise < 0.7
-        assert "f is noisy: fun is the smallest of many noisy values and too low" in result.message
+        assert "f is noisy: fun is the smallest of many noisy values and biased low" in result.message
         assert "noise" in repr(result)
     assert held >= 3
 
@@ -267,7 +267,7 @@ def test_a_lost_search_is_told_from_a_minimum():
     assert (lost.status, lost.success) == ("stalled", False)
     bits = quiet(ones_missing, domain="binary", dim=8, budget=20_000)
     assert (bits.status, bits.success, bits.fun) == ("converged", True, 0)
-    assert "no change of one coordinate is better" in bits.message
+    assert "no change of one coordinate improves it" in bits.message
 
 
 # when it ends -------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_the_budget_is_kept_and_its_rest_goes_to_the_mean():
     result = quiet(counted, X0, 0.5, "fast_ingo", budget=1001.0, population=20, noisy=False)
     assert counted.calls == result.nfev == 1001
     assert (result.nit, result.status, result.success) == (50, "budget", False)
-    assert "more budget may find less" in result.message
+    assert "more budget may improve it" in result.message
     assert result.fun == result.mean_fun == sphere(result.mean)  # the mean is better than the points around it
     assert (result.mean_fun_se, result.noise) == (0, 0)
     counted = Counted(sphere)
@@ -291,7 +291,7 @@ def test_the_budget_is_kept_and_its_rest_goes_to_the_mean():
 def test_a_search_that_cannot_go_on_ends():
     plateau = quiet(lambda x: 3.0, X0, 0.5, budget=10_000)
     assert (plateau.status, plateau.success, plateau.nit, plateau.fun) == ("stalled", False, 20, 3.0)
-    assert "f is constant here, or this is a plateau" in plateau.message
+    assert "f is constant or has a plateau here" in plateau.message
     assert "larger sigma0" in plateau.notes[-1]
     fine = quiet(lambda x: sphere(x - 1), np.full(2, 1.5), 0.1, budget=50_000)
     assert (fine.status, fine.success) == ("converged", True)
@@ -409,9 +409,11 @@ def test_failures_raise_by_default(workers):
 
 
 def test_a_function_that_never_has_a_value():
-    with pytest.raises(UserError, match=r"<lambda>: no finite value was found: .* in 10 generations.*errors='raise'"):
+    with pytest.raises(
+        UserError, match=r"<lambda>: f never returned a finite value: .* in 10 generations.*errors='raise'"
+    ):
         quiet(lambda x: np.nan, X0, 0.5, budget=10_000, errors="mark")
-    with pytest.raises(UserError, match="no finite value was found: the budget of 50 evaluations is spent"):
+    with pytest.raises(UserError, match="f never returned a finite value: the budget of 50 evaluations is spent"):
         quiet(lambda x: 1 / 0, X0, 0.5, budget=50, errors="mark")
 
 
@@ -436,7 +438,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
 @pytest.mark.parametrize(
     ("f", "options", "message"),
     [
-        (sphere, {"budget": None}, "budget: say how many evaluations"),
+        (sphere, {"budget": None}, "budget: give the maximum number of evaluations"),
         (sphere, {"budget": 10}, "budget 10: one generation of ingo_cma takes 14 evaluations"),
         (sphere, {"budget": 0.5}, "budget 0.5: it must be a whole number"),
         ("sphere", {}, "f is a str: it must be a function"),
@@ -444,39 +446,31 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (lambda x: None, {}, "returned None: it must return one number"),
         (lambda x: x[:3], {"batched": True}, r"returned an array of shape \(3, 20\) for 14 points"),
         (sphere, {"batched": True, "workers": 2}, "workers=2 with a batched f"),
-        (sphere, {"workers": 0}, "workers 0: it must be a whole number, at least 1"),
+        (sphere, {"workers": 0}, "workers 0: it must be a whole number, 1 or more"),
         (sphere, {"x0": []}, "x0 is empty: a search needs at least one coordinate"),
         (sphere, {"x0": 1.0}, r"x0 has shape \(\): a real search starts from an array of shape \(dim,\)"),
         (sphere, {"x0": [1, np.nan]}, "x0: 1 of its 2 numbers are not finite"),
         (sphere, {"x0": ["a"]}, "x0: it must be an array of numbers"),
-        (sphere, {"x0": [1j]}, "x0: it must be an array of numbers"),
         (sphere, {"x0": None}, "x0: a real search needs a point to start from"),
         (sphere, {"x0": None, "domain": "binary", "method": "ingo_binary"}, "or dim to start from uniform ones"),
-        (sphere, {"x0": None, "dim": 0, "domain": "binary", "method": "ingo_binary"}, "dim 0: .* at least 1"),
+        (sphere, {"x0": None, "dim": 0, "domain": "binary", "method": "ingo_binary"}, "dim 0: .* 1 or more"),
         (sphere, {"dim": 3}, r"dim=3, but x0 has shape \(20,\)"),
         (sphere, {"x0": X0 * 2, "domain": "binary", "method": "ingo_binary"}, "starts from probabilities"),
         (sphere, {"choices": 3}, "choices=3 with a real domain: only a categorical one takes it"),
         (sphere, {"sigma0": None}, "sigma0: a real search needs the standard deviation"),
         (sphere, {"sigma0": 0.0}, "sigma0 0.0: it must be one positive number"),
-        (sphere, {"sigma0": np.nan}, "sigma0 nan: it must be one positive number"),
         (sphere, {"sigma0": X0}, "scale the coordinates inside f"),
         (sphere, {"method": "fast_igno"}, "unknown search 'fast_igno': did you mean 'fast_ingo'?"),
         (sphere, {"method": "fast_ingo", "betta": 1}, "fast_ingo: unknown option 'betta': did you mean 'beta'?"),
-        (
-            sphere,
-            {"method": "fast_ingo", "populaton": 8},
-            "fast_ingo: unknown option 'populaton': did you mean 'population'?",
-        ),
         (sphere, {"method": "fast_ingo", "budjet": 8}, "fast_ingo: unknown option 'budjet': did you mean 'budget'?"),
         (sphere, {"method": "fast_ingo", "normalise": 1}, "fast_ingo: normalise 1: it must be true or false"),
         (sphere, {"method": "fast_ingo", "noise": ["iid"]}, r"fast_ingo: noise \['iid'\]: it must be a name"),
         (sphere, {"method": "fast_ingo", "beta": "small"}, "fast_ingo: beta 'small': it must be a number"),
-        (sphere, {"method": "fast_ingo", "beta": True}, "fast_ingo: beta True: it must be a number"),
         (sphere, {"method": "fast_ingo", "population": "8"}, "fast_ingo: population '8': it must be a whole number"),
         (sphere, {"method": "pycma", "diagonal": "maybe"}, "pycma: diagonal 'maybe': it must be true or false"),
         (sphere, {"x0": [1e308], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 2e\+292 at 1e\+308"),
         (sphere, {"x0": [1.0, -1e20], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 1.6e\+04 at -1e\+20"),
-        (sphere, {"method": "fast_ingo", "beta": -1}, "beta -1: it must be positive"),
+        (sphere, {"method": "fast_ingo", "beta": -1}, "beta -1: it must be a positive number"),
         (
             sphere,
             {"method": "fast_ingo", "noise": "antithetik"},
@@ -491,17 +485,17 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"domain": "reel"}, "unknown domain 'reel': did you mean 'real'?"),
         (sphere, {"backend": "numpy"}, "unknown backend 'numpy'"),
         (sphere, {"method": "evosax_snes", "backend": "torch"}, "evosax_snes has no torch backend: use jax"),
-        (sphere, {"seed": -1}, "seed -1: it must be a whole number, at least 0"),
+        (sphere, {"seed": -1}, "seed -1: it must be a whole number, 0 or more"),
         (sphere, {"target": "low"}, "target 'low': it must be a number"),
         (sphere, {"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
         (sphere, {"callback": 3}, "callback is a int: it must be a function"),
-        (sphere, {"noisy": "yes"}, "noisy 'yes': it must be true, false, or None to find out"),
+        (sphere, {"noisy": "yes"}, "noisy 'yes': it must be True, False, or None to detect it"),
         (sphere, {"bounds": 3}, r"bounds: they must be \(low, high\), each a number or 20 numbers"),
         (sphere, {"bounds": [(0, 2)] * 20}, "bounds: .*not a pair for each coordinate"),
         (sphere, {"bounds": (0, np.nan)}, "bounds: high must be a number or 20 numbers, infinite where"),
         (sphere, {"bounds": (3, 2)}, "bounds: coordinate 0 has low 3 and high 2: low must be below high"),
-        (sphere, {"bounds": (0, 0.5)}, "x0 is outside of the bounds: coordinate 0 is 1, not between 0 and 0.5"),
-        (sphere, {"x0": X0 / 2, "domain": "binary", "bounds": (0, 1)}, "bounds: a binary search keeps to its domain"),
+        (sphere, {"bounds": (0, 0.5)}, "x0 is outside the bounds: coordinate 0 is 1, not between 0 and 0.5"),
+        (sphere, {"x0": X0 / 2, "domain": "binary", "bounds": (0, 1)}, "bounds: only a real search takes bounds"),
     ],
 )
 def test_one_sentence_for_a_mistake(f, options, message):
@@ -534,7 +528,7 @@ def test_a_problem_is_not_told_what_it_is():
     problem = catalogue.build("sphere", backends.get("jax"), dim=3)
     with pytest.raises(UserError, match="domain 'binary': sphere brings its own, real"):
         quiet(problem, budget=100, domain="binary")
-    with pytest.raises(UserError, match="batched and workers are for functions"):
+    with pytest.raises(UserError, match="batched and workers apply to functions"):
         quiet(problem, budget=100, workers=2)
 
 

@@ -47,7 +47,7 @@ def test_fit_takes_any_optimizer_of_optax():
     found = lowvar.fit(line, DATA, optimizer=falling, **short)
     assert found.elbo["elbo"].iloc[-1] > found.elbo["elbo"].iloc[0]
     assert "an optimizer of optax" in found.summary()
-    with pytest.raises(UserError, match=r"step_size 0\.1: this optimizer has a step size of its own"):
+    with pytest.raises(UserError, match=r"step_size 0\.1: this optimizer has its own step size"):
         lowvar.fit(line, DATA, optimizer=optax.sgd(0.1), step_size=0.1, **short)
     with pytest.raises(UserError, match="optimizer: give 'adam' or 'sgd'"):
         lowvar.fit(line, DATA, optimizer=0.1, **short)

@@ -1,1 +1,1 @@
-"""Cases that a stranger would bring to `lowvar`, what is done with them and how it is judged; see `trust.py`."""
+"""Cases that a new user might bring to `lowvar`, with their runs and verdicts; see `trust.py`."""

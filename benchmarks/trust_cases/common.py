@@ -1,4 +1,4 @@
-"""What all three kinds of cases share."""
+"""The common part of all three kinds of cases."""
 
 import warnings
 import zlib
@@ -10,20 +10,20 @@ import numpy as np
 
 
 def generator(name: str, *numbers: int) -> np.random.Generator:
-    """Random numbers that belong to a name, whatever else is run."""
+    """A random generator for ``name``, independent of other cases."""
     return np.random.default_rng([zlib.crc32(name.encode()), *numbers])
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is run.
+    """The amount of work.
 
     Attributes:
-        repetitions: of an integral.
-        seeds: of a fit and of a search.
-        steps: of a fit, or None for its default.
-        share: of a search's budget.
-        draws: for the ELBO at the end of a fit.
+        repetitions: repetitions of an integral.
+        seeds: seeds of a fit and of a search.
+        steps: steps of a fit, or None for its default.
+        share: fraction of a search's budget.
+        draws: particles of the final ELBO of a fit.
     """
 
     repetitions: int = 100
@@ -40,12 +40,12 @@ SMALLEST = Settings(repetitions=2, seeds=1, steps=20, share=0.02, draws=50)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call did: gave a result, refused, or crashed.
+    """The outcome of a call: a result, a refusal or a crash.
 
     Attributes:
-        result: what it returned, or None.
-        said: notes and warnings, without repetitions.
-        refused: the sentence of a `UserError`, or "".
+        result: the result, or None.
+        said: notes and warnings, without duplicates.
+        refused: the message of a `UserError`, or "".
         crashed: any other error, or "".
     """
 
@@ -57,17 +57,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of a case.
+    """The verdict on a case.
 
     Attributes:
-        name: of the case.
+        name: name of the case.
         kind: integrals, models or functions.
-        what: the case is.
+        what: description of the case.
         verdict: `fine`, `told`, `behind`, `silently wrong` or `crashed`.
         behind: whether the plain alternative does clearly better.
-        measured: by column, for the tables.
-        remark: the first sentence that was said, or what went wrong.
-        seconds: that all its calls took.
+        measured: measurements by column, for the tables.
+        remark: the first note, or what went wrong.
+        seconds: time of all its calls.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Verdict:
 
 
 def call(function: Callable, *args, **kwargs) -> Outcome:
-    """Calls with warnings and errors caught, and told apart."""
+    """Calls ``function`` and classifies its warnings and errors."""
     from lowvar import UserError
 
     with warnings.catch_warnings(record=True) as caught:

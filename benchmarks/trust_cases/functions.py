@@ -19,17 +19,17 @@ class Function:
     """A case.
 
     Attributes:
-        name: of the case, and of its random numbers.
-        what: for the page.
-        value: without noise, of a point `(d,)`.
+        name: name of the case, and of its random numbers.
+        what: description for the page.
+        value: noiseless value of a point `(d,)`.
         start: `x0 (d,)`.
-        sigma0: the standard deviation to start from.
+        sigma0: initial standard deviation.
         budget: evaluations.
-        level: a point with at most this value, without noise, counts as found; None if nothing can be found.
+        level: a point with at most this noiseless value is a success; None if there is none.
         argmin: such a point.
-        noisy: `(value, rng) -> value` with noise; no target is then given, and the search's mean is judged.
-        target: given to `minimize`; `level` if there is no noise.
-        options: more arguments.
+        noisy: `(value, rng) -> value` with noise; then there is no target, and the search's mean is judged.
+        target: the target of `minimize`; `level` if there is no noise.
+        options: further arguments.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Function:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def called(self, seed: int) -> Callable[[np.ndarray], float]:
-        """What `minimize` is given, with noise of its own for each seed."""
+        """The function for `minimize`, with separate noise for each seed."""
         if self.noisy is None:
             return self.value
         rng = generator(self.name, seed)
@@ -54,7 +54,7 @@ class Function:
 
 @cache
 def regression():
-    """Rows, answers with gross errors, and the coefficients of least absolute deviation, by linear programming."""
+    """Rows, responses with gross errors, and the coefficients of least absolute deviation, by linear programming."""
     rng = generator("deviations")
     x = np.column_stack([np.ones(60), rng.normal(size=(60, 7))])
     y = x @ np.arange(8.0) + rng.standard_t(1.5, 60)
@@ -73,7 +73,7 @@ def deviations(w):
 
 @cache
 def springs_matrix():
-    """A chain of springs of unlike stiffness, fixed at one end: condition about 1e5."""
+    """A chain of springs of different stiffness, fixed at one end: condition about 1e5."""
     stiffness = 10.0 ** np.linspace(0, 3, 12)
     matrix = np.diag(stiffness + np.r_[stiffness[1:], 0])
     return matrix - np.diag(stiffness[1:], 1) - np.diag(stiffness[1:], -1)
@@ -119,7 +119,7 @@ def many(x):
 
 
 def pairs(x):
-    """Products of neighbours, smooth, with a ridge that turns."""
+    """Products of neighbours, smooth, with a curved ridge."""
     x = np.asarray(x)
     return float(((x[::2] * x[1::2] - 1) ** 2).sum() + 0.1 * ((x - 1) ** 2).sum())
 
@@ -146,7 +146,7 @@ def gamma_minimum():
 
 
 def hole(x):
-    """A sphere with its minimum beside a region where nothing is defined."""
+    """A sphere with its minimum beside a region where it is undefined."""
     x = np.asarray(x)
     return float("nan") if x[0] + x[1] > 2.2 else float(((x - 1) ** 2).sum())
 

@@ -1,4 +1,4 @@
-"""Expectations: unlike targets, samplers, sizes and integrands, and wrong inputs.
+"""Expectations: different targets, samplers, sizes and integrands, and wrong inputs.
 
 A truth is analytic or by quadrature; `check` compares it with independent draws, and scores with differences.
 """
@@ -15,7 +15,7 @@ import scipy.stats
 
 from trust_cases.common import generator
 
-BLOCK = 20  # repetitions whose chains advance together
+BLOCK = 20  # repetitions whose chains are run together
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,16 @@ class Integral:
     """A case.
 
     Attributes:
-        name: of the case, and of its random numbers.
-        what: for the page.
-        targets: one that all tasks share, or one for each task.
+        name: name of the case, and of its random numbers.
+        what: description for the page.
+        targets: one target for all tasks, or one for each task.
         sizes: samples of each target.
-        values: of the integrands, for each target `(m, d) -> (m,)` or `(m, T)`.
+        values: values of the integrands, for each target `(m, d) -> (m,)` or `(m, T)`.
         truth: the expectations `(T,)`.
         sampler: `(target, rngs, m) -> (R, m, d)`; independent draws by default.
-        chain: what `integrate` is told.
-        given: the scores that `integrate` is given, where they are wrong, for each target.
-        wrong: what is wrong with the inputs.
+        chain: the argument of `integrate`.
+        given: the scores for `integrate` if they are wrong, for each target.
+        wrong: the mistake in the inputs.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Integral:
     wrong: str = ""
 
     def inputs(self, repetitions: int) -> Iterator[tuple]:
-        """Samples, scores and values of each repetition, as a user has them."""
+        """Samples, scores and values of each repetition."""
         sampler = self.sampler or independent
         for first in range(0, repetitions, BLOCK):
             block = range(first, min(first + BLOCK, repetitions))
@@ -93,7 +93,7 @@ def metropolis(target: Target, rngs, m: int, *, scale: float, warmup: int) -> np
 
 
 def langevin(target: Target, rngs, m: int, *, step: float, warmup: int, chains: int = 1, start=None) -> np.ndarray:
-    """Metropolis-adjusted Langevin; several chains lie below each other."""
+    """Metropolis-adjusted Langevin; several chains are concatenated."""
     if chains > 1:
         parts = [langevin(target, rngs, m // chains, step=step, warmup=warmup, start=start) for _ in range(chains)]
         return np.concatenate(parts, 1)
@@ -128,7 +128,7 @@ def normal(mean, covariance) -> Target:
 
 
 def product(dim: int, draw, log_density, score) -> Target:
-    """Of independent coordinates with the same density."""
+    """A target of independent coordinates with the same density."""
     return Target(dim, lambda rng, n: draw(rng, (n, dim)), lambda x: log_density(x).sum(1), score)
 
 
@@ -312,7 +312,7 @@ def _classes_grid(points: int = 1201):
 
 
 def _draw_classes(rng, n):
-    # from a normal, by resampling: a start for chains, and exact enough for `check` (many more proposals than draws)
+    # importance resampling from a normal, for the start of chains; accurate enough for `check` (many more proposals)
     w, weight = _classes_grid(401)
     cells = rng.choice(len(w), n, p=weight / weight.sum())
     return w[cells] + (rng.random((n, 2)) - 0.5) * np.array([15 / 400, 18 / 400])

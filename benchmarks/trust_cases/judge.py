@@ -1,6 +1,6 @@
-"""What was measured, and the verdict that follows. Nothing here knows a case by name.
+"""Measurements of a case and the verdict on it, by the same rules for all cases.
 
-`fine`: right, and not behind the plain alternative. `told`: not fine, and said so. `behind`: right, but the plain
+`fine`: right, and not behind the plain alternative. `told`: not fine, but reported. `behind`: right, but the plain
 alternative does clearly better. `crashed`: an error that is not a sentence for the user. `silently wrong`: the rest.
 """
 
@@ -13,25 +13,25 @@ import scipy.stats
 
 from trust_cases.common import Verdict, generator
 
-COVERED = 0.90  # that the upper limit of the coverage must reach
-BEHIND = 1.2  # times Monte Carlo's error
-NEARLY_ALL = 0.95  # of the bad repetitions
-NATS = 0.5  # below the plain alternative
-GAP = 5.0  # nats below the best ELBO, from which on a fit has not arrived
-KHAT = 0.7  # from which on importance weights do not repair a guide (Vehtari et al., 2024)
-SLOWER = 1.5  # times the evaluations of pycma
-NEUTRAL = re.compile(r"used once|too many for 'auto'")  # notes that say nothing against a result
+COVERED = 0.90  # minimum upper limit of the coverage's interval
+BEHIND = 1.2  # maximum ratio to Monte Carlo's error
+NEARLY_ALL = 0.95  # minimum fraction of the bad repetitions with a note
+NATS = 0.5  # maximum deficit to the plain alternative
+GAP = 5.0  # maximum deficit to the best ELBO, in nats, of a converged fit
+KHAT = 0.7  # above it, importance weights cannot correct a guide (Vehtari et al., 2024)
+SLOWER = 1.5  # maximum ratio to the evaluations of pycma
+NEUTRAL = re.compile(r"used once|too many for 'auto'")  # notes that cast no doubt on a result
 MEAN_FIELD = re.compile(r"mean.?field|k-?hat|pareto|psis", re.IGNORECASE)
-SAYS_SO = re.compile(r"plateau|flat|without end|diverged|not reached|budget|unbounded|no minimum", re.IGNORECASE)
+SAYS_SO = re.compile(r"plateau|flat|without end|diverged|not reached|budget|unbounded|no(t a)? minimum", re.IGNORECASE)
 
 
 def doubts(said: str) -> list[str]:
-    """The notes that say something against a result."""
+    """The notes that cast doubt on a result."""
     return [note for note in str(said or "").split(" | ") if note and not NEUTRAL.search(note)]
 
 
 def share(hits: int, count: int) -> tuple[float, float, float]:
-    """A share with its 95 % interval (Clopper and Pearson)."""
+    """A proportion with its 95 % interval (Clopper and Pearson)."""
     if not count:
         return np.nan, np.nan, np.nan
     interval = scipy.stats.binomtest(int(hits), int(count)).proportion_ci(0.95)
@@ -39,7 +39,7 @@ def share(hits: int, count: int) -> tuple[float, float, float]:
 
 
 def ratio(error: np.ndarray, other: np.ndarray, name: str) -> tuple[float, float, float]:
-    """Of root mean squares, with a bootstrap interval (95 %) over repetitions, which are paired."""
+    """The ratio of root mean squares, with a 95 % bootstrap interval over paired repetitions."""
     with np.errstate(divide="ignore", invalid="ignore"):
         value = float(np.sqrt((error**2).mean() / (other**2).mean()))
         rows = generator(name, 1).integers(len(error), size=(2000, len(error)))
@@ -91,7 +91,7 @@ def _task(case, of: pd.DataFrame) -> dict[str, Any]:
     other = (given["monte_carlo"] - given["truth"]).to_numpy(float)
     times = ratio(error, other, case.name) if len(given) else (np.nan,) * 3
     behind = bool(times[0] > BEHIND)
-    # a bad repetition: its interval misses the truth, or it is off by more than Monte Carlo may be
+    # a bad repetition: its interval misses the truth, or its error exceeds what is allowed for Monte Carlo
     missed = ~given.index.isin(known.index[covered]) | (np.abs(error) > 1.96 * BEHIND * _root(other))
     plain_is_honest = plain[2] >= COVERED
     told = (
@@ -208,7 +208,7 @@ def function(case, rows: list[dict]) -> Verdict:
 
 
 def _wrong(case, row) -> str:
-    """What a result claims that is not so, or "" if nothing."""
+    """A false claim of a result, or "" if there is none."""
     if row["calls"] > row["budget"]:
         return f"{row['calls']} evaluations, with a budget of {row['budget']}"
     if row["success"] is None or pd.isna(row["success"]):
@@ -232,7 +232,7 @@ def _crashed(case, kind, table):
 
 
 def _first(table: pd.DataFrame) -> str:
-    """What was said first: a refusal, a note that doubts, the message that most often ended a search."""
+    """The first refusal or doubting note, else the most frequent message of a search."""
     for one in table["refused"]:
         if one:
             return one

@@ -1,4 +1,4 @@
-"""NumPyro models with made data: those that mean field fits, those that it cannot, and mistakes."""
+"""NumPyro models with simulated data: suitable for mean field, unsuitable for it, and with mistakes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Model:
     """A case.
 
     Attributes:
-        name: of the case, and of its data.
-        what: for the page.
-        model: takes the data, and `batch_size`.
-        data: made from a seed.
-        unlike: mean field cannot represent the posterior, which must be said; None if its k-hat is too close to 0.7 to
-            tell. `--truths` measures it.
-        mistake: what is wrong with the model or its data, which must be refused.
+        name: name of the case, and of its data.
+        what: description for the page.
+        model: a model of the data and `batch_size`.
+        data: simulates the data from a seed.
+        unlike: whether mean field cannot represent the posterior, which must be reported; None if its k-hat is too
+            close to 0.7. `--truths` measures it.
+        mistake: the mistake in the model or its data, which must be rejected.
     """
 
     name: str
@@ -43,7 +43,7 @@ def plate(rows, batch_size, name="data"):
     return numpyro.plate(name, rows, subsample_size=batch_size)
 
 
-# ------------------------------------------------------------------------------------- what mean field fits
+# ------------------------------------------------------------------------------------- suitable for mean field
 
 
 def overdispersed(x, exposure, y=None, batch_size=None):
@@ -144,7 +144,7 @@ def _survival(rng):
     return {"x": x, "time": np.minimum(life, end), "died": (life < end) * 1.0}
 
 
-# ------------------------------------------------------------------------------- what mean field cannot represent
+# ------------------------------------------------------------------------------- unsuitable for mean field
 
 
 def twins(x, y=None, batch_size=None):

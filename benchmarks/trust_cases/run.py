@@ -1,4 +1,4 @@
-"""Brings a case to the library: what came of each repetition or seed, without judging it."""
+"""Runs a case, and records the outcome of each repetition or seed."""
 
 import time
 from functools import partial
@@ -12,7 +12,7 @@ from trust_cases.integrals import Integral
 from trust_cases.models import Model
 
 BATCH, STEPS, STEP_SIZE = 100, 5000, 0.01  # of NumPyro's own SVI: the defaults that `fit` documents
-OPTIMISED = 128  # noise points of the ELBO that the reference is the maximum of
+OPTIMISED = 128  # particles of the ELBO that the reference maximises
 
 
 def integral(case: Integral, settings: Settings) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def integral(case: Integral, settings: Settings) -> list[dict[str, Any]]:
 
 
 def model(case: Model, settings: Settings) -> list[dict[str, Any]]:
-    """A row for each seed and way of fitting, with the final ELBO on the same draws; and the best ELBO there is."""
+    """A row for each seed and way of fitting, with the final ELBO on the same draws, and the best known ELBO."""
     import lowvar
 
     data, length = case.made(), {} if settings.steps is None else {"num_steps": settings.steps}
@@ -80,7 +80,7 @@ def _fit_row(way, seed, outcome):
 
 
 def _numpyro(case, data, seed, steps):
-    """Parameters where NumPyro's own SVI with `AutoNormal` arrives."""
+    """The final parameters of NumPyro's own SVI with `AutoNormal`."""
     import jax
     import numpyro
     from numpyro.infer import SVI, Trace_ELBO
@@ -138,7 +138,7 @@ class Elbo:
         return np.asarray(parts[0]), np.log(np.asarray(parts[1]))
 
     def at(self, params, draws: int, seed: int = 7) -> tuple[float, float]:
-        """The ELBO and its standard error; the same draws whatever the parameters."""
+        """The ELBO and its standard error; all parameters share the draws."""
         import jax
 
         mean, log_sigma = self.flat(params) if isinstance(params, dict) else params
@@ -150,7 +150,7 @@ class Elbo:
         return float(terms.mean()), float(terms.std(ddof=1) / draws**0.5)
 
     def best(self, params) -> tuple[np.ndarray, np.ndarray]:
-        """Where L-BFGS takes an ELBO of fixed draws, from given parameters: a reference of its own."""
+        """The maximum of an ELBO with fixed draws by L-BFGS, from given parameters: an independent reference."""
         import jax
         import jax.numpy as jnp
         import scipy.optimize

@@ -1,4 +1,4 @@
-"""Checks the cases themselves, without the library: truths, scores, and what mean field can represent."""
+"""Checks the cases without the library: truths, scores, and whether mean field can represent a posterior."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from trust_cases.models import STEPS_OF_CHECK, Model
 DRAWS = 2_000_000
 CHUNK = 50_000
 FAR = 4.5  # standard errors
-CHAINS = 40  # whose means are compared with the truth
+CHAINS = 40  # number of chains whose means are compared with the truth
 
 
 def integral(case: Integral) -> tuple[bool, str]:
@@ -45,7 +45,7 @@ def integral(case: Integral) -> tuple[bool, str]:
 
 
 def model(case: Model) -> tuple[bool, str]:
-    """k-hat of the best mean-field fit, which L-BFGS finds from NumPyro's own; if it is clear, `unlike` says so."""
+    """Checks `unlike` against k-hat of the best mean-field fit, by L-BFGS from NumPyro's fit, unless it is close."""
     if case.mistake:
         return True, f"mistake: {case.mistake}"
     import arviz
@@ -69,7 +69,7 @@ def model(case: Model) -> tuple[bool, str]:
 
 
 def function(case: Function) -> tuple[bool, str]:
-    """The known point is good enough, and the start is not."""
+    """Checks that the known point reaches the level, and the start does not."""
     start = case.value(case.start())
     if case.level is None or case.argmin is None:
         return True, f"nothing to find; {start:.4g} at the start"

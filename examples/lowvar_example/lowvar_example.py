@@ -7,7 +7,7 @@ def damped_cv(problem, batches=None, coefficient: float = 0.5) -> Estimator:
     """``grad f(w; B, eps) - a (grad f~(w; B, eps) - E_xi grad f~(w; B, xi))``: ``cv`` with a coefficient ``a``.
 
     Args:
-        problem: what to estimate for.
+        problem: the objective.
         batches: how rows are drawn; not used, since there is no memory.
         coefficient: ``a``; 0 gives ``naive`` and 1 gives ``cv``.
 

@@ -7,19 +7,19 @@ import signal
 import sys
 
 from lowvar import __version__
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, unknown_name, whole
 
 _LISTS = (
     "datasets", "models", "functions", "integrals", "estimators", "searches", "integrators", "optimizers",
     "backends", "figures",
 )  # fmt: skip
-# `decompose`: what is for a model of one's own, where it is not given
+# defaults of the options of `decompose` for a model of your own
 _OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
         "step_size": 0.01, "seed": 0, "dtype": "float64"}  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; returns the exit code: 0, or 2 for a mistake of the user's."""
+    """Runs one command; returns the exit code: 0, or 2 for a ``UserError``."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
     args = _parser().parse_args(argv)
     try:
@@ -31,10 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"lowvar: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(
-            "lowvar: interrupted; a run goes on from its last checkpoint when the same command is given",
-            file=sys.stderr,
-        )
+        print("lowvar: interrupted; the same command resumes a run from its last checkpoint", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -42,22 +39,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says which command was probably meant."""
+    """Suggests the closest valid choice."""
 
     def error(self, message):
         if "invalid choice: " in message and "(choose from" in message:
-            given = message.split("invalid choice: ")[1].split(" (")[0].strip("'")
-            known = [word.strip(" '") for word in message.split("(choose from ")[1].rstrip(")").split(",")]
+            choice = message.split("invalid choice: ")[1].split(" (")[0].strip("'")
+            choices = [word.strip(" '") for word in message.split("(choose from ")[1].rstrip(")").split(",")]
             kind = message.split(":")[0].removeprefix("argument ")
-            message = str(unknown_name(kind, given, known))
+            message = str(unknown_name(kind, choice, choices))
         print(f"lowvar: {message}", file=sys.stderr)
         sys.exit(2)
 
 
 def _parser():
-    parser = _Parser(prog="lowvar", description="Low-variance estimation, and where the noise comes from.")
+    parser = _Parser(prog="lowvar", description="Low-variance estimation, and the sources of the variance.")
     parser.add_argument("--version", action="version", version=f"lowvar {__version__}")
-    parser.add_argument("--debug", action="store_true", help="keep the traceback of a user error")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of a user error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
 
     def command(name, do, help):
@@ -69,7 +66,7 @@ def _parser():
     sub.add_argument("datasets", nargs="+", metavar="DATASET")
     sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
 
-    sub = command("prepare", _prepare, "turn raw files into arrays")
+    sub = command("prepare", _prepare, "convert raw files to arrays")
     sub.add_argument("dataset")
     sub.add_argument("--scaling", default="minmax", help="minmax, standard or none; for images unit or lenet")
     sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
@@ -77,62 +74,62 @@ def _parser():
 
     sub = command("run", _run, "run one method on one problem of an experiment")
     _run_options(sub)
-    sub.add_argument("--study", metavar="STUDY.parquet", help="of a tuned method (default: where the workflow puts it)")
+    sub.add_argument("--study", metavar="STUDY.parquet", help="study of a tuned method (default: the workflow's path)")
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
 
-    sub = command("tune", _tune, "search the settings that a method of an experiment tunes")
+    sub = command("tune", _tune, "tune the settings of a method of an experiment")
     _run_options(sub)
-    sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS", help="within a trial")
+    sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS", help="in each trial")
 
-    sub = command("sample", _sample, "draw the points that an experiment's integrals are estimated from")
+    sub = command("sample", _sample, "draw the samples from which an experiment estimates its integrals")
     _experiment_options(sub)
     sub.add_argument("--problem", required=True)
     _job_options(sub)
 
-    sub = command("decompose", _decompose, "say where the variance of a gradient comes from")
+    sub = command("decompose", _decompose, "decompose the variance of a gradient by source")
     sub.add_argument("target", metavar="TARGET", help="EXPERIMENT.yaml, or MODEL.py:FUNCTION with --data")
-    sub.add_argument("--scale", help="of the experiment: smoke, quick or paper (default: quick)")
-    sub.add_argument("--problem", help="of the experiment")
+    sub.add_argument("--scale", help="scale of the experiment: smoke, quick or paper (default: quick)")
+    sub.add_argument("--problem", help="problem of the experiment")
     _job_options(sub)
     own = sub.add_argument_group("for a model of your own")
     own.add_argument("--estimators", help="comma-separated (default: {estimators})".format(**_OWN))
-    own.add_argument("--batch-size", type=int, help="data rows of a batch (default: 100, or all if fewer)")
-    own.add_argument("--steps", type=int, help="length of the fit (default: {steps})".format(**_OWN))
-    own.add_argument("--step-size", type=float, help="Adam's (default: {step_size})".format(**_OWN))
-    own.add_argument("--seed", type=int, help="(default: {seed})".format(**_OWN))
-    own.add_argument("--dtype", choices=["float64", "float32"], help="(default: {dtype})".format(**_OWN))
+    own.add_argument("--batch-size", type=int, help="data rows in a batch (default: 100, or all if fewer)")
+    own.add_argument("--steps", type=int, help="number of updates of the fit (default: {steps})".format(**_OWN))
+    own.add_argument("--step-size", type=float, help="step size of Adam (default: {step_size})".format(**_OWN))
+    own.add_argument("--seed", type=int, help="seed of fit and designs (default: {seed})".format(**_OWN))
+    own.add_argument("--dtype", choices=["float64", "float32"], help="precision (default: {dtype})".format(**_OWN))
 
-    sub = command("integrate", _integrate, "expectations of your own samples, with control variates")
+    sub = command("integrate", _integrate, "estimate expectations from your own samples, with control variates")
     sub.add_argument("samples", metavar="SAMPLES.npz", help="with the arrays samples, scores and values")
     sub.add_argument("--method", default="auto", help="one of: lowvar list integrators (default: %(default)s)")
-    sub.add_argument("--folds", type=int, help="cross-fit the method with so many folds (auto: 5; others: none)")
+    sub.add_argument("--folds", type=int, help="number of folds for cross-fitting (default: 5 for auto only)")
     sub.add_argument("--chain", action="store_true", help="the samples are successive states of a Markov chain")
     sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--out", metavar="TABLE.csv", help="write the table there, too")
+    sub.add_argument("--out", metavar="TABLE.csv", help="also write the table to this file")
     sub.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
-    sub.add_argument("--threads", type=int, default=1, help="of the numerical libraries (default: %(default)s)")
+    sub.add_argument("--threads", type=int, default=1, help="threads of the numerical libraries (default: %(default)s)")
 
     sub = command("table", _table, "gather an experiment's runs into tables")
     _experiment_options(sub)
     _result_options(sub)
-    sub.add_argument("--seconds", action="store_true", help="the table of wall times instead")
+    sub.add_argument("--seconds", action="store_true", help="write the table of wall times instead")
 
     sub = command("figure", _figure, "draw one figure of an experiment")
-    sub.add_argument("kind", help="one of the experiment's, see: lowvar list figures")
+    sub.add_argument("kind", help="a figure of the experiment, see: lowvar list figures")
     _experiment_options(sub)
     _result_options(sub)
 
-    sub = command("claims", _claims, "judge published claims by an experiment's results")
+    sub = command("claims", _claims, "check published claims against an experiment's results")
     _experiment_options(sub)
     _result_options(sub)
     sub.add_argument("--claims", help="YAML file of claims (default: ../claims/NAME.yaml beside the experiments)")
 
-    sub = command("keep", _keep, "keep what an experiment gave: claims, figures and wall times as a page")
+    sub = command("keep", _keep, "write an experiment's claims, figures and wall times to a page")
     _experiment_options(sub)
     _result_options(sub)
     sub.add_argument("--out", default="docs/reproduction", help="folder (default: %(default)s)")
 
-    sub = command("list", _list, "list what there is: " + ", ".join(_LISTS))
+    sub = command("list", _list, "list the known names: " + ", ".join(_LISTS))
     sub.add_argument("what", nargs="?", choices=_LISTS)
 
     sub = command("schema", _schema, "print the JSON schema of experiment files, for editors")
@@ -162,14 +159,14 @@ def _job_options(sub):
     sub.add_argument("--data", help="npz file")
     sub.add_argument("--out", help="folder for the results")
     sub.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
-    sub.add_argument("--threads", type=int, default=1, help="of the numerical libraries (default: %(default)s)")
+    sub.add_argument("--threads", type=int, default=1, help="threads of the numerical libraries (default: %(default)s)")
 
 
 def _fetch(args):
     from lowvar.datasets.catalogue import get
     from lowvar.datasets.fetch import fetch
 
-    for dataset in [get(name) for name in args.datasets]:  # a wrong name is said before anything is downloaded
+    for dataset in [get(name) for name in args.datasets]:  # reports a wrong name before any download
         for path in fetch(dataset, raw=args.raw):
             print(path)
 
@@ -180,20 +177,20 @@ def _prepare(args):
     from lowvar.datasets.prepare import prepare
 
     if args.scaling == "lenet" and "lenet" in (dataset := get(args.dataset)).scalings:
-        verify(dataset, args.raw)  # so that a missing file is said before
+        verify(dataset, args.raw)  # reports a missing file first
         print(f"lowvar: lenet trains a small network on {args.dataset}: about two minutes on a CPU", file=sys.stderr)
     print(prepare(args.dataset, scaling=args.scaling, raw=args.raw, out=args.out))
 
 
 def _study(args, *where):
-    """The experiment of a command; ``where`` are the folders of its results and data."""
+    """The study of a command; ``where`` are the folders of its results and data."""
     from lowvar.studies.study import Study
 
     return Study.load(args.experiment, args.scale, *where)
 
 
-def _of_run(args, kind):
-    """The job of a kind that a command names, whose names are checked at once, and the libraries set up for it."""
+def _run_job(args, kind):
+    """The job that a command names; checks its names and sets up the numerical libraries."""
     study = _study(args)
     backend = args.backend or study.experiment.backends[0]
     job = study.job(kind, args.problem, args.method, backend)
@@ -203,14 +200,14 @@ def _of_run(args, kind):
 
 
 def _run(args):
-    job = _of_run(args, "run")
+    job = _run_job(args, "run")
     from lowvar.studies import jobs
 
     print(jobs.run(job, args.data, args.out, args.study, checkpoint_every=args.checkpoint_every))
 
 
 def _tune(args):
-    job = _of_run(args, "tune")
+    job = _run_job(args, "tune")
     from lowvar.studies import jobs
 
     print(jobs.tune(job, args.data, args.out, checkpoint_every=args.checkpoint_every))
@@ -229,16 +226,16 @@ def _decompose(args):
         _decompose_model(args)
         return
     if args.target.endswith(".py"):
-        raise UserError(f"{args.target}: which function? write {args.target}:FUNCTION")
+        raise UserError(f"{args.target}: no function is named; write {args.target}:FUNCTION")
     from lowvar.studies import jobs
     from lowvar.studies.study import Study
 
-    _only_for("a model of your own", args, _OWN, f"what {args.target} decomposes, and how, stands in it")
+    _only_for("a model of your own", args, _OWN, f"the settings of {args.target} apply instead")
     study = Study.load(args.target, args.scale or "quick")
     if args.problem is None:
-        known = study.experiment.decompositions()
-        raise UserError(f"say which problem with --problem (known: {', '.join(known)})" if known
-                        else f"{args.target}: it has no decomposition")  # fmt: skip
+        problems = study.experiment.decompositions()
+        raise UserError(f"--problem: name one (known: {', '.join(problems)})" if problems
+                        else f"{args.target}: this experiment has no decomposition")  # fmt: skip
     job = study.job("decompose", args.problem)
     job.spec  # noqa: B018
     _configure(args, backend="jax", dtype=study.experiment.dtype(args.problem))
@@ -246,10 +243,10 @@ def _decompose(args):
 
 
 def _only_for(whom, args, options, instead):
-    """Refuses options that do nothing for this target."""
-    given = [f"--{name.replace('_', '-')}" for name in options if getattr(args, name) is not None]
-    if given:
-        raise UserError(f"{', '.join(given)}: only for {whom}; {instead}")
+    """Rejects options that do not apply to this target."""
+    names = [f"--{name.replace('_', '-')}" for name in options if getattr(args, name) is not None]
+    if names:
+        raise UserError(f"{', '.join(names)}: only for {whom}; {instead}")
 
 
 def _decompose_model(args):
@@ -306,23 +303,23 @@ def _list(args):
 
 
 def _described(what, names):
-    """A line for each name, with what there is to say of it."""
+    """One line for each name, with its description."""
     if what == "datasets":
         from lowvar.datasets.catalogue import DATASETS
 
         scalings = {name: ", ".join(DATASETS[name].scalings) for name in names}
         width = max(map(len, scalings.values()))
-        said = {name: f"{scalings[name]:{width}}  {DATASETS[name].title}" for name in names}
+        descriptions = {name: f"{scalings[name]:{width}}  {DATASETS[name].title}" for name in names}
     elif what == "estimators":
         import inspect
 
         from lowvar.estimators import GRADIENT
 
-        said = {name: (inspect.getdoc(GRADIENT.get(name)) or "").split("\n")[0] for name in names}
+        descriptions = {name: (inspect.getdoc(GRADIENT.get(name)) or "").split("\n")[0] for name in names}
     else:
         return names
     width = max(map(len, names))
-    return [f"{name:{width}}  {said[name].replace('``', '').replace('`', '')}" for name in names]
+    return [f"{name:{width}}  {descriptions[name].replace('``', '').replace('`', '')}" for name in names]
 
 
 def _listed(what):
@@ -356,8 +353,7 @@ def _schema(args):
 
 
 def _limit_threads(threads: int) -> None:
-    if threads < 1:
-        raise UserError(f"--threads {threads}: it must be at least 1")
+    whole("--threads", threads, 1)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("NPROC", str(threads))  # XLA's thread pool
     if threads == 1:
@@ -389,10 +385,10 @@ def _configure(args, *, backend: str, dtype: str) -> None:
         torch.set_num_threads(threads)
         if device == "gpu" or (device == "auto" and torch.cuda.is_available()):
             if not torch.cuda.is_available():
-                raise UserError("--device gpu: PyTorch sees no GPU here; use --device cpu")
+                raise UserError("--device gpu: PyTorch finds no GPU; use --device cpu")
             torch.set_default_device("cuda")
     elif device == "gpu" and jax.default_backend() == "cpu":
-        raise UserError("--device gpu: JAX sees no GPU here; use --device cpu, or install 'lowvar[gpu]'")
+        raise UserError("--device gpu: JAX finds no GPU; use --device cpu, or install 'lowvar[gpu]'")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """The error class for mistakes that the user can fix, and helpers for its messages."""
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable
+from numbers import Integral, Real
 
 
 class UserError(ValueError):
@@ -33,3 +35,24 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
     hint = f": did you mean {near[0]!r}?" if near else ""
     prefix = f"{where}: " if where else ""
     return UserError(f"{prefix}unknown {kind} {name!r}{hint} (known: {', '.join(known)})")
+
+
+def check_known(kind: str, name: object, known: Collection[str], *, where: str = "") -> None:
+    """Raises ``unknown_name`` unless the name is in the list; arguments as there."""
+    if name not in known:
+        raise unknown_name(kind, name, known, where=where)
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """``value`` as an int; raises UserError unless it is a whole number, ``least`` or more."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
+    return int(value)
+
+
+def positive(name: str, value: object, *, or_zero: bool = False) -> float:
+    """``value`` as a float; raises UserError unless it is a finite number above 0, or ``or_zero``."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and (0 < value < math.inf or (or_zero and value == 0))):  # pyright: ignore[reportOperatorIssue]
+        raise UserError(f"{name} {value!r}: it must be a {'number, 0 or more' if or_zero else 'positive number'}")
+    return float(value)  # type: ignore[arg-type]

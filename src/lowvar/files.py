@@ -16,7 +16,7 @@ _TEMPORARY = ".tmp-"  # a killed process can leave `.name.tmp-XXXX` behind; `swe
 
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike) -> Iterator[Path]:
-    """Gives a temporary path in the folder of ``path``; a clean exit renames it to ``path``, an error removes it.
+    """Yields a temporary path in the folder of ``path``; a clean exit renames it to ``path``, an error removes it.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -50,7 +50,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def all_or_none(*paths: str | os.PathLike) -> Iterator[None]:
-    """Removes ``paths`` if the block that writes them fails: results that belong together are written all or none."""
+    """Removes ``paths`` if the block that writes them fails, so that either all of them exist or none."""
     try:
         yield
     except BaseException:
@@ -86,7 +86,7 @@ def sha256(path: str | os.PathLike) -> str:
 
 def _explained(error: OSError, path: Path) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"no space left to write {path}: free some, or choose another folder")
+        return UserError(f"no space left to write {path}: free some space, or choose another folder")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
         return UserError(f"cannot write {path}: {error.strerror}; choose a folder that you may write to")
     return error
@@ -99,7 +99,7 @@ def _umask() -> int:
 
 
 def read_yaml(path: str | os.PathLike) -> Any:
-    """The content of a YAML file, in plain Python types. A duplicate key is an error, rather than the last one winning.
+    """The content of a YAML file, in plain Python types.
 
     Raises:
         UserError: the file is not YAML, or has a duplicate key.
@@ -112,9 +112,7 @@ def read_yaml(path: str | os.PathLike) -> Any:
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                     if key.value in seen:
-                        raise yaml.MarkedYAMLError(
-                            problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark
-                        )
+                        raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark)
                     seen.add(key.value)
             return super().construct_mapping(node, deep)
 

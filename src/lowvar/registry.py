@@ -1,4 +1,4 @@
-"""Registries of estimators, searches, integrators, problems, and everything else that a spec or a call names.
+"""Registries of estimators, searches, integrators, problems and all other objects that specs or calls name.
 
 A registry maps a name to a factory, which is imported on first use. Users pass their own factory as an object, write
 ``module:function``, or install a package with an entry point; ``declares`` gives such a factory the attributes that
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, unknown_name
 
 _TYPES: dict[str, tuple[str, Any]] = {
     "bool": ("true or false", (bool, np.bool_)),
@@ -42,7 +42,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """The entry of a name.
+    """A name's entry in a registry.
 
     Attributes:
         name: as in specs.
@@ -146,24 +146,24 @@ class Registry:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The names of lowvar itself."""
+        """The names that lowvar itself registers."""
         return tuple(self._own)
 
     @functools.cached_property
     def _installed(self) -> dict[str, Entry]:
         """The entry points of installed packages."""
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         for point in importlib.metadata.entry_points(group=self.group) if self.group else ():
             entry = Entry(point.name, point.value, distribution=point.dist and point.dist.name)
-            other = found.get(point.name)
+            other = entries.get(point.name)
             if other and other.target != entry.target:
                 raise UserError(
-                    f"{self.kind} {point.name!r}: {other.distribution} and {entry.distribution} both have it; "
+                    f"{self.kind} {point.name!r}: {other.distribution} and {entry.distribution} both register it; "
                     "uninstall one, or write module:function"
                 )
             if point.name not in self._own and (self._accepts is None or self._accepts(list(_arguments(entry)[0]))):
-                found[point.name] = entry
-        return found
+                entries[point.name] = entry
+        return entries
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._own, *self._installed))
@@ -205,7 +205,7 @@ class Registry:
         return Entry(given, given)
 
     def get(self, given: str | Callable[..., Any]) -> Callable[..., Any]:
-        """The factory of a name, of ``module:function``, or the factory that is given.
+        """The factory named by ``given``, or ``given`` itself if it is one.
 
         Raises:
             UserError: as ``entry``, or a package that it needs is not installed.
@@ -215,14 +215,13 @@ class Registry:
     def about(self, given: str | Callable[..., Any]) -> SimpleNamespace:
         """Attributes of a factory, known without calling it; for factories outside lowvar, from ``declares``."""
         entry = self.entry(given)
-        said = entry.about if entry.name in self._own else getattr(entry.factory(), "about", {})
-        for key in said:
-            if key not in self._about:
-                raise unknown_name("declaration", key, self._about, where=entry.name)
-        return SimpleNamespace(**{**self._about, **said})
+        declared = entry.about if entry.name in self._own else getattr(entry.factory(), "about", {})
+        for key in declared:
+            check_known("declaration", key, self._about, where=entry.name)
+        return SimpleNamespace(**{**self._about, **declared})
 
     def options_of(self, given: str | Callable[..., Any]) -> dict[str, Option]:
-        """The options of a factory by name, read from its source: PyTorch need not be loaded to read a spec.
+        """The options of a factory by name, read from its source, so that reading a spec does not import PyTorch.
 
         Raises:
             UserError: as ``get``.
@@ -237,7 +236,7 @@ class Registry:
         where: str = "",
         also: Collection[str] = (),
     ) -> None:
-        """Refuses options that a factory does not have, values of the wrong type, and missing ones.
+        """Checks a factory's options.
 
         Args:
             given: as for ``get``.
@@ -246,7 +245,7 @@ class Registry:
             also: further names that the caller accepts, for suggestions.
 
         Raises:
-            UserError: one of them.
+            UserError: an option is unknown, missing or of the wrong type.
         """
         arguments, takes_any = _arguments(self.entry(given, where=where))
         own = {name: one for name, one in arguments.items() if name not in self.given}
@@ -275,16 +274,16 @@ def look_in(folder: str | Path) -> None:
 def _check_type(what, value, types):
     if not types or (value is None and "None" in types):
         return
-    said = [_TYPES[one] for one in types if one in _TYPES]
+    kinds = [_TYPES[one] for one in types if one in _TYPES]
     truth = isinstance(value, _TYPES["bool"][1])
-    if not any(isinstance(value, of) for _, of in said) or (truth and "bool" not in types):
-        raise UserError(f"{what} {value!r}: it must be {' or '.join(words for words, _ in said)}")
+    if not any(isinstance(value, kind) for _, kind in kinds) or (truth and "bool" not in types):
+        raise UserError(f"{what} {value!r}: it must be {' or '.join(words for words, _ in kinds)}")
 
 
 def _arguments(entry: Entry) -> tuple[dict[str, Option], bool]:
     """The arguments of a factory, and whether it takes any others."""
     if any(importlib.util.find_spec(package) is None for package in entry.about.get("packages", ())):
-        return {}, True  # its options are checked where it can be imported
+        return {}, True  # its options can be checked only where its packages are installed
     if isinstance(entry.target, str):
         return _read(entry.target, _file(entry.target))
     return _inspected(entry.target)
@@ -292,31 +291,35 @@ def _arguments(entry: Entry) -> tuple[dict[str, Option], bool]:
 
 @functools.cache
 def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
-    """As ``_arguments``, from the source, unless another function created it."""
+    """As ``_arguments``, from the source if it has a plain ``def`` of the function."""
     function = target.partition(":")[2]
     try:
         body = ast.parse(file.read_text(encoding="utf-8")).body if file.suffix == ".py" else []
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        raise UserError(f"{target}: {file}: it cannot be read as Python: {error}") from error
-    plain = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
-    decorators = [getattr(getattr(d, "func", d), "id", "") for node in plain for d in node.decorator_list]
+        raise UserError(f"{target}: {file}: cannot be parsed as Python: {error}") from error
+    classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == function]
+    body = [node for one in classes for node in one.body] if len(classes) == 1 else body
+    name = "__init__" if classes else function
+    plain = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
+    decorators = [getattr(getattr(d, "func", d), "id", "") for node in classes + plain for d in node.decorator_list]
     if len(plain) != 1 or set(decorators) - {"declares"}:
         return _inspected(_function(target))
-    arguments = plain[0].args
-    named, found = [*arguments.posonlyargs, *arguments.args], {}
+    arguments, options = plain[0].args, {}
+    named = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(named) - len(arguments.defaults)) + arguments.defaults
-    for one, default in (*zip(named, defaults, strict=True),
+    named, defaults = (named[1:], defaults[1:]) if classes else (named, defaults)  # without self
+    for arg, default in (*zip(named, defaults, strict=True),
                          *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):  # fmt: skip
         try:
             kind = type(ast.literal_eval(default)).__name__ if default is not None else ""
         except ValueError:
             kind = ""
-        found[one.arg] = Option(_simple(ast.unparse(one.annotation) if one.annotation else kind), default is None)
-    return found, arguments.kwarg is not None
+        options[arg.arg] = Option(_simple(ast.unparse(arg.annotation) if arg.annotation else kind), default is None)
+    return options, arguments.kwarg is not None
 
 
 def _inspected(factory) -> tuple[dict[str, Option], bool]:
-    found, takes_any = {}, False
+    options, takes_any = {}, False
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
@@ -329,8 +332,8 @@ def _inspected(factory) -> tuple[dict[str, Option], bool]:
         kind = "" if required else type(parameter.default).__name__
         annotated = parameter.annotation is not parameter.empty
         text = inspect.formatannotation(parameter.annotation).strip("'") if annotated else kind
-        found[name] = Option(_simple(text), required)
-    return found, takes_any
+        options[name] = Option(_simple(text), required)
+    return options, takes_any
 
 
 def _simple(annotation: str) -> tuple[str, ...]:
@@ -346,23 +349,23 @@ def _file(target: str) -> Path:
     if not all(part.isidentifier() for part in (*parts, *function.split("."))):
         raise UserError(f"{target!r}: write module:function, as in mine:factory for a function in mine.py")
     if parts[0] != "lowvar":
-        there = [
+        candidates = [
             next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
             for base in (folder.joinpath(*parts) for folder in dict.fromkeys((*_folders, Path.cwd())))
         ]
-        files = [file for file in there if file]
-        if len(files) > 1:  # Python would import the first for both
+        files = [file for file in candidates if file]
+        if len(files) > 1:  # Python would import the first under both names
             raise UserError(f"{target!r}: both {files[0]} and {files[1]} are called {module!r}; rename one of them")
         if files:
             return files[0]
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        found = None
-    if found is None or not found.origin:
+        spec = None
+    if spec is None or not spec.origin:
         places = ", ".join(map(str, dict.fromkeys((*_folders, Path.cwd()))))
         raise UserError(f"{target!r}: there is no module {module!r} in {places}, and none is installed")
-    return Path(found.origin)
+    return Path(spec.origin)
 
 
 def _function(target: str) -> Callable[..., Any]:
@@ -380,12 +383,12 @@ def _function(target: str) -> Callable[..., Any]:
     except Exception as error:
         raise UserError(f"{file}: cannot be imported: {type(error).__name__}: {error}") from error
     if module.__file__ and Path(module.__file__).resolve() != file.resolve():
-        raise UserError(f"{file}: {module.__file__} is a module of the same name, {name!r}: rename yours")
+        raise UserError(f"{file}: {module.__file__} has the same module name, {name!r}: rename yours")
     try:
-        made = functools.reduce(getattr, function.split("."), module)
+        factory = functools.reduce(getattr, function.split("."), module)
     except AttributeError:
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise unknown_name("function", function, known, where=str(file)) from None
-    if not callable(made):
-        raise UserError(f"{target!r}: it is a {type(made).__name__}, not a function")
-    return made
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise unknown_name("function", function, names, where=str(file)) from None
+    if not callable(factory):
+        raise UserError(f"{target!r}: it is a {type(factory).__name__}, not a function")
+    return factory

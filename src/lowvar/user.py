@@ -30,13 +30,13 @@ def load_model(target: str):
     except Exception as error:
         raise UserError(f"{file}: cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(getattr(module, function, None)):
-        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise unknown_name("function", function, known, where=file)
+        functions = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise unknown_name("function", function, functions, where=file)
     return getattr(module, function)
 
 
 def decompose(args) -> None:
-    """Runs ``lowvar.decompose`` as the command line asks, prints its summary, writes table and figure."""
+    """Runs ``lowvar.decompose`` with the command line's options; prints the summary, writes table and figure."""
     from lowvar.api.decompose import decompose as call
     from lowvar.datasets.load import load
     from lowvar.runs import artifact
@@ -45,12 +45,12 @@ def decompose(args) -> None:
     data = {
         name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in prepared.arrays.items()
     }
-    found = call(
+    result = call(
         model, data, estimators=tuple(name.strip() for name in args.estimators.split(",")),
         batch_size=args.batch_size, step_size=args.step_size, num_steps=args.steps, seed=args.seed,
         name=Path(args.target).name,
     )  # fmt: skip
-    print(found.summary())
+    print(result.summary())
     file, _, function = args.target.rpartition(":")
     name = Path(file).stem if function == "model" else f"{Path(file).stem}-{function}"
     out = Path(args.out or "results")
@@ -60,48 +60,50 @@ def decompose(args) -> None:
     mark = artifact.stamp(hashlib.sha256(text.encode()).hexdigest()[:16], {name: prepared.sha256})
     with all_or_none(table, table.with_suffix(".json")):
         artifact.write_provenance(table.with_suffix(".json"), mark, options)
-        artifact.write_table(table, found.table, mark)
+        artifact.write_table(table, result.table, mark)
     if importlib.util.find_spec("matplotlib") is None:
         print(f"wrote {table}; for the figure: pip install 'lowvar[workflow]'")
         return
-    found.plot(stem)
+    result.plot(stem)
     print(f"wrote {table}, {stem}.png")
 
 
 def integrate(args) -> None:
-    """Runs ``lowvar.integrate`` on an npz as the command line asks, and prints its table."""
+    """Runs ``lowvar.integrate`` on an npz with the command line's options, and prints its table."""
     import warnings
 
     from lowvar.api.integral import integrate as call
     from lowvar.files import write_text
 
     arrays, path = _arrays(args.samples), args.samples
-    given = {}
+    inputs = {}
     for name in ("samples", "scores", "values"):
-        of_tasks = sorted((key for key in arrays if key.startswith(f"{name}_")), key=lambda key: int(key.split("_")[1]))
-        if name not in arrays and not of_tasks:
+        task_keys = sorted(
+            (key for key in arrays if key.startswith(f"{name}_")), key=lambda key: int(key.split("_")[1])
+        )
+        if name not in arrays and not task_keys:
             raise UserError(
-                f"{path}: it has no array {name!r} (it has: {', '.join(arrays)}); "
-                "numpy.savez(path, samples=..., scores=..., values=...) writes such files"
+                f"{path}: there is no array {name!r} (known: {', '.join(arrays)}); "
+                "write the file with numpy.savez(path, samples=..., scores=..., values=...)"
             )
-        numbers = [int(key.split("_")[1]) for key in of_tasks]
-        if (name in arrays and of_tasks) or numbers != list(range(len(numbers))):
-            raise UserError(f"{path}: write {name!r} alone, or {name}_0, {name}_1, ... without a gap: {sorted(arrays)}")
-        given[name] = arrays[name] if name in arrays else [arrays[key] for key in of_tasks]
+        numbers = [int(key.split("_")[1]) for key in task_keys]
+        if (name in arrays and task_keys) or numbers != list(range(len(numbers))):
+            raise UserError(f"{path}: give either {name!r} or {name}_0, {name}_1, ... without a gap: {sorted(arrays)}")
+        inputs[name] = arrays[name] if name in arrays else [arrays[key] for key in task_keys]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the notes are printed with the table
-        found = call(**given, method=args.method, chain=args.chain, folds=args.folds, seed=args.seed)
-    print(found)
+        result = call(**inputs, method=args.method, chain=args.chain, folds=args.folds, seed=args.seed)
+    print(result)
     if args.out:
         try:
-            write_text(args.out, found.table.to_csv(index=False))
+            write_text(args.out, result.table.to_csv(index=False))
         except OSError as error:
-            raise UserError(f"--out {args.out}: it cannot be written: {error.strerror}") from error
+            raise UserError(f"--out {args.out}: cannot write the file: {error.strerror}") from error
         print(f"wrote {args.out}")
 
 
 def _arrays(path) -> dict:
-    """The numeric arrays of an npz, NaN included: what is wrong with them, `integrate` says."""
+    """The numeric arrays of an npz; `integrate` checks their values."""
     import re
     import zipfile
 
@@ -111,18 +113,18 @@ def _arrays(path) -> dict:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise UserError(
-                f"{path}: it is one array; numpy.savez(path, samples=..., scores=..., values=...) writes three"
+                f"{path}: it has one array; write three with numpy.savez(path, samples=..., scores=..., values=...)"
             )
         with loaded as stored:
-            found = {name: stored[name] for name in stored.files}
+            arrays = {name: stored[name] for name in stored.files}
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; give an npz with samples, scores and values") from error
     except UserError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: it is not an npz file of numbers, or only a part of one") from error
-    known = re.compile(r"(samples|scores|values)(_\d+)?$")
-    for name in found:
-        if not known.match(name):
+        raise UserError(f"{path}: not an npz file of numeric arrays, or a truncated one") from error
+    allowed = re.compile(r"(samples|scores|values)(_\d+)?$")
+    for name in arrays:
+        if not allowed.match(name):
             raise UserError(f"{path}: array {name!r}: the names must be samples, scores and values, or samples_0, ...")
-    return found
+    return arrays

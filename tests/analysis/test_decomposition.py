@@ -11,7 +11,8 @@ from lowvar.analysis import decomposition as D
 from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 
 N = 5
 
@@ -186,4 +187,4 @@ def test_summary_says_what_pays():
     text = summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 2.0}, "a model")
     sentence = "Subsampling dominates the noise of `naive`. `joint` pays: 10 times less variance per step, 5 times less"
     assert sentence in text
-    assert "None of the others pays" in summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 20.0}, "a model")
+    assert "No other estimator pays" in summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 20.0}, "a model")

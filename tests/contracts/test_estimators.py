@@ -7,7 +7,8 @@ from lowvar import backends, estimators
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import iid, independent, reshuffled, sampler
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational import engine
 from lowvar.studies.variational.spec import MethodSpec
 from lowvar.testing.enumerable import costly, flat, problem, run
@@ -61,7 +62,7 @@ def test_snapshot_table_needs_epochs():
     with pytest.raises(UserError, match="needs reshuffled batches"):
         estimators.GRADIENT.get("joint")(problem(), iid(7, 3), table="snapshots")
     estimator = estimators.GRADIENT.get("joint")(problem(), reshuffled(7, 3))
-    with pytest.raises(UserError, match="made for reshuffled batches, cannot be fed 'iid' ones"):
+    with pytest.raises(UserError, match="built for reshuffled batches, cannot use 'iid' ones"):
         descend(
             estimator,
             sampler(iid(7, 3), independent(), 2, np.float64),

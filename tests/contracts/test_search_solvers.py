@@ -107,7 +107,7 @@ def test_settings_of_the_adaptive_step():
     for wrong, message in [
         ({"beta": 0.3, "most": 0.2}, "most 0.2: the largest step size must not be below the smallest, beta = 0.3"),
         ({"share": 1.0}, "share 1.0: it must lie between 0 and 1"),
-        ({"gain": 0.0}, "gain 0.0: it must be positive"),
+        ({"gain": 0.0}, "gain 0.0: it must be a positive number"),
     ]:
         with pytest.raises(UserError, match=message):
             factory(*where, **wrong)

@@ -137,7 +137,7 @@ def test_wrong_hash_in_the_mirror(server, make, raw, tmp_path, body):
 
 def test_wrong_hash_of_a_file_that_is_there(server, make, raw, body):
     path = put(raw, body[:-1])
-    message = refused("delete it, and `lowvar fetch` brings it anew", make(server.url), raw)
+    message = refused("delete it and run `lowvar fetch` again", make(server.url), raw)
     assert f"{path} has sha256 " in message
     assert f"it should be {make().files[0].sha256}" in message
     assert path.read_bytes() == body[:-1]
@@ -211,7 +211,7 @@ def test_progress_bar_on_request(server, make, raw, body, capfd):
 def test_a_file_without_an_address_comes_from_a_mirror_alone(make, raw, tmp_path, body, mirror):
     dataset = replace(make(), files=(replace(make().files[0], url=""),))
     message = refused(
-        r"^uci/tiny\.csv has no address of its own and can only come from a mirror.*: " + ADVICE,
+        r"^uci/tiny\.csv has no address and is only available from a mirror.*: " + ADVICE,
         dataset,
         raw,
         mirror=mirror and tmp_path / mirror,

@@ -77,7 +77,7 @@ def test_missing_and_unreadable(path, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"x,y\n1,2\n", b"PK\x03\x04"])
 def test_not_an_npz(path, content):
     path.write_bytes(content)
-    refused("is not an npz file, or only the beginning of one", path)
+    refused("is not an npz file, or a truncated one", path)
 
 
 def test_a_single_array(path):

@@ -214,9 +214,7 @@ def test_other_arrays_than_x_and_y(out):
 def test_scalings_that_a_dataset_does_not_take(tmp_path, name, scaling, takes):
     with pytest.raises(UserError) as caught:  # before any file is looked for
         prepare(name, scaling, raw=tmp_path, out=tmp_path / "a.npz")
-    assert str(caught.value) == (
-        f"dataset {name} cannot be prepared with scaling {scaling}; what it can be prepared with: {takes}"
-    )
+    assert str(caught.value) == (f"dataset {name} cannot be prepared with scaling {scaling}; use one of: {takes}")
 
 
 def test_lenet_gets_images_and_gives_features(out, monkeypatch):

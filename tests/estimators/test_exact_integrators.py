@@ -356,7 +356,7 @@ def test_groups_are_on_their_own():
         (vector_valued, {"B": np.eye(3)}, "B has 3 rows: there are 2 tasks"),
         (vector_valued, {"group": [[0], [0, 1]]}, "each of the tasks 0 to 1 must be in one group"),
         (vector_valued, {"max_gigabytes": 1e-5}, "27 values at once need .* set group"),
-        (alternating, {"penalty": 0.0}, "penalty 0.0: it must be positive"),
+        (alternating, {"penalty": 0.0}, "penalty 0.0: it must be a positive number"),
         (convex, {"deltas": [0.1, 0.2]}, "deltas"),
     ],
 )

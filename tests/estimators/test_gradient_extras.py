@@ -15,7 +15,8 @@ from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient import inc as module
 from lowvar.noise import Noise, iid, independent, reshuffled, sampler
 from lowvar.problems.variational import VariationalProblem
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 from lowvar.testing.enumerable import BATCH, DIM, N, epoch_noise, estimates, flat, grid, params, problem, quadratic, run
 
 MU = slice(0, DIM)

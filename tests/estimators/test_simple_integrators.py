@@ -391,7 +391,7 @@ def test_neural_sees_row_sums_alone():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda s: zero_variance(0), "order 0 of zero_variance: it must be a whole number"),
+        (lambda s: zero_variance(0), "order 0: it must be a whole number"),
         (lambda s: zero_variance(objective="least"), "unknown objective 'least': did you mean 'least_squares'"),
         (lambda s: zero_variance(lags=3), "lags 3 of zero_variance: .* for the objective 'mcmc' alone"),
         (lambda s: run(zero_variance(objective="mcmc", lags=11), s), "lags 11 of zero_variance: at most 10, half"),
@@ -400,8 +400,8 @@ def test_neural_sees_row_sums_alone():
         (lambda s: run(additive(B=[[1, -1], [-1, 1]]), s), "B of additive: its rows sum to zero"),
         (lambda s: run(additive(8), s), "40 points for the 46 unknowns of additive, order 8"),
         (lambda s: neural(hidden=(3, 3, 3)), "hidden .* of neural: it must be the widths of one or two layers"),
-        (lambda s: neural(steps=-1), "steps -1 of neural: it must be a whole number, 0 or more"),
-        (lambda s: neural(rate=float("nan")), "rate nan of neural: it must not be negative"),
+        (lambda s: neural(steps=-1), "steps -1: it must be a whole number, 0 or more"),
+        (lambda s: neural(rate=float("nan")), "rate nan: it must be a number, 0 or more"),
         (lambda s: run(neural(folds=12), s), "12 folds of neural: a task has 20 points, too few to split"),
     ],
 )

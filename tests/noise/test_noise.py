@@ -53,8 +53,8 @@ def test_antithetic_pairs():
     [
         (lambda: reshuffled(5, 6), "batch size 6: it must be between 1 and the number of rows, 5"),
         (lambda: iid(5, 0), "batch size 0"),
-        (lambda: antithetic(3), "antithetic samples 3: it must be an even number"),
-        (lambda: independent(0), "samples 0: it must be at least 1"),
+        (lambda: antithetic(3), "antithetic particles 3: it must be an even number"),
+        (lambda: independent(0), "particles 0: it must be at least 1"),
     ],
 )
 def test_bad_sizes(make, message):

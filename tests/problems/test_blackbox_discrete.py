@@ -87,7 +87,7 @@ def test_the_start_is_uniform(name):
     ("name", "options", "message"),
     [
         ("binary_reconstruction", {"choices": 3}, "binary_reconstruction: unknown option 'choices'"),
-        ("categorical_reconstruction", {"choices": 1}, "choices 1: it must be a whole number, at least 2"),
+        ("categorical_reconstruction", {"choices": 1}, "choices 1: it must be a whole number, 2 or more"),
         ("graph_colouring", {"degree": -1}, "degree -1: it must be a number, at least 0"),
     ],
 )

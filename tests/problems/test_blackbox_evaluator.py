@@ -90,7 +90,7 @@ def test_the_budget_holds():
     evaluate = Evaluator(from_callable(lambda x: seen.append(x) or 0.0, 2), budget=5)
     evaluate(POINTS)
     assert evaluate.remaining == 2
-    with pytest.raises(BudgetSpent, match="3 evaluations asked for, 2 left of the budget") as caught:
+    with pytest.raises(BudgetSpent, match="3 evaluations requested, 2 left in the budget") as caught:
         evaluate(POINTS)
     assert (caught.value.asked, caught.value.remaining) == (3, 2)
     assert len(seen) == evaluate.evaluations == 3
@@ -148,7 +148,7 @@ def test_what_workers_cannot_do():
 
 
 def test_a_worker_that_dies():
-    with pytest.raises(UserError, match="a worker process died while it evaluated f"):
+    with pytest.raises(UserError, match="a worker process died while evaluating f"):
         Evaluator(from_callable(lambda x: os._exit(1), 2, workers=2))(POINTS)
     # the next generation gets new workers
     assert Evaluator(from_callable(lambda x: x @ x, 2, workers=2))(POINTS).tolist() == SQUARES
@@ -193,7 +193,7 @@ def test_values_of_a_wrong_shape(f, batched, message, errors):
 
 
 def test_points_of_a_wrong_shape_or_kind():
-    with pytest.raises(UserError, match=r"square: points have shape \(2,\): it must be \(n, 2\)"):
+    with pytest.raises(UserError, match=r"square: points have shape \(2,\); it must be \(n, 2\)"):
         Evaluator(from_callable(square, 2))(POINTS[0])
     with pytest.raises(UserError, match="square: points must hold whole numbers from 0 to 2"):
         Evaluator(from_callable(square, 2, kind="categorical", choices=3))([[0, 3]])
@@ -225,13 +225,13 @@ def test_starts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 0}, "dim 0: it must be a whole number, at least 1"),
+        ({"dim": 0}, "dim 0: it must be a whole number, 1 or more"),
         ({"kind": "integer"}, "unknown domain 'integer'"),
-        ({"kind": "categorical"}, "choices 0: it must be a whole number, at least 2"),
+        ({"kind": "categorical"}, "choices 0: it must be a whole number, 2 or more"),
         ({"choices": 3}, "choices=3 with a real domain: only a categorical one takes it"),
-        ({"workers": 0}, "workers 0: it must be a whole number, at least 1"),
+        ({"workers": 0}, "workers 0: it must be a whole number, 1 or more"),
         ({"workers": 2, "batched": True}, "workers=2 with a batched f"),
-        ({"start": [1, 2, 3]}, r"start has shape \(3,\): it must be finite numbers of shape \(2,\)"),
+        ({"start": [1, 2, 3]}, r"start has shape \(3,\): it must hold finite numbers in shape \(2,\)"),
         ({"sigma0": 0}, "sigma0 0: it must be a positive number"),
         ({"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
         ({"f": 3}, "f is a int: it must be a function of a point"),
@@ -244,7 +244,7 @@ def test_wrong_options(options, message):
 
 def test_wrong_settings_of_an_evaluator():
     problem = from_callable(square, 2)
-    with pytest.raises(UserError, match="budget 0: it must be a whole number, at least 1"):
+    with pytest.raises(UserError, match="budget 0: it must be a whole number, 1 or more"):
         Evaluator(problem, budget=0)
     with pytest.raises(UserError, match="unknown way to treat errors 'skip'"):
         Evaluator(problem, errors="skip")

@@ -99,7 +99,7 @@ def test_wrong_options():
         build("swimmer", None, dim=5)
     with pytest.raises(UserError, match="swimmer: unknown option 'rotation'"):
         build("swimmer", None, rotation=True)
-    with pytest.raises(UserError, match="max_steps 0: it must be a whole number, at least 1"):
+    with pytest.raises(UserError, match="max_steps 0: it must be a whole number, 1 or more"):
         build("swimmer", None, max_steps=0)
 
 

@@ -11,7 +11,8 @@ from lowvar.noise import Noise, reshuffled
 from lowvar.problems.designs import Affine, Dense, Grouped, Pairs
 from lowvar.problems.linear import linear, standard_normal
 from lowvar.problems.links import Bernoulli, Categorical
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 
 N, OPS, RNG = 6, get("jax"), np.random.default_rng(3)
 X = jnp.asarray(RNG.normal(size=(N, 2)))

@@ -153,7 +153,7 @@ def test_a_bad_row_is_named():
 
 
 def test_arrays_of_different_lengths():
-    with pytest.raises(UserError, match="the plate 'rows' has 11 rows, an array has fewer: x 11, y 7"):
+    with pytest.raises(UserError, match="the plate 'rows' has 11 rows, but an array has fewer: x 11, y 7"):
         from_numpyro(gamma_regression, {"x": X, "y": DATA["y"][:7]})
     with pytest.raises(UserError, match="x has 11 rows and y 7"):
         logistic_regression({"x": X, "y": np.ones(7)})
@@ -233,7 +233,7 @@ def improper(x, y=None):
         (bad_support, "the log-likelihood of row 0 is (nan|-inf) at the start"),
         (nan_prior, "nan_prior: Normal distribution got invalid loc parameter"),
         (improper, "the log prior is (nan|-inf) at the start"),
-        (lambda z: None, "does not take these data"),
+        (lambda z: None, "does not accept these data"),
     ],
 )
 def test_unsuitable_models(model, message):

@@ -128,7 +128,7 @@ def only_parameters(x, y, batch_size=None):
     [
         (first_rows, "depends on the other rows of its batch"),
         (outside, "the log density outside the plate 'rows' changes with the rows of the batch"),
-        (dropout, "the model draws random numbers of its own"),
+        (dropout, "the model draws random numbers outside latent sites"),
         (no_axis_for_one, "the model fails on a batch of one row"),
         (batch_statistics, "'norm.state' is mutable state"),
         (only_parameters, "has parameters .* but no latent site"),

@@ -191,7 +191,7 @@ def test_sizes_have_names():
     assert label((10, 10)) == "10"
     assert label((40, 20)) == "40/20"
     assert every_task(7, 3, "sizes") == (7, 7, 7)
-    with pytest.raises(UserError, match=r"sizes of p: \[1, 2\] has 2 numbers, there are 3 tasks"):
+    with pytest.raises(UserError, match=r"sizes of p: \[1, 2\] has 2 numbers, but there are 3 tasks"):
         every_task((1, 2), 3, "sizes of p")
 
 
@@ -214,5 +214,5 @@ def test_more_points_than_were_drawn_are_refused(tmp_path):
         seed=0, name="p", tasks=None, sizes=(4, 8), repetitions=5, chunk=2,
         method=SimpleNamespace(integrator="monte_carlo", options={}),
     )  # fmt: skip
-    with pytest.raises(UserError, match=r"sizes of p: \[8, 8\] are asked for, \[9, 6\] were drawn"):
+    with pytest.raises(UserError, match=r"sizes of p: \[8, 8\], but only \[9, 6\] were drawn"):
         build(spec, drawn(tmp_path)[1])

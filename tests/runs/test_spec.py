@@ -113,10 +113,9 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
     [
         ({"solver.epoch": 3}, "unknown key 'solver.epoch': did you mean 'epochs'?"),
         ({"solver": {"step_sizes": [1.0], "batchsize": 5, "epochs": 1}}, "unknown key 'solver.batchsize': did you mean 'batch_size'?"),
-        ({"name": "other"}, "name 'other' is not the file's: write 'small'"),
+        ({"name": "other"}, "name 'other' must equal the file's name, 'small'"),
         ({"titel": "x"}, "unknown key 'titel': did you mean 'title'?"),
         ({"solver.step_sizes": [1e-3, 0.0]}, "solver.step_sizes.1 = 0.0: input should be greater than 0"),
-        ({"solver.step_sizes": [-1.0]}, "solver.step_sizes.0 = -1.0: input should be greater than 0"),
         ({"solver.optimizer": "adma"}, "unknown optimizer 'adma': did you mean 'adam'?"),
         ({"backends": ["trch"]}, "did you mean 'torch'?"),
         ({"methods": {"jiont": None}, "decomposition.leader": "jiont"}, "methods.jiont.estimator: unknown estimator 'jiont': did you mean 'joint'?"),
@@ -128,8 +127,6 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         ({"solver": {"step_sizes": [1.0], "epochs": 1}}, "key 'solver.batch_size' is missing"),
         ({"solver.noise": "antithetic"}, "antithetic"),
         ({"methods": ["naive", "joint"]}, "methods = ['naive', 'joint']: it must be a mapping of names"),
-        ({"methods": "naive"}, "methods = 'naive': it must be a mapping of names"),
-        ({"scales": ["quick"]}, "scales = ['quick']: it must be a mapping of names"),
         ({"scales": {"quick": 3}}, "scales.quick = 3: it must be a mapping of keys"),
         ({"decomposition.rows": 1}, "decomposition.rows = 1: input should be greater than or equal to 2"),
     ],
@@ -156,31 +153,22 @@ def assert_refused(tmp_path, changes, message, base):
         ({"problems.e.function": "elipsoid"}, "problems.e.function: unknown function 'elipsoid': did you mean 'ellipsoid'?"),
         ({"problems.e.methods": ["fast_ing"]}, "problems.e.methods: unknown method 'fast_ing': did you mean 'fast_ingo'?"),
         ({"problems.e.dim": 0}, "problems.e.dim = 0: input should be greater than or equal to 1"),
-        ({"problems.e.dims": 4}, "unknown key 'problems.e.dims': did you mean 'dim'?"),
         ({"methods.ones.solver": "ingo_binry"}, "methods.ones.solver: unknown search 'ingo_binry': did you mean 'ingo_binary'?"),
-        ({"methods.fast_ing": None}, "methods.fast_ing.solver: unknown search 'fast_ing': did you mean 'fast_ingo'?"),
-        ({"methods.ones": {"estimator": "naive"}}, "unknown key 'methods.ones.estimator'"),
         ({"search.budgt": 3}, "unknown key 'search.budgt': did you mean 'budget'?"),
         ({"search": {"repetitions": 3}}, "key 'search.budget' is missing"),
-        ({"search.target": 0.0}, "search.target = 0.0: input should be greater than 0"),
         ({"draw": ["efort"]}, "draw: unknown figure 'efort': did you mean 'effort'?"),
-        ({"draw": ["shares"]}, "draw: unknown figure 'shares'"),
         ({"draw": ["gradients"]}, "draw: unknown figure 'gradients'"),
         ({"decomposition": {**TAKEN_APART, "problems": ["d"]}}, "decomposition.problems: unknown problem 'd'"),
         ({"decomposition": {**TAKEN_APART, "problems": ["bits"]}}, "decomposition.problems: 'bits' has a binary domain"),
         ({"problems.e": {"function": "swimmer", "methods": ["fast_ingo"]}, "decomposition": TAKEN_APART},
          "decomposition.problems: 'e' has values from a simulator"),
         ({"problems.e.options": {"dim": 3}}, "problems.e.options: 'dim' is no option: state it beside 'function'"),
-        ({"problems.e.options": {"name": "f"}}, "problems.e.options: 'name' is no option: a problem is named by its key"),
-        ({"problems.e.options": {"backend": "jax"}}, "problems.e.options: 'backend' is no option: state it in 'backends'"),
         ({"problems.e.methods": ["ones"]}, "problems.e: method 'ones' searches binary domains, and ellipsoid has a real one"),
         ({"problems.bits.methods": None}, "problems.bits: method 'fast_ingo' searches real domains, and binary_reconstruction has a binary one"),
         ({"search.target": 3e-5}, "target 3e-05: it must be 1e4, .., 1e-10 in steps of 10^0.2"),
-        ({"decomposition": {**TAKEN_APART, "schemes": ["rqmc"]}}, "schemes: iid must be among them"),
+        ({"decomposition": {**TAKEN_APART, "schemes": ["rqmc"]}}, "schemes: iid is required"),
         ({"decomposition": {**TAKEN_APART, "schemes": ["iid", "orthogonl"]}}, "did you mean 'orthogonal'?"),
         ({"decomposition": {**TAKEN_APART, "populations": [5]}}, "populations: antithetic points come in pairs"),
-        ({"decomposition": {**TAKEN_APART, "replicates": 10}}, "decomposition.replicates = 10: input should be greater"),
-        ({"decomposition": {**TAKEN_APART, "sigmas": [0.5, -1.0]}}, "decomposition.sigmas.1 = -1.0: input should be greater than 0"),
     ],
 )  # fmt: skip
 def test_refused_of_a_search(tmp_path, changes, message):
@@ -194,37 +182,31 @@ def test_refused_of_a_search(tmp_path, changes, message):
         ({"backends": ["torch"]}, "unknown key 'backends'"),
         ({"solver": {"epochs": 3}}, "unknown key 'solver'"),
         ({"estimation": {"chunk": 3}}, "key 'estimation.repetitions' is missing"),
-        ({"estimation.repetitions": 0}, "estimation.repetitions = 0: input should be greater than or equal to 1"),
         ({"estimation.chunks": 5}, "unknown key 'estimation.chunks': did you mean 'chunk'?"),
         ({"problems.b.problem": "borhole"}, "problems.b.problem: unknown problem 'borhole': did you mean 'borehole'?"),
         ({"problems.b.sampler": "rqmcc"}, "problems.b.sampler: unknown sampler 'rqmcc': did you mean 'rqmc'?"),
         ({"problems.b.sizes": []}, "problems.b.sizes: []: it must be a list of whole numbers"),
         ({"problems.b.sizes": [0]}, "problems.b.sizes: [0]: it must be a list of whole numbers"),
-        ({"problems.b.sizes": [[20, 0]]}, "problems.b.sizes: [[20, 0]]: it must be a list of whole numbers"),
         ({"problems.b.sizes": 20}, "problems.b.sizes: 20: it must be a list of whole numbers"),
-        ({"problems.b.sizes": ["20"]}, "problems.b.sizes: ['20']: it must be a list of whole numbers"),
         ({"problems.b.sizes": [20, [20, 20]]}, "a size stands there twice"),
         ({"problems.b.sizes": [[20, 20], [20]]}, "every list must have a number for each task"),
         ({"problems.b.methods": []}, "problems.b.methods: []: it must name at least one method"),
         ({"problems.b.methods": 3}, "problems.b.methods: 3: it must be a list of methods"),
-        ({"problems.b.sampler": "published"}, "the published points of one size are not the first of another"),
-        ({"problems.high.sizes": [200]}, "problems.high.sizes: 200 points, and b draws"),
-        ({"problems.high.tasks": ["high", "high"]}, "tasks: one stands there twice"),
+        ({"problems.b.sampler": "published"}, "the published points differ between sizes"),
+        ({"problems.high.sizes": [200]}, "problems.high.sizes: 200 points, but b draws"),
+        ({"problems.high.tasks": ["high", "high"]}, "tasks: one occurs twice"),
         ({"figure_options": {"boxs": {}}}, "figure_options: unknown figure 'boxs'"),
-        ({"problems.b.size": [20]}, "unknown key 'problems.b.size': did you mean 'sizes'?"),
         ({"problems.b.within": "s"}, "problems.b: exactly one of 'problem' and 'within' must be given"),
         ({"problems.b": {"sizes": [3]}}, "problems.b: exactly one of 'problem' and 'within' must be given"),
         ({"problems.high": {"within": "b", "sizes": [3]}}, "problems.high: 'tasks' and 'within' go together"),
-        ({"problems.high.options": {"a": 1}}, "problems.high: 'options' is that of the problem named by 'within'"),
+        ({"problems.high.options": {"a": 1}}, "problems.high: 'options' comes from the problem named by 'within'"),
         ({"problems.high.within": "c"}, "problems.high.within: unknown problem 'c'"),
         ({"problems.last": {"within": "high", "tasks": ["high"], "sizes": [3]}}, "problems.last.within: unknown problem 'high'"),
         ({"problems.s.methods": ["stoped"]}, "problems.s.methods: unknown method 'stoped': did you mean 'stopped'?"),
         ({"problems.s.methods": {"stopped": {"epoch": 5}}},
          "problems.s.methods.stopped: paper_cv: unknown option 'epoch': did you mean 'epochs'?"),
         ({"methods.stopped.integrator": "paper_cvs"}, "methods.stopped: unknown integrator 'paper_cvs': did you mean 'paper_cv'?"),
-        ({"methods.control_functinal": None}, "unknown integrator 'control_functinal': did you mean 'control_functional'?"),
         ({"methods.stopped.options": {"rat": 0.1}}, "methods.stopped.options: paper_cv: unknown option 'rat': did you mean 'rate'?"),
-        ({"methods.stopped": {"solver": "paper_cv"}}, "unknown key 'methods.stopped.solver'"),
         ({"draw": ["eror"]}, "draw: unknown figure 'eror': did you mean 'errors'?"),
         ({"draw": ["fits"]}, "draw: unknown figure 'fits'"),
         ({"draw": []}, "draw = []"),
@@ -338,9 +320,9 @@ def test_integrals_state_their_jobs(tmp_path):
         experiment.run("high", "stopped", "torch")
     with pytest.raises(UserError, match="unknown backend 'jax'"):
         experiment.run("b", "stopped", "jax")
-    with pytest.raises(UserError, match="'high' has the points of 'b': draw those"):
+    with pytest.raises(UserError, match="'high' uses the points of 'b': draw those"):
         experiment.sample("high")
-    with pytest.raises(UserError, match="the errors of integrals are taken apart by: lowvar table"):
+    with pytest.raises(UserError, match="the errors of integrals are decomposed by: lowvar table"):
         experiment.decompose("b")
 
 
@@ -436,7 +418,7 @@ def test_step_sizes_need_one():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name: a\nseed: 1\nseed: 2\n", "key 'seed' stands twice"),
+        ("name: a\nseed: 1\nseed: 2\n", "duplicate key 'seed'"),
         (
             "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3}}\n"
             "methods: {es: {options: {step_siz: 1.0}}}\nsearch: {budget: 100}\n",
@@ -445,7 +427,7 @@ def test_step_sizes_need_one():
         (
             "name: a\ntitle: a\nproblems: {p: {problem: south, sizes: [3]}}\n"
             "methods: {monte_carlo: null}\nestimation: {repetitions: 2}\n",
-            "an experiment with the key 'estimation' must say so: family: integral",
+            "an experiment with the key 'estimation' needs the key family: integral",
         ),
         (
             "name: a\ntitle: a\nfamily: search\nproblems: {p: {function: sphere, dim: 3, methods: []}}\n"

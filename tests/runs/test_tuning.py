@@ -327,7 +327,7 @@ def test_a_run_takes_what_the_study_of_another_method_chose(home, whole, tmp_pat
     assert stamp["inputs"] == place.job("run", *theirs).settled()[1]
     chosen = pd.DataFrame({"problem": "bc", "method": ["plain"], "backend": "jax"})
     assert schedules.with_trials(place, chosen)["trials"].isna().all()  # they are those of the other
-    with pytest.raises(UserError, match="'plain' takes the settings of 'falling' on 'bc': tune that one"):
+    with pytest.raises(UserError, match="'plain' has the settings of 'falling' on 'bc': tune that method"):
         commands.tune(place.job("tune", *mine))
 
 
@@ -396,11 +396,11 @@ def test_a_tuned_run_without_its_study_is_one_sentence(place, whole, tmp_path, c
         r"lowvar: .*none\.parquet: no such file; make it with: lowvar tune .*--method falling --backend jax", text
     )
     text = said(capsys, "run", *options(place, "plain"), "--study", whole["falling"])
-    assert "experiment 'small' tunes nothing of 'plain' on 'bc'" in text
+    assert "experiment 'small' does not tune 'plain' on 'bc'" in text
 
 
 def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
-    assert "tunes nothing of 'plain' on 'bc'" in said(capsys, "tune", *options(place, "plain"))
+    assert "does not tune 'plain' on 'bc'" in said(capsys, "tune", *options(place, "plain"))
     assert "unknown method 'fallin': did you mean 'falling'?" in said(capsys, "tune", *options(place, "fallin"))
     content = {"name": "hunt", "title": "Another family", "family": "search", "problems": {"e": {"function": "ellipsoid", "dim": 3}},
                "methods": {"fast_ingo": None}, "search": {"budget": 100, "repetitions": 2}}  # fmt: skip
@@ -413,23 +413,17 @@ def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
     ("changes", "message"),
     [
         ({"methods.adam.tune.step_size": {"low": 0.5, "high": 0.5}}, "methods.adam.tune.step_size: low = 0.5 must be below high = 0.5"),
-        ({"methods.adam.tune.step_size.low": 0.0}, "methods.adam.tune.step_size.low = 0.0: input should be greater than 0"),
         ({"problems.bc.methods.falling.tune.beta": {"low": 0.5, "high": 1.5}}, "problems.bc.methods.falling.tune: beta.high = 1.5: input should be less than or equal to 1"),
-        ({"problems.bc.methods.falling.tune.beta.low": 0}, "beta.low = 0: input should be greater than 0"),
         ({"problems.bc.methods.falling.tune.r": {"low": 9, "high": 3}}, "problems.bc.methods.falling.tune: r: low = 9 must be below high = 3"),
-        ({"problems.bc.methods.falling.tune.r.low": 0}, "r.low = 0: input should be greater than or equal to 1"),
         ({"problems.bc.methods.falling.tune.r.low": 1.5}, "r.low = 1.5: input should be a valid integer"),
         ({"problems.bc.methods.falling.tune.bta": {}}, "unknown key 'bta': did you mean 'beta'?"),
         ({"problems.bc.methods.plain": {"tune": {"beta": {"low": 0.1, "high": 1}}}}, "problems.bc.methods.plain.tune: key 'step_size' is missing"),
-        ({"problems.bc.methods.falling.tune": 3}, "problems.bc.methods.falling.tune"),
         ({"problems.bc.methods.falling.schedule": None}, "problems.bc.methods.falling.tune.beta: the solver has no schedule"),
         ({"problems.bc.methods.falling.schedule.kind": "time"}, "schedule 'time' takes beta"),
-        ({"tuning.trials": 0}, "tuning.trials = 0: input should be greater than or equal to 1"),
-        ({"tuning.trails": 4}, "unknown key 'tuning.trails': did you mean 'trials'?"),
         ({"decomposition": {"leader": "falling", "step_size": 1e-3, "epochs": 2}}, "decomposition.leader: 'falling' tunes its schedule"),
         ({"methods.adam.tune": {"same_as": "falling"}}, "methods.adam.tune: give ranges or same_as, not both"),
         ({"problems.bc.methods.plain": {"tune": {"same_as": "fallin"}}}, "problems.bc.methods.plain.tune.same_as: unknown method 'fallin': did you mean 'falling'?"),
-        ({"methods.plain.tune": {"same_as": "plain"}}, "problems.bc.methods.plain.tune.same_as: 'plain' searches no settings of its own on 'bc'"),
+        ({"methods.plain.tune": {"same_as": "plain"}}, "problems.bc.methods.plain.tune.same_as: 'plain' tunes no settings of its own on 'bc'"),
         ({"methods.plain.tune": {"same_as": "falling"}}, "problems.bc.methods.plain.tune.beta: the solver has no schedule"),
     ],
 )  # fmt: skip

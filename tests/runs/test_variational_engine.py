@@ -127,7 +127,7 @@ def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
     there = int(4 * state / 0.8)
     monkeypatch.setattr(engine, "memory", lambda: there - 8)
     message = (
-        r"logistic_regression: the tables of 4 runs need \S+ GiB, and the machine has \S+; take fewer step sizes or "
+        r"logistic_regression: the tables of 4 runs need \S+ GiB, and the machine has \S+; use fewer step sizes or "
         r"repetitions, a larger batch, dtype float32, or a method with a smaller table: joint_svrg, or joint_glm"
     )
     with pytest.raises(UserError, match=message):

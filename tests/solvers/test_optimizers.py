@@ -7,7 +7,7 @@ import torch
 
 from lowvar import backends
 from lowvar.errors import UserError
-from lowvar.solvers import optimizer
+from lowvar.solvers.optimizers import optimizer
 
 
 def path(update, params, gradients):

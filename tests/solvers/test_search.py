@@ -11,7 +11,8 @@ from lowvar import backends
 from lowvar.errors import UserError
 from lowvar.noise import named_key
 from lowvar.problems.blackbox.problem import Domain
-from lowvar.solvers import SEARCH, Search, generation
+from lowvar.solvers.search import SEARCH
+from lowvar.solvers.search.search import Search, generation
 
 BACKENDS = ("jax", "torch")
 

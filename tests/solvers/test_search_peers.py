@@ -164,7 +164,7 @@ def test_bad_starts_are_told():
             make(REAL, np.zeros(4), 0.5)
         with pytest.raises(UserError, match="x0 has an entry that is not finite"):
             make(REAL, np.full(5, np.nan), 0.5)
-        with pytest.raises(UserError, match="sigma0 -1: it must be positive"):
+        with pytest.raises(UserError, match="sigma0 -1: it must be a positive number"):
             make(REAL, np.zeros(5), -1)
         with pytest.raises(UserError, match="seed -1"):
             make(REAL, np.zeros(5), 1, seed=-1)
@@ -173,9 +173,9 @@ def test_bad_starts_are_told():
     ga = factory("pymoo_ga")
     with pytest.raises(UserError, match="pymoo_ga searches binary and categorical domains, not real ones"):
         ga(REAL, np.zeros(5))
-    with pytest.raises(UserError, match="x0 must be probabilities"):
+    with pytest.raises(UserError, match="x0 must hold probabilities"):
         ga(BITS, np.full(12, 2.0))
-    with pytest.raises(UserError, match="x0 must be probabilities"):
+    with pytest.raises(UserError, match="x0 must hold probabilities"):
         ga(CHOICES, np.full((6, 4), 0.5))
 
 

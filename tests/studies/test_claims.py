@@ -119,7 +119,7 @@ RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "varia
         (ERROR | {"metod": "m", "published": 1}, "claim 1 'a': test: unknown key 'metod': did you mean 'method'"),
         (ERROR | {"publishd": 1}, "did you mean 'published'"),
         (ERROR, "a bound is missing"),
-        (ERROR | {"below": 1, "at_most": 1}, "one upper and one lower bound"),
+        (ERROR | {"below": 1, "at_most": 1}, "at most one upper and one lower bound"),
         (ERROR | {"below": 1, "published_se": 1}, "belong to a published value"),
         (ERROR | {"published": 1, "published_se": "theirs"}, "published_se"),
         (ERROR | {"published": 1, "tolerance": -1}, "tolerance"),

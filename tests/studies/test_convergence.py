@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from traces import runs
 
 from lowvar.studies.variational import convergence as A
 from lowvar.studies.variational import costs as B
@@ -11,19 +12,10 @@ from lowvar.studies.variational.spec import ModelSpec
 EPOCHS = (0, 1, 3)
 
 
-def trace(method, elbos, problem="p", status=None, epochs=EPOCHS):
+def trace(method, elbos, problem="p", epochs=EPOCHS):
     """``elbos[step size] -> (epochs, repetitions)``."""
-    rows = []
-    for step_size, values in elbos.items():
-        for epoch, here in zip(epochs, values, strict=True):
-            for repetition, elbo in enumerate(here):
-                rows.append(
-                    {"problem": problem, "method": method, "backend": "jax", "step_size": step_size,
-                     "repetition": repetition, "epoch": epoch, "iteration": 4 * epoch, "gradients": 20 * epoch,
-                     "hvps": 20 * epoch, "elbo": elbo, "elbo_se": 0.0,
-                     "status": "ok" if np.isfinite(elbo) else "diverged"}
-                )  # fmt: skip
-    return pd.DataFrame(rows)
+    counts = {"problem": problem, "epochs": epochs, "per": 4, "gradients": 20, "hvps": 20}
+    return pd.concat([runs(method, values, size, **counts) for size, values in elbos.items()], ignore_index=True)
 
 
 FAST = {0.1: [[-9, -9], [-3, -4], [-5, -5]], 0.01: [[-9, -9], [-8, -8], [-1, -2]]}

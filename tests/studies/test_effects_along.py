@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from traces import GRADIENTS, trace
 
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
@@ -13,25 +14,7 @@ from lowvar.studies.variational import schedules
 
 INF = np.inf
 SPREAD = [1e-2, 1.0, 1e2]  # repetitions differ by more than methods do
-GRADIENTS = {"variance": 4.0, "mean2": 16.0, "squared_error": [4.0, 9.0, 25.0], "signal": 36.0, "reference_error": 1e-3}
 AT = {"problem": "p", "method": "mlmc"}
-
-
-def trace(method, problem="p", step=0.1, repetitions=3, lost=False, **columns):
-    """Stops at iterations 0, 10 and 20; a column is a number, or a list by stop, or by stop and repetition."""
-    rows = []
-    for at, iteration in enumerate((0, 10, 20)):
-        for repetition in range(repetitions):
-            row = {"problem": problem, "method": method, "backend": "jax", "step_size": step, "repetition": repetition,
-                   "epoch": iteration, "iteration": iteration, "gradients": 100 * iteration, "hvps": 0, "particles": 8,
-                   "elbo": -5.0 + at, "elbo_se": 0.0, "status": "ok"}  # fmt: skip
-            for name, value in columns.items():
-                value = value[at] if isinstance(value, list) else value
-                row[name] = value[repetition] if isinstance(value, list) else value
-            if lost and at:
-                row |= dict.fromkeys(("elbo", *columns), np.nan) | {"status": "diverged"}
-            rows.append(row)
-    return pd.DataFrame(rows)
 
 
 def gradients(method, **columns):
@@ -77,7 +60,7 @@ def test_measured_ratio_to_another_quantity_or_moment_of_its_own(judge):
     row = ratio(judge, mine, **own, to_moment="start", above=300)
     assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(225, rel=1e-2))
     assert "to its squared_error at the start" in row["note"]
-    with pytest.raises(UserError, match="needs something to compare with"):
+    with pytest.raises(UserError, match="needs a comparison"):
         ratio(judge, mine, **own)
 
 
@@ -182,7 +165,7 @@ def test_measured_difference_from_another_problem(judge):
     for above, verdict in ((-0.1, "holds"), (0, "undecided")):
         row = difference(judge, mine, rival, problem="less", others_on="p", of="test_log_likelihood", above=above)
         assert row["verdict"] == verdict
-        assert "nats per test row ahead of mc on p after 20 iterations; 3 repetitions, no pairs" in row["note"]
+        assert "nats per test row ahead of mc on p after 20 iterations; 3 repetitions, not paired" in row["note"]
 
 
 def test_nothing_is_compared_where_only_the_start_is_shared(judge):
@@ -191,16 +174,16 @@ def test_nothing_is_compared_where_only_the_start_is_shared(judge):
     rows = [ratio(judge, mine, rival, **more) for more in ({}, {"moment": "along"}, {"of": "squared_error"})]
     for row in (*rows, difference(judge, mine, rival)):
         assert row["verdict"] == "undecided"
-        assert "nothing past the start was measured of mc after the same iterations" in row["note"]
+        assert "mc has no common iteration after the start" in row["note"]
     assert ratio(judge, mine, rival, moment="start")["verdict"] == "holds"
 
 
 @pytest.mark.parametrize(
     ("particles", "verdict", "high", "note"),
-    [([100, 4, 1], "holds", 1, "from 100; first at iteration 20"), (100, "fails", 100, "from 100"),
-     ([100, 4, [1, 2, 1]], "undecided", 2, "from 100 to 2 after 20 steps, where the run ends; first at iteration 20"),
-     ([8, 4, 2], "undecided", 2, "from 8 to 2 after 20 steps, where the run ends; its schedule needs 28"),
-     ([8, 5, 2], "undecided", 2, "from 8 to 2 after 20 steps, where the run ends"), (2, "fails", 2, "from 2")],
+    [([100, 4, 1], "holds", 1, "from 100; 1 from iteration 20 on"), (100, "fails", 100, "from 100"),
+     ([100, 4, [1, 2, 1]], "undecided", 2, "from 100 to 2 after 20 steps, at the end of the run; 1 from iteration 20 on"),
+     ([8, 4, 2], "undecided", 2, "from 8 to 2 after 20 steps, at the end of the run; its schedule reaches 1 after 28"),
+     ([8, 5, 2], "undecided", 2, "from 8 to 2 after 20 steps, at the end of the run"), (2, "fails", 2, "from 2")],
 )  # fmt: skip
 def test_final_particles(judge, particles, verdict, high, note):
     """The schedule halves eight particles at steps 10, 19 and 28; it says nothing where the particles do not follow it."""
@@ -232,9 +215,9 @@ def test_pace_without_stretches_that_tell(judge):
     assert judge("pace_ratio", {"pace": odd}, **AT, below=1)["ours"] == pytest.approx(0.2)  # weighed by steps
     tables = measured(trace("mlmc", particles=[8, 2, 2]))
     for pace, words in [
-        (odd.assign(steps=1), "no stretch of 5 steps that was timed"),
-        (stretches("mlmc", [1.0, 0.01], [90, 60]), "the particles of mlmc do not fall by half"),
-        (schedules.pace(tables["measured"], None), "times were not measured here"),
+        (odd.assign(steps=1), "no timed stretch of 5 steps"),
+        (stretches("mlmc", [1.0, 0.01], [90, 60]), "the number of particles of mlmc does not fall by half"),
+        (schedules.pace(tables["measured"], None), "times were not measured on this machine"),
     ]:
         row = judge("pace_ratio", tables | {"pace": pace}, **AT, below=1)
         assert (row["verdict"], row["note"]) == ("undecided", f"mine; {words}")
@@ -264,7 +247,7 @@ ELBO = {(0.1, 0.5, 10): -1.0, (0.01, 0.5, 10): -4.0, (0.1, 0.9, 10): -1.2, (0.01
     ("to", "lose", "verdict", "ours", "note"),
     [("alpha0", (), "holds", 3.0, "alpha0 0.01 instead of 0.1; 3 pairs"),  # the others at their best, not their worst
      ("beta", (), "fails", 0.2, "beta 0.9 instead of 0.5; 3 pairs"),
-     ("r", (), "undecided", 0.0, "one r alone was tried at the best of the others"),
+     ("r", (), "undecided", 0.0, "only one r was tried with the best of the other settings"),
      ("alpha0", {(0.01, 0.5, 10)}, "holds", INF, "alpha0 0.01 instead of 0.1, which diverges"),
      ("alpha0", ELBO, "undecided", np.nan, "every setting diverged")],
 )  # fmt: skip
@@ -277,7 +260,7 @@ def test_sensitivity(judge, to, lose, verdict, ours, note):
 @pytest.mark.parametrize(
     ("effect", "test", "words"),
     [("measured_ratio", {"method": "nobody", "of": "variance"}, "no rows of problem p, method nobody"),
-     ("measured_ratio", {"of": "snr_true"}, "need the solver's diagnostics"),
+     ("measured_ratio", {"of": "snr_true"}, "need solver.diagnostics"),
      ("measured_difference", {"step_size": 0.3}, "did not run on p at step size 0.3"),
      ("measured_difference", {"of": "test_log_likelihood"}, "was not measured")],
 )  # fmt: skip

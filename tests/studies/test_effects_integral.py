@@ -1,8 +1,11 @@
 """Effects of integrals: errors against published ones and in pairs, spread, coverage; every note has sizes and repetitions."""
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
+from traces import estimates as of_repetitions
 
 from lowvar.errors import UserError
 from lowvar.studies.integral import errors as A
@@ -14,15 +17,7 @@ NOISE = (NOISE - NOISE.mean()) / NOISE.std(ddof=1)
 MAE = np.abs(NOISE).mean()  # of noise with sd 1
 SUM = {"problem": "p", "method": "m", "sizes": 20}
 AT = SUM | {"task": "f"}
-
-
-def trace(values, method="m", task="f", sizes="20", se=1.0):
-    values = np.asarray(values, float)
-    return pd.DataFrame(
-        {"problem": "p", "method": method, "backend": "torch", "sizes": sizes, "points": 20,
-         "repetition": range(len(values)), "task": task, "m": 20, "value": values, "standard_error": se, "flags": "",
-         "status": np.where(np.isfinite(values), "ok", "failed")}
-    )  # fmt: skip
+trace = functools.partial(of_repetitions, se=1.0)
 
 
 def evidence(*traces, truth_error=0.0, value=0.0, derived=()):
@@ -93,7 +88,7 @@ def test_errors_that_the_truth_hides_have_no_ratio(judge):
         "error_ratio", evidence(trace(NOISE / 2), trace(NOISE, "n"), truth_error=1.0), **AT, others=["n"], below=1
     )
     assert (row["verdict"], row["ours"]) == ("undecided", pytest.approx(0.5))
-    assert "n: errors are not above twice the truth's own, 1.0e+00" in row["note"]
+    assert "n: errors are at most twice the truth's error, 1.0e+00" in row["note"]
 
 
 def test_sums_leave_out_what_is_derived(judge):
@@ -134,7 +129,7 @@ def test_size_error_ratio(judge, other, truth_error, verdict):
     row = judge("size_error_ratio", tables, **AT | {"sizes": "20/20", "more": "60/20"}, above=0.9)
     assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(np.abs(other).mean() / MAE))
     assert row["note"].endswith("sizes 60/20 against 20/20, 50 repetitions")
-    assert ("not above twice the truth's own" in row["note"]) == (truth_error > 0)
+    assert ("at most twice the truth's error" in row["note"]) == (truth_error > 0)
 
 
 def test_coverage(judge):
@@ -144,7 +139,7 @@ def test_coverage(judge):
     assert row["low"] == pytest.approx(0.8345, abs=1e-3)  # Clopper and Pearson, 47 of 50
     assert judge("coverage", evidence(trace(values)), **AT, at_least=0.9)["verdict"] == "undecided"  # not by the count
     for tables, words in (
-        (evidence(trace(values), truth_error=0.5), "the truth is known to 5.0e-01 only"),
+        (evidence(trace(values), truth_error=0.5), "the truth's error, 5.0e-01, is too large"),
         (evidence(trace(values, se=np.nan)), "m gives no standard errors"),
     ):
         row = judge("coverage", tables, **AT, at_least=0.8)

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from traces import runs
 
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
@@ -81,20 +82,8 @@ def test_noise_variance_ratio(judge):
     tables = {"schemes": pd.DataFrame([made])}
     row = judge("noise_variance_ratio", tables, **AT, noise="rqmc", particles=8, below=1)
     assert (row["verdict"], row["ours"], row["low"], row["high"]) == ("holds", 0.5, 0.4, 0.6)
-    with pytest.raises(UserError, match=r"no rows of .* samples 4"):
+    with pytest.raises(UserError, match=r"no rows of .* particles 4"):
         judge("noise_variance_ratio", tables, **AT, noise="rqmc", particles=4, below=1)
-
-
-def runs(method, elbos, step_size=1.0, repetitions=None, per=10):
-    """Traces with ``elbos[epoch][repetition]``; a run has diverged where its ELBO is not finite."""
-    rows = [
-        {"problem": "p", "method": method, "backend": "jax", "step_size": step_size,
-         "repetition": r if repetitions is None else repetitions[r], "epoch": epoch, "iteration": per * epoch,
-         "gradients": 100 * epoch, "hvps": 0, "elbo": elbo, "elbo_se": 0.0,
-         "status": "ok" if np.isfinite(elbo) else "diverged"}
-        for epoch, here in enumerate(elbos) for r, elbo in enumerate(here)
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
 
 
 def gathered(*traces, optima=None):
@@ -183,7 +172,7 @@ def test_effort_ratio(judge, elbos, more, verdict, ours):
     row = judge("effort_ratio", tables, **AT, others=["naive"], **{"below": 1, **more})
     assert row["verdict"] == verdict
     assert ours is None or row["ours"] == pytest.approx(ours, rel=0.02)
-    assert ("joint is not there in 3 of 3" in row["note"]) == (elbos[0][0] == -80)
+    assert ("joint misses the level in 3 of 3" in row["note"]) == (elbos[0][0] == -80)
 
 
 @pytest.mark.parametrize("repetitions", [[0, 1, 2], [0]])
@@ -211,7 +200,7 @@ def test_step_sizes_and_which_are_stable(judge):
     assert swapped(judge, "step_size_ratio", tables, above=1)["verdict"] == "fails"
     short = gathered(naive, runs("joint", good))
     row = judge("step_size_ratio", short, **AT, others=["naive"], above=1)
-    assert (row["verdict"], row["note"][-19:]) == ("undecided", "the grid ends there")
+    assert (row["verdict"], row["note"][-19:]) == ("undecided", "the end of the grid")
     row = judge("stable_step_ratio", tables, **AT, other="naive", above=1)
     assert (row["ours"], row["verdict"]) == (2.0, "holds")  # naive ends below its start at 2
     assert judge("stable_step_ratio", tables, problem="p", method="naive", other="joint", above=1)["verdict"] == "fails"
@@ -234,4 +223,4 @@ def test_sizes_and_costs(judge):
     assert judge("time_ratio", costs, **AT, published=4, tolerance=0.25)["verdict"] == "fails"
     assert judge("time_ratio", costs, **AT, above=1, below=3)["verdict"] == "holds"
     row = judge("time_ratio", costs, problem="p", method="cv", below=1.2)
-    assert (row["verdict"], row["note"]) == ("undecided", "mine; times were not measured here")
+    assert (row["verdict"], row["note"]) == ("undecided", "mine; times were not measured on this machine")

@@ -62,7 +62,7 @@ def test_the_ratio_to_one_that_never_arrives_is_a_bound(judge):
     late = hits(5e5, n=[INF] * 6, backend="numpy")  # a wrapped peer has a backend of its own
     row = judge("evaluation_ratio", joined(hits(m=[1e5] * 6), late), **AT, others=["n"], below=1)
     assert (row["ours"], row["low"], row["high"], row["verdict"]) == (0.2, 0.0, 0.2, "holds")
-    assert "n is not there in its budget, so its ratio is a bound from above" in row["note"]
+    assert "n misses the target within its budget, so its ratio is an upper bound" in row["note"]
     assert row["note"].endswith("budget 1.4e6 evaluations (n 5e5)")
     for tables, ours, high, verdict in [
         (joined(hits(m=[6e5] * 6), late), 1.2, 1.2, "undecided"),  # who knows when the other would have come
@@ -102,12 +102,12 @@ def test_final_difference_where_no_optimum_is_known(judge):
     tables = ends(optimum=np.nan, m=[-100, -110, -120], n=[-50, -61, -70])
     row = judge("final_difference", tables, **AT, others=["n"], below=0)
     assert (row["ours"], row["verdict"]) == (pytest.approx(-149 / 3), "holds")
-    assert "difference, since no optimum is known; budget" in row["note"]
+    assert "difference, because the optimum is unknown; budget" in row["note"]
     with pytest.raises(UserError, match="use final_difference"):
         judge("final_gap_ratio", tables, **AT, others=["n"], below=1)
     rows = tables["ends"]
     apart = rows[(rows["method"] == "m") == (rows["repetition"] == 0)]
-    with pytest.raises(UserError, match="no repetition that both have"):
+    with pytest.raises(UserError, match="have no common repetitions"):
         judge("final_difference", {"ends": apart}, **AT, others=["n"], below=0)
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from traces import estimates as trace
 
 from lowvar.errors import UserError
 from lowvar.studies.integral import errors as A
@@ -13,16 +14,6 @@ from lowvar.studies.integral.family import metrics
 from lowvar.studies.jobs import nested
 
 TRUTH = 3.0
-
-
-def trace(values, method="m", task="f", problem="p", sizes="20", se=np.nan, flags="", m=20, points=20):
-    """Estimates of one task; one that is not finite has failed."""
-    values = np.asarray(values, float)
-    status = np.where(np.isfinite(values), "ok", "failed")
-    return pd.DataFrame(
-        {"problem": problem, "method": method, "backend": "torch", "sizes": sizes, "points": points, "repetition": np.arange(len(values)), "task": task,
-         "m": m, "value": values, "standard_error": se, "condition": 1.0, "flags": flags, "status": status}
-    )  # fmt: skip
 
 
 def truth(*tasks, error=0.0, problem="p"):

@@ -1,14 +1,11 @@
 """Variances of search gradients against closed forms for linear and quadratic functions."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lowvar import backends
-from lowvar.errors import UserError
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.noise import GAUSSIAN
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
@@ -183,24 +180,3 @@ def test_same_key_same_table():
         "relative", "relative_low", "relative_high", "to_iid", "to_iid_low", "to_iid_high",
     ]  # fmt: skip
     assert table[0].to_iid.isna().all()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"mean": np.zeros(3)}, r"test: mean of shape \(3,\); it must be \(6,\)"),
-        ({"sigmas": [0.5, 0.0]}, "sigma 0.0; it must be positive"),
-        ({"sigmas": []}, "sigmas is empty"),
-        ({"baselines": []}, "baselines is empty"),
-        ({"populations": [3]}, "antithetic samples 3: it must be an even number"),
-        ({"schemes": ["orthogonl"]}, "unknown noise scheme 'orthogonl': did you mean 'orthogonal'"),
-        ({"baselines": ["center"]}, "unknown baseline 'center': did you mean 'centre'"),
-        ({"replicates": 10}, "replicates 10; it must be at least 50"),
-        ({"problem": dataclasses.replace(LINEAR, backend=None)}, "test: search variance needs .* backend jax"),
-        ({"problem": dataclasses.replace(LINEAR, domain=Domain("binary", D, 2))}, "the domain is binary"),
-    ],
-)
-def test_mistakes(change, message):
-    arguments = {"problem": LINEAR, "mean": np.ones(D), "sigmas": [0.5], "populations": [4], "key": KEY} | change
-    with pytest.raises(UserError, match=message):
-        S.search_variance(arguments.pop("problem"), **arguments)

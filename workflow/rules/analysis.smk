@@ -1,5 +1,5 @@
-# Runs into tables, and tables into figures and claims: small jobs. Each experiment has a rule of its own for its
-# tables, since its family says which there are.
+# Small jobs: tables from runs, figures and claims from tables. Each experiment has its own rule for tables, because
+# these depend on its family.
 
 SMALL = {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * 20}
 
@@ -28,7 +28,7 @@ for name, study in STUDIES.items():
             "{params.command} > {log} 2>&1"
 
     rule:
-        # wall times differ from run to run: a file of their own, so that the other tables repeat to the byte
+        # wall times differ from run to run; in a separate file, they leave the other tables reproducible to the byte
         name: f"{name}_seconds"
         input:
             runs_of(name) + paths(study.table_files()),

@@ -1,5 +1,5 @@
-# What runs, read once from params.yaml and the experiments: studies, whose jobs know their files, commands and costs.
-# No rules here.
+# Parameters and studies, read once from params.yaml and the experiments; the jobs of a study have files, commands and
+# costs. This file has no rules.
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ class Params(pydantic.BaseModel):
 
 
 def load_all():
-    """The checked params, and every experiment at their scale; one of one's own is named by its file's path."""
+    """The checked parameters, and every experiment at their scale; a user's own is named by its path."""
     if isinstance(config.get("experiments"), str):  # --config experiments=joint
         config["experiments"] = [config["experiments"]]
     params = validated(Params, config, where="params.yaml or --config")
@@ -59,7 +59,7 @@ except UserError as error:
 DATA = PARAMS.data
 RESULTS = f"{PARAMS.results}/{PARAMS.scale}"
 LOGS = f"logs/{PARAMS.scale}"
-# a study with a wildcard for its name: its paths are the patterns of rules
+# a study with a wildcard as its name, for the path patterns of rules
 ANY = replace(next(iter(STUDIES.values())), results=Path(RESULTS, "{experiment}"))
 
 
@@ -67,7 +67,7 @@ def paths(files):
     return [str(file) for file in files]
 
 
-# ------------------------------------------------------------------------ the jobs of a study, by a rule's wildcards
+# ------------------------------------------------------------------------ jobs of a study, by a rule's wildcards
 
 
 def job(kind):
@@ -76,33 +76,33 @@ def job(kind):
 
 
 def of(kind, what):
-    """What a rule's job says, as a function of its wildcards."""
+    """A property of a rule's job, as a function of the wildcards."""
     find = job(kind)
     return lambda w: what(find(w))
 
 
 def at_least(kind, what):
-    """A number that a retry asks more of."""
+    """A resource of a rule's job, which grows with each retry."""
     find = job(kind)
     return lambda w, attempt: attempt * math.ceil(what(find(w)))
 
 
 def outputs_of(kind):
-    """The outputs of a kind of job, with wildcards for the names."""
+    """The outputs of a kind of job, with wildcards as names."""
     return paths(ANY.job(kind, *(f"{{{name}}}" for name in KINDS[kind].names)).outputs)
 
 
-# ---------------------------------------------------------------------------------------- files of a whole study
+# ---------------------------------------------------------------------------------------- files of a study
 
 
 def prepared_of(name):
-    """The prepared data that a study stands on."""
+    """The prepared data of a study."""
     study = STUDIES[name]
     return sorted({str(path) for problem in study.experiment.problems if (path := study.prepared(problem))})
 
 
 def made_by(name, *kinds):
-    """The files that jobs of these kinds leave."""
+    """The outputs of a study's jobs of these kinds."""
     return paths(file for job in STUDIES[name].jobs(*kinds) for file in job.outputs)
 
 
@@ -122,7 +122,7 @@ def results_of(name):
 
 
 def timed_here(name):
-    """Not for runs that `dvc pull` brought: wall times stay on the machine that measured them."""
+    """Whether runs were timed on this machine: those from `dvc pull` have no wall times."""
     traces = [job.outputs[0] for job in STUDIES[name].jobs("run")]
     return not any(path.exists() and not path.with_name("timing.parquet").exists() for path in traces)
 
@@ -138,13 +138,13 @@ def captions_of(name):
 
 
 def headline_of(name):
-    """The figure that answers an experiment's question, and what it shows."""
+    """The figure that opens an experiment's report, and what it shows."""
     figure = STUDIES[name].headline
     return {"figure": figure.name, "answer": figure.answer}
 
 
 def in_report(name, path, kind, label):
-    """An output of an experiment, shown in the report under the experiment's name."""
+    """An output that the report shows under the experiment's name."""
     stem = {"seconds": "seconds", "claims": "claims"}.get(label, f"{kind}s")
     return report(
         str(path),
@@ -156,7 +156,7 @@ def in_report(name, path, kind, label):
 
 
 def read_by(verb, name):
-    """The command of a job that makes tables, or reads them."""
+    """The command that makes or reads an experiment's tables."""
     study = STUDIES[name]
     return study.command(verb, results=study.results, data=study.data)
 

@@ -1,11 +1,11 @@
-# Raw files from their publishers (or from LOWVAR_DATA_MIRROR), then arrays.
+# Downloads raw files (or copies them from LOWVAR_DATA_MIRROR) and prepares arrays.
 
 for name, dataset in DATASETS.items():
     if dataset.files:
 
         rule:
             name: f"fetch_{name}"
-            localrule: True  # where the network is
+            localrule: True  # needs network access
             output:
                 [f"{DATA}/raw/{file.name}" for file in dataset.files],
             log:
@@ -41,7 +41,7 @@ rule prepare:
 
 
 rule manifest:
-    # the bytes that an experiment stands on, for DVC
+    # hashes of an experiment's data, for DVC
     input:
         lambda w: prepared_of(w.experiment),
     output:

@@ -1,9 +1,9 @@
-# The big jobs. What else they leave beside their outputs (timing.parquet, provenance.json, checkpoints) differs
-# from run to run, so neither Snakemake nor DVC takes it for a result.
-#   sample      the points that all methods of an integral experiment read
-#   tune        the settings that a method of a variational experiment searches for
-#   run         one method on one problem
-#   decompose   the variance of every method on one problem, taken apart
+# Large jobs. Their other files (timing.parquet, provenance.json, checkpoints) differ from run to run, so they are not
+# outputs for Snakemake or DVC.
+#   sample      draws the points that all methods of an integral experiment share
+#   tune        tunes the settings of a method of a variational experiment
+#   run         runs one method on one problem
+#   decompose   decomposes the variance of every method on one problem
 
 for kind, about in KINDS.items():
     where = f"{LOGS}/{{experiment}}/{about.folder}/{kind}"

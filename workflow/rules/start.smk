@@ -1,4 +1,4 @@
-# What must hold before anything is read. Each failure is one sentence: a WorkflowError would add files and lines.
+# Checks before anything is read. They exit with one sentence; a WorkflowError would add files and lines.
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[
 
 
 def workflow_profile(arguments):
-    """The value of ``--workflow-profile``, perhaps abbreviated as argparse allows; none if it was not given."""
+    """The value of ``--workflow-profile`` or an abbreviation that argparse allows; None if missing."""
     values = []
     for position, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
@@ -17,7 +17,7 @@ def workflow_profile(arguments):
 
 
 def check_profile(name, started_in, snakefile_in):
-    """Snakemake ignores a workflow profile that does not exist and runs everything here."""
+    """Exits if a workflow profile does not exist: Snakemake would ignore it and run everything on this machine."""
     places = [Path(started_in) / name, Path(started_in) / "profiles" / name, Path(snakefile_in) / "profiles" / name]
     if name != "none" and not any(place.exists() for place in places):
         known = sorted({path.parent.name for path in (ROOT / "profiles").glob("*/profile.yaml")})
@@ -36,11 +36,11 @@ except ModuleNotFoundError:
         f"run `make install` in {ROOT}, then `source .venv/bin/activate`"
     )
 
-# `snakemake -s FOLDER/Snakefile` works from anywhere: it runs in FOLDER
+# `snakemake -s FOLDER/Snakefile` works from any folder and runs in FOLDER
 if not Path("params.yaml").is_file():
     if workflow.overwrite_workdir is not None or not (ROOT / "params.yaml").is_file():
         sys.exit(
-            f"lowvar: {Path.cwd()} has no params.yaml: run Snakemake in lowvar's folder; results and data go elsewhere with "
+            f"lowvar: {Path.cwd()} has no params.yaml: run Snakemake in lowvar's folder; for other folders of results and data, use "
             "--config results=FOLDER data=FOLDER"
         )
 

@@ -1,11 +1,11 @@
-"""Where the variance of a gradient estimate comes from: subsampling, Monte Carlo, and their interaction.
+"""Decomposition of the variance of a gradient estimate: subsampling, Monte Carlo, and their interaction.
 
 For one data row ``n`` and base noise ``eps`` let ``g(n, eps)`` be the estimate. A batch of ``B`` rows, drawn
 independently and sharing one ``eps``, has the variance (per coordinate, summed over coordinates)
 
     V = V_n / B + V_eps + V_int / B,
 
-with ``V_n = V_n[E_eps g]``, ``V_eps = V_eps[E_n g]`` and ``V_int`` the rest. A crossed design of rows by noise
+with ``V_n = V_n[E_eps g]``, ``V_eps = V_eps[E_n g]`` and ``V_int`` the remainder. A crossed design of rows by noise
 gives unbiased estimates of the three from mean squares; independent designs give their intervals.
 """
 
@@ -33,13 +33,13 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
         index: data rows, ``(chunks, rows per chunk)``.
         weight: 1 for a row of the design, 0 for padding; the same shape.
         eps: base noise, ``(S, points, dim)``.
-        all_rows: whether the rows are all ``N`` of them, rather than ``R`` draws with replacement.
+        all_rows: whether the design has all ``N`` rows, rather than ``R`` draws with replacement.
 
     Returns:
         ``(3, parameters)``: ``V_n``, ``V_eps`` and ``V_int`` for a single row, per coordinate of the blocks in
         their order.
         With all rows ``V_int = SS_int / (N (S-1))``, else ``SS_int / ((R-1)(S-1))``; the main effects are mean
-        squares less the interaction's share.
+        squares minus the interaction's share.
     """
     backend, xp = estimator.problem.backend, estimator.problem.backend.xp
     one = eps[0, 0, 0] * 0 + 1
@@ -84,7 +84,7 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
 
 
 def designs(problem, *, replicates: int, columns: int, rows: int | None, noise: str, particles: int, key):
-    """The noise of ``replicates`` independent crossed designs; all estimators are given the same.
+    """The noise of ``replicates`` independent crossed designs, shared by all estimators.
 
     Returns:
         ``(index (replicates, chunks, rows), weight (the same), eps (replicates, columns, particles, dim))``,
@@ -112,7 +112,7 @@ def designs(problem, *, replicates: int, columns: int, rows: int | None, noise: 
 
 
 def decomposer(estimator, *, all_rows: bool):
-    """``(state, params, *designs) -> (replicates, 3, parameters)`` NumPy, compiled once where the backend can."""
+    """``(state, params, *designs) -> (replicates, 3, parameters)`` NumPy, compiled once if the backend compiles."""
     backend = estimator.problem.backend
 
     def replicate(state, params, design):
@@ -132,11 +132,11 @@ def table(problem, found: Mapping[str, np.ndarray], batch_size: int, *, replacem
     """Variances of a batch's gradient by estimator, block and source, with 95 % intervals.
 
     Args:
-        problem: gives the blocks: ``mu``, ``log_sigma``, and both for each latent site where there are several.
+        problem: defines the blocks: ``mu``, ``log_sigma``, and both for each latent site if there are several.
         found: ``{estimator: (replicates, 3, parameters)}`` single-row components, on the same designs.
         batch_size: ``B``.
         replacement: whether a batch is drawn with replacement, as in the papers. Without it (reshuffled batches,
-            ``numpyro.plate``) subsampling and interaction are less by ``(N - B) / (N - 1)``.
+            ``numpyro.plate``), subsampling and interaction are smaller by the factor ``(N - B) / (N - 1)``.
 
     Returns:
         A pandas table with the columns ``method, block, source, variance, low, high, share, share_low,
@@ -162,15 +162,15 @@ def table(problem, found: Mapping[str, np.ndarray], batch_size: int, *, replacem
 
 
 def blocks(problem) -> dict[str, Any]:
-    """Coordinates of the gradient by block: all, each block of the parameters, each latent site's part of it."""
-    found, offset, sites = {"all": slice(0, sum(problem.blocks.values()))}, 0, {}
+    """Coordinates of the gradient by block: all, each parameter block, and each latent site within it."""
+    slices, offset, sites = {"all": slice(0, sum(problem.blocks.values()))}, 0, {}
     for block, size in problem.blocks.items():
-        found[block] = slice(offset, offset + size)
+        slices[block] = slice(offset, offset + size)
         if len(problem.sites) > 1:
             for site, where in problem.sites.items():
                 sites[f"{block}:{site}"] = slice(offset + where.start, offset + where.stop)
         offset += size
-    return found | sites
+    return slices | sites
 
 
 def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=None):
@@ -179,15 +179,15 @@ def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=No
     Args:
         engine: one run (one step size, one repetition) of ``following(leader, estimators)``.
         estimators: ``{name: Estimator}``, the same as the engine's.
-        moments: epochs at which to look, increasing.
+        moments: epochs at which to decompose, increasing.
         spec: a ``DecompositionSpec``.
         batch_size: ``B``.
-        key: of the designs, which are the same at all moments.
-        progress: called with the number of epochs just done.
+        key: key of the designs, which are the same at all moments.
+        progress: called with the number of epochs just completed.
 
     Returns:
-        A table as of ``table``, with columns ``epoch``, ``iteration``, ``end``, ``noise`` and ``particles``. Estimators
-        are looked at between epochs: tables are then complete, and snapshots of the SVRG kind as old as they get.
+        A table as from ``table``, with columns ``epoch``, ``iteration``, ``end``, ``noise`` and ``particles``. Measured
+        between epochs, when tables are complete and SVRG snapshots are at their oldest.
     """
     import pandas as pd
 
@@ -214,12 +214,12 @@ def along_run(engine, estimators, *, moments, spec, batch_size, key, progress=No
         done = moment
         params, states = engine.backend.tree_map(lambda leaf: leaf[0, 0], (state[0].params, state[0].estimator))
         for (noise, particles), design in drawn.items():
-            found = {name: decompose[name](states[name], params, *design) for name in estimators}
-            here = table(problem, found, batch_size)
+            values = {name: decompose[name](states[name], params, *design) for name in estimators}
+            rows = table(problem, values, batch_size)
             where = {"epoch": moment, "iteration": moment * engine.steps, "end": moment == moments[-1]}
             for position, (name, value) in enumerate({**where, "noise": noise, "particles": particles}.items()):
-                here.insert(position, name, value)
-            tables.append(here)
+                rows.insert(position, name, value)
+            tables.append(rows)
     return pd.concat(tables, ignore_index=True)
 
 

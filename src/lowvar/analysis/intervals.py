@@ -1,7 +1,7 @@
-"""Intervals of 95 %, each for the statistic and the distribution that it is right for.
+"""Intervals of 95 %, each for one statistic and its distribution.
 
 References:
-    Clopper and Pearson, 1934: the interval of a share.
+    Clopper and Pearson, 1934: the interval of a proportion.
     David and Nagaraja, Order statistics, 2003, section 7.1: the interval of a median.
     Efron and Tibshirani, An introduction to the bootstrap, 1993, chapter 12.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 LEVEL = 0.95
-FEWEST = 5  # values of a bootstrap
+FEWEST = 5  # minimum number of values for a bootstrap
 _RESAMPLES = 4000
 
 
@@ -48,14 +48,14 @@ def ratio_interval(numerator, denominator) -> tuple[float, float, float]:
 def ratio_of_means(parts: Iterable) -> tuple[float, float, float]:
     """A product of powers of arithmetic means over the same repetitions, and its 95 % interval.
 
-    The interval is the jackknife's of the logarithm, over repetitions.
+    The interval is a jackknife interval of the logarithm, over repetitions.
 
     Args:
-        parts: pairs of a power and values that are not negative, ``(repetitions,)``, or ``(repetitions, iterations)``:
-            then the logarithm of the mean is averaged over iterations. All have the same repetitions.
+        parts: pairs of a power and non-negative values, ``(repetitions,)``, or ``(repetitions, iterations)``: then the
+            logarithm of the mean is averaged over iterations. All have the same repetitions.
 
     Returns:
-        The product and the ends of its interval; NaN where a mean is zero, or without two repetitions.
+        The product and the ends of its interval; NaN if a mean is zero, or with fewer than two repetitions.
 
     >>> [round(v, 3) for v in ratio_of_means([(1, [1.0, 2.0, 3.0]), (-1, [1.0, 1.0, 1.0])])]
     [2.0, 0.56, 7.138]
@@ -68,13 +68,13 @@ def ratio_of_means(parts: Iterable) -> tuple[float, float, float]:
             means = [(power, np.delete(values, list(left_out), 0).mean(0)) for power, values in parts]
             return sum(power * np.log(mean).mean() for power, mean in means)
 
-    whole = logarithm() if count else np.nan
-    if count < 2 or not np.isfinite(whole):
-        return float(np.exp(whole)) if np.isfinite(whole) else np.nan, np.nan, np.nan
+    full = logarithm() if count else np.nan
+    if count < 2 or not np.isfinite(full):
+        return float(np.exp(full)) if np.isfinite(full) else np.nan, np.nan, np.nan
     with np.errstate(invalid="ignore"):
-        _, low, high = mean_interval(count * whole - (count - 1) * np.array([logarithm(at) for at in range(count)]))
+        _, low, high = mean_interval(count * full - (count - 1) * np.array([logarithm(at) for at in range(count)]))
     half = (high - low) / 2
-    return float(np.exp(whole)), float(np.exp(whole - half)), float(np.exp(whole + half))
+    return float(np.exp(full)), float(np.exp(full - half)), float(np.exp(full + half))
 
 
 def median_interval(values):
@@ -83,7 +83,7 @@ def median_interval(values):
     The order statistics ``x_(j), x_(n+1-j)`` with the largest ``j`` for which ``P(Bin(n, 1/2) < j) <= 0.025``.
 
     Returns:
-        Its two ends; NaN for fewer than six values, which no two of them enclose so surely.
+        Its two ends; NaN for fewer than six values, whose range covers the median with less than 95 %.
 
     >>> [float(end) for end in median_interval(np.arange(1.0, 21.0))]
     [6.0, 15.0]
@@ -99,7 +99,7 @@ def median_interval(values):
 
 
 def share_interval(count, n: int):
-    """Clopper and Pearson's 95 % interval of a probability, from ``count`` of ``n``.
+    """Clopper and Pearson's 95 % interval of a probability, from ``count`` successes in ``n`` trials.
 
     >>> [round(float(end), 4) for end in share_interval(20, 20)]
     [0.8316, 1.0]
@@ -113,7 +113,7 @@ def share_interval(count, n: int):
 
 
 def spread_interval(sample) -> tuple[float, float, float]:
-    """The standard deviation of independent normal values and its chi-square interval; NaN where one is not finite.
+    """The standard deviation of independent normal values and its chi-square interval; NaN if a value is not finite.
 
     >>> [round(v, 3) for v in spread_interval(np.array([1.0, 2.0, 3.0]))]
     [1.0, 0.521, 6.285]
@@ -130,7 +130,7 @@ def spread_interval(sample) -> tuple[float, float, float]:
 
 
 def mean_of_squares(squares) -> tuple[float, float, float]:
-    """The mean of independent values that are not negative and its bootstrap interval; infinite where one is."""
+    """The mean of independent non-negative values and its bootstrap interval; infinite if a value is."""
     squares = np.asarray(squares, float)
     if not np.isfinite(squares).all():
         return np.inf, np.nan, np.nan
@@ -138,10 +138,10 @@ def mean_of_squares(squares) -> tuple[float, float, float]:
 
 
 def bootstrap_ratio(a, b) -> tuple[float, float, float]:
-    """The ratio of two means of pairs and its interval: the bootstrap, studentised, of the logarithm.
+    """The ratio of two means of paired values, and its interval by the studentised bootstrap of the logarithm.
 
-    Percentiles of resampled ratios would be too narrow: of skewed values, such as squares, they cover 88 % at twenty
-    repetitions, where this covers 94 %.
+    Percentile intervals would be too narrow: for skewed values, such as squares, they cover 88 % with twenty
+    repetitions, where this interval covers 94 %.
 
     References:
         Efron and Tibshirani, An introduction to the bootstrap, 1993, chapter 12.
@@ -166,10 +166,10 @@ def _log_ratio(weights, a, b):
     columns = np.stack([a, b, a * a, b * b, a * b], axis=1)
     a, b, aa, bb, ab = np.einsum("bn,nk->kb", weights, columns)  # in a fixed order of summation, unlike BLAS
     variance = aa / a**2 + bb / b**2 - 2 * ab / (a * b)
-    return np.log(a / b), np.sqrt(np.maximum(variance, 1e-24))  # pairs in one proportion have none but rounding
+    return np.log(a / b), np.sqrt(np.maximum(variance, 1e-24))  # zero up to rounding for proportional pairs
 
 
 @functools.lru_cache(maxsize=4)
 def _weights(n: int):
-    """How often each of ``n`` repetitions is in each resample, divided by ``n``: ``(resamples, n)``."""
+    """The weights of the ``n`` repetitions in each resample, multiples of ``1 / n``: ``(resamples, n)``."""
     return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) / n

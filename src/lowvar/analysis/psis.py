@@ -1,4 +1,4 @@
-"""Whether a fitted guide is close to the posterior: the tail of importance weights."""
+"""A check of a fitted guide by the tail of its importance weights."""
 
 import math
 
@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-LEAST = 200  # draws without which the tail has too few points
+LEAST = 200  # minimum number of draws for a sufficient tail
 
 
 def log_weights(problem, params, eps) -> np.ndarray:
     """``log p(x, z_s) - log q(z_s)`` up to a constant, nats, ``(S,)``: a pass over all rows for each draw.
 
-    The log-likelihood of each row is taken relative to that at ``mu``, so that the sum keeps its digits in float32.
+    The log-likelihood of each row is taken relative to that at ``mu``, which keeps the sum accurate in float32.
 
     Args:
         problem: a variational problem in JAX.
@@ -33,8 +33,8 @@ def log_weights(problem, params, eps) -> np.ndarray:
                 return total + problem.N * jnp.sum(weight * (problem.log_likelihood(z, index) - base)), None
 
             start = problem.log_prior(z) - problem.log_prior(params["mu"])
-            found, _ = jax.lax.scan(add, start, (chunks["index"], chunks["weight"], base))
-            return found - problem.guide.log_density(params, eps)
+            total, _ = jax.lax.scan(add, start, (chunks["index"], chunks["weight"], base))
+            return total - problem.guide.log_density(params, eps)
 
         return jax.lax.map(of_draw, eps)
 
@@ -42,7 +42,7 @@ def log_weights(problem, params, eps) -> np.ndarray:
 
 
 def good(draws: int) -> float:
-    """The largest k-hat at which importance weights are of use: 0.7, less where there are fewer than 2200 draws.
+    """The largest k-hat at which importance weights are reliable: 0.7, lower for fewer than 2200 draws.
 
     References:
         Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024, section 3.2.4.
@@ -54,11 +54,11 @@ def khat(weights) -> float:
     """The shape of the generalised Pareto distribution of the largest importance weights.
 
     Args:
-        weights: their logarithms, ``(S,)``; minus infinite where the model has no density.
+        weights: their logarithms, ``(S,)``; minus infinity where the model's density is zero.
 
     Returns:
-        Below 0.5 the weights have a variance. Above 0.7 they are of no use, and neither is the guide where its tails
-        matter. Infinite where no weight stands out of a tail that is too short.
+        The shape k-hat. Below 0.5 the weights have finite variance. Above 0.7 they are unreliable, and so is the guide
+        where its tails matter. Infinite if the tail has too few weights.
 
     References:
         Yao, Vehtari, Simpson and Gelman, "Yes, but did it work? Evaluating variational inference", 2018;
@@ -71,7 +71,7 @@ def khat(weights) -> float:
     weights = np.asarray(weights, float)
     if len(weights) < 2 or np.isnan(weights).any() or not np.isfinite(weights.max()):
         return math.inf
-    if np.ptp(weights) < 1e-6:  # the guide is the posterior: the tail has nothing to be fitted to
+    if np.ptp(weights) < 1e-6:  # the guide equals the posterior: equal weights have no tail
         return -math.inf
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -79,7 +79,7 @@ def khat(weights) -> float:
 
 
 def spread(weights, z) -> np.ndarray:
-    """The posterior's standard deviations by importance weights, ``(dim,)``.
+    """The posterior's standard deviations, ``(dim,)``, by importance weighting.
 
     Args:
         weights: their logarithms, ``(S,)``.

@@ -1,4 +1,4 @@
-"""A decomposition in words."""
+"""A decomposition as text."""
 
 from collections.abc import Mapping
 
@@ -10,16 +10,16 @@ _NAMES = {"subsampling": "Subsampling", "monte_carlo": "Monte Carlo noise", "int
 def summary(
     table, time, title: str, carried: Mapping[str, float] | None = None, memories: Mapping[str, str] | None = None
 ) -> str:
-    """The decomposition as text: a line per estimator, then what dominates and what pays.
+    """The decomposition as text: a line per estimator, then the largest source and the estimator that pays off most.
 
-    An estimator that is clearly worse than the base is said before all else.
+    A warning on estimators that are clearly worse than the base comes first.
 
     Args:
         table: of ``decomposition.table``; its block ``all`` is used.
         time: time of a step by estimator, relative.
         title: first line.
-        carried: squared errors that estimators keep from earlier steps, which are in no variance; they count too.
-        memories: where the memories of estimators come from, in words.
+        carried: squared errors carried over from earlier steps; counted in addition to the variance.
+        memories: origins of the estimators' memories, in words.
     """
     carried, memories = carried or {}, memories or {}
     rows = table[table["block"] == "all"].set_index(["method", "source"])
@@ -40,7 +40,7 @@ def summary(
         shares = [rows.loc[(m, source), "share"] for source in ("subsampling", "monte_carlo", "interaction")]
         cells = "".join(f"{_percent(share):>{width}}" for share, width in zip(shares, (12, 13, 13), strict=True))
         lines.append(f"{m:<{name}}{_interval(total[m]):<30}{cells}{time[m] / time[base]:>15.2f}{worth[m]:>17.2g}")
-    lines += ["", f"variance x time is relative to `{base}`: less is better"]
+    lines += ["", f"variance x time is relative to `{base}`: smaller is better"]
     lines += [
         f"`{m}` carries a squared error of {carried[m]:.3g} from earlier steps, which fresh noise does not show; "
         "it is counted with the variance"
@@ -87,7 +87,7 @@ def _verdict(rows, methods, base, total, error, worth):
     winner = min(worth, key=worth.__getitem__)
     clear = total[winner]["high"] + error[winner] - total[winner]["variance"] < total[base]["low"]
     if winner == base or not clear:
-        return f"{opening} None of the others pays for its time here."
+        return f"{opening} No other estimator pays for its time here."
     less, what = error[base] / error[winner], "variance" if error[winner] == total[winner]["variance"] else "error"
     return (
         f"{opening} `{winner}` pays: {less:.3g} times less {what} per step, "

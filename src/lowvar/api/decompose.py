@@ -13,13 +13,12 @@ import optax
 
 from lowvar.analysis import decomposition as analysis
 from lowvar.api.fit import Fit, finished, made, start_of, starts
-from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of, whole
-from lowvar.errors import UserError, unknown_name
+from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
+from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
-from lowvar.solvers import descend
-from lowvar.solvers.descent import DescentState
+from lowvar.solvers.descent import DescentState, descend
 from lowvar.studies.spec import validated
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun
@@ -42,7 +41,7 @@ class Decomposition:
         title: name of the model and the place in the summary.
         carried: for estimators with carryover (``mlmc``, ``storm`` and others): the squared carried error, in nats^2,
             over all parameters. Variances are over fresh noise and do not include it.
-        memories: for estimators with memory: its origin, in words.
+        memories: for estimators with memory: the origin of the memory, in words.
     """
 
     table: Any
@@ -152,39 +151,39 @@ def decompose(
         num_particles=num_particles, elbo_samples=2,
     )  # fmt: skip
     if run and (run.solver.batch_size, run.solver.particles) != (solver.batch_size, solver.particles):
-        run = None  # memories made for other batches
+        run = None  # its memories belong to batches of another size
     if run:
         label = _own_label(methods, run.method)
         methods = {**methods, label: run.method}
-        runs, parts, memory, words = _along(problem, methods, label, run)
-        found, auto, place = dict(problem.start), dict(given or {}), "at the fit"
+        runs, parts, memory, origins = _along(problem, methods, label, run)
+        mean_field, auto, place = dict(problem.start), dict(given or {}), "at the fit"
     elif given is not None:
         runs, parts = _follow(problem, methods, spec.leader, solver, num_steps, seed, problem.name)
-        found, auto, place = dict(problem.start), dict(given), "at the given parameters"
-        memory = _filled(runs, _arrays(problem, found))
-        word = "filled at these parameters: along a fit it is older, and leaves more variance; give the Fit to see it"
-        words = dict.fromkeys(methods, word)
+        mean_field, auto, place = dict(problem.start), dict(given), "at the given parameters"
+        memory = _filled(runs, _arrays(problem, mean_field))
+        origin = "filled at these parameters; along a fit a memory is older and leaves more variance: pass the Fit"
+        origins = dict.fromkeys(methods, origin)
     else:
         runs, parts = _follow(problem, methods, spec.leader, solver, num_steps, seed, problem.name)
         result = finished(runs, progress, f"fit {problem.name}")
-        here = made(problem, result)
-        found, auto, place = here.mean_field, here.params, "at its fit"
+        fit_result = made(problem, result)
+        mean_field, auto, place = fit_result.mean_field, fit_result.params, "at its fit"
         memory = jax.tree.map(lambda leaf: leaf[0, 0], runs.kept[runs.whole][0].estimator)
-        words = dict.fromkeys(methods, f"as along the fit, which `{spec.leader}` led")
-    found = _arrays(problem, found)
+        origins = dict.fromkeys(methods, f"accumulated along the fit by `{spec.leader}`")
+    mean_field = _arrays(problem, mean_field)
     design = analysis.designs(
         problem, replicates=replicates, columns=columns, rows=rows, noise=runs.solver.noise, particles=solver.particles,
         key=analysis.design_key(seed, problem.name),
     )  # fmt: skip
     values = {
-        name: analysis.decomposer(one, all_rows=rows is None)(memory[name], found, *design)
-        for name, one in parts.items()
+        name: analysis.decomposer(estimator, all_rows=rows is None)(memory[name], mean_field, *design)
+        for name, estimator in parts.items()
     }
     table = analysis.table(problem, values, solver.batch_size, replacement=False)
     title = f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size})"
-    carried = _carried(runs, parts, memory, found, problem)
-    words = {name: words[name] for name, one in parts.items() if jax.tree.leaves(one.init(found))}
-    return Decomposition(table, _times(runs, parts, found), auto, title, carried, words)
+    carried = _carried(runs, parts, memory, mean_field, problem)
+    origins = {name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(mean_field))}
+    return Decomposition(table, _times(runs, parts, mean_field), auto, title, carried, origins)
 
 
 def _arrays(problem, params):
@@ -192,7 +191,7 @@ def _arrays(problem, params):
 
 
 def _same(problem: NumPyroProblem, other: NumPyroProblem) -> bool:
-    """Whether the state of one fits the other: the same model, judged by its sites, on the same data."""
+    """Whether two problems can share estimator states: their sites, data and precision agree."""
     if (problem.N, dict(problem.sites), problem.dtype) != (other.N, dict(other.sites), other.dtype):
         return False
     mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
@@ -200,11 +199,10 @@ def _same(problem: NumPyroProblem, other: NumPyroProblem) -> bool:
 
 
 def _check_complete(problem, params) -> None:
-    """Every latent site and every parameter of the model has its values in ``params``."""
+    """Checks that ``params`` has values for every latent site and every parameter of the model."""
     for site in problem.sites:
         for name in (site,) if site in problem.params else (f"{site}_auto_loc", f"{site}_auto_scale"):
-            if name not in params:
-                raise unknown_name("parameter", name, params, where="params")
+            check_known("parameter", name, params, where="params")
 
 
 def _own_label(methods, own) -> str:
@@ -216,7 +214,7 @@ def _own_label(methods, own) -> str:
 
 
 def _follow(problem, methods, leader, solver, num_steps, seed, name):
-    """The engine of a fit that all methods follow."""
+    """The engine of a fit by ``leader`` whose iterates all methods follow."""
     return engines.follow(
         problem, methods, leader, solver, seed=seed, name=name, starts=starts(problem),
         engine=partial(ExactRun, num_steps=num_steps),
@@ -224,23 +222,23 @@ def _follow(problem, methods, leader, solver, num_steps, seed, name):
 
 
 def _along(problem, methods, label, run):
-    """Replays the last epochs of a fit with the other methods following, to get their memories at its end.
+    """Replays a fit's last epochs while the other methods follow, which gives their memories at its end.
 
     Returns:
-        ``(engine, estimators, states, words on them)``.
+        ``(engine, estimators, states, origins of the memories)``.
     """
     runs, parts = _follow(problem, methods, label, run.solver, run.num_steps, run.seed, run.name)
     early, last = run.epochs
     state = run.kept[early][0]
-    one = jax.tree.map(lambda leaf: leaf[0, 0], state)
-    fresh = {name: part.init(one.params) for name, part in parts.items()} | {label: one.estimator}
+    start = jax.tree.map(lambda leaf: leaf[0, 0], state)
+    fresh = {name: part.init(start.params) for name, part in parts.items()} | {label: start.estimator}
     fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
     begun = [DescentState(jax.tree.map(jnp.copy, state.params), fresh, jax.tree.map(jnp.copy, state.optimizer))]
     ended = runs.advance(begun, early, last - early) if last > early else begun
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
-    beside = f"of the fit's last {last - early} epochs, which it ran along" if last > early else "of the fit's start"
-    words = dict.fromkeys(methods, beside) | {label: "the fit's own"}
-    return runs, parts, {**memory, label: run.memory}, words
+    origin = f"accumulated along the fit's last {last - early} epochs" if last > early else "as at the fit's start"
+    origins = dict.fromkeys(methods, origin) | {label: "the fit's own"}
+    return runs, parts, {**memory, label: run.memory}, origins
 
 
 def _filled(runs, params):
@@ -258,27 +256,27 @@ def _carried(runs, parts, memory, params, problem):
     """The squared carried errors of the estimators."""
     count = int(np.clip(_REFERENCE // problem.N, 64, 4096))
     for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
-    keys, found = jax.random.split(for_noise, 64), {}
-    for name, one in parts.items():
-        if one.properties.keeps:
+    keys, carried = jax.random.split(for_noise, 64), {}
+    for name, estimator in parts.items():
+        if estimator.properties.keeps:
 
             @jax.jit
-            def errors(state, one=one):
+            def errors(state, estimator=estimator):
                 reference = reference_points(for_reference, count, problem.dim, problem.dtype)
-                return diagnose(one, state, params, keys, reference, partial(first_batch, runs.sampler))
+                return diagnose(estimator, state, params, keys, reference, partial(first_batch, runs.sampler))
 
-            of = errors(memory[name])
-            found[name] = float(of.squared_error - of.variance)
-    return found
+            errors_at = errors(memory[name])
+            carried[name] = float(errors_at.squared_error - errors_at.variance)
+    return carried
 
 
 def _times(runs, parts, params, rounds: int = 7):
-    """Time of an epoch by estimator, full passes included, relative to ``naive`` or the first; medians over rounds."""
+    """Median time of an epoch by estimator, with its full passes, relative to ``naive`` or the first."""
     make = runs.sampler.plan if runs.sampler.wide else runs.sampler.epoch
     noise = jax.block_until_ready(make(runs.keys[0]))
     programs = {}
-    for name, one in parts.items():
-        solver = descend(one, runs.sampler, runs.at(1e-12).optimizer)
+    for name, estimator in parts.items():
+        solver = descend(estimator, runs.sampler, runs.at(1e-12).optimizer)
         epoch, state = jax.jit(solver.epoch), jax.jit(solver.init)(params)
         jax.block_until_ready(epoch(state, noise))
         programs[name] = (epoch, state)

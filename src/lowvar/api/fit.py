@@ -13,8 +13,8 @@ import numpy as np
 import optax
 
 from lowvar.analysis import psis
-from lowvar.api.settings import DEFAULT, check_estimator, solver_of, whole
-from lowvar.errors import UserError
+from lowvar.api.settings import DEFAULT, check_estimator, solver_of
+from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
@@ -23,13 +23,12 @@ from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
-# draws for k-hat, with a thousand of which a correlation of 0.98 is overlooked one time in four; the most that they may
-# be times data rows
+# draws for k-hat (1000 would miss a correlation of 0.98 one time in four); maximum of draws x data rows
 _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
 _EPOCHS_OF_MEMORY = 2  # with fewer, the default estimator could not repay its initial full pass
-_MANY = 20  # dimension from which on small misfits accumulate
-_WIDER = 1.5  # ratio of a posterior's standard deviation to the guide's, from which on a note reports it
-_LATE, _RISE = 0.85, 1.0  # a fit whose ELBO rises by more nats after this share of its steps has not converged
+_MANY = 20  # from this dimension on, small misfits accumulate
+_WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation
+_LATE, _RISE = 0.85, 1.0  # not converged: after this fraction of the steps, the ELBO rises by more nats
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,14 @@ class Fit:
         """The line of ``repr``, the settings of the fit, and the notes."""
         lines = [repr(self)]
         if self.run is not None:
-            of = self.run.solver
+            solver = self.run.solver
             optimizer = (
-                f"{of.optimizer} with step size {of.step_sizes[0]:g}"
-                if isinstance(of.transformation, str)
+                f"{solver.optimizer} with step size {solver.step_sizes[0]:g}"
+                if isinstance(solver.transformation, str)
                 else "an optimizer of optax"
             )
             lines.append(
-                f"estimator {self.run.method.estimator}, batches of {of.batch_size} out of {self.problem.N} rows, "
+                f"estimator {self.run.method.estimator}, batches of {solver.batch_size} out of {self.problem.N} rows, "
                 f"{optimizer}"
             )
         if self.khat is None:
@@ -119,7 +118,7 @@ class Fit:
 
         guide = AutoNormal(self.problem.model)
         with handlers.block(), handlers.seed(rng_seed=0):
-            guide(**self.problem.data)  # sets it up on the data, so that it can then be used without them
+            guide(**self.problem.data)  # sets up the guide, which can then be used without the data
         return guide
 
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
@@ -211,12 +210,12 @@ def fit(
     if estimator is not None:
         check_estimator(estimator)
     elif options:
-        raise UserError(f"{', '.join(options)}: an option of an estimator, or a typo; an option needs its estimator=")
+        raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1)
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
     problem = from_numpyro(model, data, **start_of(model, init, seed))
     if "particles" in options:
-        raise UserError("particles: their number is num_particles here")
+        raise UserError("particles: fit calls this num_particles")
     if not isinstance(schedule, Mapping | None):
         raise UserError(
             f'schedule = {schedule!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}'
@@ -233,12 +232,12 @@ def fit(
         engine=partial(ExactRun, num_steps=num_steps),
     )  # fmt: skip
     result = finished(runs, progress, f"fit {problem.name}")
-    found = made(problem, result)
-    k, notes = judged(found, solver, seed, draws)
+    fitted = made(problem, result)
+    k, notes = judged(fitted, solver, seed, draws)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=2)
     run = Run(method, solver, num_steps, seed, problem.name, (runs.early, runs.whole), dict(runs.kept))
-    return Fit(found.params, found.elbo, problem, found.mean_field, k, notes, run)
+    return Fit(fitted.params, fitted.elbo, problem, fitted.mean_field, k, notes, run)
 
 
 def start_of(model, init, seed: int) -> dict[str, Any]:
@@ -279,16 +278,16 @@ def to_auto_normal(problem, mean_field) -> dict[str, Any]:
     loc = problem.unravel(jnp.asarray(mean_field["mu"]))
     scale = problem.unravel(jnp.exp(jnp.asarray(mean_field["log_sigma"])))
     latent = [site for site in problem.sites if site not in problem.params]
-    found = {f"{site}_auto_loc": np.asarray(loc[site]) for site in latent}
-    found |= {f"{site}_auto_scale": np.asarray(scale[site]) for site in latent}
-    return found | jax.tree.map(np.asarray, problem.values(jnp.asarray(mean_field["mu"])))
+    params = {f"{site}_auto_loc": np.asarray(loc[site]) for site in latent}
+    params |= {f"{site}_auto_scale": np.asarray(scale[site]) for site in latent}
+    return params | jax.tree.map(np.asarray, problem.values(jnp.asarray(mean_field["mu"])))
 
 
-def judged(found: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
+def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
     """``(k-hat, notes)`` of a fit."""
-    problem, notes = found.problem, []
-    rise, share = _late_rise(found.elbo)
-    late = rise > max(_RISE, 2 * float(found.elbo["elbo_se"].iloc[-1]))
+    problem, notes = fit.problem, []
+    rise, share = _late_rise(fit.elbo)
+    late = rise > max(_RISE, 2 * float(fit.elbo["elbo_se"].iloc[-1]))
     risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of the steps"
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
@@ -296,25 +295,25 @@ def judged(found: Fit, solver: SolverSpec, seed: int, draws: int | None = None) 
     k, narrow = None, None
     if draws:
         eps = jax.random.normal(named_key(seed, "khat"), (draws, problem.dim), problem.dtype)
-        params = {block: jnp.asarray(value) for block, value in found.mean_field.items()}
+        params = {block: jnp.asarray(value) for block, value in fit.mean_field.items()}
         weights = psis.log_weights(problem, params, eps)
         k = psis.khat(weights)
         narrow = _narrowest(problem, params, weights, eps)
     if late:
         notes.append(f"{problem.name}: the fit has not converged: {risen}; increase num_steps, or change step_size")
     if k is not None and k > psis.good(draws):
-        notes.append(f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(found, solver, late)}")
+        notes.append(f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(fit, solver, late)}")
     elif narrow and not late:
         notes.append(
-            f"{problem.name}: importance weights give {narrow[0]} {narrow[1]:.1f} times the guide's standard "
-            "deviation: a mean-field guide is too narrow where latent variables are correlated or skewed. Check the "
+            f"{problem.name}: by importance weights, the standard deviation of {narrow[0]} is {narrow[1]:.1f} times "
+            "the guide's: a mean-field guide is too narrow where latent variables are correlated or skewed. Check the "
             "intervals against NUTS, or reparameterise the model (whitened features, non-centred hierarchies)"
         )
     return k, tuple(notes)
 
 
 def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
-    """The latent site whose posterior is widest relative to the guide, and the ratio; None if none is wider."""
+    """The latent site whose posterior is widest relative to the guide, and the ratio; or None if below ``_WIDER``."""
     if np.isnan(weights).any() or not np.isfinite(weights.max()):
         return None
     z = np.asarray(jax.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
@@ -326,27 +325,27 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
     return (site, most) if most > _WIDER else None
 
 
-def _remedy(found, solver, late: bool) -> str:
+def _remedy(fitted, solver, late: bool) -> str:
     """Possible causes of a large k-hat, and remedies."""
-    problem, first = found.problem, ""
+    problem, first = fitted.problem, ""
     noisy = ~problem.noiseless if problem.noiseless is not None else slice(None)
-    least = float(np.exp(found.mean_field["log_sigma"][noisy].min()))
+    least = float(np.exp(fitted.mean_field["log_sigma"][noisy].min()))
     step = solver.step_sizes[0]
     if late:
-        first = "before a fit has converged that says little: take more steps first; if it stays, "
+        first = "k-hat says little before convergence: increase num_steps first; if it stays high, "
     elif solver.optimizer == "adam" and solver.schedule is None and step > least / 2:
         first = (
-            f"steps of {step:g} are not small beside the least standard deviation, {least:.2g}, so that the means "
-            "still move about: let them fall first (schedule), or take smaller ones; if it stays, "
+            f"the step size {step:g} is not small relative to the smallest standard deviation, {least:.2g}, so the "
+            "means still fluctuate: first decay it (schedule) or reduce it; if k-hat stays high, "
         )
     many = (
-        f"; with {problem.dim} latent numbers small misfits add up to such a k-hat, and means may still be right"
+        f"; in {problem.dim} dimensions small misfits add up to such a k-hat, and means may still be right"
         if problem.dim >= _MANY
         else ""
     )
     return (
-        f"{first}independent normals do not describe this posterior, and standard deviations may be far too small, as "
-        f"they are where latent variables are correlated{many}. Check the intervals against NUTS, or reparameterise "
+        f"{first}a mean-field normal approximates this posterior badly, and its standard deviations may be far too "
+        f"small, as where latent variables are correlated{many}. Check the intervals against NUTS, or reparameterise "
         "the model so that its latent variables are less correlated (whitened features, non-centred hierarchies)"
     )
 

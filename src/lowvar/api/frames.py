@@ -18,23 +18,23 @@ def names_in(values: Any) -> list[str] | None:
 
 
 def check_order(samples: Any, scores: Any, values: Any) -> None:
-    """Refuses rows whose labels do not match: NumPy would pair them by position.
+    """Rejects rows whose labels do not match; NumPy would pair them by position.
 
     Default row numbers, as in a new frame, match labels of any other kind.
 
     Raises:
         UserError: the labels of two of them differ, or are in another order.
     """
-    given = {"samples": samples, "scores": scores, "values": values}
-    if all(isinstance(one, (list, tuple)) for one in given.values()):
-        for t, row in enumerate(zip(*given.values(), strict=False)):
-            _check({f"{name}[{t}]": one for name, one in zip(given, row, strict=True)})
+    inputs = {"samples": samples, "scores": scores, "values": values}
+    if all(isinstance(item, (list, tuple)) for item in inputs.values()):
+        for t, row in enumerate(zip(*inputs.values(), strict=False)):
+            _check({f"{name}[{t}]": item for name, item in zip(inputs, row, strict=True)})
     else:
-        _check(given)
+        _check(inputs)
 
 
-def _check(given: dict[str, Any]) -> None:
-    frames = {name: one for name, one in given.items() if _is_frame(one)}
+def _check(inputs: dict[str, Any]) -> None:
+    frames = {name: item for name, item in inputs.items() if _is_frame(item)}
     first = next(iter(frames), "")
     for name, frame in frames.items():
         own, other = frame.index, frames[first].index
@@ -43,9 +43,9 @@ def _check(given: dict[str, Any]) -> None:
         shuffled = own.is_unique and len(own.difference(other)) == 0
         if shuffled or not (_numbered(own) or _numbered(other)):
             raise UserError(
-                f"{name}: its index is that of {first} in another order; give {name}.loc[{first}.index]"
+                f"{name}: its index has another order than that of {first}; give {name}.loc[{first}.index]"
                 if shuffled
-                else f"{name}: its index differs from that of {first}; give rows that belong together, or .to_numpy()"
+                else f"{name}: its index differs from that of {first}; give matching rows, or .to_numpy()"
             )
 
 

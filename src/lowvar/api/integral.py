@@ -17,7 +17,7 @@ from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
 
 _ONCE = "samples that occur more than once were used once"
-_APART = 4.0  # maximum deviation from Monte Carlo, in its standard errors
+_APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
 _FALSE = np.zeros(1, bool)
 _HALF = scipy.stats.norm.isf(0.025)
 
@@ -29,7 +29,7 @@ class IntegralResult:
     Attributes:
         value: the integrals, ``(T,)``.
         standard_error: ``(T,)``; NaN where the method has none. With ``auto`` or ``folds``, it is estimated from
-            held-out values and includes the quantile of Student's ``t``: 1.96 of it on either side are a 95 % interval.
+            held-out values and includes the quantile of Student's ``t``: the 95 % interval is ``value`` +- 1.96 of it.
             For kernel methods by name, it combines those of the fitted process and the jackknife, for independent
             samples.
         method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
@@ -62,11 +62,11 @@ class IntegralResult:
         """
         if self._fitted is None:
             raise UserError(f"{self.method} fits no function")
-        rows = [np.atleast_2d(np.asarray(of, float).T).T for of in (points, scores)]
+        rows = [np.atleast_2d(np.asarray(array, float).T).T for array in (points, scores)]
         if rows[0].shape != rows[1].shape:
-            raise UserError(f"scores: their shape is {rows[1].shape}, that of points {rows[0].shape}; they must agree")
+            raise UserError(f"scores: their shape is {rows[1].shape}, but points have {rows[0].shape}; they must agree")
         if not 0 <= task < len(self.value):
-            raise UserError(f"task {task}: there are the tasks 0 to {len(self.value) - 1}")
+            raise UserError(f"task {task}: it must be between 0 and {len(self.value) - 1}")
         return self._fitted(task, rows[0][None], rows[1][None])[0]
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ def integrate(
             option, or a system that would not fit in memory.
 
     Warns:
-        UserWarning: each note, such as scores that look like another density's.
+        UserWarning: each note, for example on scores that seem to belong to another density.
 
     References:
         Oates, Girolami and Chopin (2017), "Control functionals for Monte Carlo integration"; Sun, Barp and Briol
@@ -136,22 +136,22 @@ def integrate(
 
     INTEGRAL.entry(method)
     if method == "auto" and options:
-        raise UserError(f"{next(iter(options))}: options belong to a method; name it with method=...")
+        raise UserError(f"{next(iter(options))}: auto takes no options; name a method with method=...")
     INTEGRAL.check_options(method, options)
     if not isinstance(chain, (bool, np.bool_)):
-        raise UserError(f"chain {chain!r}: it must be True or False; put the draws of several chains below each other")
+        raise UserError(f"chain {chain!r}: it must be True or False; concatenate the draws of several chains")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
         raise UserError(f"seed {seed!r}: it must be a whole number, 0 or more")
     check_order(samples, scores, values)
-    found, notes = bring(samples, scores, values, chain=bool(chain))
-    names = _names(names_in(values) if names is None else names, found.tasks)
+    data, notes = bring(samples, scores, values, chain=bool(chain))
+    names = _names(names_in(values) if names is None else names, data.tasks)
     seeds = np.array([seed])
-    plain = make("monte_carlo", {}).integrate(found, seeds)
-    constant = np.array([np.ptp(v) == 0 for v in found.values])
+    plain = make("monte_carlo", {}).integrate(data, seeds)
+    constant = np.array([np.ptp(v) == 0 for v in data.values])
     if constant.all():
         method, result = "monte_carlo", plain
     else:
-        result, more = _run(method, options, folds, found, seeds)
+        result, more = _run(method, options, folds, data, seeds)
         notes += more
         method = label(method)
     notes += result.untried
@@ -159,7 +159,7 @@ def integrate(
     if raised.pop("scores_doubted", None):
         notes = _with_consequence(notes)
     notes += raised.values()
-    methods = result.info["choice"][0] if method == "auto" else np.repeat(method, found.tasks)
+    methods = result.info["choice"][0] if method == "auto" else np.repeat(method, data.tasks)
     if method == "auto":
         method = methods[0] if (methods == methods[0]).all() else "auto"
         plain = replace(plain, standard_error=result.info["monte_carlo_error"])
@@ -167,13 +167,13 @@ def integrate(
         notes += _far_off(result, plain)
     for t in np.flatnonzero(constant):
         notes.append(
-            f"integral {names[t]}: the values are equal at all samples, so nothing tells how far the integral is off"
+            f"integral {names[t]}: the values are equal at all samples, so the error of the integral is unknown"
         )
     value = result.value[0]
-    rounding = 8 * np.finfo(float).eps * np.array([np.abs(v).max() for v in found.values])
+    rounding = 8 * np.finfo(float).eps * np.array([np.abs(v).max() for v in data.values])
     error = np.where(constant, np.nan, np.maximum(result.standard_error[0], rounding))
     if not np.isfinite(value).all():
-        notes.append(f"{method} gave no finite value: its options, or the samples, do not suit it")
+        notes.append(f"{method} gave no finite value: its options do not suit these samples")
     for note in notes:
         if not note.endswith(_ONCE):  # noted in the result, but too common for a warning
             warnings.warn(note, stacklevel=2)
@@ -183,20 +183,20 @@ def integrate(
     )  # fmt: skip
 
 
-def _run(method: str | Callable[..., Integrator], options, folds, found: Samples, seeds) -> tuple[Integrals, list[str]]:
+def _run(method: str | Callable[..., Integrator], options, folds, data: Samples, seeds) -> tuple[Integrals, list[str]]:
     """The method on the samples, without duplicate points where it interpolates."""
-    if isinstance(folds, int) and folds > min(found.sizes):
-        raise UserError(f"folds {folds}: there are {min(found.sizes)} samples; 5 or 10 folds will do")
+    if isinstance(folds, int) and folds > min(data.sizes):
+        raise UserError(f"folds {folds}: there are only {min(data.sizes)} samples; use 5 or 10 folds")
     if method == "auto":
-        return make(method, {} if folds is None else {"folds": folds}).integrate(found, seeds), []
+        return make(method, {} if folds is None else {"folds": folds}).integrate(data, seeds), []
     integrator = make(method, options)
     if folds is not None:
         from lowvar.estimators.integral.choosing.cross_fitting import cross_fitted
 
-        return cross_fitted(integrator, folds).integrate(found, seeds), []
+        return cross_fitted(integrator, folds).integrate(data, seeds), []
     if not integrator.properties.interpolates:
-        return integrator.integrate(found, seeds), []
-    used, copies = without_copies(found)
+        return integrator.integrate(data, seeds), []
+    used, copies = without_copies(data)
     return integrator.integrate(used, seeds), [f"{copies} {_ONCE}"] if copies else []
 
 
@@ -209,7 +209,7 @@ def _with_consequence(notes: list[str]) -> list[str]:
 
 
 def _far_off(result: Integrals, plain: Integrals) -> list[str]:
-    """A note if an estimate differs from Monte Carlo's by more than chance allows: the scores may be wrong."""
+    """A note if an estimate differs from the Monte Carlo estimate by more than chance explains."""
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.abs(result.value[0] - plain.value[0]) / plain.standard_error[0]
     if not (apart > _APART).any():
@@ -217,7 +217,7 @@ def _far_off(result: Integrals, plain: Integrals) -> list[str]:
     t = int(np.nanargmax(apart))
     return [
         f"integral {t} is {apart[t]:.1f} standard errors of Monte Carlo away from the mean of its values: the scores "
-        "may be another density's, or few samples hold most of the integral"
+        "may belong to another density, or a few samples may dominate the integral"
     ]
 
 
@@ -229,16 +229,16 @@ def _names(names, tasks):
     except TypeError as error:
         raise UserError(f"names {names!r}: it must be a list with a name for each integral") from error
     if len(names) != tasks:
-        raise UserError(f"names: there are {len(names)}, for {tasks} integrals")
+        raise UserError(f"names: there are {len(names)} for {tasks} integrals; give one for each")
     return names
 
 
 def _table(names, methods, value, error, plain):
     import pandas as pd
 
-    monte_carlo, its_error = plain.value[0], plain.standard_error[0]
+    monte_carlo, monte_carlo_se = plain.value[0], plain.standard_error[0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = (its_error / error) ** 2
+        gain = (monte_carlo_se / error) ** 2
     return pd.DataFrame(
         {
             "task": names,
@@ -248,7 +248,7 @@ def _table(names, methods, value, error, plain):
             "low": value - _HALF * error,
             "high": value + _HALF * error,
             "monte_carlo": monte_carlo,
-            "monte_carlo_se": its_error,
+            "monte_carlo_se": monte_carlo_se,
             "gain": gain,
         }
     )

@@ -38,26 +38,26 @@ def scores(model: Callable, data: Mapping[str, Any], draws: Mapping[str, Any]) -
     from numpyro.infer.util import potential_energy, unconstrain_fn
 
     if not isinstance(draws, Mapping):
-        raise UserError(f"draws: a {type(draws).__name__} is no mapping from sites to arrays; give mcmc.get_samples()")
+        raise UserError(f"draws: give a mapping of sites to arrays (mcmc.get_samples()), not a {type(draws).__name__}")
     if not isinstance(data, Mapping):
-        raise UserError(f"data: a {type(data).__name__} is no mapping of the model's keyword arguments")
+        raise UserError(f"data: give a mapping of the model's keyword arguments, not a {type(data).__name__}")
     kwargs = dict(data)
     trace = handlers.trace(handlers.seed(model, jax.random.key(0))).get_trace(**kwargs)
     latent = [name for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]]
     for name in latent:
         if name not in draws:
             raise UserError(
-                f"draws: there is no site {name!r}; the model draws {', '.join(latent)} (what it observes is for data)"
+                f"draws: there is no site {name!r}; the model draws {', '.join(latent)} (observed sites belong in data)"
             )
         if trace[name]["fn"].support.is_discrete:
-            raise UserError(f"draws: the site {name!r} is discrete, and has no score: sum it out in the model")
+            raise UserError(f"draws: the site {name!r} is discrete and has no score: marginalise it in the model")
     sites = {name: np.asarray(draws[name]) for name in latent}
     for name, value in sites.items():
         shape = np.shape(trace[name]["value"])
         if value.shape[1:] != shape or value.ndim < 1:
             raise UserError(
-                f"draws: the site {name!r} has shape {value.shape}; it must be (m, ...) with {shape} after m, and the "
-                "chains one after another"
+                f"draws: the site {name!r} has shape {value.shape}; it must be (m, ...) with {shape} after m, with the "
+                "chains concatenated"
             )
     rows = {name: len(value) for name, value in sites.items()}
     if len(set(rows.values())) > 1:

@@ -9,11 +9,10 @@ import numpy as np
 from lowvar.api.search_result import Generation, SearchResult, Status
 from lowvar.api.search_run import Run
 from lowvar.api.searcher import Searcher, known_method, own_options, where
-from lowvar.errors import UserError
+from lowvar.errors import UserError, whole
 from lowvar.noise import named_key
 from lowvar.problems.blackbox.callable import Errors, from_callable
 from lowvar.problems.blackbox.evaluator import Evaluator
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Kind
 from lowvar.solvers.search import SEARCH
@@ -112,13 +111,13 @@ def minimize(
     if callback is not None and not callable(callback):
         raise UserError(f"callback is a {type(callback).__name__}: it must be a function of a Generation")
     if noisy is not None and not isinstance(noisy, (bool, np.bool_)):
-        raise UserError(f"noisy {noisy!r}: it must be true, false, or None to find out")
+        raise UserError(f"noisy {noisy!r}: it must be True, False, or None to detect it")
     if isinstance(f, BlackBoxProblem):
         x0, sigma0, domain, dim, choices = _of_problem(f, x0, sigma0, domain, batched, workers, seed)
     elif not callable(f):
         raise UserError(f"f is a {type(f).__name__}: it must be a function of a point, or a BlackBoxProblem")
-    found, _ = where(domain, x0, dim, choices)
-    chosen = default_method(found, bool(noisy)) if method == "auto" else method
+    space, _ = where(domain, x0, dim, choices)
+    chosen = default_method(space, bool(noisy)) if method == "auto" else method
     SEARCH.check_options(chosen, options, also=own_options(minimize))
 
     def make(noisy, x0=x0, sigma0=sigma0):
@@ -130,19 +129,19 @@ def minimize(
     if isinstance(f, BlackBoxProblem):
         problem = f
     else:
-        problem = from_callable(f, found.dim, kind=found.kind, choices=found.choices, batched=batched, workers=workers)
+        problem = from_callable(f, space.dim, kind=space.kind, choices=space.choices, batched=batched, workers=workers)
     searcher = make(bool(noisy))
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)
     return Run(searcher, make, evaluator, _target(target), callback, noisy).to_the_end(progress)
 
 
 def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):
-    """Start and domain of a ``BlackBoxProblem``."""
+    """The start and the domain of a ``BlackBoxProblem``."""
     own = problem.domain
     if domain not in ("real", own.kind):
         raise UserError(f"domain {domain!r}: {problem.name} brings its own, {own.kind}")
     if batched or workers != 1:
-        raise UserError(f"batched and workers are for functions; {problem.name} is a problem, which says so itself")
+        raise UserError(f"batched and workers apply to functions; {problem.name} is a BlackBoxProblem, which sets them")
     with jax.enable_x64(True):
         x0 = problem.start(named_key(whole("seed", seed, 0), problem.name, "start", 0)) if x0 is None else x0
     sigma0 = problem.sigma0 if sigma0 is None else sigma0
@@ -152,7 +151,7 @@ def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):
 def _budget(budget, searcher) -> int:
     """``budget`` as an int that pays for at least one generation; ``1e4`` counts as a whole number."""
     if budget is None:
-        raise UserError("budget: say how many evaluations of f may be spent, for example budget=10_000")
+        raise UserError("budget: give the maximum number of evaluations of f, for example budget=10_000")
     if isinstance(budget, (float, np.floating)) and float(budget).is_integer():
         budget = int(budget)
     budget, size = whole("budget", budget, 1), len(searcher.ask())

@@ -14,10 +14,10 @@ from lowvar.errors import UserError
 from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.runs.loop import geometric
 
-_ROWS = 100  # of the trace, in a decade of generations
-_DEAD = 10  # generations in a row without any value, after which a search ends
-_FAR = 1e15  # times the first generation's points: there a search is lost
-_KEPT, _FEWEST, _MOST = 20, 10, 400  # of a noisy f, one in so many evaluations is kept for the mean, within limits
+_ROWS = 100  # rows of the trace in a decade of generations
+_DEAD = 10  # consecutive generations without any value, after which a search ends
+_FAR = 1e15  # a search whose points exceed this multiple of the first generation's has diverged
+_KEPT, _FEWEST, _MOST = 20, 10, 400  # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
 
 
 class Run:
@@ -29,7 +29,7 @@ class Run:
         evaluator: of the function, with its budget.
         target: a value to stop at, or None.
         callback: or None.
-        noisy: whether ``f`` is, or None to find out.
+        noisy: whether ``f`` is noisy; None to detect it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Run:
         self.noise, self.rest = Noise(noisy), Rest(self.searcher)
         self.sigma0 = self.searcher.sigma
         self.dead = 0
-        self.vouch = 1  # the generation from which a noisy value below the target is looked into
+        self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.middle = np.nan  # of the last generation's values
         self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
         self.advice: list[str] = []
@@ -73,7 +73,7 @@ class Run:
                     bar.update(self.evaluator.evaluations - bar.n)
             except KeyboardInterrupt:
                 if self.evaluator.best_at is None:
-                    raise  # there is nothing to keep
+                    raise  # there is no result yet
                 ended = "interrupted", f"interrupted in generation {self.iteration + 1}"
             except UserError as error:
                 if self.evaluator.best_at is not None:
@@ -103,7 +103,7 @@ class Run:
         with self._precision():
             values = evaluator(points)
             self.iteration += 1
-            found = self.noise.look(evaluator, self.iteration, points, values)
+            newly_noisy = self.noise.look(evaluator, self.iteration, points, values)
         searcher.tell(values)
         finite = values[np.isfinite(values)]
         self.dead = 0 if len(finite) else self.dead + 1
@@ -113,7 +113,7 @@ class Run:
         self.middle = float(np.median(finite)) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
-        if found and not (ended or stopped):
+        if newly_noisy and not (ended or stopped):
             self._change(points, values)
         if rests and not self.noise.known and not (ended or stopped):
             return self._at_rest("the values of many generations do not differ")
@@ -121,7 +121,7 @@ class Run:
         if discrete and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
             settled = self._at_rest("half of the generations have not improved the best value")
             self.advice.clear()
-            return settled if settled[0] == "converged" else None  # else the search goes on, perhaps from a better one
+            return settled if settled[0] == "converged" else None  # else the search continues
         return ended or stopped
 
     def _reached(self) -> tuple[Status, str] | None:
@@ -177,15 +177,15 @@ class Run:
         if not len(values):
             return (
                 "stalled",
-                f"{why}, and none was looked at around it: more budget would tell a minimum from a plateau",
+                f"{why}; without values around it, a minimum cannot be told from a plateau: give more budget",
             )
         if (values < best - least).any():
-            self.advice.append("start again at x with a larger sigma0, or with a larger population")
-            return "stalled", f"{why}, but of {count} one is better: x is no minimum that f has there"
+            self.advice.append("restart at x with a larger sigma0 or a larger population")
+            return "stalled", f"{why}, but one of {count} is better: x is not a minimum"
         if np.ptp(values) <= least and abs(values.min() - best) <= least:
-            self.advice.append("start elsewhere, or with a larger sigma0: f does not change here")
-            return "stalled", f"{why}, nor do those of {count}: f is constant here, or this is a plateau"
-        kind = "no change of one coordinate is better" if discrete else f"{count} are no better"
+            self.advice.append("start elsewhere or with a larger sigma0: f does not change here")
+            return "stalled", f"{why}, and {count} have the same value: f is constant or has a plateau here"
+        kind = "no change of one coordinate improves it" if discrete else f"{count} are no better"
         return "converged", f"converged to a minimum, which may be a local one: {why}, and {kind}"
 
     def _told(self, points, values) -> tuple[Status, str] | None:
@@ -219,14 +219,14 @@ class Run:
             message += self._evaluate_mean(min(int(evaluator.remaining), self.kept) if self.noise.known else 1)
         if evaluator.best_at is None:
             shows = "; errors='raise' shows the first failure" if evaluator.evaluations else ""
-            raise UserError(f"{evaluator.problem.name}: no finite value was found: {message}{shows}")
+            raise UserError(f"{evaluator.problem.name}: f never returned a finite value: {message}{shows}")
         if self.target is not None and status not in ("target", "failed", "interrupted"):
             status, message = self._judged(self.target, status, message)
         success = status == "target" or (status == "converged" and self.target is None)
         if status == "budget" and not self.noise.known:
             message += self._progress()
         if self.noise.known:
-            message += "; f is noisy: fun is the smallest of many noisy values and too low"
+            message += "; f is noisy: fun is the smallest of many noisy values and biased low"
             value, error = self.at_mean
             message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
         self._measure()
@@ -239,9 +239,9 @@ class Run:
         )  # fmt: skip
 
     def _judged(self, target: float, status: Status, message: str) -> tuple[Status, str]:
-        """Status and message of a search that ended without its target, which the last evaluations may have reached."""
+        """Status and message of a search that ended before its target; the last evaluations may have reached it."""
         value, error = self.at_mean
-        if not self.noise.known and self.evaluator.best <= target:  # be it at the mean
+        if not self.noise.known and self.evaluator.best <= target:  # possibly at the mean
             return "target", f"the target {target:g} is reached"
         if self.noise.known and value + 2 * error <= target:
             return "target", f"the mean's value is below the target {target:g} by two standard errors"
@@ -252,7 +252,7 @@ class Run:
         """For a search ended by its budget: whether it had stalled, and what to try."""
         method, domain = self.searcher.method, self.searcher.domain
         if not self.rest.stuck():
-            return "" if self.target is not None else " before the search converged: more budget may find less"
+            return "" if self.target is not None else " before the search converged: more budget may improve it"
         others = ["start elsewhere", "a larger sigma0", "a larger population", "more budget"]
         if domain.kind != "real":
             others.remove("a larger sigma0")
@@ -263,7 +263,7 @@ class Run:
         return ", and the search had stalled"
 
     def _evaluate_mean(self, count: int) -> str:
-        """Evaluates the mean so many times; if that fails, the result is kept and says so."""
+        """Evaluates ``f`` at the mean ``count`` times; returns words on a failure, for the result's message."""
         before, self.evaluator.errors = self.evaluator.errors, "mark"
         try:
             with self._precision():

@@ -8,10 +8,10 @@ import numpy as np
 from lowvar.api.searcher import Searcher
 from lowvar.problems.blackbox.evaluator import Evaluator
 
-_DIGITS = 1e-11  # relative: values that differ by less are taken for equal
-_FLAT = 20  # generations in a row without any difference between their values
-_SEEN, _MATTERS = 1e-9, 0.3  # noise beyond these fractions of the first and current spread
-_DECADES = 14  # maximum number of distances for points around
+_DIGITS = 1e-11  # relative difference below which values count as equal
+_FLAT = 20  # consecutive generations whose values are all equal
+_SEEN, _MATTERS = 1e-9, 0.3  # noise is detected above these fractions of the first and current spread
+_DECADES = 14  # maximum number of distances in `around`
 
 
 class Noise:
@@ -76,9 +76,9 @@ class Noise:
 class Rest:
     """Detects whether a search has stopped moving: its points or values no longer differ or improve.
 
-    Over ``10 + 30 d / N`` generations all values agree to a relative 1e-11 and the later half of them has none better
-    than the earlier half; or the values of 20 generations are one number each; or the points of a generation agree, in
-    every coordinate, to 1e-14 of their size or 1e-20 of the first generation's spread.
+    One of three conditions holds. Over ``10 + 30 d / N`` generations all values agree to a relative 1e-11, and the
+    later half has none better than the earlier half. Or, in each of 20 consecutive generations, all values are equal.
+    Or the points of a generation agree, in every coordinate, to 1e-14 of their size or 1e-20 of the first spread.
     """
 
     def __init__(self, searcher: Searcher):
@@ -119,15 +119,15 @@ class Rest:
         self._count += 1
         if best < self._best:
             self._best, self._since = best, self._count
-        found = self._count - self._since >= max(50, self._count // 2)
-        self._since = self._count if found else self._since
-        return found
+        is_idle = self._count - self._since >= max(50, self._count // 2)
+        self._since = self._count if is_idle else self._since
+        return is_idle
 
     def stuck(self) -> bool:
         """Whether the last quarter of the generations made hardly any progress.
 
-        Their values fell by less than a tenth of what they had fallen since the first twentieth, and differ within a
-        generation by no less than half of what they did at its start; in a search that converges they differ ever less.
+        Their median value fell by less than a tenth of its fall between the first twentieth and the last quarter, and
+        the spread within a generation stayed above half of its earlier level; a converging search reduces it.
         """
         n = len(self.medians)
         if n < 80:
@@ -150,8 +150,8 @@ def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) ->
     if domain.kind == "real":
         least, n = max(10 * searcher.sigma, sigma0 * 10.0**-_DECADES), len(searcher.ask())
         distances = [sigma0 * 10.0**-k for k in range(_DECADES) if k == 0 or sigma0 * 10.0**-k >= least]
-        found = [searcher.around(distance)[[2 * k % n, (2 * k + 1) % n]] for k, distance in enumerate(distances)]
-        return np.concatenate(found)[:most]
+        points = [searcher.around(distance)[[2 * k % n, (2 * k + 1) % n]] for k, distance in enumerate(distances)]
+        return np.concatenate(points)[:most]
     changed = [
         np.where(np.arange(domain.dim) == i, (best_at + step) % domain.choices, best_at)
         for i in range(domain.dim)

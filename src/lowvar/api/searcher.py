@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from lowvar import backends
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, whole
 from lowvar.problems.blackbox.discrete import uniform_probabilities
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
 from lowvar.registry import label
@@ -144,7 +143,7 @@ class Searcher:
         """
         mean = np.array(self._search.mean)[None, :]
         steps = np.array(self._search.ask()) - mean
-        if not steps.any(axis=1).all():  # they are below the rounding of the mean
+        if not steps.any(axis=1).all():  # some are below the rounding of the mean
             steps = np.random.default_rng(0).standard_normal(steps.shape)
         return self._inside(mean + distance * steps / np.sqrt(np.mean(steps**2, axis=1, keepdims=True)))
 
@@ -183,7 +182,7 @@ class Searcher:
 
 
 def known_method(method: str | Callable[..., Any]) -> None:
-    """Refuses an unknown method."""
+    """Raises a ``UserError`` for an unknown method."""
     if method != "auto":
         SEARCH.entry(method, also=("auto",))
 
@@ -195,21 +194,20 @@ def own_options(called: Callable) -> list[str]:
 
 def _box(bounds, domain: Domain, width: float) -> Box:
     if domain.kind != "real":
-        raise UserError(f"bounds: a {domain.kind} search keeps to its domain; only a real one takes bounds")
+        raise UserError(f"bounds: only a real search takes bounds, not a {domain.kind} one")
     return Box(bounds, domain.dim, width)
 
 
 def where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
     """The domain, and the start in it, checked."""
-    if kind not in KINDS:
-        raise unknown_name("domain", kind, KINDS)
+    check_known("domain", kind, KINDS)
     if choices is not None and kind != "categorical":
         raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
     if x0 is not None:
         x0 = _array(x0, kind)
-        for name, given, found in (("dim", dim, len(x0)), ("choices", choices, x0.shape[-1])):
-            if given is not None and given != found:
-                raise UserError(f"{name}={given}, but x0 has shape {x0.shape}: leave one of the two out")
+        for name, stated, actual in (("dim", dim, len(x0)), ("choices", choices, x0.shape[-1])):
+            if stated is not None and stated != actual:
+                raise UserError(f"{name}={stated}, but x0 has shape {x0.shape}: leave one of the two out")
         dim, choices = len(x0), x0.shape[-1]
     elif kind == "real":
         raise UserError("x0: a real search needs a point to start from, one number for each coordinate")
@@ -253,7 +251,7 @@ def _width(sigma0, kind, start) -> float:
         if array < rounding:
             raise UserError(
                 f"sigma0 {float(array):g} is below the rounding of x0, {rounding:.2g} at {start[coarse]:g}: "
-                "points would be x0 itself; use a larger sigma0, or shift and scale the coordinates inside f"
+                "all points would equal x0; use a larger sigma0, or shift and scale the coordinates inside f"
             )
     return float(array)
 

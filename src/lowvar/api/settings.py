@@ -1,10 +1,10 @@
-"""Settings that ``fit`` and ``decompose`` share, checked."""
+"""Checks of the settings that ``fit`` and ``decompose`` share."""
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
 from lowvar.registry import label
@@ -12,19 +12,19 @@ from lowvar.solvers import OWN
 from lowvar.studies.spec import validated
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
-BATCH = 100  # data rows of a batch, where there are so many
-ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # particles of an ELBO; the most that they may be times data rows
-LEAST_SAMPLES = 16  # however many rows there are
+BATCH = 100  # default batch size; all rows if they are fewer
+ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # particles of an ELBO; maximum of particles x data rows
+LEAST_SAMPLES = 16  # minimum number of particles of an ELBO, for any number of rows
 DEFAULT = "joint_adaptive"
 STEP_SIZE = 0.01
 
 
 def check_estimator(name: str | Callable) -> None:
-    """Refuses what is neither the name nor the factory of an estimator."""
+    """Rejects anything but the name or the factory of an estimator."""
     if isinstance(name, str) and name in OWN:
         raise UserError(
-            f"estimator {name!r}: it is a solver with an update of its own, which fit and decompose do not run; take "
-            f"an estimator, such as {DEFAULT!r}, or run {name} as a method of an experiment: lowvar run EXPERIMENT.yaml"
+            f"estimator {name!r}: it is a solver with its own update, which fit and decompose do not run; use an "
+            f"estimator, such as {DEFAULT!r}, or run {name} as a method of an experiment: lowvar run EXPERIMENT.yaml"
         )
     GRADIENT.entry(name)
 
@@ -39,50 +39,31 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
     if not isinstance(names, Mapping):
         if wrong := [name for name in names if not isinstance(name, str) and not callable(name)]:
             raise UserError(
-                f"estimators: a list has names and factories only, not {wrong[0]!r}; options go into a mapping: "
+                f"estimators: a list takes names and factories only, not {wrong[0]!r}; give options in a mapping: "
                 "{'label': {'estimator': 'joint', ...}}"
             )
         names = {label(name): name for name in names}
     if not names:
         raise UserError("estimators: name at least one")
     methods = {}
-    for called, given in names.items():
-        options = dict(given) if isinstance(given, Mapping) else {"estimator": given}
+    for title, value in names.items():
+        options = dict(value) if isinstance(value, Mapping) else {"estimator": value}
         estimator = options.pop("estimator", None)
-        if not isinstance(called, str) or not (isinstance(estimator, str) or callable(estimator)):
+        if not isinstance(title, str) or not (isinstance(estimator, str) or callable(estimator)):
             raise UserError(
-                f"estimators: {called!r}: {given!r}: a label needs a name such as 'joint', a factory, "
+                f"estimators: {title!r}: {value!r}: a label needs a name such as 'joint', a factory, "
                 "or {'estimator': 'joint', ...} with options"
             )
         check_estimator(estimator)
-        methods[called] = MethodSpec.of(estimator, options, where=f"estimators: {called}")
+        methods[title] = MethodSpec.of(estimator, options, where=f"estimators: {title}")
     return methods
-
-
-def whole(name: str, value, least: int) -> int:
-    """``value`` as an ``int``, refused unless it is a whole number, ``least`` or more."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
-    return int(value)
-
-
-def positive(name: str, value) -> float:
-    """``value`` as a ``float``, refused unless it is a positive number."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not 0 < value < np.inf
-    ):
-        raise UserError(f"{name} {value!r}: it must be a positive number")
-    return float(value)
 
 
 def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid"
 ):
     """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
-    if noise not in GAUSSIAN:
-        raise unknown_name("noise", str(noise), GAUSSIAN)
+    check_known("noise", str(noise), GAUSSIAN)
     size = min(BATCH, problem.N) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
@@ -95,8 +76,8 @@ def solver_of(
                 f"not {type(own).__name__}"
             )
         if step_size is not None:
-            raise UserError(f"step_size {step_size!r}: this optimizer has a step size of its own; leave step_size out")
-        optimizer, step_size = "sgd", 1.0  # which are not used
+            raise UserError(f"step_size {step_size!r}: this optimizer has its own step size; leave step_size out")
+        optimizer, step_size = "sgd", 1.0  # both unused
     step_size = STEP_SIZE if step_size is None else step_size
     num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)
     if elbo_samples is None:

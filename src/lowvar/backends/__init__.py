@@ -7,7 +7,7 @@ import importlib
 from functools import cache
 from typing import Any, Protocol
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 
 BACKENDS = ("jax", "torch")
 
@@ -102,8 +102,7 @@ def get(name: str) -> Backend:
     Raises:
         UserError: the name is unknown, or the library is not installed.
     """
-    if name not in BACKENDS:
-        raise unknown_name("backend", name, BACKENDS)
+    check_known("backend", name, BACKENDS)
     try:
         return importlib.import_module(f"lowvar.backends.{name}").BACKEND
     except ModuleNotFoundError as error:

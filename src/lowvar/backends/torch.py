@@ -83,7 +83,7 @@ class _Torch:
 
         def call(*args):
             leaves, structure = pytree.tree_flatten(args)
-            # dicts with another key order have other leaves, possibly of the same shapes
+            # dicts with another key order have their leaves in another order, possibly with the same shapes
             form = str(structure), tuple((leaf.shape, leaf.dtype) for leaf in leaves)
             if form not in programs:
                 programs[form] = _program(function, leaves, structure)
@@ -144,9 +144,9 @@ def _program(function, leaves, structure):
     result = []
 
     def flat(*leaves):
-        found, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
+        results, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
         result.append(spec)
-        return tuple(found)
+        return tuple(results)
 
     example = tuple(
         leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves

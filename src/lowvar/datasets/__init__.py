@@ -1,8 +1,8 @@
-"""Room 1: what data there is, where it comes from, and how it becomes arrays.
+"""Datasets: catalogue, download and conversion to arrays.
 
-`catalogue` lists the datasets; `fetch` brings their raw files into ``data/raw`` and checks every byte;
-`prepare` reads them strictly, scales the columns and writes one npz; `load` reads such an npz, or a user's
-own. A new dataset is one entry in `catalogue`, and a reader in `readers` where the file's form is new.
+`catalogue` lists the datasets; `fetch` brings their raw files into ``data/raw`` and checks their hashes; `prepare`
+parses them strictly, scales the columns and writes one npz; `load` reads such an npz, or a user's own. A new dataset
+needs one entry in `catalogue`, and a reader in `readers` if its file format is new.
 """
 
 from lowvar.datasets.catalogue import DATASETS, Dataset, RawFile, get

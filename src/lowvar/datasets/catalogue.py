@@ -10,20 +10,20 @@ from lowvar.datasets import images, readers, toy
 from lowvar.datasets import tennis as atp
 from lowvar.datasets.movielens import movielens
 from lowvar.datasets.readers import Table
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 
 
 @dataclass(frozen=True)
 class RawFile:
-    """One file as its publisher serves it.
+    """A raw file as its publisher serves it.
 
     Attributes:
         name: path below ``data/raw`` and below a mirror, e.g. ``"uci/sonar.all-data"``.
-        url: the publisher's own address; empty where the file has none, and can only come from a mirror.
+        url: the publisher's address; empty for a file that is only available from a mirror.
         sha256: the file's SHA-256, in hexadecimal.
         bytes: the file's length.
         licence: short name of the licence.
-        citation: how the publisher asks to be cited.
+        citation: the citation that the publisher requests.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Dataset:
 
     Attributes:
         name: the key in `DATASETS`.
-        title: one line for a list: what a row is, what the label means.
-        files: the raw files; none where an installed package brings the data.
-        read: raw folder -> `Table` of arrays, and the names of the features.
-        licence: licence of the whole.
-        citation: citation of the whole.
-        outputs: names of the k columns of y (N, k) float64; empty where y (N,) int64 holds classes.
-        scalings: the ways to scale its features that make sense, of `lowvar.datasets.SCALINGS`.
-        image: channels, height and width, where a row of x holds the bytes of an image.
+        title: one line for lists, with the meaning of a row and of the label.
+        files: the raw files; none if an installed package contains the data.
+        read: raw folder -> `Table` of arrays, with the names of the features.
+        licence: licence of the dataset.
+        citation: citation of the dataset.
+        outputs: names of the k columns of y (N, k) float64; empty if y (N,) int64 holds classes.
+        scalings: the scalings that it supports, of `lowvar.datasets.SCALINGS`.
+        image: channels, height and width, if a row of x holds the bytes of an image.
     """
 
     name: str
@@ -68,7 +68,7 @@ _CC_BY = "CC BY 4.0"
 def _uci_table(
     name: str, title: str, *, path: str, sha256: str, size: int, citation: str, read: Callable[..., Table]
 ) -> Dataset:
-    """A dataset that is one UCI file; ``read`` is called as ``read(raw_folder, file_name)``."""
+    """A dataset in one UCI file; ``read`` is called as ``read(raw_folder, file_name)``."""
     file = RawFile(f"uci/{Path(path).name}", f"{_UCI}/{path}", sha256, size, _CC_BY, citation)
     return Dataset(name, title, (file,), partial(read, name=file.name), _CC_BY, citation)
 
@@ -76,7 +76,7 @@ def _uci_table(
 def _series(
     name: str, title: str, *, file: RawFile, header: str, separator: str, inputs, outputs, rows: int, comments: int = 0
 ) -> Dataset:
-    """A dataset that is one file of measurements under a header."""
+    """A dataset in one file of measurements with a header."""
     read = partial(
         readers.series,
         name=file.name,
@@ -104,14 +104,13 @@ def _idx_images(
     licence: str,
     citation: str,
 ) -> Dataset:
-    """The training images of a dataset in MNIST's form; ``images_`` and ``labels`` are sha256 and bytes of a file."""
+    """The training images of a dataset in MNIST's format; ``images_`` and ``labels`` are sha256 and bytes of a file."""
     files = tuple(
         RawFile(f"{folder}/{file}", f"{url}/{file}", sha256, size, licence, citation)
         for file, (sha256, size) in (("train-images-idx3-ubyte.gz", images_), ("train-labels-idx1-ubyte.gz", labels))
     )
-    image = (1, 28, 28)
-    read = partial(images.idx, images=files[0].name, labels=files[1].name, image=image, rows=60000)
-    return Dataset(name, title, files, read, licence, citation, scalings=_OF_IMAGES, image=image)
+    read = partial(images.idx, images=files[0].name, labels=files[1].name)
+    return Dataset(name, title, files, read, licence, citation, scalings=_OF_IMAGES, image=(1, 28, 28))
 
 
 def _movielens() -> Dataset:
@@ -129,20 +128,7 @@ def _movielens() -> Dataset:
             ("u.genre", "9757e0d3e6b298159a80dd48eaf938114690e911e39af97a76949ef1663610bb", 202),
         )
     )  # fmt: skip
-    names = (
-        "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
-        "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
-    )  # fmt: skip
-    read = partial(
-        movielens,
-        data=files[0].name,
-        items=files[1].name,
-        genres=files[2].name,
-        names=names,
-        users=943,
-        movies=1682,
-        ratings=100000,
-    )
+    read = partial(movielens, data=files[0].name, items=files[1].name, genres=files[2].name)
     return Dataset(
         "movielens",
         "MovieLens 100K: 100000 ratings by 943 users of 1682 movies with 18 genres; 1 to 5 stars are classes 0 to 4",
@@ -164,7 +150,7 @@ def _tennis() -> Dataset:
         RawFile(season.name, f"{url}/{Path(season.name).name}", season.sha256, season.bytes, licence, citation)
         for season in atp.SEASONS
     )
-    read = partial(atp.tennis, seasons=atp.SEASONS, left=atp.LEFT, players=atp.PLAYERS)
+    read = partial(atp.tennis, seasons=atp.SEASONS)
     title = "ATP singles on the main tour, 1968 to March 2023: 169405 matches of 5524 players; winner and loser"
     return Dataset("tennis", title, files, read, licence, citation, scalings=("none",))
 
@@ -175,7 +161,7 @@ def _cifar10() -> Dataset:
         "Krizhevsky, A. (2009). Learning Multiple Layers of Features from Tiny Images. "
         "https://www.cs.toronto.edu/~kriz/cifar.html"
     )
-    # The publisher gives the md5 c32a1d4ab5d03f1284b67883e8d87530 alone; length and sha256 are those that TensorFlow
+    # The publisher only gives the MD5 c32a1d4ab5d03f1284b67883e8d87530; length and SHA-256 are those that TensorFlow
     # Datasets and others pin for the same address.
     file = RawFile(
         "cifar10/cifar-10-binary.tar.gz",
@@ -187,7 +173,7 @@ def _cifar10() -> Dataset:
     )
     image = (3, 32, 32)
     batches = tuple(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6))
-    read = partial(images.cifar, name=file.name, batches=batches, image=image, rows=10000)
+    read = partial(images.cifar, name=file.name, batches=batches, image=image)
     title = "CIFAR-10: 50000 colour photographs of 32 x 32 pixels; 10 kinds of things"
     return Dataset("cifar10", title, (file,), read, licence, citation, scalings=_OF_IMAGES, image=image)
 
@@ -354,7 +340,7 @@ DATASETS = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 
 def get(name: "str | Dataset") -> Dataset:
-    """The dataset of that name; a `Dataset` is given back as it is.
+    """The dataset called ``name``; a `Dataset` is returned unchanged.
 
     Raises:
         UserError: no dataset has that name.
@@ -367,6 +353,5 @@ def get(name: "str | Dataset") -> Dataset:
     """
     if isinstance(name, Dataset):
         return name
-    if name not in DATASETS:
-        raise unknown_name("dataset", name, DATASETS)
+    check_known("dataset", name, DATASETS)
     return DATASETS[name]

@@ -1,4 +1,4 @@
-"""One file over HTTP, with retries, and every way that it can fail in words."""
+"""Download of one file over HTTP, with retries, and a message for every kind of failure."""
 
 import os
 import time
@@ -21,21 +21,20 @@ def download(
     attempts: int = 3,
     pause: float = 1.0,
 ) -> None:
-    """Bring ``file`` to ``path``, whole and with the right hash, or leave nothing.
+    """Downloads ``file`` to ``path`` and checks its hash; writes nothing if that fails.
 
-    The network's faults (no connection, a broken one, a server that is busy) are tried again; a wrong hash or
-    a wrong address is not.
+    Network failures (no connection, a broken one, a busy server) are retried; a wrong hash or address is not.
 
     Args:
         file: the catalogue's entry.
-        path: where to write it.
-        mirror: the folder that was looked in before, if any, for the error's words.
+        path: the target.
+        mirror: the mirror that was searched before, if any, for the error message.
         bar: whether to draw a progress bar on stderr.
-        attempts: how often to try.
+        attempts: maximum number of attempts.
         pause: seconds before the second attempt; doubled before each later one.
 
     Raises:
-        UserError: what went wrong, with the address and how to do without it.
+        UserError: the download failed; the message has the reason, the address and alternatives.
     """
     import pooch
     import requests
@@ -50,18 +49,18 @@ def download(
                 if attempt == attempts or not _may_pass(error):
                     raise _failed(file, path, mirror, _reason(error, part, file)) from error
             time.sleep(pause * 2 ** (attempt - 1))
-        found = sha256(part)
-        if found != file.sha256:
+        digest = sha256(part)
+        if digest != file.sha256:
             size = part.stat().st_size
             reason = (
-                f"the download has {size} bytes with sha256 {found}, "
+                f"the download has {size} bytes with sha256 {digest}, "
                 f"it should have {file.bytes} bytes with sha256 {file.sha256}"
             )
             raise _failed(file, path, mirror, reason)
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the same request may well succeed later."""
+    """Whether the same request may succeed later."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -72,7 +71,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _reason(error: Exception, part: Path, file: RawFile) -> str:
-    """What went wrong, in words."""
+    """The reason of a failure, for the message."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -84,7 +83,7 @@ def _reason(error: Exception, part: Path, file: RawFile) -> str:
     if size := part.stat().st_size:
         return f"the download broke off after {size} of {file.bytes} bytes"
     if isinstance(error, requests.exceptions.ProxyError):
-        return "the proxy did not let it through"
+        return "the proxy refused the request"
     if isinstance(error, requests.ConnectionError):
         return "no connection to the server"
     return str(error)

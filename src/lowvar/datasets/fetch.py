@@ -1,4 +1,4 @@
-"""Bring raw files into ``data/raw``, from a mirror or from their publisher, and check every byte."""
+"""Brings raw files into ``data/raw``, from a mirror or from their publisher, and checks their hashes."""
 
 import os
 import shutil
@@ -20,26 +20,26 @@ def fetch(
     attempts: int = 3,
     pause: float = 1.0,
 ) -> list[Path]:
-    """Make sure that a dataset's raw files are in ``raw``, whole and with the right hash.
+    """Makes sure that a dataset's raw files are in ``raw``, complete and with the right hash.
 
-    A file that is there is only checked. Else it is copied from the mirror if that has it, else downloaded
-    from its publisher, to a temporary name that is renamed once the hash is right.
+    An existing file is only checked. Otherwise it is copied from the mirror, if that has it, or downloaded from its
+    publisher, to a temporary name that is renamed after the check of its hash.
 
     Args:
         name: a name of the catalogue, or an entry.
         raw: the folder of raw files.
-        mirror: a folder with the same paths as ``raw``; by default what ``LOWVAR_DATA_MIRROR`` names, if set.
-        progress: a bar per download on stderr; by default where stderr is a terminal.
-        attempts: how often to try a download that the network breaks off.
+        mirror: a folder with the same paths as ``raw``; by default ``LOWVAR_DATA_MIRROR``, if set.
+        progress: whether to show a bar for each download on stderr; by default if stderr is a terminal.
+        attempts: maximum number of attempts for a download with network failures.
         pause: seconds before the second attempt; doubled before each later one.
 
     Returns:
-        The files' paths, in the catalogue's order; none for data that an installed package brings.
+        The files' paths, in the catalogue's order; none for data from an installed package.
 
     Raises:
-        UserError: unknown name, wrong hash (in ``raw``, in the mirror, or of the download), no network, the
-            server's refusal, a file without an address that is in no mirror, a full disk or a folder that cannot be
-            written.
+        UserError: unknown name, wrong hash (in ``raw``, in the mirror, or of the download), no network, a request that
+            the server refuses, a file without an address that is in no mirror, a full disk, or a folder without write
+            permission.
 
     >>> fetch("breast_cancer")
     []
@@ -62,7 +62,7 @@ def fetch(
 
 
 def verify(dataset: Dataset, raw: str | os.PathLike) -> dict[str, str]:
-    """File name -> sha256 of a dataset's raw files, all of them there and right.
+    """File name -> SHA-256 of a dataset's raw files, after a check of all of them.
 
     Raises:
         UserError: a file is missing, unreadable, or has another hash.
@@ -79,17 +79,17 @@ def verify(dataset: Dataset, raw: str | os.PathLike) -> dict[str, str]:
 def _no_address(file: RawFile, path: Path, mirror: str | os.PathLike | None) -> UserError:
     looked = "" if mirror is None else f" (the mirror {mirror} does not have it)"
     return UserError(
-        f"{file.name} has no address of its own and can only come from a mirror{looked}: "
+        f"{file.name} has no address and is only available from a mirror{looked}: "
         f"set {MIRROR} to a folder that has {file.name}, or put the file at {path}"
     )
 
 
 def _check(path: Path, file: RawFile) -> None:
-    """Refuse a file that is in ``raw`` but is not what it should be."""
-    found = _hash(path)
-    if found != file.sha256:
+    """Rejects a file in ``raw`` with a wrong hash."""
+    digest = _hash(path)
+    if digest != file.sha256:
         raise UserError(
-            f"{path} has sha256 {found}, it should be {file.sha256}: delete it, and `lowvar fetch` brings it anew"
+            f"{path} has sha256 {digest}, it should be {file.sha256}: delete it and run `lowvar fetch` again"
         )
 
 
@@ -101,7 +101,7 @@ def _hash(path: Path) -> str:
 
 
 def _copy(source: Path, path: Path, file: RawFile) -> None:
-    """Copy from the mirror; the copy is what is checked."""
+    """Copies from the mirror, and checks the copy."""
     try:
         stream = source.open("rb")
     except OSError as error:
@@ -109,9 +109,9 @@ def _copy(source: Path, path: Path, file: RawFile) -> None:
     with stream, atomic(path) as part:
         with part.open("wb") as target:
             shutil.copyfileobj(stream, target)
-        found = sha256(part)
-        if found != file.sha256:
+        digest = sha256(part)
+        if digest != file.sha256:
             raise UserError(
-                f"the mirror's {source} has sha256 {found}, it should be {file.sha256}: replace it there, "
+                f"the mirror's {source} has sha256 {digest}, it should be {file.sha256}: replace it there, "
                 f"or unset {MIRROR} to download it"
             )

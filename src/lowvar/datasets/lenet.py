@@ -1,4 +1,4 @@
-"""Features of images: the last hidden layer of a LeNet-5 that was trained to classify them."""
+"""Features of images: the last hidden layer of a LeNet-5 trained to classify them."""
 
 from typing import Any, NamedTuple
 
@@ -7,17 +7,17 @@ import numpy as np
 from lowvar.errors import UserError
 
 FEATURES = 84  # units of the last hidden layer
-_BATCH = 128  # rows of a training step
+_BATCH = 128  # rows per training step
 _STEP = 1e-3  # Adam's step size
-_ROWS = 1000  # rows of a forward pass without gradients
+_ROWS = 1000  # rows per forward pass without gradients
 
 
 class Trained(NamedTuple):
-    """A trained network, seen from its training data.
+    """A trained network's output on its training data.
 
     Attributes:
         features: activations of the last hidden layer, ``(N, 84)`` float64.
-        accuracy: share of the training rows whose class the network gives.
+        accuracy: fraction of the training rows that the network classifies correctly.
     """
 
     features: np.ndarray
@@ -32,23 +32,23 @@ def features(
 
 
 def train(images: np.ndarray, labels: np.ndarray, seed: int = 0, epochs: int = 6, device: str | None = None) -> Trained:
-    """Train a LeNet-5 on images and their classes, and return what its last hidden layer makes of all of them.
+    """Trains a LeNet-5 on images and their classes, and returns the activations of its last hidden layer.
 
     Convolutions of 6 and 16 filters of 5 x 5 (the first one padded by 2 for images of 28 x 28), each with ReLU and
     2 x 2 maximum pooling, then layers of 120, 84 and one unit per class, with ReLU; cross-entropy, Adam with step size
-    0.001, batches of 128 in a new order each epoch. Channels are standardised by their mean and deviation over the
-    data. All of it is float32 on one CPU thread: on one machine, with one version of PyTorch, the same input gives the
-    same bytes. A GPU may give others each time.
+    0.001, batches of 128 in a new order each epoch. Channels are standardised by their mean and standard deviation over
+    the data. It runs in float32 on one CPU thread: on one machine, with one version of PyTorch, the same input gives
+    the same bytes. Results on a GPU may vary from run to run.
 
     Args:
         images: ``(N, channels, height, width)``, height and width 28 or 32, values in [0, 1].
         labels: ``(N,)`` integers from 0.
-        seed: of the initial weights and of the order of the rows.
+        seed: seed of the initial weights and of the order of the rows.
         epochs: passes over the data; the default takes a minute or two for 60000 rows of MNIST's size.
-        device: where PyTorch computes; the CPU if not given.
+        device: PyTorch's device; the CPU if not given.
 
     Raises:
-        UserError: PyTorch is missing, the arrays are not as described, or there is no epoch.
+        UserError: PyTorch is missing, the arrays are not as described, or ``epochs`` is below 1.
 
     References:
         LeCun, Bottou, Bengio and Haffner (1998), "Gradient-based learning applied to document recognition".
@@ -91,7 +91,7 @@ def _train(torch, images, labels, seed, epochs, device):
     generator = torch.Generator("cpu").manual_seed(seed)
     size, channels = images.shape[-1], images.shape[1]
     mean = images.mean(axis=(0, 2, 3), dtype=np.float64)
-    # an empty channel stays as it is
+    # a constant channel is not scaled
     scale = images.std(axis=(0, 2, 3), dtype=np.float64) + 1e-6
     weights = _initial(torch, generator, channels, int(labels.max()) + 1, device)
     shift, scale = (torch.tensor(of.reshape(-1, 1, 1), dtype=torch.float32, device=device) for of in (mean, scale))
@@ -118,7 +118,7 @@ def _train(torch, images, labels, seed, epochs, device):
 
 
 def _initial(torch, generator, channels, classes, device) -> list[Any]:
-    """Weights and biases by layer, uniform on +-1 / sqrt(inputs of a unit), as PyTorch's own layers start."""
+    """Weights and biases by layer, uniform on +-1 / sqrt(inputs of a unit), PyTorch's default initialisation."""
     shapes = [(6, channels, 5, 5), (16, 6, 5, 5), (120, 400), (FEATURES, 120), (classes, FEATURES)]
     weights = []
     for shape in shapes:

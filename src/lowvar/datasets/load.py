@@ -1,4 +1,4 @@
-"""Read an npz of arrays for a model: one that `prepare` wrote, or a user's own."""
+"""Reader of an npz of arrays for a model: one that `prepare` wrote, or a user's own."""
 
 import hashlib
 import json
@@ -15,8 +15,8 @@ import numpy as np
 
 from lowvar.errors import UserError
 
-FORMAT = 1  # of the prepared files; a change of what they hold is a new number
-_BROKEN = (  # what zipfile and numpy raise over bytes that they cannot read
+FORMAT = 1  # version of the format of prepared files
+_BROKEN = (  # raised by zipfile and NumPy for invalid bytes
     zipfile.BadZipFile,
     zlib.error,
     tokenize.TokenError,
@@ -38,8 +38,8 @@ class Prepared:
 
     Attributes:
         arrays: keyword of the model -> numeric array, without NaN or infinity.
-        meta: what `prepare` wrote about them; empty where the file has none.
-        sha256: of the file, in hexadecimal.
+        meta: metadata from `prepare`; empty if the file has none.
+        sha256: SHA-256 of the file, in hexadecimal.
     """
 
     arrays: dict[str, np.ndarray]
@@ -48,11 +48,11 @@ class Prepared:
 
 
 def load(path: str | os.PathLike) -> Prepared:
-    """Read and check an npz; every array but ``meta`` is a keyword argument of the model.
+    """Reads and checks an npz; every array except ``meta`` is a keyword argument of the model.
 
     Raises:
-        UserError: the file is missing, no npz, truncated or damaged; an array is not numeric, has NaN or
-            infinity, or has a name that is no keyword.
+        UserError: the file is missing, not an npz, truncated or damaged; an array is not numeric, has NaN or
+            infinity, or has a name that is not a valid keyword.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "mine.npz"
@@ -83,7 +83,7 @@ def load(path: str | os.PathLike) -> Prepared:
 
 
 def check_finite(name: str, array: np.ndarray, where: str) -> None:
-    """Refuse NaN and infinity, and say where the first one is (counted from 0, as NumPy does).
+    """Rejects NaN and infinity, with the position of the first one (counted from 0).
 
     >>> check_finite("x", np.array([[0.0, 1.0], [np.nan, 2.0]]), "claims.npz")
     Traceback (most recent call last):
@@ -103,10 +103,10 @@ def check_finite(name: str, array: np.ndarray, where: str) -> None:
 
 
 def _arrays(stream: BinaryIO, path: Path) -> dict[str, np.ndarray]:
-    """Every array in the file, read without pickle and with its checksum verified."""
+    """All arrays of the file, read without pickle, with verified checksums."""
     stream.seek(0)
     if not zipfile.is_zipfile(stream):
-        raise UserError(f"{path} is not an npz file, or only the beginning of one: {_HOW}")
+        raise UserError(f"{path} is not an npz file, or a truncated one: {_HOW}")
     arrays, name = {}, ""
     try:
         stream.seek(0)
@@ -120,10 +120,10 @@ def _arrays(stream: BinaryIO, path: Path) -> dict[str, np.ndarray]:
     except _BROKEN as error:
         if "allow_pickle" in str(error):
             raise UserError(
-                f"{path}: array {name!r} holds Python objects, which are not read; store it as numbers"
+                f"{path}: array {name!r} holds Python objects, which cannot be read; store it as numbers"
             ) from error
         reason = " ".join(str(error).split())
-        raise UserError(f"{path} is damaged ({reason}): make it anew") from error
+        raise UserError(f"{path} is damaged ({reason}): write it again") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise UserError(f"{path}: {name!r} is not an array: {_HOW}")
@@ -138,7 +138,7 @@ def _meta(array: np.ndarray | None, path: Path) -> dict[str, Any]:
     except ValueError:
         meta = None
     if not isinstance(meta, dict):
-        raise UserError(f"{path}: `meta` should be the text of a JSON object; give an array another name")
+        raise UserError(f"{path}: `meta` should be the text of a JSON object; rename an array of that name")
     if meta.get("format", FORMAT) != FORMAT:
         raise UserError(
             f"{path} has data format {meta['format']}, this version of lowvar reads {FORMAT}: "

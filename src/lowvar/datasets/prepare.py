@@ -1,4 +1,4 @@
-"""Raw files -> one npz with scaled columns and the story of where they came from."""
+"""Conversion of raw files to one npz with scaled columns and their provenance."""
 
 import json
 import os
@@ -13,20 +13,20 @@ from lowvar.datasets.catalogue import Dataset, get
 from lowvar.datasets.fetch import verify
 from lowvar.datasets.load import FORMAT, check_finite
 from lowvar.datasets.readers import Table
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.files import atomic
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]  # columns (N, d), offset (d,), scale (d,)
-_BLOCK = 128  # columns that are scaled at a time, so that only they are ever there in float64
+_BLOCK = 128  # columns scaled at a time, to limit the memory of float64 copies
 
 
 class Scaled(NamedTuple):
-    """What a scaling makes of a table.
+    """A scaled table.
 
     Attributes:
-        arrays: what is to be written: the table's arrays, with ``x`` scaled.
-        names: of the features.
-        how: entries of ``meta`` that say what was done.
+        arrays: the table's arrays, with ``x`` scaled.
+        names: names of the features.
+        how: entries of ``meta`` that describe the scaling.
     """
 
     arrays: dict[str, np.ndarray]
@@ -35,7 +35,7 @@ class Scaled(NamedTuple):
 
 
 def minmax(x: np.ndarray) -> Columns:
-    """Each column to exactly [-1, 1]; a constant one to 0.
+    """Scales each column to exactly [-1, 1]; a constant one to 0.
 
     >>> minmax(np.array([[1.0, 7.0], [2.0, 7.0], [5.0, 7.0]]))[0].T.tolist()
     [[-1.0, -0.5, 1.0], [0.0, 0.0, 0.0]]
@@ -45,12 +45,12 @@ def minmax(x: np.ndarray) -> Columns:
     constant = scale == 0
     offset, scale = np.where(constant, low, offset), np.where(constant, 1.0, scale)
     scaled = np.clip((x - offset) / scale, -1.0, 1.0)
-    scaled = np.where(x == low, -1.0, np.where(x == high, 1.0, scaled))  # the ends are off by an ulp at times
+    scaled = np.where(x == low, -1.0, np.where(x == high, 1.0, scaled))  # the ends may be off by an ulp
     return np.where(constant, 0.0, scaled), offset, scale
 
 
 def standard(x: np.ndarray) -> Columns:
-    """Each column to zero mean and unit standard deviation (divisor N); a constant one to 0.
+    """Scales each column to zero mean and unit standard deviation (divisor N); a constant one to 0.
 
     >>> standard(np.array([[1.0, 7.0], [3.0, 7.0]]))[0].T.tolist()
     [[-1.0, 1.0], [0.0, 0.0]]
@@ -62,12 +62,12 @@ def standard(x: np.ndarray) -> Columns:
 
 
 def none(x: np.ndarray) -> Columns:
-    """The columns as they are."""
+    """The columns unchanged."""
     return x, np.zeros(x.shape[1]), np.ones(x.shape[1])
 
 
 def unit(x: np.ndarray) -> Columns:
-    """Bytes to [0, 1].
+    """Scales bytes to [0, 1].
 
     >>> unit(np.array([[0.0], [51.0], [255.0]]))[0].T.tolist()
     [[0.0, 0.2, 1.0]]
@@ -76,9 +76,9 @@ def unit(x: np.ndarray) -> Columns:
 
 
 def _by_column(scale_columns: Callable[[np.ndarray], Columns], dataset: Dataset, table: Table, scaling: str) -> Scaled:
-    """Each column of ``x`` on its own; nothing where there is no ``x``.
+    """Scales each column of ``x``, if there is an ``x``.
 
-    Scaled bytes are stored in float32: 8 bits of knowledge do not fill 24, and the file is half as large.
+    Scaled bytes are stored in float32, which is precise enough for 8 bits and halves the file.
     """
     values = table.arrays.get("x", np.empty((0, 0)))
     columns = len(table.names)
@@ -97,7 +97,7 @@ def _by_column(scale_columns: Callable[[np.ndarray], Columns], dataset: Dataset,
 
 
 def _lenet(dataset: Dataset, table: Table, scaling: str) -> Scaled:
-    """The last hidden layer of a small network that was trained on the images, in place of their pixels."""
+    """Replaces pixels by the last hidden layer of a small network trained on the images."""
     from lowvar.datasets.lenet import features
 
     assert dataset.image is not None
@@ -122,36 +122,35 @@ def prepare(
     raw: str | os.PathLike = "data/raw",
     out: str | os.PathLike | None = None,
 ) -> Path:
-    """Read a dataset's raw files, scale its columns, and write one npz that `load` reads.
+    """Reads a dataset's raw files, scales its columns, and writes one npz for `load`.
 
-    The file holds the reader's arrays, of which ``x`` (N, d) is scaled, and ``meta``, a JSON text: title, licence,
-    citation, hashes of the raw files, feature names, names of the measurements if there are any, and the ``offset`` and
-    ``scale`` (d) with which ``x = (raw - offset) / scale``. Most datasets have ``x`` in float64 (images in float32) and
+    The file holds the reader's arrays, with ``x`` (N, d) scaled, and ``meta``, a JSON text: title, licence, citation,
+    hashes of the raw files, feature names, names of the measurements if there are any, and the ``offset`` and ``scale``
+    (d) of ``x = (raw - offset) / scale``. Most datasets have ``x`` in float64 (images in float32) and
     ``y``, (N,) int64 for classes or (N, k) float64 for k measurements. The same input gives the same bytes
     (with ``lenet``, on the same machine).
 
     Args:
         name: a name of the catalogue, or an entry.
-        scaling: ``"minmax"`` (to [-1, 1]), ``"standard"`` (zero mean, unit deviation) or ``"none"``; of images, also
-            ``"unit"`` (bytes to [0, 1]) or ``"lenet"`` (84 features of a network trained on them, see
-            `lowvar.datasets.lenet`). The catalogue says which of them a dataset takes.
-        raw: the folder of raw files, as `fetch` leaves it.
+        scaling: ``"minmax"`` (to [-1, 1]), ``"standard"`` (zero mean, unit standard deviation) or ``"none"``; for
+            images, also ``"unit"`` (bytes to [0, 1]) or ``"lenet"`` (84 features of a network trained on them, see
+            `lowvar.datasets.lenet`). The catalogue lists those that a dataset supports.
+        raw: the folder of raw files, from `fetch`.
         out: the file to write; by default ``data/prepared/<name>-<scaling>.npz``.
 
     Returns:
-        The path that was written.
+        The path of the file.
 
     Raises:
-        UserError: unknown name or scaling, or one that the dataset does not take; a raw file is missing, has a wrong
-            hash or is malformed; the target cannot be written.
+        UserError: an unknown name, a scaling that the dataset does not support; a raw file is missing, has a wrong hash
+            or is malformed; the target cannot be written.
     """
     dataset = get(name)
-    if scaling not in SCALINGS:
-        raise unknown_name("scaling", scaling, SCALINGS)
+    check_known("scaling", scaling, SCALINGS)
     if scaling not in dataset.scalings:
         raise UserError(
             f"dataset {dataset.name} cannot be prepared with scaling {scaling}; "
-            f"what it can be prepared with: {', '.join(dataset.scalings)}"
+            f"use one of: {', '.join(dataset.scalings)}"
         )
     hashes = verify(dataset, raw)
     table = dataset.read(Path(raw))
@@ -177,7 +176,7 @@ def prepare(
         meta["outputs"] = list(dataset.outputs)
     path = Path(out) if out is not None else Path("data/prepared") / f"{dataset.name}-{scaling}.npz"
     with atomic(path) as part, part.open("wb") as stream:
-        # not compressed: the bytes should not hang on the machine's version of zlib
+        # not compressed: the bytes must not depend on the version of zlib
         arrays["meta"] = np.array(json.dumps(meta, sort_keys=True))
         np.savez(stream, allow_pickle=False, **arrays)
     return path

@@ -1,4 +1,4 @@
-"""Raw file -> arrays. Strict: nothing is guessed, skipped or filled in."""
+"""Strict readers of raw files: nothing is guessed, skipped or imputed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,14 @@ from lowvar.errors import UserError
 
 
 class Table(NamedTuple):
-    """What a reader returns: the arrays of a model, and what their columns are called.
+    """A reader's result: the arrays of a model, and the names of their columns.
 
     Attributes:
-        arrays: keyword of the model -> array, in the order in which they are written. ``x`` (N, d), where there is one,
-            holds the features, which a scaling applies to; the others stay as they are. The first array has a row for
-            each of the N data points. Of the usual table they are ``x`` (N, d) float64 and ``y``, which is (N,) int64
-            where it says which class a row belongs to, and (N, k) float64 where it is k measurements.
-        names: of the d features; none where there is no ``x``.
-        notes: what else is worth knowing, as JSON takes it.
+        arrays: keyword of the model -> array, in the order of writing. The first array has a row for each of the N data
+            points. Scalings apply to ``x`` (N, d), the features, and leave the others unchanged. Most tables have ``x``
+            in float64 and ``y``, (N,) int64 for classes or (N, k) float64 for k measurements.
+        names: names of the d features; empty without ``x``.
+        notes: further information, as JSON values.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -37,15 +36,15 @@ def table(
     labels: Mapping[str, int],
     rows: int,
 ) -> Table:
-    """Read a text file of numbers with one row per line and the label in the last column.
+    """Reads a text file of numbers with one row per line and the label in the last column.
 
     Args:
         raw: the folder of raw files.
         name: the file's path below ``raw``.
-        separator: the one character between two fields.
-        columns: names of the d number columns; the label comes after them.
-        labels: what the label column may hold, and the class that it stands for.
-        rows: how many rows the file must have.
+        separator: the character between two fields.
+        columns: names of the d number columns, which precede the label.
+        labels: allowed entry of the label column -> its class.
+        rows: required number of rows.
 
     Raises:
         UserError: the file is missing, or a row or field is not as described; the message has file, line and
@@ -92,17 +91,17 @@ def series(
     rows: int,
     comments: int = 0,
 ) -> Table:
-    """Read a text file of numbers under one header line: inputs first, then the measurements.
+    """Reads a text file of numbers with one header line: first the inputs, then the measurements.
 
     Args:
         raw: the folder of raw files.
         name: the file's path below ``raw``.
-        header: the header line as it must be.
-        separator: what stands between two fields.
+        header: the required header line.
+        separator: the separator of fields.
         inputs: names of the d columns of ``x``.
-        outputs: names of the k columns of ``y``, which come after them.
-        rows: how many rows the file must have below the header.
-        comments: how many lines, each starting with ``#``, come before the header.
+        outputs: names of the k columns of ``y``, which follow.
+        rows: required number of rows below the header.
+        comments: number of lines before the header, each starting with ``#``.
 
     Raises:
         UserError: the file is missing, or a line or field is not as described; the message has file, line and
@@ -117,14 +116,14 @@ def series(
            [-2. ]])
     """
     path = Path(raw) / name
-    found = lines(path)
-    for i, line in enumerate(found[:comments]):
+    text_lines = lines(path)
+    for i, line in enumerate(text_lines[:comments]):
         if not line.startswith("#"):
             raise UserError(f"{path}, line {i + 1}: found {line!r}; it should be a comment, which starts with '#'")
-    first = found[comments] if len(found) > comments else ""
+    first = text_lines[comments] if len(text_lines) > comments else ""
     if first != header:
         raise UserError(f"{path}, line {comments + 1}: found {first!r}; it should be the header {header!r}")
-    body = found[comments + 1 :]
+    body = text_lines[comments + 1 :]
     if len(body) != rows:
         raise UserError(f"{path}: found {len(body)} rows below the header; it should have {rows}")
     names = (*inputs, *outputs)
@@ -142,7 +141,7 @@ def series(
 
 
 def breast_cancer(raw: str | Path) -> Table:
-    """Scikit-learn's copy of the Wisconsin diagnostic data; ``raw`` is not looked at.
+    """Scikit-learn's copy of the Wisconsin diagnostic data; ``raw`` is not used.
 
     >>> cells = breast_cancer("data/raw")
     >>> cells.arrays["x"].shape, int(cells.arrays["y"].sum()), cells.names[0]
@@ -159,7 +158,7 @@ def lines(path: Path, encoding: str = "utf-8") -> list[str]:
     """The file's lines without their ends; the last may or may not have one.
 
     Raises:
-        UserError: the file cannot be read, or is not UTF-8 where it should be.
+        UserError: the file cannot be read, or does not have this encoding.
     """
     try:
         content = path.read_bytes()
@@ -173,19 +172,19 @@ def lines(path: Path, encoding: str = "utf-8") -> list[str]:
         raise UserError(
             f"{path}, line {line}, character {column}: found byte 0x{content[error.start]:02x}; it should be UTF-8 text"
         ) from error
-    found = text.replace("\r\n", "\n").split("\n")
-    return found[:-1] if found[-1] == "" else found
+    text_lines = text.replace("\r\n", "\n").split("\n")
+    return text_lines[:-1] if text_lines[-1] == "" else text_lines
 
 
 def _number(field: str, path: Path, line: int, column: int, name: str) -> float:
     """The field as a finite number."""
     try:
-        if "_" in field or field != field.strip():  # Python would take "1_000" and " 1"
+        if "_" in field or field != field.strip():  # Python accepts "1_000" and " 1"
             raise ValueError
         value = float(field)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        found = repr(field) if field else "an empty field"
-        raise UserError(f"{path}, line {line}, column {column} ({name}): found {found}; it should be a finite number")
+        text = repr(field) if field else "an empty field"
+        raise UserError(f"{path}, line {line}, column {column} ({name}): found {text}; it should be a finite number")
     return value

@@ -1,4 +1,4 @@
-"""Data that are drawn from a model, with a seed, in place of a file."""
+"""Data simulated from a model, with a seed, in place of a file."""
 
 import math
 from pathlib import Path
@@ -7,25 +7,25 @@ import numpy as np
 
 from lowvar.datasets.readers import Table
 
-_DIGITS = 9  # decimals that are kept: the last digits of a sum or an exponential differ between machines
+_DIGITS = 9  # decimals kept, since the last digits of sums and exponentials differ between machines
 
 
 def hlr(raw: str | Path, *, seed: int, rows: int, test_rows: int, features: int, intercepts: str = "variance") -> Table:
-    """Draw from a hierarchical linear regression whose rows all have weights of their own; ``raw`` is not looked at.
+    """Draws from a hierarchical linear regression with weights for each row; ``raw`` is not used.
 
     ``mu_j ~ N(0, 10^2)``, ``log sigma ~ N(0, 0.5^2)``, ``log eps ~ N(0, 0.5^2)``; for each row ``x_ij ~ N(0, 1)``,
     ``b_ij ~ N(mu_j, sigma)`` with variance ``sigma``, and ``y_i ~ N(x_i . b_i, eps^2)``. Appendix F.1 calls
-    ``sigma'`` the variance of the intercepts, and does not say what ``eps`` is: it is taken for a standard deviation,
-    and LogNormal(0.5) for that of ``log sigma``.
+    ``sigma'`` the variance of the intercepts, and does not say what ``eps`` is: it is taken as a standard deviation,
+    and LogNormal(0.5) as that of ``log sigma``.
 
-    The rows of the test are drawn after the others, with the same ``mu``, ``sigma`` and ``eps``: a model of ``rows``
-    rows so keeps all of them. All numbers are rounded to nine decimals, so that they are the same everywhere.
+    Test rows are drawn after the others, with the same ``mu``, ``sigma`` and ``eps``, so that all ``rows`` rows can be
+    fitted. All numbers are rounded to nine decimals, so that they agree on all machines.
 
     Args:
         raw: the folder of raw files.
-        seed: of NumPy's default generator.
-        rows: how many there are to fit.
-        test_rows: how many there are to predict.
+        seed: seed of NumPy's default generator.
+        rows: number of rows to fit.
+        test_rows: number of test rows.
         features: entries of ``x_i``.
         intercepts: what ``sigma`` is of the ``b_ij``: their ``"variance"`` or their ``"sd"``.
 

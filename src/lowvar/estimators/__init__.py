@@ -1,13 +1,13 @@
 """One file per estimator: noise in, estimate out. The registries below drive specs, docs and contract tests.
 
-A new estimator of lowvar's is one file and one row here; it needs no row where it is a user's own, see
+A new estimator of lowvar's needs one file and one row here; a user's own needs no row, see
 docs/adding-an-estimator.md.
 """
 
 from lowvar.registry import Registry, row
 
-# factories (problem, batches, **options) -> Estimator, in a module of the same name. Those that are `recursive` keep
-# errors of their past: their variance over fresh noise is not their error.
+# factories (problem, batches, **options) -> Estimator, each in a module of its name. `recursive` estimators carry over
+# errors: their variance over fresh noise is not their total error.
 GRADIENT = Registry(
     "estimator",
     {
@@ -53,7 +53,7 @@ INTEGRAL = Registry(
             "neural": "parametric.neural",
             "paper_cf": "paper.cf",
             "paper_cv": "paper.cv",
-            "paper_vv_fixed": "paper.vv_fixed",
+            "paper_vv_fixed": "paper.vv",
             "paper_vv": "paper.vv",
         }.items()
     },

@@ -89,14 +89,14 @@ def fixed(N: int, size: int) -> Batches:
     (True, True, [3, 3, 1])
     """
     _check(N, size)
-    steps, whole = -(-N // size), N // size
+    steps, full = -(-N // size), N // size
     order = np.random.default_rng(0).permutation(N).astype(np.int32)
     short = order[(steps - 1) * size]
     cut = np.concatenate([order, np.full(steps * size - N, short, np.int32)]).reshape(steps, size)
 
     def draw(key):
-        first = jax.random.permutation(key, jnp.arange(whole, dtype=jnp.int32))
-        return jnp.asarray(cut)[jnp.concatenate([first, jnp.arange(whole, steps, dtype=jnp.int32)])]
+        first = jax.random.permutation(key, jnp.arange(full, dtype=jnp.int32))
+        return jnp.asarray(cut)[jnp.concatenate([first, jnp.arange(full, steps, dtype=jnp.int32)])]
 
     return Batches("fixed", N, size, True, draw, same=True)
 

@@ -10,8 +10,7 @@ def named_key(seed: int, *names: object) -> jax.Array:
 
     Args:
         seed: the experiment's seed.
-        names: what the key is for, e.g. ``"sonar", "noise", 3``. Leave the method out if methods
-            share noise.
+        names: purpose of the key, e.g. ``"sonar", "noise", 3``, without the method if methods share noise.
 
     Returns:
         A typed JAX key, the same on every machine.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from lowvar.noise.batches import Batches
 from lowvar.noise.gaussian import Gaussian
 
-_HELD = 2**21  # numbers of base noise that an epoch may hold at once
+_HELD = 2**21  # maximum number of base noise values held for an epoch
 
 
 class Noise(NamedTuple):

@@ -39,26 +39,26 @@ def directions(dim: int, count: int) -> np.ndarray:
     from scipy.stats import qmc  # slow to import, and only needed here
 
     sequence = qmc.Sobol(dim, scramble=False)
-    found = np.empty((count, dim), np.uint32)
+    numbers = np.empty((count, dim), np.uint32)
     for k in range(count):
         sequence.fast_forward(2 ** (k + 1) - 1 - sequence.num_generated)
-        found[k] = np.ldexp(sequence.random(1)[0], _BITS).astype(np.uint32)
-    found.flags.writeable = False
-    return found
+        numbers[k] = np.ldexp(sequence.random(1)[0], _BITS).astype(np.uint32)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def points(numbers: jax.Array, particles: int, shift: jax.Array) -> jax.Array:
-    """The first ``particles`` points that direction numbers ``(count, dim)`` span, digits shifted by ``shift (dim,)``.
+    """The first ``particles`` points of direction numbers ``(count, dim)``, with the digital shift ``shift (dim,)``.
 
     Point ``i`` is the exclusive or of the numbers at the binary digits of ``i``, and of the shift. Each point is
     computed independently: doubling the set takes fewer operations, but XLA cannot fuse it with ``Phi^-1``.
     """
     index = np.arange(particles, dtype=np.uint32)[:, None]
-    found = jnp.broadcast_to(shift[None, :], (particles, shift.shape[0]))
+    digits = jnp.broadcast_to(shift[None, :], (particles, shift.shape[0]))
     for k, number in enumerate(numbers):
         chosen = np.uint32(0) - (index >> np.uint32(k) & np.uint32(1))  # all digits, or none
-        found = found ^ (chosen & number[None, :])
-    return found
+        digits = digits ^ (chosen & number[None, :])
+    return digits
 
 
 def scrambled(key: jax.Array, particles: int, dim: int) -> jax.Array:

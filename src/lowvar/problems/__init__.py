@@ -1,1 +1,1 @@
-"""What is estimated: variational objectives, and black-box functions (integrals have a room to come)."""
+"""Estimation problems: variational objectives, black-box functions and integrals."""

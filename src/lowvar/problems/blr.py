@@ -1,12 +1,12 @@
-"""Binary logistic regression whose weights have a common mean and precision: a NumPyro model, and its fused twin.
+"""Binary logistic regression with a hierarchical prior on its weights: a NumPyro model, and its fused implementation.
 
 ``alpha ~ Gamma(0.5, 0.5)``, ``mu ~ N(0, 1)``, ``w_j ~ N(mu, 1 / alpha)``, ``y_n ~ Bernoulli(sigmoid(x_n . w))``, no
 intercept. ``1 / alpha`` is a variance: the paper puts an inverse gamma prior on that of the weights.
 
-There are ``d + 2`` latent numbers for ``d`` features: 32 for the 30 of the breast cancer data that are diagnostic. The
-paper says 62 in its text and 11 in its appendix. 11 is what the data set behind the paper's link has, 9 features and
-2. 62 would be 60 features, as sonar has, or 30 features with weights for each of the two classes:
-``blr_softmax`` with ``intercept=False`` on the same data is that model.
+``z`` has ``d + 2`` entries for ``d`` features: 32 for the 30 features of the diagnostic breast cancer data. The paper
+says 62 in its text and 11 in its appendix. The data set behind the paper's link has 9 features, which gives 11. 62
+would need 60 features, as in sonar, or 30 features with weights for each of the two classes: ``blr_softmax`` with
+``intercept=False`` on the same data is that model.
 
 References:
     Fujisawa and Sato, "Multilevel Monte Carlo variational inference", JMLR 2021, Appendix F.2.
@@ -26,7 +26,7 @@ from lowvar.problems.split import TEST
 
 _LOG_2PI = math.log(2 * math.pi)
 
-DATA = ("x", "y")  # arrays that the model is made of
+DATA = ("x", "y")  # arrays that the model needs
 
 
 def model(x, y=None, batch_size=None):
@@ -49,7 +49,7 @@ def model(x, y=None, batch_size=None):
 def problem(arrays, backend: str = "jax", name: str = "blr") -> LinearProblem:
     """The model on data ``{"x": (N, d) floating, "y": (N,) in {0, 1}}``, in either backend.
 
-    ``z`` is ``log alpha``, ``mu``, then ``w``. ``test_x`` and ``test_y`` may be among the data: the rows of a test.
+    ``z`` is ``log alpha``, ``mu``, then ``w``. ``test_x`` and ``test_y`` in the data are the test rows.
 
     Raises:
         UserError: arrays of other shapes, or labels other than 0 and 1.
@@ -70,7 +70,7 @@ def problem(arrays, backend: str = "jax", name: str = "blr") -> LinearProblem:
     )
 
 
-# --- what the model of several classes has in common with it --------------------------------------------------------
+# --- shared with the model of several classes -----------------------------------------------------------------------
 
 
 def weights(sample, dist, shape) -> Any:
@@ -81,7 +81,7 @@ def weights(sample, dist, shape) -> Any:
 
 
 def sites(count: int) -> dict[str, slice]:
-    """Where ``z`` has what, with ``count`` weights."""
+    """The slices of ``z`` by site, with ``count`` weights."""
     return {"alpha": slice(0, 1), "mu": slice(1, 2), "w": slice(2, 2 + count)}
 
 
@@ -120,7 +120,7 @@ def _sign(y, rows, dtype, name, key):
     y = np.asarray(y)
     if y.ndim != 1 or (rows is not None and len(y) != rows):
         wanted = "one label for each row" if rows is None else f"({rows},), a label for each row of x"
-        raise UserError(f"{name}: {key} has shape {y.shape}; it should be {wanted}")
+        raise UserError(f"{name}: {key} has shape {y.shape}; it must be {wanted}")
     if wrong := [value for value in np.unique(y) if value not in (0, 1)]:
         raise UserError(f"{name}: {key} must hold labels 0 and 1; it has {wrong[0]}")
     return np.where(y == 1, 1.0, -1.0).astype(dtype)

@@ -1,8 +1,8 @@
-"""Multinomial logistic regression whose weights have a common mean and precision: a NumPyro model, and its fused twin.
+"""Softmax regression with a hierarchical prior on its weights: a NumPyro model, and its fused implementation.
 
 ``alpha ~ Gamma(0.5, 0.5)``, ``mu ~ N(0, 1)``, ``w_jc ~ N(mu, 1 / alpha)`` for ``d`` features and an intercept, and
-``C`` classes, ``y_n ~ Categorical(softmax((x_n, 1) w))``. On images of 784 pixels in 10 classes that is
-7840 + 10 + 2 = 7852 latent numbers, as in the paper. The intercepts have the weights' prior.
+``C`` classes, ``y_n ~ Categorical(softmax((x_n, 1) w))``. On images of 784 pixels in 10 classes ``z`` has
+7840 + 10 + 2 = 7852 entries, as in the paper. The intercepts have the weights' prior.
 
 References:
     Fujisawa and Sato, "Multilevel Monte Carlo variational inference", JMLR 2021, section 5.2 and Appendix F.2.
@@ -17,7 +17,7 @@ from lowvar.problems.linear import LinearProblem, held_out, linear
 from lowvar.problems.links import Categorical
 from lowvar.problems.softmax_regression import count_classes, labels
 
-DATA = ("x", "y")  # arrays that the model is made of
+DATA = ("x", "y")  # arrays that the model needs
 
 
 def model(x, classes, y=None, intercept=True, batch_size=None):
@@ -25,9 +25,9 @@ def model(x, classes, y=None, intercept=True, batch_size=None):
 
     Args:
         x: features, ``(N, d)``.
-        classes: how many classes there are.
+        classes: number of classes.
         y: labels in ``0 .. classes - 1``, ``(N,)``.
-        intercept: whether the classes have one; it is the last row of ``w (d + 1, classes)``.
+        intercept: whether the classes have intercepts, the last row of ``w (d + 1, classes)``.
         batch_size: rows of a mini-batch; all of them if not given.
     """
     import numpyro
@@ -45,8 +45,8 @@ def model(x, classes, y=None, intercept=True, batch_size=None):
 def problem(arrays, backend: str = "jax", name: str = "blr_softmax", intercept: bool = True) -> LinearProblem:
     """The model on data ``{"x": (N, d) floating, "y": (N,) in 0 .. C - 1}``, in either backend.
 
-    ``z`` is ``log alpha``, ``mu``, then ``w``, whose last row are the intercepts. ``"classes"``, a number, may be among
-    the data, and ``test_x`` and ``test_y``, the rows of a test; ``C`` is the largest label and one if not given.
+    ``z`` is ``log alpha``, ``mu``, then ``w``, whose last row are the intercepts. Optional data: the number
+    ``"classes"`` (the largest label plus one if not given), and the test rows ``test_x`` and ``test_y``.
 
     Raises:
         UserError: arrays of other shapes, or labels out of range.

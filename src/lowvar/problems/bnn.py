@@ -1,13 +1,14 @@
-"""Regression by a Bayesian neural network with one hidden layer: a NumPyro model, and its fused twin.
+"""Regression by a Bayesian neural network with one hidden layer: a NumPyro model, and its fused implementation.
 
 ``alpha, tau ~ Gamma(1, 0.1)`` (rate 0.1), all weights and biases ``w ~ N(0, 1 / alpha)``, ``y_n ~ N(f(x_n, w),
 1 / tau)`` with ``f`` a layer of rectified linear units and one output; ``1 / alpha`` and ``1 / tau`` are variances.
-With 11 features and 50 units ``w`` has 651 entries: 653 latent numbers.
+With 11 features and 50 units ``w`` has 651 entries, and ``z`` has 653.
 
-``y`` is standardised by the mean and deviation (divisor N) of the rows that are fitted; densities, also those of rows
-that are held out, are of the standardised ``y``. The features are as the data have them: take them standardised too.
+``y`` is standardised by the mean and standard deviation (divisor N) of the fitted rows; all densities, also of test
+rows, are those of the standardised ``y``. Features are used as given and should be standardised as well.
 
-The start ``"origin"`` draws the means of ``w`` from ``N(0, 0.3^2)``: at ``w = 0`` all units are the same, and dead.
+The start ``"origin"`` draws the means of ``w`` from ``N(0, 0.3^2)``: at ``w = 0`` all units are equal and have zero
+gradient.
 
 References:
     Miller, Foti, D'Amour and Adams, "Reducing reparameterization gradient variance", NIPS 2017.
@@ -27,10 +28,10 @@ from lowvar.problems.split import HeldOut, test_part
 from lowvar.problems.variational import VariationalProblem
 
 _LOG_2PI = math.log(2 * math.pi)
-_RATE = 0.1  # of the precisions' priors
-_SPREAD = 0.3  # of the weights at the start
+_RATE = 0.1  # rate of the precisions' priors
+_SPREAD = 0.3  # standard deviation of the weights' initial means
 
-DATA = ("x", "y")  # arrays that the model is made of
+DATA = ("x", "y")  # arrays that the model needs
 
 
 def model(x, y=None, hidden=50, batch_size=None):
@@ -38,8 +39,8 @@ def model(x, y=None, hidden=50, batch_size=None):
 
     Args:
         x: features, ``(N, d)``.
-        y: responses, ``(N,)`` or ``(N, 1)``, which are standardised here.
-        hidden: units of the layer.
+        y: responses, ``(N,)`` or ``(N, 1)``, which the model standardises.
+        hidden: number of hidden units.
         batch_size: rows of a mini-batch; all of them if not given.
     """
     import jax.numpy as jnp
@@ -64,20 +65,20 @@ def problem(arrays, backend: str = "jax", name: str = "bnn", hidden: int = 50) -
     """The model on data ``{"x": (N, d) floating, "y": (N,) or (N, 1)}``, in either backend.
 
     ``z`` is ``log alpha``, ``log tau``, then ``w``: the hidden layer's weights ``(d, hidden)`` and biases, the output's
-    weights and its bias. ``test_x`` and ``test_y`` may be among the data: the rows of a test.
+    weights and its bias. ``test_x`` and ``test_y`` in the data are the test rows.
 
     Raises:
-        UserError: arrays of other shapes, responses that do not differ, or no hidden unit.
+        UserError: arrays of other shapes, constant responses, or no hidden unit.
     """
     ops, x = get(backend), features(arrays["x"], name)
     if not isinstance(hidden, int | np.integer) or hidden < 1:
-        raise UserError(f"{name}: hidden = {hidden!r}; it is the number of units, 1 or more")
+        raise UserError(f"{name}: hidden = {hidden!r}; the number of units must be 1 or more")
     test, xp, d = test_part(arrays, ("x", "y"), name), ops.xp, x.shape[1]
     count = (d + 2) * hidden + 1
     y = responses(arrays["y"], x, name).astype(np.float64)
     mean, sd = y.mean(), y.std()
     if not sd > 0:
-        raise UserError(f"{name}: y is {mean:g} in all {len(x)} rows to fit; to be standardised it should vary")
+        raise UserError(f"{name}: y is {mean:g} in all {len(x)} rows to fit; it must vary to be standardised")
 
     def log_likelihood_of(x, y):
         X, Y = ops.asarray(x), ops.asarray(((y - mean) / sd).astype(x.dtype))

@@ -1,7 +1,7 @@
-"""Paired comparisons after Bradley and Terry: NumPyro models, and their fused twins.
+"""The Bradley-Terry model of paired comparisons: NumPyro models, and their fused implementations.
 
 ``theta_m ~ N(0, 1)`` is a player's strength; the winner of a match beats the loser with probability
-``sigmoid(theta_winner - theta_loser)``. With a scale, ``player_sd ~ HalfNormal(1)`` is the strengths' deviation:
+``sigmoid(theta_winner - theta_loser)``. With a scale, ``player_sd ~ HalfNormal(1)`` and
 ``theta_m ~ N(0, player_sd^2)``.
 """
 
@@ -19,17 +19,17 @@ from lowvar.problems.links import Bernoulli
 
 _LOG_2PI = math.log(2 * math.pi)
 
-DATA = ("winner", "loser", "players")  # arrays that the model is made of
+DATA = ("winner", "loser", "players")  # arrays that the model needs
 
 
 def model(winner, loser, players, scale=False, batch_size=None):
     """The NumPyro model.
 
     Args:
-        winner: players who won, ``(N,)`` integers from 0.
-        loser: players who lost, ``(N,)``.
-        players: how many there are.
-        scale: whether the strengths' standard deviation is unknown too.
+        winner: the player who won each match, ``(N,)`` integers from 0.
+        loser: the player who lost, ``(N,)``.
+        players: number of players.
+        scale: whether the strengths' standard deviation is latent too.
         batch_size: rows of a mini-batch; all of them if not given.
     """
     import numpyro
@@ -45,12 +45,12 @@ def model(winner, loser, players, scale=False, batch_size=None):
 def problem(arrays, backend: str = "jax", name: str = "bradley_terry", scale: bool = False) -> LinearProblem:
     """The model on data ``{"winner": (N,), "loser": (N,), "players": ()}``, in either backend.
 
-    The data are integers: the floating type is JAX's default one.
+    The data are integers, so the floating type is JAX's default.
 
     Args:
         arrays: the data.
         backend: ``"jax"`` or ``"torch"``.
-        name: what reports call it.
+        name: name in reports.
         scale: whether ``z`` starts with ``log player_sd``.
     """
     import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The models of the house by name, for specs."""
+"""lowvar's models by name, for specs."""
 
 import sys
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from lowvar.errors import UserError
 from lowvar.problems.split import TEST
 from lowvar.registry import Registry
 
-# factories (arrays, backend, name, **options) -> problem; the module's DATA says which arrays
+# factories (arrays, backend, name, **options) -> problem; the module's DATA names the arrays
 MODELS = Registry(
     "problem",
     {
@@ -27,13 +27,12 @@ MODELS = Registry(
 
 
 def build(model: str, arrays: Mapping, backend: str = "jax", name: str | None = None, **options):
-    """The catalogue's ``model`` on prepared data, with options of the model's own.
+    """The catalogue's ``model`` on prepared data, with the model's options.
 
-    Where the data have a test part (``test_x``, ``test_y``, see ``split``) the problem has it as ``held_out``.
+    Test rows in the data (``test_x``, ``test_y``, see ``split``) become the problem's ``held_out``.
 
     Raises:
-        UserError: no model has that name, the data are not its own, they have a test part that the model has no use
-            for, or the backend is not there.
+        UserError: an unknown model, missing arrays, test rows that the model cannot use, or an unavailable backend.
     """
     make = MODELS.get(model)
     needed = getattr(sys.modules[make.__module__], "DATA", ())
@@ -43,7 +42,7 @@ def build(model: str, arrays: Mapping, backend: str = "jax", name: str | None = 
             f"{', '.join(arrays)}, not {', '.join(missing)}"
         )
     MODELS.check_options(model, options, where=name or "")
-    made = make(arrays, backend, name or model, **options)
-    if getattr(made, "held_out", None) is None and any(key.startswith(TEST) for key in arrays):
-        raise UserError(f"{name or model}: model {model!r} makes no use of rows for a test; leave the split out")
-    return made
+    built = make(arrays, backend, name or model, **options)
+    if getattr(built, "held_out", None) is None and any(key.startswith(TEST) for key in arrays):
+        raise UserError(f"{name or model}: model {model!r} cannot use test rows; leave the split out")
+    return built

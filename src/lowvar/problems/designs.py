@@ -1,4 +1,4 @@
-"""Designs: the latent vector into linear predictors and back, ``a_n = X_n z``."""
+"""Designs: products of the latent vector with ``X_n``, ``a_n = X_n z``, and of predictors with its transpose."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ def rows(backend, array, index):
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """``a_n = x_n Z`` with ``z`` the entries of ``Z (d, classes)`` in their order.
+    """``a_n = x_n Z`` with ``z`` the entries of ``Z (d, classes)``, row by row.
 
     All designs have these methods; ``index`` is ``(B,)``, or None for all rows.
     """
@@ -36,7 +36,7 @@ class Dense:
         return self.backend.xp.reshape(rows(self.backend, self.x, index).T @ r, (-1,))
 
     def forward_squares(self, v, index):
-        """``(X_n o X_n) v``, ``(B, C)``: the predictors' variances if ``v`` holds the latent ones."""
+        """``(X_n o X_n) v``, ``(B, C)``: the predictors' variances if ``v`` holds those of ``z``."""
         x = rows(self.backend, self.x, index)
         return (x * x) @ self._matrix(v)
 
@@ -49,7 +49,7 @@ class Dense:
         """``X_n z_n`` for ``z (B, dim)``, ``(B, C)``."""
         x = rows(self.backend, self.x, index)
         z = self.backend.xp.reshape(z, (z.shape[0], -1, self.classes))
-        return (x[:, None, :] @ z)[:, 0, :]  # a product, which compilers leave alone; a sum may be made many times
+        return (x[:, None, :] @ z)[:, 0, :]  # a matrix product; XLA may recompute a sum in each consumer
 
     def _matrix(self, z):
         return self.backend.xp.reshape(z, (-1, self.classes))
@@ -57,12 +57,12 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """``a_n = x_n Z + b`` with ``z`` some ``start`` entries of other kinds, then ``Z``, then ``b``; see ``Dense``.
+    """``a_n = x_n Z + b``; ``z`` holds ``start`` other entries, then ``Z``, then ``b``; see ``Dense``.
 
     Attributes:
         inner: the design of ``Z``.
-        start: how many entries of ``z`` come before ``Z``; the design does not see them.
-        intercept: whether there is a ``b``, an entry for each predictor.
+        start: number of entries of ``z`` before ``Z``, which the design ignores.
+        intercept: whether there is a ``b``, with an entry for each predictor.
     """
 
     inner: Dense
@@ -127,19 +127,19 @@ class Pairs:
         return (take(z, first) - take(z, second))[:, None]
 
     def back(self, r, index):
-        """Each row's ``r`` added to its first entry and taken from its second."""
+        """Adds each row's ``r`` to its first entry and subtracts it from its second."""
         first, second = self._ends(index)
         zero = self.backend.xp.zeros((self.dim,), dtype=r.dtype)
         return self.backend.add_rows(self.backend.add_rows(zero, first, r[:, 0]), second, -r[:, 0])
 
     def forward_squares(self, v, index):
-        """The sums of both entries, ``(B, 1)``; zero where they are one entry, whose difference is nothing."""
+        """The sums of both entries, ``(B, 1)``; zero where both are the same entry, whose difference is zero."""
         take, (first, second) = self.backend.take, self._ends(index)
         both = take(v, first) + take(v, second)
         return self.backend.xp.where(first != second, both, self.backend.xp.zeros_like(both))[:, None]
 
     def back_squares(self, r, index):
-        """Each row's ``r`` added to both of its entries, if they are two."""
+        """Adds each row's ``r`` to both of its entries, if they are distinct."""
         first, second = self._ends(index)
         zero = self.backend.xp.zeros((self.dim,), dtype=r.dtype)
         r = self.backend.xp.where(first != second, r[:, 0], self.backend.xp.zeros_like(r[:, 0]))
@@ -159,7 +159,7 @@ class Pairs:
 class Grouped:
     """``a_n = x_n Z_g`` with the matrix ``Z_g (d, classes)`` of the row's group ``g``; see ``Dense``.
 
-    ``z[start:start + groups d classes]`` are the entries of all ``Z_g``; the design does not see the others.
+    ``z[start:start + groups d classes]`` are the entries of all ``Z_g``; the design ignores the others.
     """
 
     backend: Backend

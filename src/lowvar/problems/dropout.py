@@ -1,11 +1,11 @@
-"""Gaussian dropout on the features of a softmax layer: an objective over data and noise that is no ELBO.
+"""Gaussian dropout on the features of a softmax layer: a doubly stochastic objective that is not an ELBO.
 
 With features ``x_n (D,)``, labels ``y_n`` and weights ``w (K, D)``,
 
     f(w; n, eps) = cross_entropy(y_n, w (m o x_n)),    m = 1 + sigma eps,    eps ~ N(0, I),
 
 in nats, and ``f(w)`` is its mean over rows and noise. The rows of a batch share ``eps``. There is no bias, as in
-eq. 56 of the paper; a constant column of ``x`` is a bias under dropout.
+eq. 56 of the paper; a constant column of ``x`` acts as a bias with dropout.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend, get
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 
-_CHUNK = 1024  # data rows that a full pass holds at a time
-_LOGITS = 2**18  # logits that it holds at a time, where there are many particles
-_REGRESSION = 8  # particles from which on the objective is estimated with a control variate
+_CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
+_LOGITS = 2**18  # maximum number of logits in a chunk, with many particles
+_REGRESSION = 8  # from this number of particles on, a control variate estimates the objective
 _STARTS = ("standard", "origin")
 
-DATA = ("x", "y")  # arrays that the model is made of
+DATA = ("x", "y")  # arrays that the model needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +36,11 @@ class DropoutProblem:
         f~ = logsumexp(a) - a_y + (p - e_y)' s + s' H s / 2,
         E f~ = logsumexp(a) - a_y + sigma^2 / 2 sum_j x_j^2 w_j' H w_j.
 
-    All gradients are in closed form. Parameters are ``{"w": (K D,)}``, the rows of ``w`` one after another.
-    Noise is a ``lowvar.noise.Noise``, or anything with its ``index``, ``weight`` and ``eps``.
+    All gradients are analytic. Parameters are ``{"w": (K D,)}``, the concatenated rows of ``w``.
+    Noise is a ``lowvar.noise.Noise``, or any object with its ``index``, ``weight`` and ``eps``.
 
     Attributes:
-        name: what reports call it.
+        name: name in reports.
         backend: the array library.
         N: number of data rows.
         dim: dimension ``D`` of ``x_n`` and of ``eps``.
@@ -78,15 +78,14 @@ class DropoutProblem:
         """Starting parameters as NumPy arrays, ``{"w": (K D,)}``.
 
         Args:
-            kind: ``"standard"`` draws every weight from N(0, 1 / D), so that logits have the features' scale;
+            kind: ``"standard"`` draws every weight from N(0, 1 / D), which gives logits the features' scale;
                 ``"origin"`` sets all to zero.
             key: a JAX key (unused by ``"origin"``).
 
         Raises:
             UserError: another kind.
         """
-        if kind not in _STARTS:
-            raise unknown_name("initial", kind, _STARTS)
+        check_known("initial", kind, _STARTS)
         size = self.classes * self.dim
         if kind == "origin":
             return {"w": np.zeros(size)}
@@ -113,7 +112,7 @@ class DropoutProblem:
         return {"w": self.backend.scan_or_loop(add, zero, self._chunks(eps.shape[0]))}
 
     def point(self, params):
-        """What a control variate remembers of the parameters."""
+        """The part of the parameters that a control variate stores."""
         return {"w": params["w"]}
 
     def zero_mean(self, point):
@@ -124,7 +123,7 @@ class DropoutProblem:
         """The gradient of ``f~`` in two parts, weighted over the batch.
 
         Returns:
-            ``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` less that, averaged over the particles.
+            ``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` minus that, averaged over the particles.
         """
         w = self._matrix(point["w"])
         mean, deviation = self._approximation(w, noise.index, noise.weight, self.sigma * noise.eps)
@@ -166,10 +165,10 @@ class DropoutProblem:
         return {"w": self.backend.scan_or_loop(add, zero, self._chunks(1))}
 
     def elbo(self, params, eps=None) -> Any:
-        """Minus the objective over all rows, in nats per row, and its standard error: larger is better, as an ELBO.
+        """Minus the objective over all rows, in nats per row, and its standard error: larger is better, as for an ELBO.
 
-        Each particle is used with both signs, so that odd terms in the noise vanish. From eight points on the
-        even part of ``f~`` is a control variate, its coefficient that of a linear regression.
+        Each particle is used with both signs, so that odd terms in the noise cancel. From eight particles on, the
+        even part of ``f~`` is a control variate whose coefficient is fitted by linear regression.
 
         Args:
             params: ``{"w": (K D,)}``.
@@ -205,11 +204,11 @@ class DropoutProblem:
         return slope * xp.mean(control) - xp.mean(loss), error
 
     def _matrix(self, w):
-        """``w`` as ``(K, D)``, or ``(B, K, D)`` for a row each."""
+        """``w`` as ``(K, D)``, or ``(B, K, D)`` with one matrix for each row."""
         return self.backend.xp.reshape(w, (*w.shape[:-1], self.classes, self.dim))
 
     def _chunks(self, points):
-        """Row numbers and weights of a full pass, ``(chunks, rows)``; the last chunk is padded by weight zero."""
+        """Row numbers and weights of a full pass, ``(chunks, rows)``; the last chunk is padded with weight zero."""
         rows = min(_CHUNK, max(64, _LOGITS // (points * self.classes)))
         steps = -(-self.N // rows)
         rows = -(-self.N // steps)
@@ -319,7 +318,7 @@ def problem(arrays, backend: str = "jax", name: str = "dropout", sigma: float = 
     Args:
         arrays: the data; the classes are ``0 .. max(y)``.
         backend: ``"jax"`` or ``"torch"``.
-        name: what reports call it.
+        name: name in reports.
         sigma: standard deviation of the multipliers; the paper's is 0.5.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Expected log-likelihoods under Gaussian predictors: what the ELBO of a generalised linear model is made of."""
+"""Expected log-likelihoods under Gaussian predictors, from which the ELBO of a generalised linear model follows."""
 
 import math
 from functools import cache
@@ -8,18 +8,18 @@ from scipy.special import ndtr
 
 from lowvar.backends import Backend
 
-_WIDE = 6.0  # standard deviation of a predictor from which the kink at zero is taken out first
+_WIDE = 6.0  # from this standard deviation of a predictor on, the kink at zero is integrated in closed form
 
 
 def expected_log_sigmoid(backend: Backend, mean, sd):
     """``E log sigmoid(u)`` for ``u ~ N(mean, sd^2)``, elementwise, to about ten digits.
 
     Narrow predictors: the trapezoidal rule in the standardised variable, whose error falls like
-    ``exp(-2 pi^2 / (h sd))``. Wide ones: ``log sigmoid(u) = min(u, 0) - log(1 + exp(-|u|))``, the first in
-    closed form, the second, a bump of width one, by Gauss-Legendre on both sides of zero.
+    ``exp(-2 pi^2 / (h sd))``. Wide ones: ``log sigmoid(u) = min(u, 0) - log(1 + exp(-|u|))``, the first term in
+    closed form, the second, a bump of unit width, by Gauss-Legendre on both sides of zero.
 
     Args:
-        backend: of the arrays.
+        backend: the array library.
         mean: ``(rows,)``.
         sd: ``(rows,)``, positive.
     """
@@ -50,25 +50,25 @@ def expected_log_sigmoid(backend: Backend, mean, sd):
 _EULER = 0.5772156649015329
 _GUMBEL_SD = np.pi / 6**0.5
 _ANGLES, _POINTS, _LOW, _HIGH = 513, 512, -7.0, 14.0  # of the table below
-_TAIL = 1e-7  # probability that is cut off on both sides
+_TAIL = 1e-7  # probability cut off in each tail
 _NODES = 24
 
 
 def expected_log_softmax(backend: Backend, mean, sd, label):
     """``E log softmax(a)[label]`` for independent ``a_c ~ N(mean_c, sd_c^2)``, a row at a time, to about 1e-6.
 
-    With independent standard Gumbel ``g_c``, ``log sum_c exp(a_c) = E max_c (a_c + g_c) - gamma``: a mean over
-    independent Gaussians turns into the mean of a maximum of independent variables, a one-dimensional integral of
+    With independent standard Gumbel ``g_c``, ``log sum_c exp(a_c) = E max_c (a_c + g_c) - gamma``. The expectation
+    over independent Gaussians becomes that of a maximum of independent variables, a one-dimensional integral of
     ``1 - prod_c F_c(x)``. ``F_c``, the distribution function of a Gaussian plus a centred Gumbel, is interpolated
-    in a table; the integral is a trapezoidal rule on points that start as close together as the narrowest class
-    wants and spread out as the widest one allows. Nothing is random.
+    from a table. The trapezoidal rule uses sinh-spaced points: dense enough for the narrowest class, and spread
+    over the range of the widest. The result is deterministic.
 
-    Against brute force (also, within its error, against 1e6 Monte Carlo samples) the largest absolute error over
+    Compared with brute force (and, within its error, with 1e6 Monte Carlo samples), the largest absolute error over
     rows of ten classes is 1e-6 for ``sd`` up to 4, and 3e-6 for ``sd`` in 15 to 30 or mixed from 0.1 to 30; in
     float32 it is 1e-5. Derivatives by autodiff have about three digits.
 
     Args:
-        backend: of the arrays.
+        backend: the array library.
         mean: ``(rows, classes)``.
         sd: ``(rows, classes)``, positive.
         label: ``(rows,)``, integers from 0.
@@ -87,11 +87,11 @@ def expected_log_softmax(backend: Backend, mean, sd, label):
     def quantile(of):
         return mean + size * ((1 - share) * take(of, row) + share * take(of, row + 1))
 
-    # the maximum is above `low` and below `high` but for the tails; sinh-spaced points between them
+    # up to the tails, the maximum lies between `low` and `high`; sinh-spaced points between them
     each_high = quantile(upper)
     low, high = xp.max(quantile(lower), axis=1), xp.max(each_high, axis=1)
     wanted = 0.5 * xp.min(xp.where(each_high > low[:, None], size, zero + np.inf), axis=1)
-    ratio = xp.maximum((high - low) / (_NODES * wanted), xp.ones_like(low))  # sinh(y) / y, if it could be had exactly
+    ratio = xp.maximum((high - low) / (_NODES * wanted), xp.ones_like(low))  # the target value of sinh(y) / y
     y = xp.where(ratio < 3, xp.sqrt(6 * (ratio - 1) + 1e-6), xp.log(2 * ratio) + 1)
     for _ in range(3):
         y = y - (xp.log(xp.sinh(y) / (y * ratio))) / (1 / xp.tanh(y) - 1 / y)
@@ -116,8 +116,8 @@ def expected_log_softmax(backend: Backend, mean, sd, label):
     )
     below = 0.0
     for offset, factor in enumerate(cubic, -1):
-        here = cell + offset
-        below = below + factor * ((1 - share) * take(table, here) + share * take(table, here + _POINTS))
+        node = cell + offset
+        below = below + factor * ((1 - share) * take(table, node) + share * take(table, node + _POINTS))
     log_sum_exp = low + xp.sum(weight * (1 - xp.prod(below, axis=1)), axis=1)
     classes = backend.asarray(np.arange(mean.shape[1], dtype=np.int32))
     return xp.sum(xp.where(label[:, None] == classes[None, :], mean, zero), axis=1) - log_sum_exp
@@ -140,7 +140,7 @@ def _gaussian_plus_gumbel():
     for i, angle in enumerate(np.linspace(0, np.pi / 2, _ANGLES)[:-1]):
         s = _GUMBEL_SD * np.tan(angle)
         x = (points * np.hypot(s, _GUMBEL_SD) + _EULER)[:, None]
-        if s < 1.5:  # the trapezoidal rule over the wider of the two, up to rounding
+        if s < 1.5:  # the trapezoidal rule over the wider variable, exact up to rounding
             F[i] = np.exp(-np.exp(np.minimum(s * z - x, 700.0))) @ (gaussian / gaussian.sum())
         else:
             F[i] = ndtr((x - g) / s) @ (gumbel / gumbel.sum())

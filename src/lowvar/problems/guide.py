@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.backends import Backend
 
-NO_NOISE = -40.0  # log sigma of a point estimate: sigma is below the rounding of any precision, and above zero in all
+NO_NOISE = -40.0  # log sigma of a point estimate: in every precision, sigma is positive and below rounding
 BLOCKS = ("mu", "log_sigma")  # the parameter blocks, in the order in which gradients are laid out
 
 
@@ -15,14 +15,14 @@ BLOCKS = ("mu", "log_sigma")  # the parameter blocks, in the order in which grad
 class MeanField:
     """A factorised Gaussian over R^dim.
 
-    Parameters are a dict ``{"mu": (dim,), "log_sigma": (dim,)}``. Another guide offers the same methods;
-    the control variates in ``estimators.gradient`` also use that ``mu`` and ``log_sigma`` mean what they say.
+    Parameters are a dict ``{"mu": (dim,), "log_sigma": (dim,)}``. Other guides need the same methods; the control
+    variates in ``estimators.gradient`` also assume that ``mu`` and ``log_sigma`` are the mean and log scale of ``z``.
 
     Attributes:
         dim: dimension of ``z``.
         backend: the array library.
         noiseless: which coordinates are point estimates, ``(dim,)`` booleans: ``z = mu`` there, without noise or
-            entropy. Their ``log_sigma`` is ``NO_NOISE`` and stays so: its gradient is zero.
+            entropy. Their ``log_sigma`` stays at ``NO_NOISE``: its gradient is zero.
     """
 
     dim: int
@@ -34,7 +34,7 @@ class MeanField:
         return params["mu"] + self._noisy(self.backend.xp.exp(params["log_sigma"]) * eps)
 
     def pull_back(self, params, eps, gradient):
-        """The gradient for ``(mu, log sigma)`` from one for ``z``, ``(dim,)``, at ``z = transform(params, eps)``."""
+        """The gradient in ``(mu, log sigma)`` from that in ``z``, ``(dim,)``, at ``z = transform(params, eps)``."""
         along = gradient * self.backend.xp.exp(params["log_sigma"]) * eps
         return {"mu": gradient, "log_sigma": self._noisy(along)}
 
@@ -53,12 +53,12 @@ class MeanField:
         return {"mu": xp.zeros_like(params["mu"]), "log_sigma": self._noisy(xp.ones_like(params["log_sigma"]))}
 
     def log_density(self, params, eps):
-        """``log q(z)`` at ``z = transform(params, eps)``, nats; of the coordinates that have noise."""
+        """``log q(z)`` at ``z = transform(params, eps)``, nats, over the coordinates with noise."""
         xp = self.backend.xp
         return -xp.sum(self._noisy(params["log_sigma"] + 0.5 * eps**2 + 0.5 * np.log(2 * np.pi)))
 
     def _noisy(self, values):
-        """``values (dim,)``, zero where there is a point estimate."""
+        """``values (dim,)``, with zeros at the point estimates."""
         if self.noiseless is None:
             return values
         return self.backend.xp.where(self.backend.asarray(self.noiseless), self.backend.xp.zeros_like(values), values)

@@ -1,12 +1,12 @@
-"""Linear regression in which every row has weights of its own: a NumPyro model, and its twin with gradients by hand.
+"""Hierarchical linear regression with weights for each row: a NumPyro model, and analytic gradients.
 
 ``mu_j ~ N(0, 10^2)``, ``sigma ~ LogNormal(0, 0.5)``, ``eps ~ LogNormal(0, 0.5)``, ``b_ij ~ N(mu_j, sigma)`` with
 variance ``sigma``, ``y_i ~ N(x_i . b_i, eps^2)``. Appendix F.1 calls ``sigma'`` the variance of the intercepts, and
-does not say what ``eps`` is: it is taken for a standard deviation. With ``intercepts="sd"``, ``sigma`` is one too. With
-100 rows of 10 features there are 1000 + 10 + 2 = 1012 latent numbers.
+does not say what ``eps`` is: it is taken as a standard deviation. With ``intercepts="sd"``, ``sigma`` is one too. With
+100 rows of 10 features, ``z`` has 1000 + 10 + 2 = 1012 entries.
 
-A new row has weights that no data speak of. With those integrated out, given the common parameters,
-``y ~ N(x . mu, sigma |x|^2 + eps^2)``: that is the density of a row that is held out.
+A test row has its own weights, which the data do not inform. They are integrated out: given the common parameters, its
+density is ``y ~ N(x . mu, sigma |x|^2 + eps^2)``.
 
 References:
     Fujisawa and Sato, "Multilevel Monte Carlo variational inference", JMLR 2021, Appendix F.1.
@@ -25,15 +25,15 @@ from lowvar.problems.split import HeldOut, test_part
 from lowvar.problems.variational import VariationalProblem
 
 _LOG_2PI = math.log(2 * math.pi)
-_MEAN_SD, _LOG_SD = 10.0, 0.5  # prior deviations of `mu`, and of `log sigma` and `log eps`
+_MEAN_SD, _LOG_SD = 10.0, 0.5  # prior standard deviations of `mu`, and of `log sigma` and `log eps`
 
 _POWERS = {"variance": 1, "sd": 2}  # of `sigma` in the variance of the rows' weights
 
-DATA = ("x", "y")  # arrays that the model is made of
+DATA = ("x", "y")  # arrays that the model needs
 
 
 def model(x, y=None, batch_size=None, intercepts="variance"):
-    """The NumPyro model; the rows' weights are one site, indexed by the plate of the rows.
+    """The NumPyro model; the weights of all rows are one site, indexed by the data plate.
 
     Args:
         x: features, ``(N, d)``.
@@ -58,8 +58,8 @@ def model(x, y=None, batch_size=None, intercepts="variance"):
 def problem(arrays, backend: str = "jax", name: str = "hlr", intercepts: str = "variance") -> "Hierarchical":
     """The model on data ``{"x": (N, d) floating, "y": (N,) or (N, 1)}``, in either backend.
 
-    ``z`` is all ``b``, ``log eps``, ``mu``, then ``log sigma``. ``test_x`` and ``test_y`` may be among the data: the
-    rows of a test. ``intercepts`` is as for ``model``.
+    ``z`` is all ``b``, ``log eps``, ``mu``, then ``log sigma``. ``test_x`` and ``test_y`` in the data are the test
+    rows. ``intercepts`` is as for ``model``.
 
     Raises:
         UserError: arrays of other shapes, or no such reading of ``sigma``.
@@ -109,7 +109,7 @@ def problem(arrays, backend: str = "jax", name: str = "hlr", intercepts: str = "
 
 
 def _predictive(ops, cells, k, x, y):
-    """The log density of rows whose weights are integrated out."""
+    """The log density of rows with their weights integrated out."""
     xp, d = ops.xp, x.shape[1]
     X, Y, squares = ops.asarray(x), ops.asarray(y), ops.asarray((x * x).sum(axis=1))
 
@@ -124,9 +124,9 @@ def _predictive(ops, cells, k, x, y):
 
 @dataclass(frozen=True, eq=False)
 class Hierarchical(VariationalProblem):
-    """A ``VariationalProblem`` with the gradient of the hierarchical regression, and its ELBO in closed form.
+    """A ``VariationalProblem`` with the analytic gradient of the hierarchical regression and its closed-form ELBO.
 
-    The prior sees the weights of all rows: so a batch is taken as a weight for every row, and nothing is gathered.
+    The prior involves the weights of all rows, so a batch is a vector of weights for all rows, without gathering.
 
     Attributes:
         x: features, ``(N, d)``.
@@ -156,7 +156,7 @@ class Hierarchical(VariationalProblem):
         return self._gradient(z, None)
 
     def _gradient(self, z, weight):
-        """With ``weight (N,)`` for the rows' likelihoods, or None for the prior alone."""
+        """The gradient with ``weight (N,)`` on the rows' likelihoods, or None for the prior alone."""
         xp = self.backend.xp
         b, u, mu, s = _parts(xp, z, self.N)
         apart, precision = b - mu[None, :], xp.exp(-self.k * s)
@@ -207,7 +207,7 @@ def _parts(xp, z, N):
 
 
 def _constant(N, d):
-    """What of the log prior hangs on no parameter."""
+    """The part of the log prior that depends on no parameter."""
     return -0.5 * (N * d + d + 2) * _LOG_2PI - d * math.log(_MEAN_SD) - 2 * math.log(_LOG_SD)
 
 
@@ -220,6 +220,6 @@ def responses(y, x, name: str) -> np.ndarray:
     y = np.asarray(y)
     if y.shape not in ((len(x),), (len(x), 1)) or y.dtype.kind not in "fiu":
         raise UserError(
-            f"{name}: y is {y.dtype} of shape {y.shape}; it should be numbers, one for each of the {len(x)} rows of x"
+            f"{name}: y is {y.dtype} of shape {y.shape}; it must have one number for each of the {len(x)} rows of x"
         )
     return y.reshape(-1).astype(x.dtype)

@@ -1,9 +1,9 @@
-"""Models whose likelihood sees the latent vector through a few linear predictors per data row, with fused kernels.
+"""Models whose likelihood depends on a few linear predictors per data row, with fused gradients.
 
 ``a_n = X_n z`` with ``C`` predictors: generalised linear models, paired comparisons, rows of grouped regressions.
-A design says what ``X_n`` is, a link what ``log p(y_n | a_n)`` is. Gradients are then two products with ``X``, and
-under a mean-field guide the predictors are Gaussian with known mean and variance, independent of each other where
-no entry of ``z`` serves two of them: so the ELBO is a sum of ``C``-dimensional integrals.
+A design defines ``X_n``, a link ``log p(y_n | a_n)``. Gradients are then two products with ``X``. Under a mean-field
+guide the predictors are Gaussian with known mean and variance, and independent of each other if no two of them share
+an entry of ``z``: the ELBO is a sum of ``C``-dimensional integrals.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from lowvar.problems.variational import VariationalProblem
 
 @dataclass(frozen=True, eq=False)
 class LinearProblem(VariationalProblem):
-    """A ``VariationalProblem`` whose likelihood sees ``z`` through linear predictors.
+    """A ``VariationalProblem`` whose likelihood depends on ``z`` through linear predictors.
 
     Attributes:
-        design: ``z`` into predictors and back: ``Dense``, ``Affine``, ``Pairs`` or ``Grouped``.
-        link: predictors into ``log p``: ``Bernoulli`` or ``Categorical``.
+        design: the map from ``z`` to predictors: ``Dense``, ``Affine``, ``Pairs`` or ``Grouped``.
+        link: the map from predictors to ``log p``: ``Bernoulli`` or ``Categorical``.
     """
 
     design: Any = None
@@ -50,7 +50,7 @@ class LinearProblem(VariationalProblem):
         return gradient, self.N * back(weight[:, None] * self.link.curvature(a, t, index), index) + prior_hvp
 
     def approximation_by_row(self, points, noise):
-        """As in ``Objective``; the rows' gradients are never held apart."""
+        """As in ``Objective``; without storing a gradient for each row."""
         xp, index = self.backend.xp, noise.index
         z, step = points["mu"], points["sigma"] * xp.mean(noise.eps, axis=0)[None, :]
         a, t = self.design.forward_by_row(z, index), self.design.forward_by_row(step, index)
@@ -62,13 +62,13 @@ class LinearProblem(VariationalProblem):
         return {"mu": mean}, {"mu": deviation}
 
     def approximation_mean_by_row(self, points, index, weight):
-        """As in ``Objective``; the rows' gradients are never held apart."""
+        """As in ``Objective``; without storing a gradient for each row."""
         a = self.design.forward_by_row(points["mu"], index)
         prior = self.backend.vmap(self.prior_gradient)(points["mu"])
         return {"mu": self.N * self.design.back(weight[:, None] * self.link.residual(a, index), index) + weight @ prior}
 
     def likelihood_at_rows(self, z, step, index, weight):
-        """As in ``VariationalProblem``; the rows' gradients are never held apart."""
+        """As in ``VariationalProblem``; without storing a gradient for each row."""
         a, t = self.design.forward_by_row(z, index), self.design.forward(step, index)
         gradient = self.design.back(weight[:, None] * self.link.residual(a, index), index)
         return self.N * gradient, self.N * self.design.back(weight[:, None] * self.link.curvature(a, t, index), index)
@@ -98,7 +98,7 @@ class LinearProblem(VariationalProblem):
         return self.backend.scan_or_loop(add, 0 * mean[0, 0], self.chunks)
 
     def quadrature_elbo(self, params):
-        """The ELBO, nats, in as many digits as ``link.expected_log`` has."""
+        """The ELBO, nats, to the accuracy of ``link.expected_log``."""
         prior: Any = self.expected_log_prior
         return self.expected_log_likelihood(params) + prior(params) + self.guide.entropy(params)
 
@@ -115,17 +115,17 @@ def linear(
     quadratic_prior=False,
     held_out: HeldOut | None = None,
 ) -> LinearProblem:
-    """The problem of a design, a link and a prior.
+    """The ``LinearProblem`` with this design, link and prior.
 
     Args:
-        name: what reports call it.
+        name: name in reports.
         N: number of data rows.
         dtype: floating type of the data.
         design: ``Dense``, ``Affine``, ``Pairs`` or ``Grouped``.
         link: ``Bernoulli`` or ``Categorical``.
         log_prior: ``z (dim,) -> ()``, nats.
         expected_log_prior: its mean under the mean-field guide, ``params -> ()``.
-        sites: which entries of ``z`` are which latent site; one site ``z`` if not given.
+        sites: the slice of ``z`` for each latent site; one site ``z`` if not given.
         quadratic_prior: see ``VariationalProblem``.
         held_out: see ``VariationalProblem``.
     """
@@ -142,9 +142,9 @@ def held_out(arrays, name: str, design: Callable[[Any], Any], link: Callable[[An
 
     Args:
         arrays: the data.
-        name: what reports call the problem.
-        design: ``x`` into a design, as an array of NumPy.
-        link: ``y`` into a link.
+        name: name of the problem in reports.
+        design: ``x``, a NumPy array, to its design.
+        link: ``y`` to its link.
 
     Raises:
         UserError: see ``test_part``.

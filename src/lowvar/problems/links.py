@@ -1,4 +1,4 @@
-"""Links: linear predictors into log-likelihoods, ``log p(y_n | a_n)``."""
+"""Links: maps from linear predictors to log-likelihoods, ``log p(y_n | a_n)``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ class Bernoulli:
         return -xp.logaddexp(-margin, xp.zeros_like(margin))
 
     def residual(self, a, index):
-        """The gradient of ``-log p`` for the predictors, ``(B, C)``."""
+        """The gradient of ``-log p`` in the predictors, ``(B, C)``."""
         sign = self._sign(index)
         return (-sign * self._sigmoid(-sign * a[:, 0]))[:, None]
 
@@ -66,7 +66,7 @@ class Categorical:
         return xp.sum(self._one_hot(a, index) * shifted, axis=1) - xp.log(xp.sum(xp.exp(shifted), axis=1))
 
     def residual(self, a, index):
-        """The gradient of ``-log p`` for the predictors, ``(B, C)``."""
+        """The gradient of ``-log p`` in the predictors, ``(B, C)``."""
         return self._softmax(a) - self._one_hot(a, index)
 
     def curvature(self, a, t, index):

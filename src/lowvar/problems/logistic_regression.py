@@ -1,4 +1,4 @@
-"""Binary logistic regression with a standard Gaussian prior: a NumPyro model, and its fused twin.
+"""Binary logistic regression with a standard Gaussian prior: a NumPyro model, and its fused implementation.
 
 ``z ~ N(0, I)``, ``y_n ~ Bernoulli(sigmoid(x_n . z))``, no intercept.
 """
@@ -11,7 +11,7 @@ from lowvar.problems.designs import Dense
 from lowvar.problems.linear import LinearProblem, held_out, linear, standard_normal
 from lowvar.problems.links import Bernoulli
 
-DATA = ("x", "y")  # arrays that the model is made of
+DATA = ("x", "y")  # arrays that the model needs
 
 
 def model(x, y=None, batch_size=None):
@@ -34,7 +34,7 @@ def model(x, y=None, batch_size=None):
 def problem(arrays, backend: str = "jax", name: str = "logistic_regression") -> LinearProblem:
     """The model on data ``{"x": (N, d) floating, "y": (N,) in {0, 1}}``, in either backend.
 
-    ``test_x`` and ``test_y`` may be among the data: the rows of a test.
+    ``test_x`` and ``test_y`` in the data are the test rows.
     """
     ops = get(backend)
     if len(arrays["x"]) != len(arrays["y"]):

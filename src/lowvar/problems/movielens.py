@@ -1,7 +1,7 @@
-"""Ratings by users with tastes of their own, drawn from a common distribution: a NumPyro model, and its fused twin.
+"""Hierarchical model of film ratings with coefficients for each user: a NumPyro model, and its fused implementation.
 
-``mu_ij, s_ij ~ N(0, 1)`` for ``d`` genres and ``C`` ratings; user ``m`` has ``Z_m (d, C) ~ N(mu, exp(s)^2)``; a film
-with genres ``x_n`` gets the rating ``y_n ~ Categorical(softmax(x_n Z_m))`` from its user ``m``.
+``mu_ij, s_ij ~ N(0, 1)`` for ``d`` genres and ``C`` ratings; user ``m`` has ``Z_m (d, C) ~ N(mu, exp(s)^2)``; user
+``m`` rates a film with genres ``x_n`` as ``y_n ~ Categorical(softmax(x_n Z_m))``.
 
 References:
     Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024, Appendix.
@@ -22,17 +22,17 @@ from lowvar.problems.softmax_regression import labels
 
 _LOG_2PI = math.log(2 * math.pi)
 
-DATA = ("user", "x", "y", "users")  # arrays that the model is made of
+DATA = ("user", "x", "y", "users")  # arrays that the model needs
 
 
 def model(user, x, users, classes, y=None, batch_size=None):
     """The NumPyro model.
 
     Args:
-        user: who rated, ``(N,)`` integers from 0.
+        user: the user of each rating, ``(N,)`` integers from 0.
         x: genres of the film, ``(N, d)``.
-        users: how many there are.
-        classes: how many ratings there are to choose from.
+        users: number of users.
+        classes: number of possible ratings.
         y: ratings in ``0 .. classes - 1``, ``(N,)``.
         batch_size: rows of a mini-batch; all of them if not given.
     """
@@ -54,7 +54,7 @@ def model(user, x, users, classes, y=None, batch_size=None):
 def problem(arrays, backend: str = "jax", name: str = "movielens") -> LinearProblem:
     """The model on ``{"user": (N,), "x": (N, d) floating, "y": (N,) in 0 .. C - 1, "users": ()}``, in either backend.
 
-    ``z`` is all ``Z``, then ``mu``, then ``s``. ``"classes"``, a number, may be among the data.
+    ``z`` is all ``Z``, then ``mu``, then ``s``. The data may include the number ``"classes"``.
     """
     ops = get(backend)
     x, user, users = np.asarray(arrays["x"]), np.asarray(arrays["user"]), int(arrays["users"])
@@ -76,16 +76,16 @@ def problem(arrays, backend: str = "jax", name: str = "movielens") -> LinearProb
         "mu": slice(of_users, of_users + cells),
         "s": slice(of_users + cells, of_users + 2 * cells),
     }
-    found = linear(name, len(x), x.dtype, design, link, *_prior(ops, users, cells), sites=sites)
-    return Ratings(**{field.name: getattr(found, field.name) for field in fields(found)})
+    base = linear(name, len(x), x.dtype, design, link, *_prior(ops, users, cells), sites=sites)
+    return Ratings(**{field.name: getattr(base, field.name) for field in fields(base)})
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings(LinearProblem):
-    """A ``LinearProblem`` with the gradient of the users' prior by hand.
+    """A ``LinearProblem`` with an analytic gradient of the users' prior.
 
-    The entries of ``z`` are put together as rows of cells, not as one vector: a compiler then makes one pass over
-    them, without a division for every entry. Derivatives of it are faster too.
+    It treats the entries of ``z`` as a matrix, a row for each user, not as one vector: XLA then makes one pass over
+    them, without an integer division for every entry. Its derivatives are faster too.
     """
 
     def prior_gradient(self, z):

@@ -19,13 +19,13 @@ from numpyro.primitives import Messenger
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_model import _FixedIndex, _frame, _log_prob, _one_line
 
-_ROWS = 7  # rows that are evaluated at once
+_ROWS = 7  # rows evaluated jointly
 _TOLERANCE = 1e-5  # relative difference attributed to rounding
 _ROUNDING = 50  # multiple of the effect of that change that counts as rounding
 
 
 def check(problem, functions, free, latent) -> None:
-    """Refuses a model that does not permit mini-batches, or whose density is not finite at the start.
+    """Rejects a model that does not permit mini-batches, or whose density is not finite at the start.
 
     Args:
         problem: the model as a problem.
@@ -45,7 +45,7 @@ def check(problem, functions, free, latent) -> None:
 
 
 def _check_traceable(problem, z):
-    """The model accepts a batch of several rows, and of one."""
+    """Checks that the model accepts a batch of several rows, and of one."""
     index = _some_rows(problem.N)
     for rows in (index, index[:1]):
         try:
@@ -60,8 +60,8 @@ def _check_traceable(problem, z):
         except Exception as error:
             if rows is not index:
                 raise UserError(
-                    f"{problem.name}: the model fails on a batch of one row: {_one_line(error)}; a squeeze() that also "
-                    "takes away the axis of the rows does that"
+                    f"{problem.name}: the model fails on a batch of one row: {_one_line(error)}; a possible cause is "
+                    "a squeeze() that also removes the axis of the rows"
                 ) from error
             message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
             raise UserError(f"{message} ({_one_line(error)})") from error
@@ -73,7 +73,7 @@ def _some_rows(N):
 
 
 def _check_density(problem, z):
-    """The density is finite at the start for every row."""
+    """Checks that the density is finite at the start for every row."""
     likelihood = jax.jit(problem.log_likelihood)
     prior = float(jax.jit(problem.log_prior)(z))
     if not np.isfinite(prior):
@@ -92,20 +92,20 @@ def _check_density(problem, z):
 
 
 def _check_lengths(problem, free):
-    """Every array indexed by the plate has N rows: JAX would silently repeat the last row of a shorter one."""
+    """Checks that arrays indexed by the plate have N rows: JAX would silently repeat the last row of a shorter one."""
     data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
     start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
     last = jnp.full(1, problem.N - 1, jnp.int32)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPyro has said it already
+            warnings.simplefilter("ignore")  # NumPyro has already issued them
             handlers.trace(handlers.seed(_FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
     except IndexError as error:
         lengths = ", ".join(f"{key} {value.shape[0]}" for key, value in data.items() if np.ndim(value))
         raise UserError(
-            f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, an array has fewer: {lengths}"
+            f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but an array has fewer: {lengths}"
         ) from error
-    except Exception:  # a model that needs JAX arrays, not NumPy's, cannot be asked this way
+    except Exception:  # a model that needs JAX arrays cannot be checked with NumPy's
         return
 
 
@@ -122,7 +122,7 @@ class _Asked(Messenger):
 
 
 def _check_randomness(problem, functions, z):
-    """All random numbers belong to latent sites: others would be drawn once and stay fixed."""
+    """Checks that all random numbers belong to latent sites: others would be drawn once and stay fixed."""
     traced, *_ = functions.of(problem.unravel)
     keys: list[str] = []
 
@@ -133,22 +133,22 @@ def _check_randomness(problem, functions, z):
     jax.eval_shape(run, z)
     if keys:
         raise UserError(
-            f"{problem.name}: the model draws random numbers of its own (numpyro.prng_key, dropout), which would be "
-            "the same at every step; make them latent sites, or leave them out"
+            f"{problem.name}: the model draws random numbers outside latent sites (numpyro.prng_key, dropout), "
+            "which would be the same at every step; make them latent sites, or remove them"
         )
 
 
 def _check_rows(problem, functions, free, start):
-    """Rows do not interact: at a random point, joint evaluation equals row-by-row evaluation."""
+    """Checks that rows do not interact: at a random point, joint evaluation equals row-by-row evaluation."""
     try:
         with jax.enable_x64(True):
-            found = _compare(problem, functions.cast(np.dtype("float64")), free, start)
+            message = _compare(problem, functions.cast(np.dtype("float64")), free, start)
     except UserError:
         raise
-    except Exception:  # a model with arrays of its own, of one precision
-        found = _compare(problem, functions, free, start)
-    if found:
-        raise UserError(f"{problem.name}: {found}")
+    except Exception:  # the model contains arrays in a fixed precision
+        message = _compare(problem, functions, free, start)
+    if message:
+        raise UserError(f"{problem.name}: {message}")
 
 
 def _compare(problem, functions, free, start):
@@ -162,7 +162,7 @@ def _compare(problem, functions, free, start):
     mixed = several[::-1].copy()  # in another order, with another row repeated
     mixed[len(mixed) // 2] = mixed[0]
     direction = jnp.asarray(rng.normal(size=start.size), dtype)
-    shift = 1e-6  # relative change of the point by which rounding is judged: some of float32's steps
+    shift = 1e-6  # relative change of the point, a few units of float32 rounding, to estimate the effect of rounding
     signs = rng.choice([-1.0, 1.0], size=(3, start.size))
 
     @partial(jax.jit, static_argnums=0)
@@ -181,7 +181,7 @@ def _compare(problem, functions, free, start):
         parts = slice(0, 1)
         z = next((z for z in tried if np.isfinite(of(log_likelihood, z, several)[parts]).all()), None)
     if z is None:
-        return None  # the start is refused for that
+        return None  # `_check_density` rejects such a start
 
     def compared(function, z, index):
         return of(function, z, index)[parts]
@@ -192,12 +192,12 @@ def _compare(problem, functions, free, start):
     sensitivity = np.max([np.abs(one - at_once) for one in moved], axis=(0, 2))
     for index, values in ((several, at_once), (mixed, compared(log_likelihood, z, mixed))):
         alone = np.stack([single[int(row)] for row in index], axis=1)
-        if not np.isfinite(alone).all():  # in a batch they are finite
+        if not np.isfinite(alone).all():  # although the joint evaluation is finite
             row = int(index[int(np.argmin(np.isfinite(alone).all(axis=0)))])
             return (
-                f"the log-likelihood of a row depends on the other rows of its batch: row {row} has none alone, "
-                "and has one among others; rows must be independent given the latent variables (compute means and the "
-                "like from all the data, before the plate)"
+                f"the log-likelihood of a row depends on the other rows of its batch: row {row} is not "
+                "finite alone, but finite among others; rows must be independent given the latent variables (compute "
+                "means and the like from all the data, before the plate)"
             )
         tolerance = _TOLERANCE * np.abs(alone).max(axis=1) + _ROUNDING * sensitivity + 1e-300
         off = np.abs(values - alone) / tolerance[:, None]
@@ -239,8 +239,8 @@ def _interacting(traced, problem, z, index, worst, alone, among):
             )
     return (
         f"the log-likelihood of a row depends on the other rows of its batch: row {int(index[worst])} has {alone:.6g} "
-        f"alone and {among:.6g} among {rows} rows; what is computed from several rows (a mean, a standard deviation, a "
-        "sum, their number) has to come from all the data, before the plate"
+        f"alone and {among:.6g} among {rows} rows; compute statistics of several rows (a mean, a standard deviation, a "
+        "sum, their number) from all the data, before the plate"
     )
 
 

@@ -24,7 +24,7 @@ from lowvar.errors import UserError, unknown_name
 from lowvar.problems.guide import NO_NOISE
 from lowvar.problems.variational import VariationalProblem
 
-_JITTER = 0.1  # standard deviation of the start's means, so that no start is a saddle
+_JITTER = 0.1  # standard deviation of the initial means, to avoid saddle points
 _SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
 
 
@@ -114,7 +114,7 @@ def from_numpyro(
 
     transforms = {key: _transform(site, name) for key, site in (latent | params).items()}
     free = {key: transforms[key].inv(site["value"]) for key, site in (latent | params).items()}
-    # the data's precision rules: under x64 NumPyro draws its first values in float64 whatever the data are
+    # use the data's precision: under x64, NumPyro draws its first values in float64 for data of any precision
     floating = [v.dtype for v in data.values() if isinstance(v, jax.Array) and jnp.issubdtype(v.dtype, jnp.floating)]
     dtype = jnp.result_type(*floating) if floating else jax.flatten_util.ravel_pytree(free)[0].dtype
     dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.zeros(()).dtype
@@ -132,17 +132,17 @@ def from_numpyro(
         point[sites[site]] = True
 
     def values(z):
-        found = unravel(z)
-        return {site: transforms[site](found[site]) for site in params}
+        sites_at = unravel(z)
+        return {site: transforms[site](sites_at[site]) for site in params}
 
-    made = _Functions(model, data, plate, N, transforms, dtype)
-    traced, log_likelihood, log_prior = made.of(unravel)
+    densities = _Functions(model, data, plate, N, transforms, dtype)
+    traced, log_likelihood, log_prior = densities.of(unravel)
 
     def constrain(z):
-        found = traced(z, jnp.zeros(1, jnp.int32))
+        sites_at = traced(z, jnp.zeros(1, jnp.int32))
         return {
             key: site["value"]
-            for key, site in found.items()
+            for key, site in sites_at.items()
             if key in latent or (site["type"] == "deterministic" and _frame(site, plate) is None)
         }
 
@@ -152,7 +152,7 @@ def from_numpyro(
         params=tuple(params), unravel=unravel, constrain=constrain, values=values,
         start=_start(name, transforms, np.asarray(first), point, sites, init, init_is, key),
     )  # fmt: skip
-    check(problem, made, free, latent)
+    check(problem, densities, free, latent)
     return problem
 
 
@@ -164,7 +164,7 @@ class _Functions:
         self.transforms, self.dtype = transforms, dtype
 
     def cast(self, dtype) -> "_Functions":
-        """The same with floating data in another precision."""
+        """The same functions with floating data in another precision."""
         data = {
             key: np.asarray(value).astype(dtype) if _is_floating(value) else value for key, value in self.data.items()
         }
@@ -189,7 +189,7 @@ class _Functions:
 
         def log_likelihood(z, index):
             rows = index.shape[0]
-            if rows == N > 1:  # numpyro.subsample takes no rows when there are as many as data: ask in two parts
+            if rows == N > 1:  # with all N rows, numpyro.subsample does not subsample: evaluate in two parts
                 return jnp.concatenate([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
             total = jnp.zeros(index.shape, dtype)
             for site in traced(z, index).values():
@@ -201,7 +201,7 @@ class _Functions:
             return total
 
         def log_prior(z, index):
-            # the data plate's sites are traced too, and dropped by the compiler
+            # XLA drops the data plate's sites, which are traced too
             total = jnp.zeros((), dtype)
             for site in traced(z, index).values():
                 if site["type"] == "sample" and _frame(site, plate) is None:
@@ -228,10 +228,10 @@ def _transform(site, name):
 
 
 def _check_sites(trace, latent, params, plate, N, name):
-    """Refuses sites that a global mean-field guide cannot represent."""
+    """Rejects sites that a global mean-field guide cannot represent."""
     if mutable := [site["name"] for site in trace.values() if site["type"] == "mutable"]:
         raise UserError(
-            f"{name}: {mutable[0]!r} is mutable state (batch statistics, say), which changes from batch to batch; "
+            f"{name}: {mutable[0]!r} is mutable state, such as batch statistics, which changes from batch to batch; "
             "use a layer without it, such as layer normalisation"
         )
     for site in latent.values():
@@ -246,8 +246,8 @@ def _check_sites(trace, latent, params, plate, N, name):
         frame = _frame(site, plate)
         if frame is not None and site["kwargs"].get("event_dim") is not None and frame.size != N:
             raise UserError(
-                f"{name}: the parameter {site['name']!r} has values for the rows of one batch only; let the data "
-                f"decide how many there are: subsample_size=None in plate {plate!r} where no batch_size is given"
+                f"{name}: the parameter {site['name']!r} has values for the rows of one batch only; give it one for "
+                f"each row of the data: subsample_size=None in plate {plate!r} if no batch_size is given"
             )
     if not latent and not params:
         raise UserError(f"{name}: the model has no latent site to infer")
@@ -263,50 +263,53 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
     mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
     if callable(init):
         mu = np.asarray(first, float)
-    elif key is not None:  # float32 whatever the default is: the same start in every precision
+    elif key is not None:  # always float32: the same start in every precision
         mu = mu + np.where(point, 0, _JITTER * np.asarray(jax.random.normal(key, first.shape, np.float32), float))
-    for given, value in init.items() if isinstance(init, Mapping) else ():
+    for given_name, value in init.items() if isinstance(init, Mapping) else ():
         site, suffix = next(
-            ((given.removesuffix(end), end) for end in ("_auto_loc", "_auto_scale") if given.endswith(end)), (given, "")
+            ((given_name.removesuffix(end), end) for end in ("_auto_loc", "_auto_scale") if given_name.endswith(end)),
+            (given_name, ""),
         )
-        site, suffix = (given, "") if given in sites else (site, suffix)
+        site, suffix = (given_name, "") if given_name in sites else (site, suffix)
         if site not in sites or (suffix and point[sites[site]].any()):
-            raise unknown_name("site", given, sites, where=f"{name}: {init_is}")
+            raise unknown_name("site", given_name, sites, where=f"{name}: {init_is}")
         try:
             leaves = jax.tree.leaves(value if suffix else transforms[site].inv(jax.tree.map(jnp.asarray, value)))
-            found = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
+            array = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
         except (TypeError, ValueError) as error:
-            raise UserError(f"{name}: {init_is}: {given} is not a value of its site: {_one_line(error)}") from error
-        where = sites[site]
-        if found.size != where.stop - where.start:
             raise UserError(
-                f"{name}: {init_is}: {given} has {found.size} entries, the model needs {where.stop - where.start}"
+                f"{name}: {init_is}: {given_name} is not a value of its site: {_one_line(error)}"
+            ) from error
+        where = sites[site]
+        if array.size != where.stop - where.start:
+            raise UserError(
+                f"{name}: {init_is}: {given_name} has {array.size} entries, the model needs {where.stop - where.start}"
             )
-        if not np.isfinite(found).all() or (suffix == "_auto_scale" and not (found > 0).all()):
-            raise UserError(f"{name}: {init_is}: {given} lies outside its support, or is not finite")
+        if not np.isfinite(array).all() or (suffix == "_auto_scale" and not (array > 0).all()):
+            raise UserError(f"{name}: {init_is}: {given_name} lies outside its support, or is not finite")
         if suffix == "_auto_scale":
-            log_sigma[where] = np.log(found)
+            log_sigma[where] = np.log(array)
         else:
-            mu[where] = found
+            mu[where] = array
     return {"mu": mu, "log_sigma": log_sigma}
 
 
 def _array(key, value):
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
-        return value.item()  # a size, as an npz file keeps it
+        return value.item()  # a size, stored in an npz file as an array
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()  # pandas
     if isinstance(value, np.ma.MaskedArray):
-        raise UserError(f"data: {key!r} is a masked array, whose mask would be lost; leave those rows out")
+        raise UserError(f"data: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
     if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic) and hasattr(value, "__array__"):
         value = np.asarray(value)  # torch
     try:
-        found = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+        converted = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
     except (TypeError, ValueError) as error:
         raise UserError(f"data: {key!r} is not an array of numbers: {error}") from error
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(found, value):
-        raise UserError(f"data: {key!r} has integers beyond 32 bits; number its values anew, or enable jax_enable_x64")
-    return found
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(converted, value):
+        raise UserError(f"data: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
+    return converted
 
 
 def _is_latent(site):
@@ -332,7 +335,7 @@ def _by_row(log_prob, dim, rows):
 
 
 def _prototype(model, data, name, init, key):
-    """One trace of the model, with latent values of ``init``, or drawn as NumPyro's ``init_to_uniform`` does."""
+    """One trace of the model, with latent values from ``init``, or drawn as by NumPyro's ``init_to_uniform``."""
     from numpyro.infer import init_to_uniform
 
     def run():
@@ -344,7 +347,7 @@ def _prototype(model, data, name, init, key):
         return run()
     except TypeError as error:
         if "argument" in str(error):
-            raise UserError(f"{name}: the model does not take these data ({', '.join(data)}): {error}") from error
+            raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
         raise UserError(_RAISED.format(name=name, error=_one_line(error))) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
@@ -372,9 +375,9 @@ def _data_plate(trace, name):
     if sizes and not observed:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
     if len(plates) != 1:
-        found = "none" if not plates else "several: " + ", ".join(map(repr, plates))
+        names = "none" if not plates else "several: " + ", ".join(map(repr, plates))
         raise UserError(
-            f"{name}: the model needs exactly one data plate around its observations and has {found}; write "
+            f"{name}: the model needs exactly one data plate around its observations and has {names}; write "
             "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
         )
     return plates[0], sizes[plates[0]]

@@ -1,7 +1,7 @@
-"""The estimators' view of a problem: a doubly stochastic objective, and an approximation with a known mean.
+"""The interface of estimators to a problem: a doubly stochastic objective, and an approximation with a known mean.
 
 ``f(w) = E_n E_eps f(w; n, eps)`` over data rows ``n`` and base noise ``eps ~ N(0, I)``. The approximation
-``f~(w; n, eps)`` has ``E_eps grad f~`` in closed form: control variates are built from the two
+``f~(w; n, eps)`` has ``E_eps grad f~`` in closed form: control variates combine the two
 (Wang, Geffner and Domke, 2024, section 4 and Algorithm 3).
 
 Parameters and gradients are dicts of vectors by block: ``{"mu", "log_sigma"}`` for mean-field variational
@@ -25,7 +25,7 @@ class Objective(Protocol):
         dim: dimension of ``eps``.
         dtype: floating type of the data.
         blocks: the parameters' blocks and their lengths, in the order in which gradients are laid out.
-        sites: which entries of each block belong to which latent variable, ``{name: slice}``; may be empty.
+        sites: the slice of each block for each latent variable, ``{name: slice}``; may be empty.
     """
 
     @property
@@ -88,7 +88,7 @@ class Objective(Protocol):
         ...
 
     def approximation(self, point, noise) -> tuple[dict[str, Any], dict[str, Any]]:
-        """``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` less that, averaged over the particles."""
+        """``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` minus that, averaged over the particles."""
         ...
 
     def full_approximation(self, point, eps) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,9 +1,9 @@
-"""Probabilistic principal components: a NumPyro model, and its twin with gradients by hand.
+"""Probabilistic principal components: a NumPyro model, and an implementation with analytic gradients.
 
 ``W (D, K) ~ N(0, 1)``, ``x_n ~ N(0, W W' + I)``. With ``A = (I + W'W)^-1``, ``u = A W'x`` and ``v = x - W u`` (so that
 ``v = (W W' + I)^-1 x``), the gradient of ``x'v / 2`` is ``-v u'`` and that of ``log|W W' + I| / 2`` is ``W A``.
-All rows' normalising constants are kept with the prior: what is left of a row is ``-x'v / 2``, and a pass over the
-data needs their second moments only.
+The prior term includes the normalising constants of all rows: the term of a row is ``-x'v / 2``, and a pass over the
+data needs only their second moments.
 
 References:
     Tipping and Bishop, "Probabilistic principal component analysis", 1999.
@@ -21,10 +21,10 @@ from lowvar.errors import UserError
 from lowvar.problems.variational import VariationalProblem
 
 _LOG_2PI = math.log(2 * math.pi)
-_ROWS = 4096  # data rows that are summed in float64 at a time
-_SAMPLES = 50  # latent matrices whose energies are computed together
+_ROWS = 4096  # data rows per sum in float64
+_SAMPLES = 50  # latent matrices per evaluation of energies
 
-DATA = ("x",)  # arrays that the model is made of
+DATA = ("x",)  # arrays that the model needs
 
 
 def model(x, components=16, batch_size=None):
@@ -49,14 +49,14 @@ def model(x, components=16, batch_size=None):
 def problem(arrays, backend: str = "jax", name: str = "ppca", components: int = 16) -> "Ppca":
     """The model on data ``{"x": (N, D) floating}``, in either backend.
 
-    ``"components"``, a number, may be among the data, and counts more than the argument.
+    The number ``"components"`` in the data overrides the argument.
     """
     ops, x = get(backend), np.asarray(arrays["x"])
     K = int(arrays.get("components", components))
     if x.ndim != 2 or x.dtype.kind != "f":
         raise UserError(f"{name}: x must be a floating array (N, D), not {x.dtype} of shape {x.shape}")
     if K < 1:
-        raise UserError(f"{name}: components = {K}; there must be 1 or more")
+        raise UserError(f"{name}: components = {K}; it must be 1 or more")
     N, D = x.shape
     moments = np.zeros((D, D))
     for start in range(0, N, _ROWS):
@@ -84,8 +84,8 @@ def problem(arrays, backend: str = "jax", name: str = "ppca", components: int = 
 class Ppca(VariationalProblem):
     """A ``VariationalProblem`` with the gradients of probabilistic PCA.
 
-    One Hessian-vector product is the forward derivative of the gradient, which is as fast as a formula; those of
-    rows that have their own points are formulas, twice as fast.
+    A Hessian-vector product at one point is the forward derivative of the gradient, as fast as an analytic one. For
+    rows with their own points it is analytic, which is twice as fast.
 
     Attributes:
         x: the data, ``(N, D)``.
@@ -111,22 +111,22 @@ class Ppca(VariationalProblem):
         return self._flat(W + self.N * (W @ (A + u.T @ wu) - x.T @ wu))
 
     def approximation_by_row(self, points, noise):
-        """As in ``Objective``; the rows' gradients are never held apart."""
+        """As in ``Objective``; without storing a gradient for each row."""
         step = points["sigma"] * self.backend.xp.mean(noise.eps, axis=0)[None, :]
         mean, deviation = self._at_rows(points["mu"], step, noise.index, noise.weight, prior=True)
         return {"mu": mean}, {"mu": deviation}
 
     def approximation_mean_by_row(self, points, index, weight):
-        """As in ``Objective``; the rows' gradients are never held apart."""
+        """As in ``Objective``; without storing a gradient for each row."""
         return {"mu": self._at_rows(points["mu"], None, index, weight, prior=True)[0]}
 
     def likelihood_at_rows(self, z, step, index, weight):
-        """As in ``VariationalProblem``; the rows' gradients are never held apart."""
+        """As in ``VariationalProblem``; without storing a gradient for each row."""
         steps = self.backend.xp.broadcast_to(step[None, :], z.shape)
         return self._at_rows(z, steps, index, weight, prior=False)
 
     def _at_rows(self, z, step, index, weight, *, prior):
-        """Weighted sums over rows, each at its own point, of the gradient and of its change along ``step``."""
+        """Weighted sums over rows, each at its own point, of the gradient and of its derivative along ``step``."""
         xp, N = self.backend.xp, self.N
         x = self.backend.take(self.x, index)
         W = self._matrices(z)
@@ -178,7 +178,7 @@ class Ppca(VariationalProblem):
         return 0.5 * (constant - fitted + xp.sum(z * z, axis=1) + self.N * _log_determinant(xp, W))
 
     def elbo(self, params, eps=None) -> Any:
-        """As in ``VariationalProblem``; samples are taken ``_SAMPLES`` at a time."""
+        """As in ``VariationalProblem``, for ``_SAMPLES`` particles at a time."""
         if eps is None:
             return super().elbo(params, eps)
         xp, S = self.backend.xp, len(eps)
@@ -205,7 +205,7 @@ class Ppca(VariationalProblem):
 
 
 def _gram(xp, W, T):
-    """``W'T``, of one pair or several."""
+    """``W'T``, for one pair or several."""
     return xp.einsum("...dk,...dl->...kl", W, T)
 
 
@@ -222,7 +222,7 @@ def _inverse(xp, W):
 
 
 def _inverse_and_change(xp, W, T):
-    """``A`` and its change along ``T``, ``-A (T'W + W'T) A``."""
+    """``A`` and its derivative along ``T``, ``-A (T'W + W'T) A``."""
     A, half = _inverse(xp, W), _gram(xp, W, T)
     return A, -xp.matmul(xp.matmul(A, half + xp.matrix_transpose(half)), A)
 

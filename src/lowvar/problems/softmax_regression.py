@@ -1,4 +1,4 @@
-"""Multinomial logistic regression with a standard Gaussian prior: a NumPyro model, and its fused twin.
+"""Multinomial logistic regression with a standard Gaussian prior: a NumPyro model, and its fused implementation.
 
 ``Z (d, C) ~ N(0, 1)``, ``y_n ~ Categorical(softmax(x_n Z))``, no intercept; all ``C`` classes have coefficients.
 """
@@ -13,7 +13,7 @@ from lowvar.problems.designs import Dense
 from lowvar.problems.linear import LinearProblem, held_out, linear, standard_normal
 from lowvar.problems.links import Categorical
 
-DATA = ("x", "y")  # arrays that the model is made of
+DATA = ("x", "y")  # arrays that the model needs
 
 
 def model(x, classes, y=None, batch_size=None):
@@ -21,7 +21,7 @@ def model(x, classes, y=None, batch_size=None):
 
     Args:
         x: features, ``(N, d)``.
-        classes: how many classes there are.
+        classes: number of classes.
         y: labels in ``0 .. classes - 1``, ``(N,)``.
         batch_size: rows of a mini-batch; all of them if not given.
     """
@@ -38,8 +38,8 @@ def model(x, classes, y=None, batch_size=None):
 def problem(arrays, backend: str = "jax", name: str = "softmax_regression") -> LinearProblem:
     """The model on data ``{"x": (N, d) floating, "y": (N,) in 0 .. C - 1}``, in either backend.
 
-    ``"classes"``, a number, may be among the data; it is the largest label and one if not given.
-    ``test_x`` and ``test_y`` may be there too: the rows of a test.
+    Optional data: the number ``"classes"`` (the largest label plus one if not given), and the test rows ``test_x`` and
+    ``test_y``.
     """
     ops, classes = get(backend), count_classes(arrays)
     rows = len(arrays["x"])

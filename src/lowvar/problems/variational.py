@@ -16,9 +16,9 @@ from lowvar.errors import UserError
 from lowvar.problems.guide import BLOCKS, MeanField, initial_params
 from lowvar.problems.split import HeldOut
 
-_CHUNK = 1024  # data rows that a full pass holds at a time
+_CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
 _GROUP = 64  # particles of an ELBO evaluated at once, where each call has overhead
-_TEST_ROWS, _TEST_PAIRS = 4096, 1 << 17  # test rows, and pairs of a row and a sample, held at a time
+_TEST_ROWS, _TEST_PAIRS = 4096, 1 << 17  # maximum numbers of test rows, and of pairs of row and particle, in a chunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +37,13 @@ class VariationalProblem:
         quadratic_prior: whether ``log_prior`` is quadratic and ``expected_log_prior`` given: its mean gradient is then
             as small as its gradient. With a latent scale, the tail of a lognormal can dominate that mean, which
             samples do not reach.
-        sites: which entries of ``z`` are which latent site, ``{name: slice}``.
+        sites: the slice of ``z`` for each latent site, ``{name: slice}``.
         dtype: floating type of the model's data.
         held_out: the test rows, if the data have any.
         spread: standard deviations, ``(dim,)``, of a random initial ``mu`` for the start ``"origin"``. Without it,
             ``mu = 0``, which is a stationary point of some models.
-        noiseless: which entries of ``z`` are parameters of the model, ``(dim,)`` booleans; they have no prior and no
-            noise, see ``MeanField``.
+        noiseless: mask of the entries of ``z`` that are parameters of the model, ``(dim,)`` booleans, without prior
+            or noise, see ``MeanField``.
     """
 
     name: str
@@ -99,7 +99,7 @@ class VariationalProblem:
         return self.backend.vmap(self.backend.grad(energy))(z, index)
 
     def likelihood_at_rows(self, z, step, index, weight):
-        """The likelihood's part of the batch's gradient, row ``n`` at its own point, and of its change along a step.
+        """The likelihood term of the batch's gradient, row ``n`` at its own point, and its derivative along a step.
 
         Args:
             z: points, ``(B, dim)``.
@@ -140,15 +140,15 @@ class VariationalProblem:
 
         return self.backend.scan_or_loop(add, -self.backend.grad(self.log_prior)(z), chunks)
 
-    # --- the objective of the guide's parameters, as estimators see it ----------------------------------------------
+    # --- the interface of `Objective` -------------------------------------------------------------------------------
 
     def initial(self, kind: str, key) -> dict[str, np.ndarray]:
-        """Starting parameters, see ``initial_params``; the problem's own ``spread`` counts for ``"origin"``."""
+        """Starting parameters, see ``initial_params``; ``"origin"`` uses the problem's ``spread``."""
         params = initial_params(kind, self.dim, key)
         if kind == "origin" and self.spread is not None:
             import jax
 
-            # float32 whatever the default is: the same start in every precision
+            # always float32: the same start in every precision
             params["mu"] = self.spread * np.asarray(jax.random.normal(key, (self.dim,), np.float32), np.float64)
         return params
 
@@ -174,7 +174,7 @@ class VariationalProblem:
         return {block: noise.weight @ (model[block] - entropy[block]) for block in model}
 
     def prior_part(self, params, eps):
-        """The prior's part of ``objective_gradient``, with its noise: the mean over the particles ``eps (S, dim)``."""
+        """The prior term of ``objective_gradient`` with its noise: the mean over the particles ``eps (S, dim)``."""
 
         def of_point(eps):
             return self.guide.pull_back(params, eps, self.prior_gradient(self.guide.transform(params, eps)))
@@ -188,7 +188,7 @@ class VariationalProblem:
         return self.backend.tree_map(lambda leaf: self.backend.xp.mean(leaf, axis=0), self.backend.vmap(function)(eps))
 
     def _pulled_back(self, params, eps, gradient):
-        """The model's part through ``z = mu + sigma eps``, mean over particles; the entropy's in closed form."""
+        """The energy's gradient through ``z = mu + sigma eps``, mean over particles, and the exact entropy term."""
 
         def of_point(eps):
             return self.guide.pull_back(params, eps, gradient(self.guide.transform(params, eps)))
@@ -200,7 +200,7 @@ class VariationalProblem:
     # grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (sigma eps), whose mean over eps is grad k_n(mu)
 
     def point(self, params):
-        """Where ``f~`` is expanded: ``{"mu", "sigma"}``."""
+        """The expansion point of ``f~``: ``{"mu", "sigma"}``."""
         return {"mu": params["mu"], "sigma": self.backend.xp.exp(params["log_sigma"])}
 
     def zero_mean(self, point):
@@ -239,11 +239,11 @@ class VariationalProblem:
 
     @property
     def chunks(self):
-        """Row numbers and weights of a full pass, ``(chunks, rows)``; the last chunk is padded by weight zero."""
+        """Row numbers and weights of a full pass, ``(chunks, rows)``; the last chunk is padded with weight zero."""
         return self._chunks(self.N, _CHUNK, 1 / self.N, 0.0)
 
     def _chunks(self, count, most, weight, padding):
-        """``0 .. count - 1`` in equal chunks of ``most`` at most, with their weight; the last is padded."""
+        """``0 .. count - 1`` in equal chunks of at most ``most``, with their weights; the last is padded."""
         steps = -(-count // most)
         size = -(-count // steps)
         order = np.arange(steps * size)
@@ -285,7 +285,7 @@ class VariationalProblem:
         return xp.mean(values) + self.guide.entropy(params), xp.std(values) / (len(eps) - 1) ** 0.5
 
     def test_log_likelihood(self, params, eps) -> Any:
-        """The mean over the test's rows of their log predictive density, ``log (1 / S) sum_s p(y | z_s)``.
+        """The mean over the test rows of the log predictive density, ``log (1 / S) sum_s p(y | z_s)``.
 
         Args:
             params: the guide's.
@@ -300,7 +300,7 @@ class VariationalProblem:
         xp, vmap, take = self.backend.xp, self.backend.vmap, self.backend.take
         held, S = self.held_out, len(eps)
         if held is None:
-            raise UserError(f"{self.name}: there are no rows for a test: give the data a test part, see `split`")
+            raise UserError(f"{self.name}: there are no test rows: give the data a test part, see `split`")
         of_rows = self._chunks(held.N, _TEST_ROWS, 1 / held.N, 0.0)
         # a padded sample has probability zero
         of_samples = self._chunks(S, max(1, _TEST_PAIRS // of_rows["index"].shape[1]), -np.log(S), -np.inf)

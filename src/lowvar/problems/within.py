@@ -1,4 +1,4 @@
-"""A variational problem whose latent points are kept in a convex set, by projection."""
+"""A variational problem with ``z`` projected onto a convex set."""
 
 import math
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Box:
         return xp.clip(z, self.low, self.high)
 
     def pull_back(self, xp, z, gradient):
-        """The gradient for ``z`` from one for its projection: nothing where a coordinate is cut off."""
+        """The gradient in ``z`` from that in its projection: zero in coordinates that are clipped."""
         inside = (z > self.low) & (z < self.high)
         return xp.where(inside, gradient, xp.zeros_like(gradient))
 
@@ -72,7 +72,7 @@ def within(problem: VariationalProblem, onto: Ball | Box) -> VariationalProblem:
     """``problem`` with ``z = P_S(mu + sigma eps)``; the entropy is still that of the Gaussian.
 
     Raises:
-        UserError: the set is empty, or not a number's.
+        UserError: the set is empty, or a bound is not a number.
 
     References:
         Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Appendix C.

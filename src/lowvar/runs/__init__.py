@@ -1,1 +1,1 @@
-"""The spec, the loop, checkpoints and the trace."""
+"""The loop, checkpoints, stamped artifacts and gradient errors along a run."""

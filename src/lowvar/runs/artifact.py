@@ -55,7 +55,7 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
         rebuild: the command that makes the file, for the error message.
 
     Raises:
-        UserError: the file is missing, not a table of ours, or made from another spec or other data.
+        UserError: the file is missing, not a table of lowvar, or made from another spec or other data.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -90,7 +90,7 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
 
 
 def check_arrays(path: str | Path, *, expect: Mapping[str, Any], rebuild: str = "") -> None:
-    """Makes the checks of ``read_arrays`` without reading the arrays: damage inside them goes unnoticed."""
+    """Makes the checks of ``read_arrays`` without reading the arrays, so that damage inside them is not detected."""
     _check_exists(path, rebuild)
     try:
         with np.load(path, allow_pickle=False) as stored:
@@ -101,7 +101,7 @@ def check_arrays(path: str | Path, *, expect: Mapping[str, Any], rebuild: str = 
 
 
 def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[str, Any], **more) -> None:
-    """Writes a record of what cannot repeat byte for byte: date, host, device, command line."""
+    """Writes what differs between equal runs: date, host, device, command line."""
     import datetime
     import platform
     import sys
@@ -130,7 +130,7 @@ def _commit():
     asked = ["git", "-C", str(source), "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    except OSError:  # no git here
+    except OSError:  # git is not installed
         return None
     return done.stdout.strip() or None
 

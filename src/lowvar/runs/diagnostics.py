@@ -9,9 +9,9 @@ import numpy as np
 from lowvar.noise import GAUSSIAN
 from lowvar.noise.sobol import MAX_DIM
 
-_SCRAMBLES = 8  # independent parts of the reference, for its error
+_SCRAMBLES = 8  # independent replicates of the reference, for its error
 _APART = 2**31 - 1  # folded into keys, to separate measurements from the run
-_GROUP = 64  # particles of the reference that are evaluated at once
+_GROUP = 64  # particles of the reference evaluated at once
 
 
 class Diagnostics(NamedTuple):
@@ -108,7 +108,7 @@ def measurer(engine, particles: int):
 
     Args:
         engine: a ``VariationalEngine``.
-        particles: those of the measured estimate.
+        particles: number of particles of the measured estimate.
     """
     problem, backend, spec = engine.problem, engine.backend, engine.solver.diagnostics
     sampler, estimator = engine.sampler_of(particles), engine.at(1.0).estimator

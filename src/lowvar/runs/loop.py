@@ -34,7 +34,7 @@ class Result:
 
 
 class Engine(Protocol):
-    """Interface of the loop to many simultaneous runs of one method; a position is an epoch, or an iteration.
+    """Interface of the loop to many simultaneous runs of one method; a position is an epoch or an iteration.
 
     Attributes:
         stops: positions at which runs are measured, ascending; the last is the end.
@@ -53,7 +53,7 @@ class Engine(Protocol):
         ...
 
     def wait(self, state: Any) -> None:
-        """Returns when ``state`` has been computed: at once, where it is NumPy."""
+        """Returns when ``state`` has been computed: immediately, for NumPy arrays."""
 
     def measure(self, state: Any, position: int) -> dict[str, np.ndarray]:
         """The trace's measurements at a stop, as arrays of fixed shapes."""
@@ -200,14 +200,14 @@ def _resume(engine, path, mark, clock):
         return None, 0, []
     try:
         fresh = engine.flatten(engine.init())
-        arrays, found = artifact.read_arrays(path)
+        arrays, stored_mark = artifact.read_arrays(path)
         leaves = [arrays[f"leaf{i}"] for i in range(sum(name.startswith("leaf") for name in arrays))]
         if (
             fresh is None
-            or found != mark
+            or stored_mark != mark
             or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]
         ):
-            raise UserError(f"{path}: of another run")
+            raise UserError(f"{path}: this checkpoint belongs to another run")
         state, laps = engine.unflatten(leaves), list(arrays["laps"])
         stored = {name.removeprefix("measured_"): of for name, of in arrays.items() if name.startswith("measured_")}
         measured = [{name: of[i] for name, of in stored.items()} for i in range(len(laps))]

@@ -1,13 +1,6 @@
-"""Solvers, which turn estimates into updates."""
+"""Solvers, which turn estimates into updates. Reading specs needs only the registries, so JAX is not imported here."""
 
 from lowvar.registry import Registry
-from lowvar.solvers.descent import Descent, descend
-from lowvar.solvers.optimizers import OPTIMIZERS, optimizer
-from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.base import SearchSolver
-from lowvar.solvers.search.search import Search, generation
 
 # solvers of variational problems with their own update: factories (problem, sampler, step_size, **options)
 OWN = Registry("solver", {"smiso": "lowvar.solvers.smiso"}, given=("problem", "sampler", "step_size"))
-
-__all__ = ["OPTIMIZERS", "OWN", "SEARCH", "Descent", "Search", "SearchSolver", "descend", "generation", "optimizer"]

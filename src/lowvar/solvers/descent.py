@@ -85,5 +85,5 @@ def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
         UserError: the estimator's table needs batches that cover an epoch, and the sampler's do not.
     """
     if estimator.properties.needs_epochs and not sampler.batches.covers:
-        raise UserError(f"{estimator.name}, made for reshuffled batches, cannot be fed {sampler.batches.name!r} ones")
+        raise UserError(f"{estimator.name}, built for reshuffled batches, cannot use {sampler.batches.name!r} ones")
     return Descent(estimator, sampler, optimizer)

@@ -19,15 +19,15 @@ def _sgd(backend, step_size):
     return optax.GradientTransformation(lambda params: (), update)
 
 
-def _scheduled(backend, made, schedule):
-    """``made`` with its updates multiplied by ``eta_t``; updates of lowvar's optimizers are proportional to it."""
+def _scheduled(backend, inner, schedule):
+    """``inner`` with its updates multiplied by ``eta_t``; updates of lowvar's optimizers are proportional to it."""
     xp = backend.xp
 
     def init(params):
-        return {"of": made.init(params), "t": xp.sum(xp.zeros_like(_any_leaf(params)))}
+        return {"of": inner.init(params), "t": xp.sum(xp.zeros_like(_any_leaf(params)))}
 
     def update(updates, state, params=None):
-        updates, of = made.update(updates, state["of"], params)
+        updates, of = inner.update(updates, state["of"], params)
         eta = schedule.eta(state["t"], xp)
         return backend.tree_map(lambda u: eta * u, updates), {"of": of, "t": state["t"] + 1}
 
@@ -58,14 +58,14 @@ def _adam(backend, step_size, b1=0.9, b2=0.999, eps=1e-8):
     return optax.GradientTransformation(init, update)
 
 
-def _cast(backend, given):
-    """``given`` with updates cast to the gradient's dtype: an optax schedule may promote them to float64."""
+def _cast(backend, transformation):
+    """``transformation`` with updates cast to the gradient's dtype: an optax schedule may promote them to float64."""
 
     def update(updates, state, params=None):
-        made, state = given.update(updates, state, params)
-        return backend.tree_map(lambda u, g: backend.asarray(u, like=g), made, updates), state
+        raw, state = transformation.update(updates, state, params)
+        return backend.tree_map(lambda u, g: backend.asarray(u, like=g), raw, updates), state
 
-    return optax.GradientTransformation(given.init, update)
+    return optax.GradientTransformation(transformation.init, update)
 
 
 def _any_leaf(params):
@@ -103,5 +103,5 @@ def optimizer(
         and not (step_size > 0 and math.isfinite(step_size))
     ):
         raise UserError(f"step size {step_size}: it must be positive")
-    made = OPTIMIZERS.get(name)(backend, step_size) if isinstance(name, str) else _cast(backend, name)
-    return made if schedule is None else _scheduled(backend, made, schedule)
+    transformation = OPTIMIZERS.get(name)(backend, step_size) if isinstance(name, str) else _cast(backend, name)
+    return transformation if schedule is None else _scheduled(backend, transformation, schedule)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.estimators.gradient.base import Oracles
 from lowvar.noise import Noise, Plan, Sampler
 
@@ -92,7 +92,7 @@ class Smiso:
         return self.slots * sum(self.problem.blocks.values()) * np.dtype(self.problem.dtype).itemsize
 
     def _averaged(self, old, mean, gradient):
-        """Eq. 18."""
+        """The update of an iterate (eq. 18)."""
         alpha, step = self.alpha, self.step_size
         return self.problem.backend.tree_map(
             lambda old, mean, g: (1 - alpha) * old + alpha * (mean - step * g), old, mean, gradient
@@ -113,8 +113,8 @@ class Smiso:
             return self.problem.objective_gradient(state.params, alone)
 
         old, gradients = backend.take(state.table, noise.index), backend.vmap(of_row)(noise.index)
-        here = backend.tree_map(lambda leaf: leaf[None, :], state.params)
-        new = self._averaged(old, here, gradients)
+        current = backend.tree_map(lambda leaf: leaf[None, :], state.params)
+        new = self._averaged(old, current, gradients)
         # padding repeats the batch's first row, so writes to both must agree
         new = backend.tree_map(lambda new: xp.where((noise.weight > 0)[:, None], new, new[:1]), new)
         mean = backend.tree_map(
@@ -150,8 +150,7 @@ def smiso(problem, sampler: Sampler, step_size, alpha: float = 0.9, table: str |
     """
     batches = sampler.batches
     table = table or ("batches" if batches.same else "rows")
-    if table not in TABLES:
-        raise unknown_name("table", table, TABLES)
+    check_known("table", table, TABLES)
     if table == "batches" and not batches.same:
         raise UserError(f"smiso: table 'batches' needs fixed batches, not {batches.name!r}; use table='rows'")
     if not batches.covers:

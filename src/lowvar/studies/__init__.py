@@ -1,1 +1,1 @@
-"""Studies: what runs, and what is made of it; one folder for each family."""
+"""Studies: experiments at a scale, their jobs, tables, figures and claims; one folder for each family."""

@@ -1,8 +1,8 @@
-"""What a family of studies declares, each thing once: its tables, its figures, the effects that claims are about.
+"""Declarations of a family of studies: its tables, figures, files, and the effects that claims test.
 
 A study is an experiment at a scale (``study.Study``). A family (``variational``, ``search``, ``integral``) is a folder
-beside this file; its ``family.py`` lists what is declared there. Files, the workflow's jobs, the report's captions and
-docs/results-schema.md are all made from these declarations.
+beside this file; its ``family.py`` lists the declarations. Files, the workflow's jobs, the report's captions and
+docs/results-schema.md are made from them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 
-Frame: TypeAlias = Any  # a pandas.DataFrame, whose own types are too loose to check
+Frame: TypeAlias = Any  # a pandas.DataFrame, whose types are too loose to check
 
 
 def always(experiment: Any) -> bool:
-    """Of a table or figure that every experiment has."""
+    """The condition of a table or figure that every experiment has."""
     return True
 
 
@@ -31,10 +31,10 @@ class Column:
 
     Attributes:
         name: as in the file.
-        dtype: as parquet has it: ``string``, ``float64``, ``int64``, ``bool``.
+        dtype: the parquet type: ``string``, ``float64``, ``int64``, ``bool``.
         meaning: one line.
-        unit: ``nats``, ``seconds``, ``data rows``; empty where there is none.
-        perhaps: whether a file can be without it.
+        unit: such as ``nats``, ``seconds``, ``data rows``; empty if there is none.
+        perhaps: whether a file may lack the column.
     """
 
     name: str
@@ -48,10 +48,10 @@ def columns(*parts: str | tuple[Column, ...]) -> tuple[Column, ...]:
     """Columns, declared as lines of text: ``name | dtype | unit | meaning``.
 
     A name that ends with ``..`` stands for a statistic and the two ends of its 95 % interval. A dtype that ends with
-    ``?`` is of a column that a file can be without. A line that begins with ``+`` continues the meaning above it.
+    ``?`` marks a column that a file may lack. A line that begins with ``+`` continues the meaning above it.
 
     Args:
-        *parts: lines of text, or columns that are declared already.
+        *parts: lines of text, or declared columns.
 
     >>> [(one.name, one.unit) for one in columns("gap_mean.. | float64 | nats | the gap")]
     [('gap_mean', 'nats'), ('gap_low', 'nats'), ('gap_high', 'nats')]
@@ -75,12 +75,12 @@ def columns(*parts: str | tuple[Column, ...]) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class File:
-    """A file that a job leaves and that is no table.
+    """A file that a job writes, other than a table of results.
 
     Attributes:
         path: below the study's results, with names in braces.
-        about: what it holds, and what a row is.
-        columns: of a table, arrays of an npz, or keys of a JSON text with dots between levels.
+        about: its content, and the meaning of a row.
+        columns: columns of a parquet file, arrays of an npz, or keys of a JSON text with dots between levels.
     """
 
     path: str
@@ -94,12 +94,12 @@ class Table:
 
     Attributes:
         name: of its files, and in ``Figure.table`` and claims.
-        about: what a row is, how rows were chosen, and how their statistics were made.
+        about: the meaning of a row, the selection of rows, and the definition of statistics.
         columns: in the order of the file.
         make: ``make(gathered) -> Frame or rows``; ``gathered[name]`` is another table, ``gathered.traces`` and the like
-            are what the runs left. It may return more columns than are declared, in any order.
-        when: whether an experiment has it.
-        kept: whether it is written as a file; False if it is for claims alone.
+            are files of the runs. It may return additional columns, in any order.
+        when: whether an experiment has the table.
+        kept: whether it is written to a file; False for a table for claims only.
         timed: whether it holds wall times, which differ from run to run.
     """
 
@@ -112,9 +112,9 @@ class Table:
     timed: bool = False
 
     def frame(self, rows: Any) -> Frame:
-        """The declared columns in their order, out of what ``make`` gave: a frame, or a list of rows.
+        """The declared columns, in order, of the frame or list of rows that ``make`` returned.
 
-        Without rows, columns have the types that are declared.
+        Without rows, columns have their declared types.
         """
         import pandas as pd
 
@@ -125,7 +125,7 @@ class Table:
 
 
 def names_of(tables: tuple[Table, ...], experiment: Any) -> tuple[str, ...]:
-    """The names of the tables that an experiment leaves as files, those of wall times apart."""
+    """The names of the tables that an experiment writes to files, except those of wall times."""
     return tuple(one.name for one in tables if one.kept and not one.timed and one.when(experiment))
 
 
@@ -135,14 +135,14 @@ class Figure:
 
     Attributes:
         name: of its files.
-        table: the table that it is drawn from.
-        select: ``select(table, **options) -> rows``: what is drawn, and saved beside the picture.
-        draw: ``draw(rows, **options) -> matplotlib.figure.Figure``, of those rows and nothing else.
+        table: name of its table.
+        select: ``select(table, **options) -> rows``: the rows to draw, which are saved beside the picture.
+        draw: ``draw(rows, **options) -> matplotlib.figure.Figure``, from these rows only.
         caption: for the report.
-        answer: what it shows at a glance, for the head of the report.
-        when: whether an experiment has it.
-        options: keywords of ``select`` and ``draw`` that make this figure one of several of a kind.
-        settings: ``settings(experiment)``: keywords that follow from what an experiment's file says.
+        answer: one sentence on what it shows, for the top of the report.
+        when: whether an experiment has the figure.
+        options: keywords of ``select`` and ``draw``, which distinguish figures with the same functions.
+        settings: ``settings(experiment)``: keywords that an experiment determines.
     """
 
     name: str
@@ -156,12 +156,12 @@ class Figure:
     settings: Callable[[Any], Mapping[str, Any]] = lambda experiment: {}
 
     def picture(self, table: Frame, stem: str | os.PathLike, **options: Any) -> list[Path]:
-        """Draws it and saves it with the rows that it shows; the paths of the vector, the bitmap and the csv.
+        """Draws and saves the figure and its rows; returns the paths of the svg, the png and the csv.
 
         Args:
-            table: what it is drawn from.
+            table: the figure's table.
             stem: path without its ending.
-            options: keywords of ``select`` and ``draw``, over its own.
+            options: keywords of ``select`` and ``draw``, which override the figure's own.
 
         Raises:
             UserError: an unknown option, a missing column, or a folder that cannot be written.
@@ -172,21 +172,20 @@ class Figure:
         return save(figure, stem, rows)
 
     def drawn(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
-        """The ``matplotlib.figure.Figure`` and the rows that it shows; raises as ``picture``."""
+        """The ``matplotlib.figure.Figure`` and the rows that it shows; raises like ``picture``."""
         rows = self.rows(table, **options)
         return self.draw(rows, **self._of(self.draw, options)), rows
 
     def rows(self, table: Frame, **options: Any) -> Frame:
-        """The rows that it shows; raises as ``picture``."""
+        """The rows that the figure shows; raises like ``picture``."""
         known = dict.fromkeys([*_keywords(self.select), *_keywords(self.draw)])
         for option in options:
-            if option not in known:
-                raise unknown_name("option", option, known, where=f"figure {self.name}")
+            check_known("option", option, known, where=f"figure {self.name}")
         return self.select(table, **self._of(self.select, options))
 
     def _of(self, function, options):
-        given = {**self.options, **options}
-        return {name: given[name] for name in _keywords(function) if name in given}
+        merged = {**self.options, **options}
+        return {name: merged[name] for name in _keywords(function) if name in merged}
 
 
 def _keywords(function) -> list[str]:
@@ -195,23 +194,22 @@ def _keywords(function) -> list[str]:
 
 @dataclass(frozen=True)
 class Family:
-    """What all studies of one kind have.
+    """Declarations shared by all studies of a kind.
 
     Attributes:
-        name: the ``family`` of their files.
-        experiment: the model of their files.
-        method: the key of a method that is a name alone.
-        tables: what runs are gathered into.
-        figures: what is drawn of them, in the order of a report.
-        effects: what claims can be about, by name.
-        files: what else their jobs leave.
-        engine: ``engine(spec, source)``: what advances a run.
-        packages: ``packages(spec)``: what a run, or a sample, depends on besides the packages of every job.
-        sample: ``sample(spec, prepared)``: points, and what their file says of them; None where runs draw their noise.
-        decomposition: ``decomposition(spec, prepared, progress_bar) -> Frame``; None where no variance is taken apart.
-        metrics: ``metrics(gathered)``: numbers to watch from one run to the next, as rows of problem, quantity, run
-            and value.
-        headlines: names of figures: the report opens with the first that an experiment has, or with the first figure.
+        name: the key ``family`` of their experiment files.
+        experiment: the pydantic model of their experiment files.
+        method: the key of a method's spec that defaults to the method's name.
+        tables: made from the runs.
+        figures: in the order of a report.
+        effects: functions that claims can test, by name.
+        files: other files that jobs write.
+        engine: ``engine(spec, source)``: advances a run.
+        packages: ``packages(spec)``: packages that a run or a sample depends on, besides those of every job.
+        sample: ``sample(spec, prepared)``: points and their description; None if runs draw their own noise.
+        decomposition: ``decomposition(spec, prepared, progress_bar) -> Frame``; None without variance decomposition.
+        metrics: ``metrics(gathered)``: rows of problem, quantity, run and value for ``metrics.json``.
+        headlines: names of figures: the report opens with the first that an experiment has, or with its first figure.
     """
 
     name: str
@@ -229,14 +227,13 @@ class Family:
     headlines: tuple[str, ...] = ()
 
     def figures_of(self, experiment: Any, where: str = "") -> dict[str, Figure]:
-        """The figures that an experiment's key ``draw`` names; all that it can have where its family has no such key.
+        """The figures that an experiment's key ``draw`` names, or all possible ones if its family has no such key.
 
         Raises:
-            UserError: it has no such figure.
+            UserError: an unknown figure.
         """
-        there = (*names_of(self.tables, experiment), "seconds")
-        known = {name: one for name, one in self.figures.items() if one.table in there and one.when(experiment)}
+        tables = (*names_of(self.tables, experiment), "seconds")
+        known = {name: one for name, one in self.figures.items() if one.table in tables and one.when(experiment)}
         for name in (chosen := getattr(experiment, "draw", known)):
-            if name not in known:
-                raise unknown_name("figure", name, known, where=f"{where}: draw")
+            check_known("figure", name, known, where=f"{where}: draw")
         return {name: known[name] for name in chosen}

@@ -1,7 +1,7 @@
-"""Published statements against our results: an effect, a bound, a verdict.
+"""Claims: published statements tested on our results, by an effect, bounds on its value, and a verdict.
 
-A claim of ``workflow/claims/{experiment}.yaml`` names an effect of the experiment's family with its arguments, and what
-is stated of its value::
+A claim in ``workflow/claims/{experiment}.yaml`` names an effect of the experiment's family with its arguments, and
+bounds on its value::
 
     - id: lowest-sonar
       statement: joint has a lower gradient variance than naive
@@ -30,21 +30,21 @@ from lowvar.studies.spec import Strict, validated
 EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 
 _COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
-_STANDARD_ERRORS = 2.0  # by which our value and a published one may differ
-_FEWEST = 5  # repetitions without which a standard error decides nothing
+_STANDARD_ERRORS = 2.0  # largest difference of our value and a published one
+_FEWEST = 5  # least repetitions for a verdict by standard errors
 
 NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Test(Strict):
-    """An effect and the bounds of its value; a subclass for each effect adds the effect's arguments.
+    """An effect and bounds on its value; a subclass for each effect adds the effect's arguments.
 
-    The 95 % interval decides: the claim holds where all of it meets every bound, fails where all of it violates one,
-    and is undecided otherwise. A published value without another bound is to be met within its tolerance, or within two
-    standard errors, ours and the published one's combined. Beside another bound it is for the reader.
+    The 95 % interval decides: the claim holds if all of it meets every bound, fails if all of it violates one, and is
+    undecided otherwise. A published value without another bound must be met within its tolerance, or within two
+    standard errors, combined from ours and the published one. Beside another bound, a published value is only shown.
     """
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # not a pytest class
 
     effect: str
     below: float | None = None
@@ -54,7 +54,7 @@ class Test(Strict):
     published: float | None = None
     tolerance: NotNegative = Field(0.0, description="relative, of a published value or a strict bound")
     plus_minus: NotNegative | None = Field(None, description="absolute tolerance of a published value")
-    published_se: NotNegative | Literal["ours"] | None = Field(None, description="ours where none was published")
+    published_se: NotNegative | Literal["ours"] | None = Field(None, description="ours if none was published")
 
     @pydantic.model_validator(mode="after")
     def _bounded(self):
@@ -62,7 +62,7 @@ class Test(Strict):
         if not uppers and not lowers and self.published is None:
             raise ValueError("a bound is missing: below, above, at_most, at_least or published")
         if len(uppers) > 1 or len(lowers) > 1:
-            raise ValueError("one upper and one lower bound at most")
+            raise ValueError("at most one upper and one lower bound")
         if (self.published is None or uppers or lowers) and (self.plus_minus, self.published_se) != (None, None):
             raise ValueError("plus_minus and published_se belong to a published value without another bound")
         return self
@@ -79,11 +79,11 @@ class Test(Strict):
 
     @property
     def shown(self) -> float:
-        """What the column ``published`` shows: the published value, or an inclusive bound; NaN for a comparison."""
+        """The value of the column ``published``: the published value, or an inclusive bound; NaN for a comparison."""
         return next((x for x in (self.published, self.at_least, self.at_most) if x is not None), math.nan)
 
     def limits(self):
-        """``(sign, limit, slack, strict)`` of each bound: ``sign * value`` is to be below ``limit``."""
+        """``(sign, limit, slack, strict)`` of each bound: ``sign * value`` must be below ``limit + slack``."""
         if not self.upper and not self.lower:
             value: Any = self.published
             low, high = sorted((value * (1 - self.tolerance), value * (1 + self.tolerance)))
@@ -94,13 +94,13 @@ class Test(Strict):
             yield from ((sign, sign * bound, self.tolerance * abs(bound), strict is not None) for bound in bounds)
 
     def badness(self, effect: Effect) -> float:
-        """Orders effects by how far they are from a bound; one without a value is the worst."""
+        """A key that sorts effects from best to worst for the claim; infinite for an effect without a value."""
         value = effect.value if effect.rank is None else effect.rank
         return math.inf if math.isnan(value) else -value if self.lower else value
 
 
 class Claim(Strict):
-    """A published statement, where it stands, and how it is tested."""
+    """A published statement, its source, and its test."""
 
     id: str
     statement: str
@@ -111,8 +111,8 @@ class Claim(Strict):
     def measure(self, tables: Mapping[str, Any]) -> Effects:
         """The effect in an experiment's tables."""
         function = EFFECTS[self.test.effect]
-        given = {name: getattr(self.test, name) for name in _arguments(function)}
-        effect = function(tables, **given)
+        arguments = {name: getattr(self.test, name) for name in _arguments(function)}
+        effect = function(tables, **arguments)
         return effect if isinstance(effect, Effects) else Effects((effect,))
 
 
@@ -125,7 +125,7 @@ def load(path: str | Path) -> list[Claim]:
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"{path}: no such file of claims")
+        raise UserError(f"{path}: no such claims file")
     stated = read_yaml(path)
     if not isinstance(stated, list):
         raise UserError(f"{path}: it must be a list of claims")
@@ -133,7 +133,7 @@ def load(path: str | Path) -> list[Claim]:
 
 
 def parse(stated: Any, where: str = "claim") -> Claim:
-    """A claim from what a file says.
+    """A claim from an entry of a claims file.
 
     Args:
         stated: a mapping with the keys of ``Claim``; ``test`` is a mapping with ``effect``, its arguments and bounds.
@@ -143,7 +143,7 @@ def parse(stated: Any, where: str = "claim") -> Claim:
         UserError: an unknown effect, key or value.
     """
     if not isinstance(stated, dict) or not isinstance(stated.get("test"), dict):
-        raise UserError(f"{where}: a claim is a mapping whose key 'test' is a mapping")
+        raise UserError(f"{where}: a claim must be a mapping, and so must its key 'test'")
     where = f"{where} {stated['id']!r}" if "id" in stated else where
     test = stated["test"]
     if "effect" not in test:
@@ -158,11 +158,11 @@ def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
     """A row for each claim: ``id, statement, source, published, ours, low, high, verdict, note``.
 
     Args:
-        claims: what ``load`` gave.
+        claims: as returned by ``load``.
         tables: the experiment's tables by name.
 
     Raises:
-        UserError: the tables lack what a claim is about.
+        UserError: a claim needs a table or row that does not exist.
     """
     import pandas as pd
 
@@ -196,7 +196,7 @@ def _judged(claim, effects):
 
 
 def _verdict(test, effect):
-    """Whether the bounds hold for an effect, and whether one fails."""
+    """Whether all bounds hold for an effect, and whether one fails."""
     low, high = effect.bounds or (effect.low, effect.high)
     holds, fails = True, False
     for sign, limit, slack, strict in test.limits():
@@ -208,9 +208,9 @@ def _verdict(test, effect):
 
 
 def _agreement(test, effect):
-    """The same for a published value with a standard error, and the distance in standard errors.
+    """Whether an effect agrees with a published value that has a standard error, whether it disagrees, and a note.
 
-    It is undecided whether they agree where the standard errors are so large that an effect of zero would agree too.
+    It is undecided if the standard errors are so large that an effect of zero would agree as well.
     """
     if not effect.errors:
         raise UserError(f"the effect {test.effect!r} has no standard errors: give a tolerance instead of published_se")
@@ -226,13 +226,13 @@ def _agreement(test, effect):
 
 
 def _arguments(function) -> dict[str, inspect.Parameter]:
-    """The parameters of an effect that a claim gives: all but the tables."""
+    """The parameters of an effect that a claim specifies: all except the tables."""
     return dict(list(inspect.signature(function).parameters.items())[1:])
 
 
 @functools.cache
 def _model(function) -> type[Test]:
-    """The model of a test by an effect, from the effect's signature."""
+    """The test model of an effect, from the effect's signature."""
     fields: dict[str, Any] = {
         name: (one.annotation, ... if one.default is one.empty else one.default)
         for name, one in _arguments(function).items()

@@ -1,7 +1,7 @@
-"""What effects share: the result type, argument types, and rows of tables.
+"""Shared code of effects: the result type, argument types, and selection of table rows.
 
-An effect is a function ``effect(tables, **arguments) -> Effect | Effects`` that ``Declared.effect`` puts into a
-family's ``EFFECTS``. Its signature declares the arguments that a claim may give, with their types and defaults.
+An effect is a function ``effect(tables, **arguments) -> Effect | Effects`` that ``Declared.effect`` registers in a
+family's ``EFFECTS``. Its signature declares a claim's arguments, with their types and defaults.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,18 +21,18 @@ Rivals = Annotated[tuple[str, ...], Field(min_length=1)]
 
 @dataclass(frozen=True)
 class Effect:
-    """A number that a claim is about.
+    """A number that a claim tests.
 
     Attributes:
         value: the estimate.
         low: lower end of its 95 % interval, NaN without one.
         high: upper end.
-        pairs: repetitions, or pairs of them, that it rests on, where the verdict depends on them.
+        pairs: number of repetitions, or of pairs, if the verdict depends on it.
         note: what was compared, for the claim's note.
-        bounds: the least and the largest value that the results allow, where these are not ``low`` and ``high``; NaN
-            where the results decide nothing. They are not estimates, so that one equal to a strict bound violates it.
-        counted: the value is a count over the repetitions that ran: the claim holds where the value itself meets the
-            bound, and fails where the interval excludes it.
+        bounds: the smallest and the largest value that the results allow, if they differ from ``low`` and ``high``; NaN
+            if the results decide nothing. Bounds are exact: one that equals a strict bound violates it.
+        counted: the value is a count or share over repetitions: the claim holds if the value itself meets the bound,
+            and fails if the interval excludes the bound.
         errors: standard errors of the value that add in quadrature; the first is that over repetitions.
         rank: orders effects in place of ``value``.
     """
@@ -49,13 +49,13 @@ class Effect:
 
     @classmethod
     def of(cls, values: Iterable, **more: Any) -> "Effect":
-        """From a value and the ends of its interval."""
+        """An effect from a value and the ends of its interval."""
         value, low, high = (float(one) for one in values)
         return cls(value, low, high, **more)
 
     @classmethod
     def read(cls, row, name: str, **more: Any) -> "Effect":
-        """From the columns ``name``, ``name_low`` and ``name_high`` of a row."""
+        """An effect from the columns ``name``, ``name_low`` and ``name_high`` of a row."""
         return cls.of((row[name], row[f"{name}_low"], row[f"{name}_high"]), **more)
 
     @classmethod
@@ -65,18 +65,18 @@ class Effect:
 
     @classmethod
     def undecided(cls, note: str) -> "Effect":
-        """No value, and why."""
+        """An effect without a value; the note says why."""
         return cls(np.nan, note=note)
 
 
 @dataclass(frozen=True)
 class Effects:
-    """An effect for each rival, or for each moment of a run: a claim holds where it holds for all.
+    """An effect for each rival, or for each moment of a run: a claim holds if it holds for all.
 
     Attributes:
-        each: not empty. The claim's row shows the one that is worst for the claim.
-        before: notes that precede that one's own.
-        after: notes that follow it.
+        each: not empty. The claim's row shows the effect that is worst for the claim.
+        before: notes before the note of that effect.
+        after: notes after it.
     """
 
     each: Sequence[Effect]
@@ -94,7 +94,7 @@ class Declared(dict[str, Callable[..., Effect | Effects]]):
 
 
 def table(tables, name: str) -> Any:
-    """One of the experiment's tables; an error if it has none of this name."""
+    """A table of the experiment; UserError if there is none of this name."""
     if name not in tables:
         raise UserError(f"it needs the table {name!r}, which this experiment does not have")
     return tables[name]
@@ -106,29 +106,29 @@ def select(frame, **wanted) -> Any:
 
 
 def rows(tables, name: str, **wanted) -> Any:
-    """The rows of a table whose columns have these values; an error if there are none."""
-    there = select(table(tables, name), **wanted)
-    if not len(there):
+    """The rows of a table whose columns have these values; UserError if there are none."""
+    matches = select(table(tables, name), **wanted)
+    if not len(matches):
         raise missing(name, **wanted)
-    return there
+    return matches
 
 
 def row(tables, name: str, **wanted) -> Any:
-    """The one row of a table whose columns have these values; an error if there are none or several."""
-    there = rows(tables, name, **wanted)
-    if len(there) != 1:
+    """The only row of a table whose columns have these values; UserError if there are none or several."""
+    matches = rows(tables, name, **wanted)
+    if len(matches) != 1:
         raise missing(name, **wanted)
-    return there.iloc[0]
+    return matches.iloc[0]
 
 
 def missing(name: str, **wanted) -> UserError:
-    """The error for a table without rows of these values."""
+    """The error for a table without such rows."""
     described = ", ".join(f"{column} {value}" for column, value in wanted.items())
     return UserError(f"the table {name!r} has no rows of {described}")
 
 
 def count(number: int, noun: str) -> str:
-    """A number and its noun.
+    """A number with its noun.
 
     >>> count(1, "pair"), count(3, "pair")
     ('1 pair', '3 pairs')

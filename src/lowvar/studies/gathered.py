@@ -1,4 +1,4 @@
-"""What the runs of a study left, and the tables made of it."""
+"""The files of a study's runs, and the tables made from them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -9,14 +9,14 @@ from lowvar.studies.base import Frame, Table
 
 
 class Gathered(Mapping):
-    """The tables of a study by name, each made or read once, when it is first asked for.
+    """The tables of a study by name, each made or read on first access.
 
     Stale files are refused: the message names the file and the command that rebuilds it.
 
     Args:
         study: the experiment and its files.
-        tables: what its family declares.
-        made: whether tables are made from what the runs left. If not, those that are kept are read from their files.
+        tables: declared by its family.
+        made: whether tables are made from the files of the runs. If not, kept tables are read from their files.
 
     Attributes:
         study: as above.
@@ -40,8 +40,8 @@ class Gathered(Mapping):
         return name in self._tables
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A table, or the default where the experiment has none of that name."""
-        if name not in self:  # Mapping's own would take a KeyError of a maker for a missing table
+        """A table, or the default if the experiment has none of that name."""
+        if name not in self:  # Mapping.get would take a KeyError inside Table.make for a missing table
             return default
         return self[name]
 
@@ -52,23 +52,23 @@ class Gathered(Mapping):
         return len(list(iter(self)))
 
     def once(self, make: Callable[["Gathered"], Any]) -> Any:
-        """``make(self)``, of which several tables are made, computed the first time alone."""
+        """``make(self)``, computed once for all tables that use it."""
         if make not in self._values:
             self._values[make] = make(self)
         return self._values[make]
 
     @cached_property
     def traces(self) -> Frame:
-        """The traces of all runs, one below the other."""
+        """The traces of all runs, concatenated."""
         return self.study.gather("run", "trace.parquet")
 
     @cached_property
     def timings(self) -> Frame:
-        """The timings of all runs, one below the other."""
+        """The timings of all runs, concatenated."""
         return self.study.gather("run", "timing.parquet")
 
     def timings_of(self, problems: list[str]) -> Frame | None:
-        """The timings of runs on these problems that were timed on this machine; None if none was."""
+        """The timings of runs on these problems that were timed on this machine; None if there are none."""
         import pandas as pd
 
         paths = [job.folder / "timing.parquet" for job in self.study.jobs("run") if job.problem in problems]
@@ -84,5 +84,5 @@ class Gathered(Mapping):
 
     @cached_property
     def decompositions(self) -> Frame:
-        """The decompositions of all problems, one below the other."""
+        """The decompositions of all problems, concatenated."""
         return self.study.gather("decompose", "decomposition.parquet")

@@ -1,4 +1,4 @@
-"""What the subcommands of ``lowvar`` do: one job of the workflow each."""
+"""The subcommands of ``lowvar`` that the workflow runs."""
 
 import contextlib
 import json
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.files import all_or_none, sweep, write_text
 from lowvar.runs import artifact, loop
 from lowvar.studies.gathered import Gathered
@@ -15,9 +15,9 @@ from lowvar.studies.study import Job, Study
 
 
 def run(job: Job, data=None, out=None, study=None, *, checkpoint_every=10.0) -> Path:
-    """Runs a method on a problem; resumes where a killed run stopped.
+    """Runs a method on a problem; resumes a killed run.
 
-    ``study`` is the file of the settings that it tunes, if it tunes any and the file is not where the workflow puts it.
+    ``study`` is the file of the tuned settings, if there are any and the file is not where the workflow writes it.
     """
     spec, family, out = job.spec, job.study.family, Path(out or job.folder)
     source = job.study.load_source(job.problem, data)
@@ -32,7 +32,7 @@ def run(job: Job, data=None, out=None, study=None, *, checkpoint_every=10.0) -> 
 
 
 def tune(job: Job, data=None, out=None, *, checkpoint_every=10.0) -> Path:
-    """Searches the settings that a method tunes on a problem; resumes where a killed search stopped."""
+    """Tunes the settings of a method on a problem; resumes a killed search."""
     spec, family, out = job.spec, job.study.family, Path(out or job.folder)
     from lowvar.studies.variational import trials
 
@@ -48,33 +48,33 @@ def tune(job: Job, data=None, out=None, *, checkpoint_every=10.0) -> Path:
 
 
 def sample(job: Job, data=None, out=None) -> Path:
-    """Draws the points that all methods estimate the integrals of a problem from, and computes the truth."""
+    """Draws the points of an integral problem, which all methods share, and computes the truth."""
     spec, family, out = job.spec, job.study.family, Path(out or job.folder)
     from lowvar.studies.integral import samples
 
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, *family.packages(spec)))
-    made: Callable[..., Any] = family.sample  # type: ignore[assignment]
-    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": samples.arrays(*made(spec, prepared))})
+    draw: Callable[..., Any] = family.sample  # type: ignore[assignment]
+    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": samples.arrays(*draw(spec, prepared))})
 
 
 def decompose(job: Job, data=None, out=None) -> Path:
-    """Takes the variance of gradients on a problem apart."""
+    """Decomposes the variance of gradients on a problem."""
     spec, out = job.spec, Path(out or job.folder)
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared))
-    take_apart: Callable[..., Any] = job.study.family.decomposition  # type: ignore[assignment]
-    table = take_apart(spec, prepared, progress_bar)
+    make: Callable[..., Any] = job.study.family.decomposition  # type: ignore[assignment]
+    table = make(spec, prepared, progress_bar)
     return _leave(job, out, mark, {"provenance.json": spec, "decomposition.parquet": _named(job, table)})
 
 
 def _hash(job, source) -> dict[str, str]:
-    """The hash of what a job has read, as stamps carry it."""
+    """The hash of a job's input, as in stamps."""
     return {job.problem: source.sha256} if source else {}
 
 
 def _named(job, table):
-    """A table with the job's names before its columns, where they are not among them."""
+    """A table with the job's names as first columns, unless it has them."""
     for position, (name, value) in enumerate(job.names.items()):
         if name not in table:
             table.insert(position, name, value)
@@ -82,7 +82,7 @@ def _named(job, table):
 
 
 def _leave(job, out, mark, files) -> Path:
-    """Writes all files of a job or none: tables, arrays, and a spec as provenance; the path of the last, its result."""
+    """Writes all files of a job or none: tables, arrays, and the spec as provenance; returns the path of the last."""
     for name in files:
         sweep(out, name)
     with all_or_none(*(out / name for name in files)):
@@ -98,11 +98,11 @@ def _leave(job, out, mark, files) -> Path:
 
 
 def tables(study: Study, *, seconds: bool = False) -> list[Path]:
-    """Gathers an experiment's runs and decompositions into tables, refusing stale ones."""
+    """Makes the tables from an experiment's runs and decompositions; refuses stale ones."""
     mark, declared = study.tables_stamp(), study.family.tables
     gathered = Gathered(study, declared, made=not seconds)
     names = [one.name for one in declared if one.timed] if seconds else study.tables
-    tables = {name: gathered[name] for name in names}  # all of them before any is written
+    tables = {name: gathered[name] for name in names}  # all are made before one is written
     metrics = None if seconds else nested(study.experiment.problems, study.family.metrics(gathered))
     written = []
     for name, table in tables.items():
@@ -118,14 +118,13 @@ def tables(study: Study, *, seconds: bool = False) -> list[Path]:
 
 def figure(study: Study, kind: str) -> list[Path]:
     """Draws one figure of an experiment from its tables."""
-    if kind not in study.figures:
-        raise unknown_name("figure", kind, study.figures, where=f"experiment {study.name!r}")
+    check_known("figure", kind, study.figures, where=f"experiment {study.name!r}")
     drawn, (path,) = study.figures[kind], study.figure_files(kind)
     return drawn.picture(study.table(drawn.table), path.with_suffix(""), **study.options(kind))
 
 
 def claims(study: Study, path=None) -> Path:
-    """Judges the claims of a file by an experiment's tables; an experiment without a file makes no claims."""
+    """Judges the claims of a file by an experiment's tables; without a file there are no claims."""
     from lowvar.studies import claims as analysis
 
     path = path or study.claims
@@ -135,7 +134,7 @@ def claims(study: Study, path=None) -> Path:
 
 
 def nested(problems, rows) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Rows of problem, quantity, run and value as mappings in mappings, for JSON; what is not finite is None."""
+    """Rows of problem, quantity, run and value as nested mappings, for JSON; values that are not finite become None."""
     out = {problem: {} for problem in problems}
     for problem, quantity, run, value in rows:
         out[problem].setdefault(quantity, {})[run] = float(value) if math.isfinite(value) else None
@@ -144,7 +143,7 @@ def nested(problems, rows) -> dict[str, dict[str, dict[str, float | None]]]:
 
 @contextlib.contextmanager
 def progress_bar(total: int, label: str, unit: str = "step"):
-    """A function that counts; it draws a bar on a terminal and nothing in a log."""
+    """A function that advances a progress bar, which appears on a terminal but not in a log."""
     from tqdm import tqdm
 
     with tqdm(total=total, desc=label, unit=unit, disable=None, leave=False) as bar:

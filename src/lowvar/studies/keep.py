@@ -1,4 +1,4 @@
-"""What a finished run leaves in ``docs/reproduction``: claims, small figures, wall times, and where it was made."""
+"""Pages of finished experiments in ``docs/reproduction``: claims, small figures, wall times and provenance."""
 
 import json
 from pathlib import Path
@@ -12,21 +12,21 @@ from lowvar.studies.study import Study
 def keep(study: Study, folder: str | Path) -> list[Path]:
     """Writes ``NAME.md`` and ``NAME-FIGURE.png`` of an experiment whose tables are complete.
 
-    Claims are judged and figures drawn anew from the tables, which are refused if they are stale.
+    Judges claims and draws figures again from the tables; refuses stale tables.
 
     Args:
         study: the experiment, its scale and its results.
-        folder: where to.
+        folder: of the page.
 
     Raises:
-        UserError: a result is missing or stale, or the page there is of another scale.
+        UserError: a result is missing or stale, or the existing page is of another scale.
     """
     import pandas as pd
 
     name, folder = study.name, Path(folder)
     page = folder / f"{name}.md"
     if page.is_file() and f"at scale `{study.scale}`" not in page.read_text(encoding="utf-8"):
-        raise UserError(f"{page}: it is of another scale than {study.scale}; remove it first, or name another --out")
+        raise UserError(f"{page}: it is of another scale than {study.scale}; remove it first, or choose another --out")
     runs = [(*job.names.values(), job.read("timing.parquet")) for job in study.jobs("run")]
     claims = pd.read_csv(commands.claims(study))
     pictures = {}
@@ -35,13 +35,13 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
         pictures[kind] = next(path for path in drawn if path.suffix == ".png").read_bytes()
     parts = [
         f"# {study.experiment.title}",
-        f"Experiment `{name}` at scale `{study.scale}`, as `lowvar keep {study.path} --scale {study.scale}` wrote it.",
+        f"Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale {study.scale}`.",
         _made(study),
         *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
         "## Wall time",
-        "Minutes of each task, compiling included.",
+        "Minutes of each job, including compilation.",
         _markdown(_minutes(runs)),
     ]
     for kind, content in pictures.items():
@@ -55,7 +55,7 @@ def _made(study):
     files = [job.folder / "provenance.json" for job in study.jobs("run")]
     records = [json.loads(file.read_text()) for file in files if file.is_file()]
     if not records:
-        return "Where and when the runs were made is not known: they have no provenance.json."
+        return "The machines and dates of the runs are unknown: they have no provenance.json."
     days = sorted({record["date"][:10] for record in records})
     machines = sorted({f"{record['platform'].split('-')[0]}, {record['device']}" for record in records})
     versions = {f"{key} {value}" for record in records for key, value in record["stamp"]["versions"].items()}

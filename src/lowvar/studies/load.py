@@ -1,15 +1,15 @@
-"""What runs: an experiment file, checked, at one scale, and cut into jobs.
+"""Loading and checking an experiment file at a scale.
 
-An experiment file (``workflow/experiments/*.yaml``) says which problems, methods and settings; its ``scales``
-override parts of it, and its ``family`` says what is estimated. Unknown keys are errors. A job's spec holds all
-that its result depends on and nothing else, so its hash says whether a result is stale.
+An experiment file (``workflow/experiments/*.yaml``) has problems, methods and settings; its ``scales`` override parts
+of it, and its ``family`` says what it estimates. Unknown keys are errors. A job's spec contains exactly the settings
+that its result depends on, so its hash tells whether a result is stale.
 """
 
 import difflib
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, unknown_name
 from lowvar.files import read_yaml
 from lowvar.registry import look_in
 from lowvar.studies.integral.family import FAMILY as INTEGRAL
@@ -40,13 +40,12 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     if not path.is_file():
         known = [p.stem for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         if not difflib.get_close_matches(path.stem, known, n=1, cutoff=0.4):
-            raise UserError(f"{path}: no such file of an experiment")
+            raise UserError(f"{path}: no such experiment file")
         raise unknown_name("experiment", path.stem, known, where=str(path.parent))
-    if scale not in SCALES:
-        raise unknown_name("scale", scale, SCALES)
+    check_known("scale", scale, SCALES)
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: an experiment is a mapping of keys, see docs/results-schema.md")
+        raise UserError(f"{path}: an experiment must be a mapping of keys, see docs/results-schema.md")
     scales = content.pop("scales", None) or {}
     for key, value in (("scales", scales), ("methods", content.get("methods"))):
         if not isinstance(value or {}, dict):
@@ -56,7 +55,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         raise unknown_name("family", str(family), FAMILIES, where=f"{path}: family")
     for key, meant in (("search", "search"), ("estimation", "integral")):
         if "family" not in content and key in content:
-            raise UserError(f"{path}: an experiment with the key {key!r} must say so: family: {meant}")
+            raise UserError(f"{path}: an experiment with the key {key!r} needs the key family: {meant}")
     what = FAMILIES[family].method
     for name, method in (content.get("methods") or {}).items():
         if isinstance(method, dict):
@@ -64,21 +63,20 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         elif method is None:
             content["methods"][name] = {what: name}
     for name, override in scales.items():
-        if name not in SCALES:
-            raise unknown_name("scale", name, SCALES, where=str(path))
+        check_known("scale", name, SCALES, where=str(path))
         if not isinstance(override or {}, dict):
             raise UserError(f"{path}: scales.{name} = {override!r}: it must be a mapping of keys")
     look_in(path.parent)
     experiment = validated(FAMILIES[family].experiment, merged(content, scales.get(scale) or {}), where=str(path))
     if experiment.name != path.stem:
-        raise UserError(f"{path}: name {experiment.name!r} is not the file's: write {path.stem!r}")
+        raise UserError(f"{path}: name {experiment.name!r} must equal the file's name, {path.stem!r}")
     experiment.check_names(str(path))
     FAMILIES[family].figures_of(experiment, str(path))
     return experiment
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of an experiment file, for editors: with its scales, and methods that are a name alone."""
+    """The JSON schema of experiment files, for editors, including ``scales`` and methods without options."""
     schemas, definitions = [], {}
     for family in FAMILIES.values():
         schema = family.experiment.model_json_schema(ref_template="#/$defs/{model}")
@@ -89,7 +87,7 @@ def json_schema() -> dict[str, Any]:
         methods["additionalProperties"] = {"anyOf": [methods["additionalProperties"], {"type": "null"}]}
         schema["properties"]["scales"] = {
             "type": "object",
-            "description": "what each scale overrides",
+            "description": "keys that each scale overrides",
             "propertyNames": {"enum": list(SCALES)},
             "additionalProperties": {"type": "object"},
         }

@@ -1,4 +1,4 @@
-"""The page of all files and columns, docs/results-schema.md: printed from what is declared."""
+"""The page of all files and columns, docs/results-schema.md, generated from the declarations."""
 
 import re
 import textwrap
@@ -8,16 +8,16 @@ from lowvar.studies.base import Column, File, Table
 from lowvar.studies.files import FILES
 from lowvar.studies.load import FAMILIES
 
-TEXT = "schema.md"  # conventions, and marks where what is declared goes
+TEXT = "schema.md"  # conventions, with marks that the declarations replace
 
 
 def files(family: str = "") -> tuple[File, ...]:
-    """The files that jobs of a family leave; those of all families if none is named."""
+    """The files that a family's jobs write, or by default those that all families share."""
     return FAMILIES[family].files if family else FILES
 
 
 def tables(family: str) -> tuple[Table, ...]:
-    """The tables of a family that are files."""
+    """The tables of a family that are written to files."""
     return tuple(one for one in FAMILIES[family].tables if one.kept)
 
 
@@ -39,8 +39,8 @@ def _files_of(table: Table) -> str:
 
 def _section(title: str, one: File | Table, family: str) -> str:
     heading = f"### {title} ({family})" if family else f"### {title}"
-    made = "Made by `lowvar table --seconds`. " if isinstance(one, Table) and one.timed else ""
-    about = textwrap.fill(made + one.about, 120, break_long_words=False, break_on_hyphens=False)
+    source = "Made by `lowvar table --seconds`. " if isinstance(one, Table) and one.timed else ""
+    about = textwrap.fill(source + one.about, 120, break_long_words=False, break_on_hyphens=False)
     return f"{heading}\n\n{about}\n\n{_rows(one.columns)}"
 
 

@@ -1,4 +1,4 @@
-"""What the specs of all families share: strict models with a hash, and one sentence for a wrong key."""
+"""Shared code of all specs: strict models with a hash, and messages for invalid keys."""
 
 import difflib
 import hashlib
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, unknown_name
 
 SCALES = ("smoke", "quick", "paper")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -18,13 +18,13 @@ BackendName = Literal["jax", "torch"]
 
 
 class Strict(pydantic.BaseModel):
-    """A model that refuses unknown keys and knows its hash."""
+    """A model that rejects unknown keys and has a hash."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     @property
     def hash(self) -> str:
-        """Sixteen hexadecimal digits that change when any setting does, or the source of a factory of a user's own."""
+        """Sixteen hexadecimal digits of SHA-256 over all settings and the sources of a user's own factories."""
         values = self.model_dump(mode="json")
         if sources := _sources(values):
             values["sources"] = sources
@@ -33,26 +33,27 @@ class Strict(pydantic.BaseModel):
 
 
 def _sources(values: Any) -> dict[str, str]:
-    """The hashes of the files of all factories that are not lowvar's own, by name."""
+    """The hashes of the files of a user's own factories, by name."""
     from lowvar.estimators import GRADIENT, INTEGRAL
     from lowvar.problems.blackbox.catalogue import FUNCTIONS
     from lowvar.problems.catalogue import MODELS
     from lowvar.problems.integrals.catalogue import PROBLEMS
-    from lowvar.solvers import OWN, SEARCH
+    from lowvar.solvers import OWN
+    from lowvar.solvers.search import SEARCH
 
     named = {"estimator": GRADIENT, "solver": SEARCH, "integrator": INTEGRAL, "model": MODELS, "function": FUNCTIONS,
              "problem": PROBLEMS}  # fmt: skip
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, dict) and key != "options":
-            found |= _sources(value)
+            hashes |= _sources(value)
         elif isinstance(value, str) and key in named and value not in OWN.own:
-            found |= named[key].sources(value)
-    return found
+            hashes |= named[key].sources(value)
+    return hashes
 
 
 class Sparse(Strict):
-    """A model whose settings of None are left out of dumps, so that a new one leaves old hashes as they are."""
+    """A model that omits settings of None from dumps, so that a new optional setting does not change hashes."""
 
     @pydantic.model_serializer(mode="wrap")
     def _without_none(self, handler):
@@ -60,18 +61,18 @@ class Sparse(Strict):
 
 
 class Data(Strict):
-    """Prepared data that a problem stands on."""
+    """The prepared data of a problem."""
 
     dataset: str
     scaling: str
 
 
 class Cost(Strict):
-    """What a job will take, about.
+    """The approximate cost of a job.
 
     Attributes:
-        operations: numbers that are read and worked on, for its time.
-        memory: numbers that are held at once.
+        operations: numbers that are processed, which determines the time.
+        memory: numbers that are in memory at once.
     """
 
     operations: float
@@ -79,10 +80,10 @@ class Cost(Strict):
 
 
 class ExperimentSpec(Strict):
-    """What experiments of all families have: the jobs that there are, by their names, and the spec of each.
+    """Base of all experiments: the names of their jobs, and the spec of each.
 
-    ``run(problem, method, backend)``, ``tune``, ``sample(problem)`` and ``decompose(problem)`` give a job's spec, and
-    raise UserError where there is no such job; ``run_cost`` and the like what it takes. A family overrides what it has.
+    ``run(problem, method, backend)``, ``tune``, ``sample(problem)`` and ``decompose(problem)`` return a job's spec, and
+    raise UserError if there is no such job; ``run_cost`` and the like return its cost. Families override these.
     """
 
     name: str
@@ -95,47 +96,46 @@ class ExperimentSpec(Strict):
         raise NotImplementedError
 
     def studies(self) -> list[tuple[str, str, str]]:
-        """The runs whose settings are searched for first."""
+        """The runs whose settings are tuned."""
         return []
 
     def study_of(self, problem: str, method: str, backend: str) -> tuple[str, str, str] | None:
-        """The run whose search chooses the settings of a run: itself, or that of the method that it is ``same_as``."""
+        """The run whose tuning determines a run's settings: itself, or that of its method's ``same_as``; else None."""
 
     def samples(self) -> list[str]:
         """Problems whose points are drawn once, for all methods."""
         return []
 
     def drawn_from(self, problem: str) -> str | None:
-        """The problem whose points a problem's runs read; None where they draw their noise by name."""
+        """The problem whose points a problem's runs read; None if runs draw their own noise."""
 
     def decompositions(self) -> list[str]:
-        """Problems whose gradient variance is taken apart."""
+        """Problems whose gradient variance is decomposed."""
         return []
 
     def data(self, problem: str) -> Data | None:
-        """The prepared data of a problem, if it stands on any."""
+        """The prepared data of a problem, if it has any."""
 
     def dtype(self, problem: str) -> str:
-        """The floating type that a problem's jobs compute in."""
+        """The floating-point type of a problem's jobs."""
         return "float64"
 
     def tune(self, problem: str, method: str, backend: str) -> Any:
-        """The spec of the job that searches the settings of a run."""
+        """The spec of the job that tunes the settings of a run."""
         raise UserError(f"experiment {self.name!r} tunes nothing: only the family variational does")
 
     def sample(self, problem: str) -> Any:
         """The spec of the job that draws the points of a problem."""
-        raise UserError(f"experiment {self.name!r} draws no points beforehand: its runs draw their own noise")
+        raise UserError(f"experiment {self.name!r} has no samples: its runs draw their own noise")
 
     def _check(self, **named: str) -> None:
-        """Refuses names (of ``problems``, ``methods``, ``backends``) that it does not have."""
+        """Raises UserError for unknown names of ``problems``, ``methods`` or ``backends``."""
         for kind, value in named.items():
-            if value not in (known := getattr(self, f"{kind}s")):
-                raise unknown_name(kind, value, known, where=f"experiment {self.name!r}")
+            check_known(kind, value, getattr(self, f"{kind}s"), where=f"experiment {self.name!r}")
 
 
 def merged(base: Mapping, override: Mapping) -> dict:
-    """``base`` with the keys of ``override`` put over it, mapping by mapping.
+    """``base`` with the keys of ``override``, merged recursively.
 
     >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
     {'a': {'b': 1, 'c': 3}}
@@ -148,11 +148,11 @@ def merged(base: Mapping, override: Mapping) -> dict:
 
 
 def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -> Any:
-    """``model`` from ``values``; its first complaint becomes a ``UserError`` that names the key."""
+    """``model`` from ``values``; the first validation error becomes a ``UserError`` that names the key."""
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
-        # a key with a typo is also a key that is missing: name the typo
+        # a misspelt required key is also missing: report the misspelling
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
@@ -166,13 +166,13 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
             known = first.get("ctx", {})["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             kind = [part for part in first["loc"] if isinstance(part, str)][-1]
             raise unknown_name(kind, first["input"], known, where=f"{where}: {key}") from error
-        if first["type"] == "value_error":  # a sentence of ours, about several keys
+        if first["type"] == "value_error":  # our own message, about several keys
             raise UserError(f"{where}: {key + ': ' if key else ''}{first.get('ctx', {})['error']}") from error
         raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg'].lower()}") from error
 
 
 def _fields_at(model, loc):
-    """The keys that the model nested in ``model`` at ``loc`` knows."""
+    """The keys of the model that is nested in ``model`` at ``loc``."""
     for part in loc:
         field = getattr(model, "model_fields", {}).get(part)
         if field is None:

@@ -17,14 +17,14 @@ from lowvar.studies.spec import Cost
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What jobs of one kind have in common.
+    """Shared properties of the jobs of a kind.
 
     Attributes:
         folder: of their files, below the study's results, with the names of a job in braces.
-        outputs: the files there that others may rely on.
-        names: what tells one job from another.
-        minutes: wall time of the smallest one.
-        megabytes: memory of the smallest one.
+        outputs: files in this folder that other jobs may read.
+        names: the keys that identify a job.
+        minutes: wall time of the smallest job.
+        megabytes: memory of the smallest job.
     """
 
     folder: str
@@ -45,12 +45,12 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One command of the workflow: what it reads, what it leaves, what it costs.
+    """One command of the workflow: its inputs, outputs and cost.
 
     Attributes:
-        study: whose it is.
+        study: the study that it belongs to.
         kind: the subcommand of ``lowvar``: ``sample``, ``tune``, ``run`` or ``decompose``.
-        names: the ``problem``, and the ``method`` and ``backend`` where the kind has them.
+        names: the ``problem``, and the ``method`` and ``backend`` if the kind has them.
     """
 
     study: "Study"
@@ -64,13 +64,13 @@ class Job:
 
     @property
     def label(self) -> str:
-        """Its name in the stamps of what reads it."""
+        """Its name in the stamps of files that depend on it."""
         problem, *more = self.names.values()
         return "/".join([problem, *filter(None, ["-".join(more)])])
 
     @cached_property
     def spec(self) -> Any:
-        """All that its result depends on.
+        """All settings that its result depends on.
 
         Raises:
             UserError: the experiment has no such job.
@@ -79,17 +79,17 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where it leaves its files."""
+        """The folder of its files."""
         return self.study.results / KINDS[self.kind].folder.format(**self.names)
 
     @property
     def outputs(self) -> tuple[Path, ...]:
-        """The files that others may rely on; the first is its result."""
+        """The files that other jobs may read; the first is its result."""
         return tuple(self.folder / name for name in KINDS[self.kind].outputs)
 
     @property
     def inputs(self) -> dict[str, Path]:
-        """The files that it reads, by the option that names them."""
+        """The files that it reads, by command-line option."""
         study = self.study
         source = study.source(self.problem) if self.kind == "run" else study.prepared(self.problem)
         files = {"data": source} if source else {}
@@ -97,56 +97,56 @@ class Job:
 
     @property
     def search(self) -> "Job | None":
-        """The job that searches the settings of a run, if one does: its own or another method's (``same_as``)."""
-        searched = self.study.experiment.study_of(**self.names) if self.kind == "run" else None
-        return self.study.job("tune", *searched) if searched else None
+        """The job that tunes the settings of a run, if any: its own or another method's (``same_as``)."""
+        tuned = self.study.experiment.study_of(**self.names) if self.kind == "run" else None
+        return self.study.job("tune", *tuned) if tuned else None
 
     @property
     def cost(self) -> Cost:
-        """What it will take, about."""
+        """Its approximate cost."""
         return getattr(self.study.experiment, f"{self.kind}_cost")(**self.names)
 
     @property
     def minutes(self) -> float:
-        """Wall time to ask a cluster for, with room; every trial of a search compiles."""
+        """Wall time to request from a cluster, with a margin; every trial compiles."""
         return KINDS[self.kind].minutes + getattr(self.spec, "trials", 0) + self.cost.operations / 3e8
 
     @property
     def megabytes(self) -> float:
-        """Memory to ask a cluster for."""
-        most = 0 if self.kind == "sample" else self.cost.memory * 8 / 1e6
-        return KINDS[self.kind].megabytes + most
+        """Memory to request from a cluster."""
+        arrays = 0 if self.kind == "sample" else self.cost.memory * 8 / 1e6
+        return KINDS[self.kind].megabytes + arrays
 
     @property
     def command(self) -> str:
-        """The command line that does it."""
+        """The command line that runs it."""
         return self.study.command(self.kind, **self.names, **self.inputs, out=self.folder)
 
     @property
     def expected(self) -> dict[str, Any]:
-        """The stamp that its result must carry.
+        """The stamp that its result must have.
 
         Raises:
-            UserError: what it reads is missing or stale.
+            UserError: an input is missing or stale.
         """
         inputs = self.settled()[1] if self.kind == "run" else self.study.data_inputs(self.problem)
         return {"spec": self.spec.hash, "inputs": inputs}
 
     def settled(self, inputs: dict[str, str] | None = None, file=None) -> tuple[Any, dict[str, str]]:
-        """The spec of a run with the settings that were searched for it, and what its stamp says of what it read.
+        """The spec of a run with its tuned settings, and the ``inputs`` of its stamp.
 
         Args:
-            inputs: the hash of its problem's data, as stamps carry it, if they are not the experiment's.
-            file: the study, if it is not where the workflow puts it.
+            inputs: the hash of its problem's data, as in stamps, if the data are not the experiment's.
+            file: the study, if it is not where the workflow writes it.
 
         Raises:
-            UserError: a study is given and nothing is tuned, or it is missing, or of another experiment or other data.
+            UserError: a study for a run without tuning, or a study that is missing or of another experiment or data.
         """
         inputs = self.study.inputs(self.problem) if inputs is None else inputs
         if self.search is None:
             if file is not None:
                 what = f"{self.names['method']!r} on {self.problem!r}"
-                raise UserError(f"--study {file}: experiment {self.study.name!r} tunes nothing of {what}")
+                raise UserError(f"--study {file}: experiment {self.study.name!r} does not tune {what}")
             return self.spec, inputs
         file = Path(file or self.search.outputs[0])
         expect = {"spec": self.search.spec.hash, "inputs": inputs}
@@ -154,7 +154,7 @@ class Job:
         return self.spec.at(trials), inputs | {self.search.label: sha256(file)}
 
     def read(self, name: str, reader=artifact.read_table):
-        """One of its files, refused if it is stale."""
+        """Reads one of its files; refuses a stale one."""
         return reader(self.folder / name, expect=self.expected, rebuild=self.command)
 
 
@@ -184,17 +184,17 @@ class Study:
 
     @property
     def name(self) -> str:
-        """The experiment's."""
+        """The experiment's name."""
         return self.experiment.name
 
     @property
     def family(self) -> Family:
-        """What all studies of its kind have."""
+        """Its family."""
         return FAMILIES[self.experiment.family]
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """The names of the tables that its runs are gathered into, those of wall times apart."""
+        """The names of its tables, except those of wall times."""
         return names_of(self.family.tables, self.experiment)
 
     @cached_property
@@ -204,23 +204,23 @@ class Study:
 
     @property
     def headline(self) -> Figure:
-        """The figure that answers its question at a glance."""
+        """The figure that opens its report."""
         first = next(name for name in (*self.family.headlines, *self.figures) if name in self.figures)
         return self.figures[first]
 
     def options(self, figure: str) -> dict[str, Any]:
-        """What its experiment says of how a figure is drawn."""
-        stated = getattr(self.experiment, "figure_options", {}).get(figure, {})
-        return {**self.figures[figure].settings(self.experiment), **stated}
+        """The options that its experiment sets for a figure."""
+        options = getattr(self.experiment, "figure_options", {}).get(figure, {})
+        return {**self.figures[figure].settings(self.experiment), **options}
 
     # ------------------------------------------------------------------------------------------------ its jobs
 
     def job(self, kind: str, *names: str) -> Job:
-        """The job of a kind, by the names that tell it from others."""
+        """The job of a kind with these names."""
         return Job(self, kind, dict(zip(KINDS[kind].names, names, strict=True)))
 
     def jobs(self, *kinds: str) -> Iterator[Job]:
-        """Its jobs, of these kinds or of all, in the order in which they can be done."""
+        """Its jobs of these kinds, by default of all, in a possible order of execution."""
         listed = {
             "sample": [(problem,) for problem in self.experiment.samples()],
             "tune": self.experiment.studies(),
@@ -231,7 +231,7 @@ class Study:
             yield from (self.job(kind, *names) for names in listed[kind])
 
     def command(self, verb: str, **options) -> str:
-        """A command line that works on this experiment."""
+        """A ``lowvar`` command line for this experiment."""
         words = ["lowvar", *verb.split(), str(self.path), "--scale", self.scale]
         for key, value in options.items():
             if value is not None:
@@ -241,16 +241,16 @@ class Study:
     # ------------------------------------------------------------------------------------------------ its files
 
     def table_files(self, *names: str, ending: str = "parquet") -> list[Path]:
-        """The files of its tables, for programs or as ``csv`` for eyes; of all that it has if none is named."""
+        """The files of its tables, as ``parquet`` or ``csv``; by default of all tables."""
         return [self.results / "tables" / f"{name}.{ending}" for name in names or self.tables]
 
     def figure_files(self, *names: str, ending: str = "svg") -> list[Path]:
-        """The files of its figures: as ``svg`` or ``png``, or the rows that they show as ``csv``."""
+        """The files of its figures: ``svg``, ``png``, or ``csv`` for the rows that they show."""
         return [self.results / "figures" / f"{name}.{ending}" for name in names or self.figures]
 
     @property
     def metrics(self) -> Path:
-        """The file of numbers to watch."""
+        """The file of headline numbers."""
         return self.results / "metrics.json"
 
     @property
@@ -260,22 +260,22 @@ class Study:
 
     @property
     def claims(self) -> Path | None:
-        """The file of the claims that it is judged by, if there is one."""
+        """The file of its claims, if there is one."""
         beside = (self.path.parent.parent / "claims", self.path.parent / "claims")
         return next((file for folder in beside if (file := folder / f"{self.name}.yaml").is_file()), None)
 
     def prepared(self, problem: str) -> Path | None:
-        """The prepared data of a problem, if it stands on any."""
+        """The file of a problem's prepared data, if it has any."""
         data = self.experiment.data(problem)
         return data and self.data / "prepared" / f"{data.dataset}-{data.scaling}.npz"
 
     def source(self, problem: str) -> Path | None:
-        """The file that runs on a problem read: its samples, or its prepared data, or none."""
+        """The input file of runs on a problem: its samples, its prepared data, or none."""
         drawn = self.experiment.drawn_from(problem)
         return self.job("sample", drawn).outputs[0] if drawn else self.prepared(problem)
 
     def inputs(self, problem: str) -> dict[str, str]:
-        """The hash of what runs on a problem read, as stamps carry it; stale samples are refused."""
+        """The hash of the input of runs on a problem, as in stamps; refuses stale samples."""
         drawn = self.experiment.drawn_from(problem)
         if not drawn:
             return self.data_inputs(problem)
@@ -284,7 +284,7 @@ class Study:
         return {problem: sha256(job.outputs[0])}
 
     def data_inputs(self, problem: str) -> dict[str, str]:
-        """The hash of a problem's prepared data."""
+        """The hash of a problem's prepared data, as in stamps."""
         path, data = self.prepared(problem), self.experiment.data(problem)
         if path is None or data is None:
             return {}
@@ -296,13 +296,13 @@ class Study:
         return {problem: sha256(path)}
 
     def load_data(self, problem: str, path: str | Path | None = None):
-        """The prepared data of a problem, checked to be what it asks for; None if it stands on none."""
+        """Loads a problem's prepared data and checks dataset and scaling; None if it has none."""
         from lowvar.datasets.load import load
 
         wanted = self.experiment.data(problem)
         if wanted is None:
             if path is not None:
-                raise UserError(f"--data {path}: {problem} stands on no data")
+                raise UserError(f"--data {path}: {problem} has no data")
             return None
         prepared = load(path or (self.data_inputs(problem) and self.prepared(problem)))  # type: ignore[arg-type]
         for key, value in wanted.model_dump().items():
@@ -314,7 +314,7 @@ class Study:
         return prepared
 
     def load_source(self, problem: str, path: str | Path | None = None):
-        """What runs on a problem read, with its ``sha256``: samples, prepared data, or None."""
+        """Loads the input of runs on a problem, with its ``sha256``: samples, prepared data, or None."""
         drawn = self.experiment.drawn_from(problem)
         if not drawn:
             return self.load_data(problem, path)
@@ -324,7 +324,7 @@ class Study:
         return samples.read(Path(path or job.outputs[0]), expect=job.expected, rebuild=job.command)
 
     def tables_stamp(self) -> dict[str, Any]:
-        """The stamp of tables: of the whole experiment, and of all its data and studies."""
+        """The stamp of tables, from the experiment, all its data and all its studies."""
         inputs = {}
         for problem in self.experiment.problems:
             inputs |= self.inputs(problem)
@@ -334,13 +334,13 @@ class Study:
         return artifact.stamp(self.experiment.hash, inputs, packages=("lowvar",))
 
     def gather(self, kind: str, name: str):
-        """One table out of the tables ``name`` of all jobs of a kind, refused if they are stale."""
+        """The tables ``name`` of all jobs of a kind, concatenated; refuses stale ones."""
         import pandas as pd
 
         return pd.concat([job.read(name) for job in self.jobs(kind)], ignore_index=True)
 
     def table(self, name: str):
-        """A table of this experiment, refused if it is stale."""
+        """Reads a table of this experiment; refuses a stale one."""
         rebuild = self.command("table", results=self.results, data=self.data)
         rebuild += " --seconds" if name == "seconds" else ""
         return artifact.read_table(self.table_files(name)[0], expect=self.tables_stamp(), rebuild=rebuild)

@@ -1,4 +1,4 @@
-"""Contract tests, for methods of lowvar's and of yours.
+"""Contract tests, for lowvar's methods and for yours.
 
 In a test module of a package with an estimator ``mine``::
 
@@ -7,9 +7,9 @@ In a test module of a package with an estimator ``mine``::
 
     TestMine = estimator_contract(mine)
 
-and pytest runs all that lowvar's own estimators have to pass. ``search_contract`` and ``integrator_contract`` do the
-same for searches and integrators. Tests that measure rounding need float64: ``pytest_plugins = ["lowvar.testing"]`` in
-``conftest.py`` sets JAX up for that; nothing is loaded into runs of pytest that do not ask for it.
+and pytest runs all tests of lowvar's own estimators on it. ``search_contract`` and ``integrator_contract`` do the same
+for searches and integrators. Tests that measure rounding need float64: ``pytest_plugins = ["lowvar.testing"]`` in
+``conftest.py`` sets up JAX for that; other runs of pytest do not load the plugin.
 """
 
 import functools
@@ -26,7 +26,7 @@ __all__ = ["estimator_contract", "integrator_contract", "search_contract"]
 
 
 def pytest_configure() -> None:
-    """Strict numerics: float64 unless asked, no silent rank promotion."""
+    """Strict numerics: float64 by default, no silent rank promotion."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -36,16 +36,17 @@ def pytest_configure() -> None:
 def estimator_contract(
     method: str | Callable[..., Any], unconstrained: Mapping[str, Any] | None = None, **options: Any
 ) -> type:
-    """A class of tests that hold an estimator against its contract.
+    """A class of tests of an estimator's contract.
 
-    The mean over all batches and all of the noise against the exact gradient, declared costs against the operations
-    that XLA counts, both backends on the same noise, float32, one compilation, vectorised runs, and resumed runs.
+    They compare the mean over all batches and all base noise with the exact gradient, declared costs with the
+    operations that XLA counts, and both backends on the same noise; and test float32, a single compilation,
+    vectorised and resumed runs.
 
     Args:
         method: a factory ``(problem, batches, **options) -> Estimator``, ``module:function``, or a name.
-        unconstrained: options of a recursive estimator under which it does not restrict its estimates, for the test
-            of its bias.
-        **options: of the factory, for all tests.
+        unconstrained: options under which a recursive estimator does not restrict its estimates, for the test of its
+            bias.
+        **options: options of the factory, for all tests.
     """
     from lowvar.testing.estimators import GRADIENT, EstimatorContract
 
@@ -53,10 +54,10 @@ def estimator_contract(
 
 
 def search_contract(method: str | Callable[..., Any], **options: Any) -> type:
-    """A class of tests that hold a search ``(backend, domain, population, **options) -> SearchSolver`` to its contract.
+    """A class of tests of the contract of a search ``(backend, domain, population, **options) -> SearchSolver``.
 
-    Shapes, mapped runs, ask and tell against the compiled loop in both backends, values that are not finite, the scale
-    of values, and how bad settings are refused.
+    They test shapes, mapped runs, ask and tell against the compiled loop in both backends, values that are not finite,
+    the scale of values, and the rejection of bad settings.
     """
     from lowvar.testing.searches import SEARCH, SearchContract
 
@@ -64,7 +65,7 @@ def search_contract(method: str | Callable[..., Any], **options: Any) -> type:
 
 
 def integrator_contract(method: str | Callable[..., Any], **options: Any) -> type:
-    """A class of tests that hold an integrator ``(**options) -> Integrator`` to its contract: all that it declares."""
+    """A class of tests of the declared properties of an integrator ``(**options) -> Integrator``."""
     from lowvar.estimators import INTEGRAL
     from lowvar.testing.integrators import IntegratorContract
 
@@ -73,7 +74,7 @@ def integrator_contract(method: str | Callable[..., Any], **options: Any) -> typ
 
 def _contract(base: type, registry, method, options, **more) -> type:
     if options:
-        made = registry.get(method)
-        method = functools.wraps(made)(functools.partial(made, **options))
-    given = method if isinstance(method, str) else staticmethod(method)
-    return type(base.__name__, (base,), {"method": given, **more})
+        factory = registry.get(method)
+        method = functools.wraps(factory)(functools.partial(factory, **options))
+    attribute = method if isinstance(method, str) else staticmethod(method)
+    return type(base.__name__, (base,), {"method": attribute, **more})

@@ -1,4 +1,4 @@
-"""A model small enough for exact answers, in both backends, and the pieces that contract tests need."""
+"""A model small enough for exact answers, in both backends, and helpers of the contract tests."""
 
 import itertools
 from typing import Any
@@ -13,7 +13,8 @@ from lowvar.noise import Noise, independent, named_key, reshuffled, sampler
 from lowvar.problems.linear import linear, standard_normal
 from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.problems.variational import VariationalProblem
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 
 N, DIM, BATCH = 7, 2, 3  # the last batch of an epoch is short
 
@@ -39,13 +40,13 @@ def params(backend="jax", dtype: Any = np.float64, dim=DIM, seed=1):
 
 
 def epoch_noise(p, batches, epoch, backend="jax", gaussian=None, seed=0):
-    made = sampler(batches, gaussian or independent(), p.dim, p.dtype)
-    noise = made.epoch(jax.random.fold_in(named_key(seed, "contract"), epoch))
+    source = sampler(batches, gaussian or independent(), p.dim, p.dtype)
+    noise = source.epoch(jax.random.fold_in(named_key(seed, "contract"), epoch))
     return noise if backend == "jax" else Noise(*(backends.get(backend).asarray(np.asarray(part)) for part in noise))
 
 
 def run(p, name, *, epochs, step_size=0.01, backend="jax", gaussian=None, batch=BATCH, method="sgd", **options):
-    """The estimator and the descent state after some epochs on the same noise for everybody."""
+    """The estimator and the descent state after some epochs, with noise shared by all estimators."""
     batches = reshuffled(p.N, batch)
     estimator = GRADIENT.get(name)(p, batches, **options)
     ops = backends.get(backend)
@@ -71,7 +72,7 @@ def flat(gradient):
 
 
 def grid(dim=DIM, points=40):
-    """Gauss-Hermite points ``eps (points^dim, dim)`` of ``N(0, I)`` and their weights: means to some ten digits."""
+    """Gauss-Hermite points ``eps (points^dim, dim)`` of ``N(0, I)`` and their weights: means to about ten digits."""
     t, weight = np.polynomial.hermite_e.hermegauss(points)
     eps = np.stack(np.meshgrid(*[t] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
     weights = np.prod(np.stack(np.meshgrid(*[weight / weight.sum()] * dim, indexing="ij")), axis=0).ravel()
@@ -79,7 +80,7 @@ def grid(dim=DIM, points=40):
 
 
 def tuples(rows=N, size=BATCH):
-    """All ``rows^size`` batches that iid sampling can draw, each as likely as another."""
+    """All ``rows^size`` batches of iid sampling, which are equally likely."""
     return jnp.asarray(list(itertools.product(range(rows), repeat=size)), jnp.int32)
 
 
@@ -99,7 +100,7 @@ def estimates(estimator, pair=False, size=BATCH):
 
 
 def enumerated_mean(estimator, pair=False):
-    """``(state, w) -> mean`` of the estimate over all iid batches and all of the base noise."""
+    """``(state, w) -> mean`` of the estimate over all iid batches and all base noise."""
     eps, weights = grid()
     every = estimates(estimator, pair)
 
@@ -112,7 +113,7 @@ def enumerated_mean(estimator, pair=False):
 
 
 def costly():
-    """A problem whose likelihood is most of the arithmetic: 64 terms of 16 products for each row."""
+    """A problem whose likelihood dominates the arithmetic: 64 terms of 16 products for each row."""
     x = _costly_design()
     return VariationalProblem(
         "costly", backends.get("jax"), 96, 16,
@@ -122,7 +123,7 @@ def costly():
 
 
 def costly_linear():
-    """The same with its linear predictors declared."""
+    """``costly`` with declared linear predictors."""
     ops = backends.get("jax")
     return linear("costly", 96, np.float64, _Tensor(), _Tanh(), *standard_normal(ops, 16))
 

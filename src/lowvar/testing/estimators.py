@@ -1,4 +1,4 @@
-"""What every estimator promises: signature, declared costs, mean, backends, resuming."""
+"""The contract of estimators: signature, declared costs, mean, backends, resuming."""
 
 import functools
 import inspect
@@ -16,7 +16,8 @@ from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, antithetic, iid, independent, reshuffled, sampler
 from lowvar.registry import label
-from lowvar.solvers import descend, optimizer
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational import engine
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 from lowvar.testing.enumerable import (
@@ -43,7 +44,7 @@ def flops(function, *args):
 
 
 def made_for(name, batches):
-    """The estimator on each of the costly problems that it can work on."""
+    """The estimator on each of the costly problems that it supports."""
     factory = GRADIENT.get(name)
     try:
         general = factory(costly(), batches)
@@ -70,11 +71,11 @@ def means(runs, state):
     return runs.params(state, None)["mu"]
 
 
-DIGITS = 1e-7  # of the quadrature, relative to the gradient
+DIGITS = 1e-7  # accuracy of the quadrature, relative to the gradient
 
 
 def with_iid_memory(p, name):
-    """An estimator whose memory iid batches have kept up (rows drawn twice included), and its state."""
+    """An estimator and its state after updates of its memory with iid batches (rows drawn twice included)."""
     batches = iid(p.N, BATCH)
     estimator = GRADIENT.get(name)(p, batches)
     draw = sampler(batches, independent(), p.dim, p.dtype)
@@ -90,10 +91,10 @@ def assert_keeps(estimator, state):
     p, mean, w = estimator.problem, enumerated_mean(estimator), params(seed=5)
     kept = estimator.properties.keeps * (flat(state["G"]) - flat(exact_gradient(p, state["params"])))
     exact = flat(exact_gradient(p, w))
-    assert np.linalg.norm(kept) > 0.01 * np.linalg.norm(exact), "no error that could be missed"
+    assert np.linalg.norm(kept) > 0.01 * np.linalg.norm(exact), "the error is too small for a test with power"
     assert np.abs(np.asarray(mean(state, w)) - exact - kept).max() < DIGITS * np.linalg.norm(exact)
     fresh = np.asarray(mean(estimator.init(params()), w))
-    assert np.abs(fresh - exact).max() < DIGITS * np.linalg.norm(exact)  # the first estimate keeps nothing
+    assert np.abs(fresh - exact).max() < DIGITS * np.linalg.norm(exact)  # the first estimate has no carryover
 
 
 def of(name):
@@ -107,7 +108,7 @@ def settings(step_sizes, **given) -> SolverSpec:
 
 
 class EstimatorContract:
-    """What every estimator promises: signature, declared costs, mean, backends, resuming."""
+    """The contract of estimators: signature, declared costs, mean, backends, resuming."""
 
     method: Any = None
     unconstrained: Mapping[str, Any] = {}
@@ -151,7 +152,7 @@ class EstimatorContract:
             expected += declared.full_gradients_per_call * points * full + declared.full_hvps_per_call * full_hvp
             # an HVP whose gradient is not used is cheaper by that gradient; the rest is O(dim)
             least = expected - min(declared.hvps, 1) * gradient - min(declared.full_hvps_per_call, 1) * full
-            # fusions may compute a little twice: less than the one gradient too many that this test must notice
+            # fusions may compute a little twice, but less than one gradient, which this test must detect
             assert 0.85 * least < measured < 1.25 * expected, [make.__name__, measured / gradient, least / gradient,
                                                                expected / gradient]  # fmt: skip
 
@@ -168,7 +169,7 @@ class EstimatorContract:
                     assert flops(function, *args) == pytest.approx(passes * full, rel=0.06, abs=0.02 * full)
                 vectors = sum(leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim and leaf.shape[-1] == p.dim)
                 stored = declared.table_rows * declared.table_blocks * p.dim
-                assert stored <= vectors <= stored + 4 * p.dim  # running means come on top
+                assert stored <= vectors <= stored + 4 * p.dim  # plus running means
                 assert declared.needs_epochs <= batches.covers
 
     def test_oracles_of_an_epoch_add_up(self, name):
@@ -181,12 +182,12 @@ class EstimatorContract:
             gradients += rows * (2 * declared.gradients + declared.gradients_without_noise)
             gradients += 2 * p.N * declared.full_gradients_per_call
             hvps += rows * declared.hvps + p.N * declared.full_hvps_per_call
-        whole, start = (estimator.oracles_of_run(epochs, p.N, 2, batches.steps) for epochs in (1, 0))
-        assert (gradients + p.N * declared.full_passes, hvps) == (whole.gradients - start.gradients, whole.hvps)
+        epoch, start = (estimator.oracles_of_run(epochs, p.N, 2, batches.steps) for epochs in (1, 0))
+        assert (gradients + p.N * declared.full_passes, hvps) == (epoch.gradients - start.gradients, epoch.hvps)
         twice = estimator.oracles_of_run(np.array([1, 2]), p.N, 2, batches.steps)
         assert np.array_equal(np.diff(twice), [[gradients + p.N * declared.full_passes], [hvps]])
         if declared.full_gradients_per_call:
-            with pytest.raises(ValueError, match="say how many steps"):
+            with pytest.raises(ValueError, match="give the number of steps"):
                 estimator.oracles_of_run(1, p.N, 2)
 
     def test_backends_agree_on_the_same_noise(self, name):
@@ -245,7 +246,7 @@ class EstimatorContract:
         estimator, late = run(p, name, epochs=3, gaussian=antithetic() if pair else independent())
         if not estimator.properties.unbiased:
             assert GRADIENT.about(name).recursive, (
-                "say so with @declares(recursive=True), for no variance shows its bias"
+                "declare it with @declares(recursive=True), since its variance does not show its bias"
             )
             return  # see the next test
         fresh = estimator.init(params())
@@ -271,7 +272,7 @@ class EstimatorContract:
             return
         if not jax.tree.leaves(state):
             assert not estimator.properties.table_rows
-            return  # it has no memory: the test above has said it all
+            return  # without memory, the test above suffices
         exact = flat(exact_gradient(p, w := params(seed=5)))
         assert np.abs(np.asarray(enumerated_mean(estimator)(state, w)) - exact).max() < DIGITS * np.linalg.norm(exact)
 

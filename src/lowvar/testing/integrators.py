@@ -1,4 +1,4 @@
-"""What every integrator promises: its declared properties, measured."""
+"""The contract of integrators: measurements of their declared properties."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
 
-# of lowvar's own: settings that keep the slow ones short; they change none of the properties
+# settings that shorten lowvar's slow integrators, and change none of the properties
 SHORT = {
     "neural": {"steps": 60},
     "paper_cv": {"epochs": 10, "tuning_epochs": 1, "batch": 5, "rate": 1e-3},
@@ -26,7 +26,7 @@ def built(name):
 
 
 def draws(repetitions=3, m=20, tasks=2, seed=0, values=None):
-    """Points of N(0, 1), own points for each task; related integrands of mean 1 + t / 2 unless others are given."""
+    """Points of N(0, 1), separate for each task; related integrands of mean 1 + t / 2 unless ``values`` is given."""
     rng = np.random.default_rng(seed)
     points = tuple(rng.normal(size=(repetitions, m, 1)) for _ in range(tasks))
     values = values or (lambda t, x: 1 + t / 2 + np.sin(x) * (1 + t) + 0.5 * (x**2 - 1))
@@ -39,10 +39,10 @@ def seeds(samples):
     return 7 + np.arange(samples.repetitions)
 
 
-# Other repetitions beside them make other batches, which round differently on some processors; a search for
-# hyper-parameters stops where the likelihood is flat, and multiplies that. Inputs changed in their last bits moved
-# estimates by 4e-4 of their standard errors at most (``convex``), a change of other repetitions or tasks by far more.
-ROUNDING = 1e-2  # of a standard error
+# Batched with other repetitions, linear algebra rounds differently on some processors; a search for hyper-parameters
+# stops where the likelihood is flat, which amplifies that. Inputs changed in their last bits moved estimates by at most
+# 4e-4 of their standard errors (``convex``), a change of other repetitions or tasks by far more.
+ROUNDING = 1e-2  # in standard errors
 
 
 FORMS = {
@@ -77,7 +77,7 @@ def scaled(scale):
 
 
 class IntegratorContract:
-    """What every integrator promises: its declared properties, measured."""
+    """The contract of integrators: measurements of their declared properties."""
 
     method: Any = None
 
@@ -89,16 +89,16 @@ class IntegratorContract:
         samples = draws()
         integrator = built(name)
         assert integrator.name == label(name)
-        found = integrator.integrate(samples, seeds(samples))
-        assert found.value.shape == found.standard_error.shape == (3, 2)
-        assert found.condition.shape == (3,)
-        assert np.isfinite(found.value).all()
-        assert set(found.flags) <= set(FLAGS)
-        assert all(flag.shape == (3,) and flag.dtype == bool for flag in found.flags.values())
-        assert all(len(array) == 3 for array in found.info.values())
-        if found.fitted is not None:
+        result = integrator.integrate(samples, seeds(samples))
+        assert result.value.shape == result.standard_error.shape == (3, 2)
+        assert result.condition.shape == (3,)
+        assert np.isfinite(result.value).all()
+        assert set(result.flags) <= set(FLAGS)
+        assert all(flag.shape == (3,) and flag.dtype == bool for flag in result.flags.values())
+        assert all(len(array) == 3 for array in result.info.values())
+        if result.fitted is not None:
             x = np.linspace(-1, 1, 5)[None, :, None].repeat(3, axis=0)
-            assert found.fitted(1, x, -x).shape == (3, 5)
+            assert result.fitted(1, x, -x).shape == (3, 5)
 
     def test_repeats_itself_and_draws_only_if_it_says_so(self, name):
         samples, integrator = draws(), built(name)
@@ -114,7 +114,7 @@ class IntegratorContract:
             alone = integrator.integrate(samples.repetition(slice(r, r + 1)), seeds(samples)[r : r + 1]).value
             assert (np.abs(alone[0] - together.value[r]) < ROUNDING * together.standard_error[r]).all()
         apart = np.abs(together.value[0] - together.value[1:])
-        # it could have failed; what auto states is far above how its values differ
+        # the check has power; the stated error of auto is far above the spread of its values
         assert (apart > 10 * ROUNDING * together.standard_error[1:]).any() or name == "auto"
 
     def test_uses_scores_only_if_it_says_so(self, name):
@@ -132,16 +132,16 @@ class IntegratorContract:
         after = integrator.integrate(changed, seeds(samples)).value[:, 1]
         moved = np.abs(after - before.value[:, 1])
         if name == "auto":
-            return  # it transfers where it chooses a method that does
+            return  # it transfers if it chooses a method that does
         if integrator.properties.transfers:
-            assert moved.max() > 1e-12  # in a few epochs the paper's learn little
+            assert moved.max() > 1e-12  # the paper's methods learn little in a few epochs
         else:
             assert (moved < ROUNDING * before.standard_error[:, 1]).all()
 
     def test_constants_are_integrated_exactly(self, name):
         integrator = built(name)
         if integrator.properties.exact_on == "nothing":
-            pytest.skip("declares that it is exact on nothing")
+            pytest.skip("declares exactness on no functions")
         samples = draws(values=lambda t, x: np.full_like(x, 3.0 - t))
         value = integrator.integrate(samples, seeds(samples)).value
         np.testing.assert_allclose(value, [[3.0, 2.0]] * 3, atol=1e-6)
@@ -151,9 +151,9 @@ class IntegratorContract:
         if integrator.properties.exact_on != "span":
             pytest.skip("does not declare it")
         samples = draws(tasks=1, values=lambda t, x: 2 + 3 * x - 0.5 * (x**2 - 1))
-        found = integrator.integrate(samples, seeds(samples)).value[:, 0]
+        result = integrator.integrate(samples, seeds(samples)).value[:, 0]
         plain = samples.values[0].mean(axis=1)
-        assert np.abs(found - 2).max() < 1e-4 * np.abs(plain - 2).max()
+        assert np.abs(result - 2).max() < 1e-4 * np.abs(plain - 2).max()
 
     def test_the_fewest_points_suffice(self, name):
         fewest = built(name).properties.fewest
@@ -165,23 +165,23 @@ class IntegratorContract:
         error = built(name).integrate(samples, seeds(samples)).value - np.array([1.0, 1.5])
         plain = np.stack([v.mean(axis=1) for v in samples.values], axis=1) - np.array([1.0, 1.5])
         spread = error.std(axis=0, ddof=1) / np.sqrt(60)
-        # control variates that are fitted to the very points have a bias, which vanishes before the spread of a mean does
+        # fitted to the same points, control variates have a bias, which vanishes faster than the spread of a mean
         allowed = 0 if name == "monte_carlo" else 0.1 * np.sqrt((plain**2).mean(axis=0))
         assert (np.abs(error.mean(axis=0)) < 5 * spread + allowed).all(), (error.mean(axis=0), spread)
-        assert spread.max() < 0.06  # enough power to see a tenth of the integrands' spread
-        if name in ("control_functional", "vector_valued", "zero_variance"):  # whatever else: these must pay
+        assert spread.max() < 0.06  # enough power to detect a tenth of the integrands' spread
+        if name in ("control_functional", "vector_valued", "zero_variance"):  # these must reduce the spread
             assert (error.std(axis=0) < 0.7 * plain.std(axis=0)).all(), (error.std(axis=0), plain.std(axis=0))
 
     @pytest.mark.parametrize("form", FORMS)
     def test_takes_samples_of_every_form(self, name, form):
         samples = FORMS[form]()
-        found = built(name).integrate(samples, seeds(samples))
-        assert found.value.shape == (3, samples.tasks)
-        assert np.isfinite(found.value).all()
-        assert (found.standard_error > 0).all() or name == "neural" or not np.isfinite(found.standard_error).all()
+        result = built(name).integrate(samples, seeds(samples))
+        assert result.value.shape == (3, samples.tasks)
+        assert np.isfinite(result.value).all()
+        assert (result.standard_error > 0).all() or name == "neural" or not np.isfinite(result.standard_error).all()
 
     def test_chunks_of_any_data_fit_together(self, name, tmp_path):
-        """The engine stacks what is learnt of different repetitions and sizes."""
+        """The engine stacks learnt parameters over repetitions and sizes."""
         from lowvar.runs import artifact, loop
         from lowvar.studies.integral.engine import IntegralEngine
         from lowvar.studies.integral.samples import arrays, read

@@ -1,4 +1,4 @@
-"""What every search promises: shapes, one program, both backends, values that are not finite, refusals."""
+"""The contract of searches: shapes, one program, both backends, values that are not finite, bad settings."""
 
 import inspect
 from functools import cache
@@ -50,7 +50,7 @@ def values(name):
 
 @cache
 def loop(name):
-    """``key -> (state, (points, values))`` of fifty generations, as one program, and how often it was traced."""
+    """``key -> (state, (points, values))`` of fifty generations, as one program, and its number of traces."""
     solver, plain, traced = made(name), values(name), []
 
     def counted(points):
@@ -72,7 +72,7 @@ def loop(name):
 
 @cache
 def asked(name):
-    """A start, the noise and the points of its first generation, and the compiled tell and measures."""
+    """A start, noise and points of its first generation, and the compiled tell and measures."""
     solver = made(name)
 
     def first(key):
@@ -87,7 +87,7 @@ def asked(name):
 
 
 def beta(factory):
-    """Whether a search has a step size of that name."""
+    """Whether a search has a step size ``beta``."""
     return "beta" in inspect.signature(factory).parameters
 
 
@@ -101,7 +101,7 @@ def assert_close(ones, others, rtol):
 
 
 class SearchContract:
-    """What every search promises: shapes, one program, both backends, values that are not finite, refusals."""
+    """The contract of searches: shapes, one program, both backends, values that are not finite, bad settings."""
 
     method: Any = None
 
@@ -182,7 +182,7 @@ class SearchContract:
         after = {what: tell(before, noise, points, jnp.asarray(found)) for what, found in cases.items()}
         for what, told in after.items():
             assert all(np.isfinite(leaf).all() for leaf in arrays(told)), what
-        # a failed point counts as the worst, and a generation that says nothing moves nothing
+        # a failed point counts as the worst, and an uninformative generation changes nothing
         worst = np.where(third, some[~third].max(), some)
         for what in ("some NaN", "some inf", "minus inf"):
             assert_close(after[what], tell(before, noise, points, jnp.asarray(worst)), 0)
@@ -242,7 +242,7 @@ class SearchContract:
         options = inspect.signature(factory).parameters
         for step in {"beta", "step_size"} & set(options):
             for value in (0, -1.0, float("nan"), float("inf")):
-                with pytest.raises(UserError, match=f"{step.replace('_', '.')} {value}: it must be positive"):
+                with pytest.raises(UserError, match=f"{step.replace('_', '.')} {value}: it must be a positive number"):
                     factory(jax_, domain(name), **{step: value})
         if "baseline" in options:
             with pytest.raises(UserError, match="unknown baseline 'meen': did you mean 'mean'"):

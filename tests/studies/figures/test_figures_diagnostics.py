@@ -35,7 +35,7 @@ def test_many_methods_have_a_panel_for_each_error():
     _, _, found = S.tables(S.traces(("blr",), S.ALL, repetitions=2))
     left, right = draw("variance", found).axes
     assert (left.get_title(loc="left"), right.get_title(loc="left")) == (
-        "blr: true squared error", "blr: variance given the past")  # fmt: skip
+        "blr: true squared error", "blr: conditional variance")  # fmt: skip
     assert left.get_ylim() == right.get_ylim()
     assert len(left.lines) == len(right.lines) == len(S.ALL)
 
@@ -75,7 +75,7 @@ def test_test_log_likelihood_at_the_best_step_or_at_each():
     np.testing.assert_array_equal(line(best.axes[1], "rqmc").get_ydata(), rows["mean"])
     assert "per row" in best.axes[0].get_ylabel()
     each = draw("test", table, sizes="each", task="blr")
-    assert titles(each.axes) == ["blr, first step 0.01", "blr, first step 0.001"]
+    assert titles(each.axes) == ["blr, step size 0.01", "blr, step size 0.001"]
     assert set(shown("rates", table)["problem"]) == {"hlr"}
     with pytest.raises(UserError, match="unknown problem"):
         draw("test", table, sizes="each", task="bnn")

@@ -56,7 +56,7 @@ def test_errors_of_one_size_stand_side_by_side_and_failures_are_named():
     assert "paper_vv" not in labels(first)
     table = S.errors(S.lotka(6))
     assert texts(draw("errors", table.assign(mae=np.inf)).axes[0]) == ["all methods failed"]
-    assert texts(draw("errors", table.assign(mae=0.0)).axes[0]) == ["no error that is not zero"]
+    assert texts(draw("errors", table.assign(mae=0.0)).axes[0]) == ["all errors are zero"]
 
 
 def test_boxes_are_quantiles_without_sign_where_methods_differ_much():
@@ -216,7 +216,7 @@ def test_epochs_and_methods_without_them():
     assert level.get_xdata()[-1] == 400
     parts = table.assign(part=table["epoch"] / 400).drop(columns="epoch")
     ax = draw("epochs", parts).axes[0]
-    assert (ax.get_xlabel(), line(ax, "paper_vv").get_xdata()[-1]) == ("part of all epochs (%)", 100)
+    assert (ax.get_xlabel(), line(ax, "paper_vv").get_xdata()[-1]) == ("share of all epochs (%)", 100)
 
 
 def test_seconds_by_points_and_what_they_buy():

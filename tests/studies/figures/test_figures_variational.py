@@ -224,7 +224,7 @@ def test_several_ways_of_drawing_noise_do_not_mix():
 def test_schemes_draws_ratios_with_intervals():
     table = synthetic.schemes()
     fig = draw("schemes", table)
-    assert titles(fig.axes) == [f"{name}, {count} points" for name in ("sonar", "australian") for count in (8, 64)]
+    assert titles(fig.axes) == [f"{name}, {count} particles" for name in ("sonar", "australian") for count in (8, 64)]
     for ax, count in zip(fig.axes[:2], (8, 64), strict=True):
         for eps in ("antithetic", "rqmc"):
             (row,) = part(
@@ -234,7 +234,7 @@ def test_schemes_draws_ratios_with_intervals():
             assert dot.get_xdata()[0] == row.to_iid
             assert list(line(ax, f"joint: {eps}, 95 %").get_xdata()) == [row.to_iid_low, row.to_iid_high]
             assert dot.get_color() == style.SCHEMES[eps].colour
-    with pytest.raises(UserError, match="only independent noise"):
+    with pytest.raises(UserError, match="only iid noise"):
         draw("schemes", table[table["noise"] == "iid"])
 
 

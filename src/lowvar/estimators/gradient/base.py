@@ -99,7 +99,7 @@ class Estimator:
         gradients, hvps = epochs * rows * per_row + N * passes, epochs * rows * declared.hvps
         if declared.full_gradients_per_call or declared.full_hvps_per_call:
             if steps is None:
-                raise ValueError(f"{self.name} passes over all rows in every call: say how many steps an epoch has")
+                raise ValueError(f"{self.name} passes over all rows in every call: give the number of steps")
             gradients = gradients + epochs * steps * N * particles * declared.full_gradients_per_call
             hvps = hvps + epochs * steps * N * declared.full_hvps_per_call
         return Oracles(gradients, hvps)
@@ -120,7 +120,7 @@ def plus(gradient, control, scale: Any = 1):
 
 
 def minus(gradient, control):
-    """``gradient`` less ``control`` in the blocks that ``control`` has."""
+    """``gradient`` minus ``control`` in the blocks that ``control`` has."""
     return {**gradient, **{block: gradient[block] - value for block, value in control.items()}}
 
 
@@ -131,5 +131,5 @@ def variational(problem, name: str) -> VariationalProblem:
         UserError: the problem is not variational.
     """
     if not isinstance(problem, VariationalProblem):
-        raise UserError(f"estimator {name!r} needs a model with a guide, which {problem.name!r} has not")
+        raise UserError(f"estimator {name!r} needs a model with a guide; {problem.name!r} has none")
     return problem

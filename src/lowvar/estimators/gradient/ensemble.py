@@ -24,7 +24,7 @@ def ensemble(problem, batches, beta: float = 0.5) -> Estimator:
         Wang, Geffner and Domke, 2024, eq. 15.
     """
     if not 0 < beta < 1:
-        raise UserError(f"ensemble: beta = {beta}; it must lie between 0 and 1; its ends are 'inc' and 'cv'")
+        raise UserError(f"ensemble: beta = {beta}; it must lie between 0 ('inc') and 1 ('cv')")
     memory = incremental(problem, batches)
 
     def estimate(state, params, noise):

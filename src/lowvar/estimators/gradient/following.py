@@ -1,4 +1,4 @@
-"""Several estimators along one run: one leads, the others see its noise and parameters and keep their own memories."""
+"""Several estimators along one run: one leads; the others get its noise and parameters, and keep their own memories."""
 
 from collections.abc import Mapping
 
@@ -8,8 +8,7 @@ from lowvar.estimators.gradient.base import Estimator
 def following(leader: str, estimators: Mapping[str, Estimator]) -> Estimator:
     """The leader's gradients, with a state ``{name: state}`` of all ``estimators``.
 
-    This compares the variances of several estimators at the same parameters, each with the memory that it would
-    have there.
+    This compares the variances of several estimators at the same parameters, each with the memory of such a run.
     """
     lead = estimators[leader]
 

@@ -4,7 +4,7 @@ from lowvar.estimators.gradient.base import Estimator, Properties, minus, statel
 
 
 def full_cv(problem, batches=None) -> Estimator:
-    """``grad f(w; eps) + E_xi grad f~(w; xi) - grad f~(w; eps)`` over all data rows, whatever rows the batch has.
+    """``grad f(w; eps) + E_xi grad f~(w; xi) - grad f~(w; eps)`` over all data rows, for any batch.
 
     ``cv`` without subsampling. Its variance is the Monte Carlo noise that ``f~`` does not explain. Every call makes two
     passes over the data, one of them with a Hessian-vector product.

@@ -4,7 +4,7 @@ from lowvar.estimators.gradient.base import Estimator, Properties, stateless
 
 
 def full_naive(problem, batches=None) -> Estimator:
-    """``grad f(w; eps) = E_n grad f(w; n, eps)``, whatever rows the batch has: a pass over the data in every call.
+    """``grad f(w; eps) = E_n grad f(w; n, eps)``, for any batch: a pass over the data in every call.
 
     References:
         Kingma and Welling, "Auto-encoding variational Bayes", 2014; "full-batch naive" in Wang, Geffner and Domke.

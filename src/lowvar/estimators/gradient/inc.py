@@ -9,7 +9,7 @@ from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus
 from lowvar.estimators.gradient.tables import TABLES
 from lowvar.noise import Noise
 
-_ROWS = 1024  # data rows held at a time by the pass in every call
+_ROWS = 1024  # maximum number of data rows in a chunk of the full pass
 
 
 def inc(problem, batches) -> Estimator:
@@ -63,17 +63,17 @@ def incremental(problem, batches) -> Incremental:
     def init(params):
         state = {"table": table.init(params)}
         if batches.covers:
-            epochs = xp.sum(xp.zeros_like(next(iter(params.values()))))  # a scalar: epochs that the table has seen
+            epochs = xp.sum(xp.zeros_like(next(iter(params.values()))))  # a scalar: epochs completed
             state |= {"index": backend.asarray(index), "epochs": epochs}
         return state
 
     def control(state, params, noise):
         old = problem.objective_gradient_by_row(table.read(state["table"], noise.index), noise)
-        found = minus(full(state, noise.eps), old)
+        change = minus(full(state, noise.eps), old)
         if batches.covers:
             ready = state["epochs"] > 0
-            found = {block: xp.where(ready, value, xp.zeros_like(value)) for block, value in found.items()}
-        return found, {**state, "table": table.write(state["table"], noise, params)}
+            change = {block: xp.where(ready, value, xp.zeros_like(value)) for block, value in change.items()}
+        return change, {**state, "table": table.write(state["table"], noise, params)}
 
     def end_epoch(state, index):
         state = {**state, "table": table.end_epoch(state["table"], index)}
@@ -91,7 +91,7 @@ def of_snapshots(problem, batches):
     order = np.arange(steps * size).reshape(steps, size)
     there = order < batches.N
     rows = there.sum(axis=1, keepdims=True)
-    chunks, whole = cut(
+    chunks, single = cut(
         steps, max(1, _ROWS // size), {"weight": there / rows, "share": rows[:, 0] / batches.N}, problem
     )
 
@@ -102,9 +102,9 @@ def of_snapshots(problem, batches):
             return problem.objective_gradient(params, Noise(index, weight, None, eps, None))
 
         def add(total, chunk):
-            params, index = parts if whole else backend.take(parts, chunk["at"])
-            found = backend.vmap(of_slot)(params, index, chunk["weight"])
-            return plus(total, {block: chunk["share"] @ values for block, values in found.items()})
+            params, index = parts if single else backend.take(parts, chunk["at"])
+            gradients = backend.vmap(of_slot)(params, index, chunk["weight"])
+            return plus(total, {block: chunk["share"] @ values for block, values in gradients.items()})
 
         return backend.scan_or_loop(add, zeros(backend, parts[0]), chunks)
 
@@ -114,11 +114,11 @@ def of_snapshots(problem, batches):
 def of_rows(problem, batches):
     """``(state, eps) -> E_m grad f(w^m; m, eps)`` with a vector for each row."""
     backend = problem.backend
-    chunks, whole = cut(batches.N, _ROWS, {"weight": np.full(batches.N, 1 / batches.N)}, problem)
+    chunks, single = cut(batches.N, _ROWS, {"weight": np.full(batches.N, 1 / batches.N)}, problem)
 
     def full(state, eps):
         def add(total, chunk):
-            params = state["table"] if whole else backend.take(state["table"], chunk["at"])
+            params = state["table"] if single else backend.take(state["table"], chunk["at"])
             noise = Noise(chunk["at"], chunk["weight"], None, eps, None)
             return plus(total, problem.objective_gradient_by_row(params, noise))
 

@@ -1,8 +1,6 @@
 """The joint control variate from a snapshot, with coefficients estimated during the run."""
 
-from numbers import Integral
-
-from lowvar.errors import UserError
+from lowvar.errors import whole
 from lowvar.estimators.gradient.base import Estimator, Properties, variational
 
 _LAG = 10  # steps over which the mean of the gradient is averaged
@@ -29,17 +27,16 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
             ``1 / memory`` to the variance.
 
     Raises:
-        UserError: the problem has no guide, or ``memory`` is no number of steps.
+        UserError: the problem has no guide, or ``memory`` is not a number of steps.
 
     References:
         After Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024,
         Algorithm 2; coefficients as in Geffner and Domke, "Using large ensembles of control variates for
         variational inference", 2018, eq. 8.
     """
-    if isinstance(memory, bool) or not isinstance(memory, Integral) or memory < 2:
-        raise UserError(f"joint_adaptive: memory = {memory!r}; it must be a whole number of steps, 2 or more")
+    memory = whole("joint_adaptive: memory", memory, 2)
     problem = variational(problem, "joint_adaptive")
-    backend, xp, share = problem.backend, problem.backend.xp, 1 / int(memory)
+    backend, xp, share = problem.backend, problem.backend.xp, 1 / memory
     controls = {"mu": 2, "log_sigma": 1}
 
     def snapshot(params):
@@ -52,27 +49,27 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
 
     def coefficient(product, square):
         # both averages start at zero, so their initial bias cancels in the ratio
-        found = -product / xp.where(square > 0, square, xp.ones_like(square))
-        return xp.clip(found, 0, 1)
+        ratio = -product / xp.where(square > 0, square, xp.ones_like(square))
+        return xp.clip(ratio, 0, 1)
 
     def estimate(state, params, noise):
         near, step = state["snapshot"], xp.exp(params["log_sigma"]) * xp.mean(noise.eps, axis=0)
         old, deviation = problem.gradient_and_hvp(near["mu"], step, noise.index, noise.weight)
         control = {"mu": [near["mean"] - old, -deviation], "log_sigma": [-old * step]}
         gradient = problem.objective_gradient(params, noise)
-        found, products, squares = {}, {}, {}
+        controlled, products, squares = {}, {}, {}
         for block, terms in control.items():
             product, square = state["products"][block], state["squares"][block]
             used = [coefficient(p, s) * c for c, p, s in zip(terms, product, square, strict=True)]
-            found[block] = gradient[block] + sum(used)
-            off = found[block] - state["lagged"][block]
+            controlled[block] = gradient[block] + sum(used)
+            off = controlled[block] - state["lagged"][block]
             # regress on the residual of the other control: the noise that it removes would add noise to the coefficient
             pairs = [((off - u) * c, c * c) for c, u in zip(terms, used, strict=True)]
             products[block] = [p + share * (new - p) for p, (new, _) in zip(product, pairs, strict=True)]
             squares[block] = [s + share * (new - s) for s, (_, new) in zip(square, pairs, strict=True)]
-        lagged = backend.tree_map(lambda old, new: old + (new - old) / _LAG, state["lagged"], found)
+        lagged = backend.tree_map(lambda old, new: old + (new - old) / _LAG, state["lagged"], controlled)
         state = {"snapshot": near, "lagged": lagged, "products": products, "squares": squares}
-        return found, state
+        return controlled, state
 
     properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=5)
     return Estimator(

@@ -6,11 +6,11 @@ from lowvar.estimators.gradient.tables import table_of_vectors
 
 
 def joint_current(problem, batches, table: str | None = None) -> Estimator:
-    """``joint`` with the likelihood's part of ``f~`` expanded at ``mu^n`` and moved by the current ``sigma eps``.
+    """``joint`` with the likelihood term of ``f~`` expanded at ``mu^n``, for the current ``sigma eps``.
 
     ``E_eps[hess k_n(mu^n) (sigma eps)] = 0`` for any ``sigma``, so only ``mu^n`` has to be stored, and an old
-    ``sigma^n`` adds no variance. The prior does not depend on the row and needs no memory: its part of the gradient is
-    exact where the log prior is quadratic, and otherwise controlled as in ``cv``, at the current parameters. An
+    ``sigma^n`` adds no variance. The prior does not depend on the row and needs no memory: its term of the gradient is
+    exact if the log prior is quadratic, and otherwise controlled as in ``cv``, at the current parameters. An
     extension of ours.
 
     Args:
@@ -65,13 +65,13 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
 
 
 def prior_controlled(problem, params, eps, gradient, blocks=("mu",)):
-    """``gradient`` with the noise of the prior's part removed: all of it where the log prior is quadratic.
+    """``gradient`` with the noise of the prior term removed: all of it if the log prior is quadratic.
 
     Args:
         problem: a variational problem.
         params: the guide's.
         eps: the particles of the gradient, ``(S, dim)``.
-        gradient: of the objective.
+        gradient: gradient of the objective.
         blocks: the blocks to control; without a quadratic log prior, ``mu`` alone.
     """
     xp, sigma = problem.backend.xp, problem.backend.xp.exp(params["log_sigma"])

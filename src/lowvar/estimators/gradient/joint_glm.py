@@ -34,8 +34,8 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
     if not isinstance(problem, LinearProblem):
         raise UserError(
             f"estimator {name!r} needs a model of the catalogue with linear predictors (logistic_regression, "
-            f"softmax_regression, bradley_terry, movielens), not {problem.name!r}; 'joint_current' makes the estimates "
-            "of joint_glm from any model"
+            f"softmax_regression, bradley_terry, movielens), not {problem.name!r}; 'joint_current' gives the estimates "
+            "of joint_glm for any model"
         )
     xp, design, link, N = problem.backend.xp, problem.design, problem.link, problem.N
     blocks = ("mu", "log_sigma") if scale else ("mu",)
@@ -83,16 +83,16 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
     def change(rows, params, index, weight):
         a = design.forward(params["mu"], index)
         residual = link.residual(a, index) - link.residual(rows, index)
-        found = {"mu": N * design.back(weight[:, None] * residual, index)}
-        return found | ({"log_sigma": moved(a, rows, index, weight)} if scale else {})
+        mu_part = {"mu": N * design.back(weight[:, None] * residual, index)}
+        return mu_part | ({"log_sigma": moved(a, rows, index, weight)} if scale else {})
 
     def start(params):
         return design.forward(params["mu"], None), {block: xp.zeros_like(params["mu"]) for block in blocks}
 
     def full_mean(params):
         a = design.forward(params["mu"], None)
-        found = {"mu": design.back(link.residual(a, None), None)}
-        return found | ({"log_sigma": design.back_squares(link.curvature_diagonal(a, None), None)} if scale else {})
+        mu_part = {"mu": design.back(link.residual(a, None), None)}
+        return mu_part | ({"log_sigma": design.back_squares(link.curvature_diagonal(a, None), None)} if scale else {})
 
     properties = Properties(
         unbiased=True,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator, Properties
 from lowvar.estimators.gradient.schedules import Schedule, schedule
 
@@ -28,10 +28,10 @@ def recursive(
     restart: int | None = None,
     particles: Callable[[int, Any], int] | None = None,
 ) -> Estimator:
-    """The recursion, over the gradients of another estimator.
+    """The recursion over the gradients of another estimator.
 
     Args:
-        name: of the estimator.
+        name: name of the estimator.
         problem: the objective.
         batches: how rows are drawn.
         keep: carryover: the fraction of the previous error that remains, in [0, 1].
@@ -44,10 +44,10 @@ def recursive(
     """
     gradient = base_of(problem, batches, base)
     backend, xp = problem.backend, problem.backend.xp
-    whole = isinstance(restart, Integral) and not isinstance(restart, bool)
-    if restart is not None and (not whole or restart < 1 or restart % batches.steps):
+    integral = isinstance(restart, Integral) and not isinstance(restart, bool)
+    if restart is not None and (not integral or restart < 1 or restart % batches.steps):
         raise UserError(
-            f"{name}: restart = {restart!r}; it must be a number of steps that whole epochs have, a multiple of "
+            f"{name}: restart = {restart!r}; it must be a number of steps that fills whole epochs, a multiple of "
             f"{batches.steps}"
         )
 
@@ -117,19 +117,18 @@ def base_of(problem, batches, base: str) -> Base:
     Raises:
         UserError: no estimator without memory has that name.
     """
-    if base not in BASES:
-        raise unknown_name("base", base, BASES)
+    check_known("base", base, BASES)
     return Base(getattr(importlib.import_module(f"lowvar.estimators.gradient.{base}"), base)(problem, batches))
 
 
 def checked(name: str, particles: int | None, given) -> tuple[int | None, Schedule | None]:
-    """``N_0`` and the schedule, from what specs and users give: a ``Schedule``, or a mapping of its settings.
+    """``N_0`` and the schedule, from a ``Schedule`` or a mapping of its settings.
 
     Raises:
-        UserError: ``N_0`` is not a whole number above 0, or no such schedule.
+        UserError: ``N_0`` is not a whole number above 0, or the schedule is invalid.
     """
-    if particles is not None and (isinstance(particles, bool) or not isinstance(particles, Integral) or particles < 1):
-        raise UserError(f"{name}: particles = {particles!r}; N_0 must be a whole number, 1 or more")
+    if particles is not None:
+        whole(f"{name}: particles", particles, 1)
     if given is None or isinstance(given, Schedule):
         return particles, given
     try:

@@ -14,10 +14,10 @@ from lowvar.estimators.gradient.tables import Table
 
 
 class Terms(NamedTuple):
-    """What an estimator computes from one batch.
+    """An estimator's terms from one batch.
 
     Attributes:
-        gradient: ``grad f(w; B, eps)``, optionally with controls that need no memory, less ``grad f~(w^n; n, eps)``
+        gradient: ``grad f(w; B, eps)``, optionally with controls that need no memory, minus ``grad f~(w^n; n, eps)``
             once the table is ready; averaged over the batch.
         change: ``E grad f~(w; n, xi) - E grad f~(w^n; n, xi)`` averaged over the batch, in the form of ``G``.
         memory: the part of ``w`` that the table stores.
@@ -49,15 +49,15 @@ def saga(
     """``grad f(w; B, eps) + mean(G) - grad f~(w^n; n, eps)``.
 
     Args:
-        name: of the estimator.
-        problem: what to estimate for.
+        name: name of the estimator.
+        problem: the objective.
         batches: how rows are drawn.
-        table: what keeps ``w^n``, or as much of it as is needed.
-        properties: as declared.
+        table: stores ``w^n``, or the part of it that is needed.
+        properties: declared properties.
         terms: ``(rows, params, noise, once_ready) -> Terms``; ``once_ready`` makes arrays zero before the table is
             ready.
         change: ``(rows, params, index, weight) -> fresh - old`` averaged by other weights; for iid batches.
-        start: ``params -> (what the table is filled with, zeros in the form of G)``.
+        start: ``params -> (initial content of the table, zeros in the form of G)``.
         renewed: whether terms have ``fresh``.
         full_mean: ``params -> G`` with all rows at ``params``: a pass over the data.
         mean: ``(G, params) ->`` the mean of ``grad f~(w^n; n, eps)`` over rows and noise.
@@ -67,7 +67,7 @@ def saga(
 
     def init(params):
         first, zero = start(params)
-        epochs = xp.sum(xp.zeros_like(params[next(iter(params))]))  # a scalar: epochs that the table has seen
+        epochs = xp.sum(xp.zeros_like(params[next(iter(params))]))  # a scalar: epochs completed
         if batches.covers:
             sums = {"G": zero, "G_next": zero} if renewed else {"G": zero}
             return {"table": table.init(first), **sums, "epochs": epochs}
@@ -88,17 +88,17 @@ def saga(
             return backend.tree_map(lambda leaf: xp.where(ready, leaf, xp.zeros_like(leaf)), tree)
 
         rows = table.read(state["table"], noise.index)
-        found = terms(rows, params, noise, once_ready)
-        gradient = plus(found.gradient, once_ready(mean(state["G"], params)))
+        new = terms(rows, params, noise, once_ready)
+        gradient = plus(new.gradient, once_ready(mean(state["G"], params)))
         if batches.covers:
             share = noise.rows / N
-            state = {**state, "G": plus(state["G"], found.change, share)}
+            state = {**state, "G": plus(state["G"], new.change, share)}
             if renewed:
-                state["G_next"] = plus(state["G_next"], found.fresh, share)
+                state["G_next"] = plus(state["G_next"], new.fresh, share)
         else:
             weight, distinct = first_visits(backend, noise.index, noise.weight)
             state = {**state, "G": plus(state["G"], change(rows, params, noise.index, weight), distinct / N)}
-        state = {**state, "table": table.write(state["table"], noise, found.memory)}
+        state = {**state, "table": table.write(state["table"], noise, new.memory)}
         return gradient, state
 
     return Estimator(name, problem, properties, init, estimate, end_epoch=end_epoch)

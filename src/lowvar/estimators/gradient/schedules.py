@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 
 KINDS = ("time", "step", "exponential", "piecewise")
 
@@ -16,11 +16,11 @@ class Schedule:
 
     Attributes:
         kind: ``"time"``, ``eta_t = 1 / (1 + beta t)``; ``"step"``, ``beta^floor(t / r)``; ``"exponential"``,
-            ``exp(-beta t)``; or ``"piecewise"``, given values, each from a given step on.
+            ``exp(-beta t)``; or ``"piecewise"``, with ``values``.
         beta: rate of decay, in (0, 1].
         r: steps between drops, for ``"step"``.
         values: pairs ``(step, eta from there on)``, for ``"piecewise"``.
-        rounded: whether numbers of particles are rounded up to one of some twenty, as for smooth schedules.
+        rounded: whether numbers of particles are rounded up to one of about twenty, as for smooth schedules.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Schedule:
         """``N_t = ceil(eta_{t-1} N_0)`` with ``N_0 = first``.
 
         A smooth schedule passes through every number of particles, and each number needs its own compiled program.
-        They are therefore rounded up to one of some twenty.
+        They are therefore rounded up to one of about twenty.
         """
         exact = max(1, math.ceil(self.eta(max(t - 1, 0)) * first - 1e-9))
         few = self.kind in ("step", "piecewise") and not self.rounded
@@ -71,12 +71,11 @@ def schedule(
     >>> [schedule("step", beta=0.5, r=2).particles(t, 10) for t in range(5)]
     [10, 10, 10, 5, 5]
     """
-    if kind not in KINDS:
-        raise unknown_name("schedule", kind, KINDS)
+    check_known("schedule", kind, KINDS)
     pairs: Any = tuple(tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in values)
-    given = {"beta": beta is not None, "r": r is not None, "values": bool(pairs)}
+    present = {"beta": beta is not None, "r": r is not None, "values": bool(pairs)}
     wanted = {"piecewise": ("values",), "step": ("beta", "r")}.get(kind, ("beta",))
-    for name, there in given.items():
+    for name, there in present.items():
         if there != (name in wanted):
             raise UserError(
                 f"schedule {kind!r} takes {' and '.join(wanted)}: {name} {'is not one' if there else 'is missing'}"
@@ -90,7 +89,7 @@ def schedule(
         if len(pair) != 2 or not (isinstance(pair[0], int) and pair[0] > last_step):
             raise UserError(f"schedule 'piecewise': {list(pair)}; give pairs of a step and a value, steps ascending")
         if not 0 < pair[1] <= last:
-            raise UserError(f"schedule 'piecewise': {pair[1]} from step {pair[0]}; it may not increase, or reach 0")
+            raise UserError(f"schedule 'piecewise': {pair[1]} from step {pair[0]}; it must not increase, or reach 0")
         last_step, last = pair
     return Schedule(kind, beta, r, pairs, rounded)
 

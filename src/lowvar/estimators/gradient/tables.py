@@ -1,8 +1,8 @@
 """Storage of the parameters ``w^n`` of each data row, for SAGA estimators.
 
-With reshuffled epochs the row of a datum always comes from the previous epoch, where one parameter vector
-served a whole batch. So ``2 ceil(N / B)`` vectors, those of two epochs, replace ``N``: one set is only read, the
-other only written, and they swap when an epoch ends.
+With reshuffled epochs, ``w^n`` always comes from the previous epoch, where a whole batch shares one parameter vector.
+So ``2 ceil(N / B)`` vectors, those of two epochs, replace ``N``: one set is only read, the other only written, and they
+swap when an epoch ends.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.noise import Batches
 
 
@@ -112,8 +112,7 @@ def table_of_vectors(estimator: str, table: str | None, backend, batches: Batche
         UserError: an unknown table, or one that the batches do not allow.
     """
     table = table or ("snapshots" if batches.covers else "rows")
-    if table not in TABLES:
-        raise unknown_name("table", table, TABLES)
+    check_known("table", table, TABLES)
     if table == "snapshots" and not batches.covers:
         raise UserError(
             f"{estimator}: table 'snapshots' needs reshuffled batches, not {batches.name!r}; use table='rows'"

@@ -1,6 +1,5 @@
 """Checks of the options of integrators."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,24 +34,3 @@ def relation(name: str, value: float | Sequence, tasks: int | None = None) -> np
     if np.linalg.eigvalsh(given)[0] <= 0:
         raise UserError(f"{name}: it must be positive definite; its smallest eigenvalue is not positive")
     return given
-
-
-def positive(name: str, value: float, *, or_zero: bool = False) -> None:
-    """Refuses what is not a positive number.
-
-    Raises:
-        UserError: it is not.
-    """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (number and (0 < value < math.inf or (or_zero and value == 0))):
-        raise UserError(f"{name} {value!r}: it must be a {'number, 0 or more' if or_zero else 'positive number'}")
-
-
-def whole(name: str, value: int, least: int) -> None:
-    """Refuses what is not a whole number from ``least`` on.
-
-    Raises:
-        UserError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 
 BASELINES = ("none", "mean", "centre")
-_HUGE, _SHRINK = 1e100, 1e-200  # values whose squares would overflow, and what they are multiplied by
+_HUGE, _SHRINK = 1e100, 1e-200  # values beyond _HUGE are multiplied by _SHRINK, so that squares do not overflow
 
 
 def weights(
@@ -44,7 +44,7 @@ def weights(
         values, at_centre = values * scale, None if at_centre is None else at_centre * scale
     mean = xp.mean(values)
     centre = {"none": lambda: xp.zeros_like(mean), "mean": lambda: mean, "centre": lambda: at_centre}[baseline]()
-    if baseline == "centre":  # a centre where f fails is no baseline
+    if baseline == "centre":  # without a finite f at the centre, there is no baseline
         centre = xp.where(xp.isfinite(centre), centre, mean)
     difference = values - centre
     if normalise:
@@ -55,9 +55,8 @@ def weights(
 
 
 def check_baseline(baseline: str, known: tuple[str, ...] = BASELINES) -> None:
-    """Refuses a baseline that an estimator does not support."""
-    if baseline not in known:
-        raise unknown_name("baseline", baseline, known)
+    """Rejects a baseline that an estimator does not support."""
+    check_known("baseline", baseline, known)
 
 
 def usable(backend, values: Any) -> Any:

@@ -25,7 +25,7 @@ SAMPLERS = Registry(
     given=("problem", "sizes", "keys"),
     about={"chain": False},
 )
-_MOST_CROSS = 8  # tasks, beyond one dimension, up to which scores of all targets are filled in
+_MOST_CROSS = 8  # in several dimensions, scores of all targets are computed for at most this number of tasks
 
 
 def draw(
@@ -39,25 +39,25 @@ def draw(
 ) -> Samples:
     """Points of every task and repetition, with scores and values.
 
-    Repetition ``r`` has the key of ``(seed, name, "points", r)`` whatever the number of repetitions, and the first
-    points of a task are the same however many are drawn. Tasks that share points, and tasks of the sampler
-    ``tempered`` that have one target, have the same ones; all others have their own.
+    The key of repetition ``r`` is that of ``(seed, name, "points", r)`` for any number of repetitions, and the first
+    points of a task do not depend on how many are drawn. Tasks with shared points, and tasks of the sampler
+    ``tempered`` with the same target, have the same points; all others have their own.
 
     Args:
-        problem: what to integrate.
+        problem: the integral problem.
         sampler: one of ``SAMPLERS`` that the problem lists.
         sizes: points of each task, ``(T,)``.
-        repetitions: independent sets of points.
-        seed: of the experiment.
-        name: the problem's name in it.
-        options: of the sampler, see its function.
+        repetitions: number of independent sets of points.
+        seed: seed of the experiment.
+        name: the problem's name in the experiment.
+        options: options of the sampler, see its function.
 
     Returns:
-        ``Samples``, with the scores of all targets at every task's points where targets differ and there are few
+        ``Samples``, with the scores of all targets at every task's points if the targets differ and there are few
         tasks, or one dimension.
 
     Raises:
-        UserError: a sampler or an option that is unknown or not for this problem, or sizes that are not.
+        UserError: a sampler, option or sizes that are unknown or unsuitable for this problem.
     """
     draw_points = _checked(problem, sampler, sizes, repetitions, options)
     with on_host():
@@ -66,14 +66,14 @@ def draw(
     scores, values, cross = [], [], []
     targets = len(problem.log_densities)
     fill = targets > 1 and (len(problem.tasks) <= _MOST_CROSS or problem.dim == 1)
-    known: dict[tuple[int, int], tuple] = {}
+    computed: dict[tuple[int, int], tuple] = {}
     for t, array in enumerate(points):
         place = id(array), problem.target[t]
-        if place not in known:
-            known[place] = _scores(problem, problem.target[t], array, fill)
+        if place not in computed:
+            computed[place] = _scores(problem, problem.target[t], array, fill)
         values.append(problem.value(t, array.reshape(-1, problem.dim)).reshape(array.shape[:2]))
-        scores.append(known[place][0])
-        cross.append(known[place][1])
+        scores.append(computed[place][0])
+        cross.append(computed[place][1])
     return Samples(
         points=points,
         scores=tuple(scores),
@@ -85,7 +85,7 @@ def draw(
 
 
 def _scores(problem: IntegralProblem, target: int, points: np.ndarray, fill: bool):
-    """Scores of the own target ``(R, m, d)``, and of every task's target ``(R, m, T, d)`` if asked for."""
+    """Scores of the task's own target ``(R, m, d)``, and of all tasks' targets ``(R, m, T, d)`` if ``fill``."""
     rows = points.reshape(-1, problem.dim)
     if not fill:
         return problem.score(target, rows).reshape(points.shape), None
@@ -94,19 +94,19 @@ def _scores(problem: IntegralProblem, target: int, points: np.ndarray, fill: boo
 
 
 def _checked(problem, sampler, sizes, repetitions, options):
-    """The sampler's function, once all that is asked of it is in order."""
+    """The sampler's function, after all checks."""
     draw_points = SAMPLERS.get(sampler)
     if sampler not in problem.samplers:
         raise UserError(
             f"{problem.name} cannot be drawn by {sampler!r}; its samplers are {', '.join(problem.samplers)}"
         )
     if len(sizes) != len(problem.tasks):
-        raise UserError(f"{problem.name}: sizes has {len(sizes)} numbers, there are {len(problem.tasks)} tasks")
+        raise UserError(f"{problem.name}: sizes has {len(sizes)} numbers, but there are {len(problem.tasks)} tasks")
     if min(sizes) < 1 or repetitions < 1:
         raise UserError(
-            f"{problem.name}: sizes {list(sizes)}, repetitions {repetitions}; all of them should be at least 1"
+            f"{problem.name}: sizes {list(sizes)}, repetitions {repetitions}; all of them must be at least 1"
         )
     if problem.shared and len(set(sizes)) > 1:
-        raise UserError(f"{problem.name}: its tasks share their points, so sizes {list(sizes)} should all be the same")
+        raise UserError(f"{problem.name}: its tasks share their points, so sizes {list(sizes)} must all be equal")
     SAMPLERS.check_options(sampler, options)
     return draw_points

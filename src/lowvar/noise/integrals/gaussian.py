@@ -9,7 +9,7 @@ import numpy as np
 from lowvar.noise.gaussian import GAUSSIAN
 from lowvar.problems.integrals.problem import IntegralProblem
 
-_LEAST_NET = 1024  # Sobol points in a set at least, so that a smaller size has the first points of a larger one
+_LEAST_NET = 1024  # minimum Sobol points in a set, so that a smaller size has the first points of a larger one
 
 
 def iid(problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array) -> tuple[np.ndarray, ...]:

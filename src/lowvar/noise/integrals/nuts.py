@@ -17,20 +17,20 @@ def nuts(
     target_accept: float = 0.8,
     max_tree_depth: int = 8,
 ) -> tuple[np.ndarray, ...]:
-    """Successive states of each repetition's chain, ``(R, m_t, d)``, a chain of its own for every set of points.
+    """Successive states of each repetition's chain, ``(R, m_t, d)``, with a separate chain for each set of points.
 
-    A chain starts at a draw of the normal approximation at ``problem.start``, whose covariance is also the inverse
-    mass matrix. The warm-up forgets the start and adapts the step.
+    A chain starts at a draw from the normal approximation at ``problem.start``, whose covariance is also the inverse
+    mass matrix. The warm-up adapts the step size.
 
     Args:
-        problem: with ``start``.
+        problem: an integral problem with ``start``.
         sizes: points of each task.
         keys: ``(R,)``.
-        warmup: states before the first that is kept.
-        thinning: every how manieth state is kept.
+        warmup: number of states before the first one kept.
+        thinning: every ``thinning``-th state is kept.
         adapt_mass: adapt the mass matrix too, for targets that are far from normal around their start.
-        target_accept: acceptance that the step is adapted to.
-        max_tree_depth: at most ``2^depth`` leapfrog steps for a state.
+        target_accept: target acceptance probability of the step size adaptation.
+        max_tree_depth: at most ``2^depth`` leapfrog steps per state.
 
     References:
         Hoffman and Gelman (2014); Phan, Pradhan and Jankowiak (2019).
@@ -59,7 +59,7 @@ def _chains(problem, target, m, keys, warmup, thinning, settings):
     noise = jax.vmap(lambda key: jax.random.normal(key, (problem.dim,), jnp.float64))(pairs[:, 0])
     starts = jnp.asarray(start)[None] + noise @ jnp.asarray(np.linalg.cholesky(covariance)).T
     kernel = NUTS(
-        potential_fn=jax.jit(lambda x: -log_density(x)),  # compiled whole where NumPyro calls it outside its loop
+        potential_fn=jax.jit(lambda x: -log_density(x)),  # for NumPyro's calls outside its compiled loop
         dense_mass=True,
         inverse_mass_matrix=jnp.asarray(covariance),
         step_size=problem.dim**-0.25,
@@ -83,8 +83,8 @@ def _chains(problem, target, m, keys, warmup, thinning, settings):
 def normal_covariance(problem: IntegralProblem, target: int, step: float = 1e-4) -> np.ndarray:
     """Covariance ``(d, d)`` of the normal approximation at ``problem.start``: minus the inverse of the Hessian.
 
-    The Hessian is by differences of scores; directions in which the density is not concave count as wide as the
-    widest of the others, or as 1.
+    The Hessian is computed by differences of scores; directions in which the log density is not concave get the largest
+    variance of the others, or 1.
     """
     assert problem.start is not None
     start = np.asarray(problem.start[target], dtype=np.float64)
@@ -92,7 +92,7 @@ def normal_covariance(problem: IntegralProblem, target: int, step: float = 1e-4)
     ends = np.concatenate([start + np.diag(width), start - np.diag(width)])
     above, below = np.split(problem.score(target, ends), 2)
     hessian = (above - below) / (2 * width[:, None])
-    # balanced first: inputs may be of very different size
+    # balanced first, as inputs may have very different scales
     scale = np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))
     value, vector = np.linalg.eigh(-(hessian + hessian.T) / 2 / np.outer(scale, scale))
     concave = value > 1e-6

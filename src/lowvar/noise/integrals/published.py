@@ -1,4 +1,4 @@
-"""The very points of a published experiment, whose code seeds its generator with the repetition."""
+"""The exact points of a published experiment, whose code seeds its generator with the repetition."""
 
 import jax
 import numpy as np
@@ -8,9 +8,9 @@ from lowvar.problems.integrals.problem import IntegralProblem
 
 
 def published(problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array) -> tuple[np.ndarray, ...]:
-    """Independent points, ``(R, m_t, d)``: PyTorch's generator, seed ``2 r + t``, an input at a time, single precision.
+    """Independent points, ``(R, m_t, d)``: PyTorch's generator, seed ``2 r + t``, input by input, single precision.
 
-    The keys only say how many repetitions there are. The points of a smaller size are not the first of a larger one.
+    Only the number of keys is used. The points of a smaller size are not the first of a larger one.
 
     Raises:
         UserError: PyTorch is missing.

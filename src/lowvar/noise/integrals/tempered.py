@@ -10,23 +10,24 @@ from lowvar.errors import UserError
 from lowvar.problems.integrals.problem import IntegralProblem
 
 _LEAST_PARTICLES = 128  # so that a smaller size has the first points of a larger one
-_WIDER = 1.3  # deviation of the proposal over that of the particles
+_WIDER = 1.3  # ratio of the proposal's standard deviation to that of the particles
 
 
 def tempered(
     problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array, moves: int = 5
 ) -> tuple[np.ndarray, ...]:
-    """Particles of each repetition at every temperature, ``(R, m_t, d)``; tasks of one target have the same ones.
+    """Particles of each repetition at every temperature, ``(R, m_t, d)``; tasks with the same target share them.
 
-    A population of 128, or of the next power of two, goes down the ladder: it is resampled by its weights, then every
-    particle makes independence Metropolis moves, whose normal proposal has the weighted particles' moments, somewhat
-    widened. Particles that have moved no longer depend on those they were copied from: the first ``m_t`` are kept.
+    A population of 128, or of the next power of two, passes through the ladder of temperatures. At each it is resampled
+    by its weights; then every particle makes independence Metropolis moves with a normal proposal, which has the
+    weighted particles' moments, somewhat widened. Particles that have moved are independent of their ancestors: the
+    first ``m_t`` are kept.
 
     Args:
-        problem: with ``tempering``.
+        problem: an integral problem with ``tempering``.
         sizes: points of each task.
         keys: ``(R,)``.
-        moves: of every particle at every temperature.
+        moves: number of moves of every particle at every temperature.
 
     References:
         Del Moral, Doucet and Jasra (2006); Chopin (2002) for the independence moves.
@@ -36,10 +37,10 @@ def tempered(
     particles = max(_LEAST_PARTICLES, 1 << (largest - 1).bit_length())
     populations = _populations(problem.tempering, problem.dim, particles, moves)
     with jax.numpy_rank_promotion("allow"):  # BlackJAX's code, not ours
-        found = np.asarray(jax.jit(jax.vmap(populations))(keys))  # (R, K, N, d)
+        states = np.asarray(jax.jit(jax.vmap(populations))(keys))  # (R, K, N, d)
     cut: dict[tuple[int, int], np.ndarray] = {}
     for target, m in zip(problem.target, sizes, strict=True):
-        cut.setdefault((target, m), np.ascontiguousarray(found[:, target, :m]))
+        cut.setdefault((target, m), np.ascontiguousarray(states[:, target, :m]))
     return tuple(cut[target, m] for target, m in zip(problem.target, sizes, strict=True))
 
 
@@ -61,7 +62,7 @@ def _populations(tempering, dim, particles, moves):
         def log_proposal(z):
             return -0.5 * jnp.sum(jax.scipy.linalg.solve_triangular(factor, z - mean, lower=True) ** 2)
 
-        # an independence proposal is a symmetric one for the ratio of the two densities
+        # an independence proposal is a symmetric proposal for the ratio of the two densities
         weighted = random_walk.RWState(state.position, state.logdensity - log_proposal(state.position))
         moved, info = irmh(
             key,
@@ -89,7 +90,7 @@ def _populations(tempering, dim, particles, moves):
         weights = jnp.full(particles, 1 / particles)
         state = smc.TemperedSMCState(first, weights, jnp.asarray(tempering.ladder[0]))
         following = jnp.asarray(np.append(tempering.ladder[1:], tempering.ladder[-1]))
-        _, found = jax.lax.scan(advance, state, (jax.random.split(for_steps, len(following)), following))
-        return jax.vmap(jax.vmap(tempering.points))(found)
+        _, history = jax.lax.scan(advance, state, (jax.random.split(for_steps, len(following)), following))
+        return jax.vmap(jax.vmap(tempering.points))(history)
 
     return populations

@@ -1,1 +1,1 @@
-"""Functions of which only values can be had."""
+"""Black-box functions, known only through their values."""

@@ -1,13 +1,12 @@
-"""Any Python function as a problem."""
+"""Any Python function as a black-box problem."""
 
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.problems.blackbox.discrete import uniform_probabilities
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, number, numbers, one_by_one
 from lowvar.problems.blackbox.problem import KINDS, BlackBoxProblem, Domain, Kind
 
@@ -32,18 +31,18 @@ def from_callable(
 
     Args:
         f: ``(dim,) -> number``, or ``(N, dim) -> (N,)`` if ``batched``. Numbers may be Python's or scalars of
-            NumPy, JAX or PyTorch. It is given copies, which it may change.
+            NumPy, JAX or PyTorch. It receives copies, which it may change.
         dim: coordinates of a point.
-        kind: of the domain.
+        kind: kind of the domain.
         choices: ``K`` of a categorical domain.
         batched: whether ``f`` takes all points of a generation at once.
-        workers: processes in which a function that is not batched is evaluated. Functions that cannot be
-            imported, lambdas for example, are sent there by value. One point's exception loses no other point.
-        name: under which start and noise are drawn; the function's own if not given.
+        workers: processes that evaluate a function that is not batched. Functions that cannot be imported, such as
+            lambdas, are pickled by value. An exception at one point does not affect the others.
+        name: name under which start and noise are drawn; the function's own if not given.
         optimum: the smallest value, if known.
-        start: the mean that a search starts from, ``(dim,)`` (of a discrete domain: probabilities, ``(dim,)``
-            or ``(dim, K)``), or ``key -> start``; zero (or uniform) if not given.
-        sigma0: standard deviation that a search starts from.
+        start: initial mean of a search, ``(dim,)`` (for a discrete domain: probabilities, ``(dim,)`` or
+            ``(dim, K)``), or ``key -> start``; zero (or uniform) if not given.
+        sigma0: initial standard deviation of a search.
         errors: at points where ``f`` raises: ``raise`` a ``PointErrors``, or ``mark`` them with NaN.
 
     Raises:
@@ -51,25 +50,23 @@ def from_callable(
     """
     if not callable(f):
         raise UserError(f"f is a {type(f).__name__}: it must be a function of a point")
-    if errors not in get_args(Errors):
-        raise unknown_name("way to treat errors", errors, get_args(Errors))
+    check_known("way to treat errors", errors, get_args(Errors))
     workers = whole("workers", workers, 1)
     if batched and workers > 1:
-        raise UserError(f"workers={workers} with a batched f: workers share the points of an f of one point")
+        raise UserError(f"workers={workers} with a batched f: only an f of one point can use workers")
     domain = _domain(kind, dim, choices)
     called: str = name or getattr(f, "__name__", type(f).__name__)
     optimum = None if optimum is None else number(optimum)
-    if not (isinstance(sigma0, (int, float, np.floating)) and 0 < sigma0 < np.inf):
-        raise UserError(f"sigma0 {sigma0!r}: it must be a positive number")
+    sigma0 = positive("sigma0", sigma0)
 
     def values(points):
         points = np.array(points)
-        found, raised = _all(f, points) if batched else one_by_one(f, points, workers)
+        results, raised = _all(f, points) if batched else one_by_one(f, points, workers)
         if raised and errors == "raise":
-            raise PointErrors(_message(called, raised, len(points)), found, raised) from next(iter(raised.values()))
-        return found
+            raise PointErrors(_message(called, raised, len(points)), results, raised) from next(iter(raised.values()))
+        return results
 
-    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), sigma0=float(sigma0))
+    return BlackBoxProblem(called, domain, values, None, optimum, _start(start, domain), sigma0=sigma0)
 
 
 def _all(f, points):
@@ -87,12 +84,11 @@ def _message(name, raised, count):
     index, error = next(iter(raised.items()))
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     where = f"at point {index}" if len(raised) == 1 else f"at {len(raised)} of {count} points, first at point {index}"
-    return f"{name} raised {said} ({where}); errors='mark' counts such points as failures and goes on"
+    return f"{name} raised {said} ({where}); errors='mark' counts such points as failures and continues"
 
 
 def _domain(kind, dim, choices) -> Domain:
-    if kind not in KINDS:
-        raise unknown_name("domain", kind, KINDS)
+    check_known("domain", kind, KINDS)
     dim = whole("dim", dim, 1)
     if kind == "categorical":
         return Domain(kind, dim, whole("choices", choices, 2))
@@ -110,7 +106,7 @@ def _start(start, domain):
     def checked(key):
         array = np.asarray(draw(key), dtype=np.float64)
         if array.shape != shape or not np.isfinite(array).all():
-            raise UserError(f"start has shape {array.shape}: it must be finite numbers of shape {shape}")
+            raise UserError(f"start has shape {array.shape}: it must hold finite numbers in shape {shape}")
         return array.copy()
 
     if not callable(start):

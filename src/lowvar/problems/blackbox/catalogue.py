@@ -1,4 +1,4 @@
-"""The black-box problems of the house by name, for specs."""
+"""Lowvar's black-box problems by name, for specs."""
 
 import inspect
 
@@ -7,8 +7,8 @@ from lowvar.errors import UserError
 from lowvar.problems.blackbox.problem import BlackBoxProblem
 from lowvar.registry import Registry, row
 
-# factories (backend, dim, **options) -> BlackBoxProblem. `domain`: its kind; `program`: its values are a program of a
-# backend, and not a simulator called from Python
+# factories (backend, dim, **options) -> BlackBoxProblem. `domain`: its kind; `program`: whether a backend compiles its
+# values, rather than Python calling a simulator
 FUNCTIONS = Registry(
     "function",
     {
@@ -38,9 +38,9 @@ def build(function: str, backend: Backend, *, dim: int | None = None, **options)
 
     Args:
         function: one of ``FUNCTIONS``.
-        backend: of the arrays; policies, whose simulator is on the host, do not use it.
+        backend: the array library; policies, whose simulator runs on the host, do not use it.
         dim: coordinates of a point; policies imply it.
-        options: of the problem, see its factory; ``name`` among them, if it is to differ from ``function``.
+        options: options of the problem, see its factory; ``name`` overrides the default, ``function``.
 
     Raises:
         UserError: no problem has that name, or an option is unknown or out of range.
@@ -48,5 +48,5 @@ def build(function: str, backend: Backend, *, dim: int | None = None, **options)
     factory = FUNCTIONS.get(function)
     FUNCTIONS.check_options(function, {key: value for key, value in options.items() if key != "name"})
     if dim is None and inspect.signature(factory).parameters["dim"].default is inspect.Parameter.empty:
-        raise UserError(f"{function} needs a dimension: dim=100, for example")
+        raise UserError(f"{function} needs a dimension, for example dim=100")
     return factory(backend, dim, **options)

@@ -1,14 +1,14 @@
-"""Functions of zeros and ones, and of choices, written once for both backends.
+"""Functions of binary and of categorical points, written once for both backends.
 
-The search starts from uniform probabilities. Random parts of a problem come from its own seed: all runs of a
-problem see the same function.
+The search starts from uniform probabilities. A problem's random parts are drawn from its own seed, so all runs
+minimise the same function.
 """
 
 import numpy as np
 
 from lowvar.backends import Backend
-from lowvar.errors import UserError
-from lowvar.problems.blackbox.named import generator, whole
+from lowvar.errors import UserError, whole
+from lowvar.problems.blackbox.named import generator
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
 
 
@@ -22,13 +22,13 @@ def uniform_probabilities(domain: Domain) -> np.ndarray:
 def binary_reconstruction(backend: Backend, dim: int, *, seed: int = 0, name: str | None = None) -> BlackBoxProblem:
     """``||sign(x - 1/2) - w||^2 - ||sign(w) - w||^2``, with ``w ~ N(0, I)`` fixed by the seed; the optimum is 0.
 
-    A coordinate whose sign is wrong costs ``4 |w_i|``, and that is how values are computed.
+    Computed as a cost of ``4 |w_i|`` for each coordinate with the wrong sign.
 
     Args:
-        backend: of the arrays.
+        backend: the array library.
         dim: ``d``, at least 1.
-        seed: of ``w``.
-        name: of the problem.
+        seed: seed of ``w``.
+        name: name of the problem.
 
     Raises:
         UserError: an option out of range.
@@ -54,11 +54,11 @@ def categorical_reconstruction(
     """``sum_i w[i, x_i] - min_j w[i, j]``, with ``w ~ N(0, 1)`` fixed by the seed; the optimum is 0.
 
     Args:
-        backend: of the arrays.
+        backend: the array library.
         dim: ``d``, at least 1.
         choices: ``K``, at least 2.
-        seed: of ``w``.
-        name: of the problem.
+        seed: seed of ``w``.
+        name: name of the problem.
 
     Raises:
         UserError: an option out of range.
@@ -78,18 +78,18 @@ def categorical_reconstruction(
 def graph_colouring(
     backend: Backend, dim: int, *, choices: int = 4, degree: float = 4.0, seed: int = 0, name: str | None = None
 ) -> BlackBoxProblem:
-    """``sum over edges (i, j) of weight_ij 1(x_i = x_j)`` on a random graph that can be coloured: the optimum is 0.
+    """``sum over edges (i, j) of weight_ij 1(x_i = x_j)`` on a random colourable graph: the optimum is 0.
 
-    Not separable, and unchanged when colours change places. Edges are drawn between nodes of different colours
-    in a balanced colouring that the seed fixes; weights are uniform on [0.5, 1.5].
+    Not separable, and invariant under permutations of the colours. Edges join nodes of different colours in a
+    balanced colouring drawn from the seed; weights are uniform on [0.5, 1.5].
 
     Args:
-        backend: of the arrays.
+        backend: the array library.
         dim: nodes, at least 1.
         choices: colours, ``K``, at least 2.
-        degree: mean number of edges at a node (fewer where the graph is too small for so many).
-        seed: of the graph.
-        name: of the problem.
+        degree: mean number of edges of a node (fewer if the graph is too small).
+        seed: seed of the graph.
+        name: name of the problem.
 
     Raises:
         UserError: an option out of range.

@@ -1,46 +1,45 @@
-"""A problem's values with a count of what was asked, and a budget that holds."""
+"""Evaluations of a problem: counted, checked and limited by a budget."""
 
 import math
 from typing import Any, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, whole
 from lowvar.problems.blackbox.callable import Errors
-from lowvar.problems.blackbox.named import whole
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, numbers
 from lowvar.problems.blackbox.problem import BlackBoxProblem
 
 
 class BudgetSpent(Exception):
-    """More points were asked for than the budget pays; none of them was evaluated.
+    """A request exceeds the remaining budget; none of its points was evaluated.
 
     Attributes:
-        asked: how many points.
-        remaining: how many evaluations are left.
+        asked: number of points requested.
+        remaining: evaluations left in the budget.
     """
 
     def __init__(self, asked: int, remaining: int):
-        super().__init__(f"{asked} evaluations asked for, {remaining} left of the budget")
+        super().__init__(f"{asked} evaluations requested, {remaining} left in the budget")
         self.asked, self.remaining = asked, remaining
 
 
 class Evaluator:
-    """``points (n, dim) -> values (n,)`` in NumPy, of any problem, counted.
+    """``points (n, dim) -> values (n,)`` in NumPy, for any problem, with a count of the evaluations.
 
-    A value that is not finite is a failure: it comes out as NaN, which a search treats as its generation's worst.
+    A value that is not finite is a failure, returned as NaN; a search treats it as the worst of its generation.
 
     Args:
-        problem: of either backend, or of none.
-        budget: evaluations that it pays; None for any number.
-        errors: at a failure, or where the function raises: ``raise`` a ``UserError`` that names the point, after
-            its generation has been counted; or ``mark`` the point with NaN and go on.
+        problem: a problem of either backend, or of none.
+        budget: maximum number of evaluations; None for no limit.
+        errors: action at a failure or an exception: ``raise`` a ``UserError`` that names the point, after its
+            generation has been counted; or ``mark`` the point with NaN and continue.
 
     Attributes:
         evaluations: points evaluated so far.
-        failures: how many of them gave no finite value.
+        failures: number of them without a finite value.
         best: the smallest value so far, infinite before there is one.
-        best_at: where, ``(dim,)``, or None.
+        best_at: its point, ``(dim,)``, or None.
 
     Raises:
         UserError: a setting out of range.
@@ -52,8 +51,7 @@ class Evaluator:
     """
 
     def __init__(self, problem: BlackBoxProblem, budget: int | None = None, errors: Errors = "raise"):
-        if errors not in get_args(Errors):
-            raise unknown_name("way to treat errors", errors, get_args(Errors))
+        check_known("way to treat errors", errors, get_args(Errors))
         self.problem, self.errors = problem, errors
         self.budget = None if budget is None else whole("budget", budget, 1)
         self.evaluations, self.failures = 0, 0
@@ -63,14 +61,14 @@ class Evaluator:
 
     @property
     def remaining(self) -> float:
-        """Evaluations that the budget still pays; infinite without a budget."""
+        """Evaluations left in the budget; infinite without a budget."""
         return math.inf if self.budget is None else self.budget - self.evaluations
 
     def __call__(self, points: Any) -> np.ndarray:
         """Values at ``points (n, dim)``, NaN where there is none.
 
         Raises:
-            BudgetSpent: the budget does not pay ``n`` evaluations.
+            BudgetSpent: fewer than ``n`` evaluations are left.
             UserError: points or values of a wrong shape; with ``errors="raise"``, a failure.
         """
         points = self._checked(points)
@@ -85,7 +83,7 @@ class Evaluator:
         return np.where(np.isfinite(values), values, np.nan)
 
     def measure(self, points: Any) -> np.ndarray:
-        """Values at ``points (n, dim)`` that are not counted: what a report looks at, not what a search learns from."""
+        """Values at ``points (n, dim)`` for reports, without counting them as evaluations."""
         values, _ = self._values(self._checked(points))
         return np.where(np.isfinite(values), values, np.nan)
 
@@ -93,7 +91,7 @@ class Evaluator:
         domain = self.problem.domain
         points = np.asarray(points)
         if points.ndim != 2 or points.shape[1] != domain.dim:
-            raise UserError(f"{self.problem.name}: points have shape {points.shape}: it must be (n, {domain.dim})")
+            raise UserError(f"{self.problem.name}: points have shape {points.shape}; it must be (n, {domain.dim})")
         if domain.kind == "real":
             return points.astype(np.float64)
         whole_numbers = points.astype(np.int32)
@@ -102,7 +100,7 @@ class Evaluator:
         return whole_numbers
 
     def _values(self, points):
-        """Values ``(n,)``, and what the function raised instead of some of them."""
+        """Values ``(n,)``, and the exceptions by point."""
         backend, name = self.problem.backend, self.problem.name
         if not len(points):
             return np.zeros(0), None
@@ -117,7 +115,7 @@ class Evaluator:
         except UserError:
             raise
         except Exception as error:
-            if backend is not None:  # a program of ours that fails is our fault
+            if backend is not None:  # a failure of a compiled problem is a bug: keep its traceback
                 raise
             return np.full(len(points), np.nan), _Raised(name, error, len(points))
 
@@ -132,7 +130,7 @@ class Evaluator:
 
 
 class _Raised(Exception):
-    """An exception of a function of all points."""
+    """An exception raised by a batched function."""
 
     def __init__(self, name, error, count):
         super().__init__(f"{name} raised {type(error).__name__}: {error} (called with {count} points)")
@@ -145,5 +143,5 @@ def _refuse_failures(name, values):
         more = f" (and at {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise UserError(
             f"{name} gave {values[failed[0]]} at point {failed[0]} of {len(values)}{more}: values must be finite; "
-            "errors='mark' counts such points as failures and goes on"
+            "errors='mark' counts such points as failures and continues"
         )

@@ -1,7 +1,7 @@
 """Test functions on R^d, written once for both backends.
 
-Every formula takes the displacement ``u = R (x - x*)`` from the optimum, in a form that loses no digits near it, so
-that values stay exact down to gaps far below 1e-10.
+Every formula takes the displacement ``u = R (x - x*)`` from the optimum, in a form without cancellation near it, so
+that values are accurate for gaps far below 1e-10.
 
 References:
     Lyu and Tsang, Table 1. Their Discus reads ``10^6 x_1 + ...``, which has no minimum; ``x_1`` is squared here.
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend
-from lowvar.errors import UserError
-from lowvar.problems.blackbox.named import generator, whole
+from lowvar.errors import UserError, whole
+from lowvar.problems.blackbox.named import generator
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
 
 
@@ -24,21 +24,21 @@ def _ones(dim: int) -> np.ndarray:
 
 
 def _first(dim: int) -> np.ndarray:
-    """A million for the first coordinate, one for the others."""
+    """1e6 for the first coordinate, 1 for the others."""
     return np.where(np.arange(dim) == 0, 1e6, 1.0)
 
 
 def _powers(decades: float) -> Callable[[int], np.ndarray]:
-    """From 1 to ``10^decades``, evenly on a log scale: ``10^(decades (i - 1) / (d - 1))``."""
+    """Log-spaced from 1 to ``10^decades``: ``10^(decades (i - 1) / (d - 1))``."""
     return lambda dim: 10.0 ** (decades * np.arange(dim) / max(dim - 1, 1))
 
 
 def _function(scale: Callable[[int], np.ndarray] = _ones, at: float = 0.0):
-    """Makes a factory of problems out of a formula ``(xp, u (N, d), scale (1, d)) -> (N,)``.
+    """Turns a formula ``(xp, u (N, d), scale (1, d)) -> (N,)`` into a factory of problems.
 
     Args:
-        scale: of the coordinates, ``dim -> (dim,)``.
-        at: every coordinate of the optimum that is not shifted.
+        scale: scales of the coordinates, ``dim -> (dim,)``.
+        at: every coordinate of the unshifted optimum.
     """
 
     def decorate(formula):
@@ -79,13 +79,13 @@ _OPTIONS = """
     The search starts from a mean drawn uniformly from [0, 1]^d, with standard deviation 0.5.
 
     Args:
-        backend: of the arrays.
+        backend: the array library.
         dim: ``d``, at least 1.
-        rotation: turn the function around its optimum by a random orthogonal matrix: ``True`` (drawn from
-            ``seed``), a whole number (drawn from that seed; 0 counts as one), or ``False``.
+        rotation: rotate the function about its optimum by a random orthogonal matrix: ``True`` (drawn from
+            ``seed``), a whole number (drawn from that seed, 0 included), or ``False``.
         shift: move the optimum by this number times a standard normal vector drawn from ``seed``, or by this vector.
-        seed: of the rotation and the shift.
-        name: of the problem; the function's own if not given.
+        seed: seed of the rotation and the shift.
+        name: name of the problem; the function's own if not given.
 
     Raises:
         UserError: an option out of range.
@@ -128,7 +128,7 @@ def levy(xp, u, scale):
 
     ``w_i = 1 + (x_i - 1) / 4``; the optimum is at ``x = 1``.
     """
-    t = u / 4  # w - 1; whole multiples of pi leave the squared sines
+    t = u / 4  # w - 1; shifts by multiples of pi leave the squared sines unchanged
     first, rest, last = t[:, 0], t[:, :-1], t[:, -1]
     wells = xp.sum(rest**2 * (1 + 10 * xp.sin(math.pi * rest + 1) ** 2), axis=-1)
     return xp.sin(math.pi * first) ** 2 + wells + last**2 * (1 + xp.sin(2 * math.pi * last) ** 2)
@@ -142,13 +142,13 @@ def rastrigin10(xp, u, scale):
 
 
 def haar(dim: int, seed: int) -> np.ndarray:
-    """An orthogonal matrix from the Haar measure, the same for every function of this dimension and seed."""
+    """A Haar-distributed orthogonal matrix, the same for all functions with this dimension and seed."""
     q, r = np.linalg.qr(generator(seed, "rotation", dim).standard_normal((dim, dim)))
     return q * np.where(np.diag(r) < 0, -1.0, 1.0)[None, :]
 
 
 def shift_vector(shift: Any, dim: int, seed: int) -> np.ndarray:
-    """What the optimum is moved by: ``shift`` itself, or so many standard deviations in a random direction."""
+    """The displacement of the optimum: ``shift`` itself, or that number times a standard normal vector."""
     try:
         vector = np.asarray(shift, dtype=np.float64)
     except (TypeError, ValueError):
@@ -166,7 +166,7 @@ def _turn(rotation: bool | int, dim: int, seed: int) -> np.ndarray | None:
     if rotation is True:
         return haar(dim, seed)
     if not isinstance(rotation, (int, np.integer)):
-        raise UserError(f"rotation {rotation!r}: it must be true, false or a whole number, the seed to draw it from")
+        raise UserError(f"rotation {rotation!r}: it must be true, false or a whole number, its seed")
     return haar(dim, rotation)
 
 

@@ -1,4 +1,4 @@
-"""Random numbers that belong to a problem, by name."""
+"""Random numbers of a problem, by name."""
 
 import hashlib
 
@@ -8,14 +8,14 @@ from lowvar.errors import UserError
 
 
 def generator(seed: int, *names: object) -> np.random.Generator:
-    """The stream of ``names`` under ``seed``: what a problem is made of, not what a search draws.
+    """The random stream of ``names`` under ``seed``, for a problem's definition; searches draw from other streams.
 
     Args:
         seed: the problem's seed.
-        names: what the numbers are for, e.g. ``"rotation", 100``.
+        names: purpose of the numbers, e.g. ``"rotation", 100``.
 
     Raises:
-        UserError: the seed is no whole number.
+        UserError: the seed is not a whole number.
 
     >>> a, b = generator(0, "shift", 2), generator(0, "shift", 3)
     >>> bool(a.random() == b.random())
@@ -25,14 +25,3 @@ def generator(seed: int, *names: object) -> np.random.Generator:
         raise UserError(f"seed {seed!r}: it must be a whole number")
     text = "\x1f".join([str(int(seed)), *map(str, names)])
     return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))
-
-
-def whole(name: str, value: object, least: int) -> int:
-    """``value`` as an int.
-
-    Raises:
-        UserError: it is no whole number, or less than ``least``.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise UserError(f"{name} {value!r}: it must be a whole number, at least {least}")
-    return int(value)

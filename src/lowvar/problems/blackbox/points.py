@@ -1,4 +1,4 @@
-"""Values of points from a Python function, one by one, here or in worker processes, each with its own errors."""
+"""Point-by-point evaluation of a Python function, in this process or in workers, with errors by point."""
 
 import functools
 import traceback
@@ -12,11 +12,11 @@ from lowvar.errors import UserError
 
 
 class PointErrors(UserError):
-    """A function raised at some points; what it gave at the others is not lost.
+    """A function raised at some points; its values at the others are kept.
 
     Attributes:
         values: ``(n,)``, NaN where the function raised.
-        errors: number of the point -> what was raised there.
+        errors: index of the point -> the exception raised there.
     """
 
     def __init__(self, message: str, values: np.ndarray, errors: Mapping[int, Exception]):
@@ -25,7 +25,7 @@ class PointErrors(UserError):
 
 
 class WrongValue(UserError):
-    """What a function returned is no value, or not one for each point."""
+    """A function returned something other than one number for each point."""
 
 
 def number(value: Any) -> float:
@@ -41,7 +41,7 @@ def number(value: Any) -> float:
 
 
 def numbers(values: Any, count: int) -> np.ndarray:
-    """What a function of ``count`` points returned as ``(count,)``, float64.
+    """The return value of a function of ``count`` points as ``(count,)``, float64.
 
     Raises:
         WrongValue: it has another shape, or holds no real numbers.
@@ -55,7 +55,7 @@ def numbers(values: Any, count: int) -> np.ndarray:
 
 
 def to_host(value: Any) -> np.ndarray:
-    """A NumPy array of whatever holds numbers; of dtype object if nothing does."""
+    """A NumPy array of any container of numbers; of dtype object for anything else."""
     if isinstance(value, (list, tuple)):
         value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
     value = value.detach().cpu() if hasattr(value, "detach") else value
@@ -79,16 +79,15 @@ def one_by_one(
     """``f`` of every row of ``points``, in order.
 
     Args:
-        f: of one point ``(dim,)``, which is its own copy.
+        f: function of one point ``(dim,)``, which receives a copy.
         points: ``(n, dim)``.
-        workers: processes; with one, everything happens in this one. A worker unpickles ``f`` once, and so
-            keeps what it caches.
+        workers: number of processes; 1 means this process. A worker unpickles ``f`` once, so ``f`` keeps its caches.
 
     Returns:
-        Values ``(n,)``, NaN where ``f`` raised, and what it raised by the number of the point.
+        Values ``(n,)``, NaN where ``f`` raised, and the exceptions by the index of the point.
 
     Raises:
-        WrongValue: ``f`` returned something else than a number.
+        WrongValue: ``f`` returned something other than a number.
         UserError: ``f`` cannot be sent to the workers, or one of them died.
     """
     results = [_guarded(f, point) for point in points] if workers == 1 else _in_processes(f, points, workers)
@@ -119,7 +118,7 @@ def _in_processes(f, points, workers) -> list[tuple[float, Exception | None]]:
         return list(joblib.Parallel(n_jobs=workers, backend="loky")(tasks))  # type: ignore[arg-type]
     except BrokenProcessPool as error:
         raise UserError(
-            "a worker process died while it evaluated f: out of memory, or a crash outside Python"
+            "a worker process died while evaluating f: it ran out of memory, or crashed outside Python"
         ) from error
 
 

@@ -4,8 +4,8 @@ The policy has one hidden layer of 16 tanh units and an output layer of tanh uni
 ``a = high * tanh(W2 [tanh(W1 [s, 1]), 1])``. A point holds ``W1`` row by row, and then ``W2``; the last column of
 each is the bias.
 
-Episodes always start from the same states, drawn from the problem's seed: a value depends on nothing but its
-point, all searches see the same function, and a run that was killed repeats.
+Episodes always start from the same states, drawn from the problem's seed: a value depends only on its point, all
+searches minimise the same function, and a killed run can be repeated.
 
 References:
     Lyu and Tsang, section 6, "Evaluation on RL test problems" (which says neither how actions are bounded nor
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend
-from lowvar.errors import UserError
-from lowvar.problems.blackbox.named import generator, whole
+from lowvar.errors import UserError, whole
+from lowvar.problems.blackbox.named import generator
 from lowvar.problems.blackbox.points import one_by_one
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
 
@@ -69,10 +69,10 @@ def _task(own: str):
         value = functools.partial(loss, own, resets, steps)
 
         def values(points):
-            found, raised = one_by_one(value, np.asarray(points, dtype=np.float64), workers)
-            for error in raised.values():  # the simulator's affair, not the point's
+            losses, raised = one_by_one(value, np.asarray(points, dtype=np.float64), workers)
+            for error in raised.values():  # a fault of the simulator, not of the point
                 raise error
-            return found
+            return losses
 
         domain = Domain("real", size)
         return BlackBoxProblem(name or own, domain, values, None, None, lambda key: np.zeros(size), sigma0=0.1)
@@ -86,11 +86,11 @@ _OPTIONS = """
     Args:
         backend: not used; the simulator runs on the host.
         dim: not needed; the task implies it.
-        episodes: a value is minus the mean return of so many episodes, from as many initial states.
-        max_steps: an episode's length at most; the task's own (1000) if not given.
+        episodes: number of episodes, each from its own initial state; a value is minus their mean return.
+        max_steps: maximum length of an episode; the task's own (1000) if not given.
         workers: processes that share the points of a generation.
-        seed: of the initial states.
-        name: of the problem.
+        seed: seed of the initial states.
+        name: name of the problem.
 
     Raises:
         UserError: an option out of range, or gymnasium or mujoco is not installed.
@@ -103,9 +103,9 @@ humanoid_standup = _task("humanoid_standup")
 
 
 def loss(task: str, resets: tuple[int, ...], max_steps: int | None, point: np.ndarray) -> float:
-    """Minus the mean return of the policy ``point`` over episodes that begin with ``resets``.
+    """Minus the mean return of the policy ``point`` over episodes that start from the seeds ``resets``.
 
-    NaN if a parameter is not finite, or if the simulation became unstable.
+    NaN if a parameter is not finite or the simulation became unstable.
     """
     if not np.isfinite(point).all():
         return np.nan
@@ -115,12 +115,12 @@ def loss(task: str, resets: tuple[int, ...], max_steps: int | None, point: np.nd
 
 @dataclass(frozen=True)
 class _View:
-    """How a task looks at its simulation, without the bookkeeping of an environment's ``step``.
+    """A task's observations and rewards, without the overhead of an environment's ``step``.
 
     Attributes:
         observe: writes an observation into an array.
         reward: ``x before the step -> (reward, whether the episode ends)``.
-        forces: whether it needs contact forces.
+        forces: whether the task needs contact forces.
     """
 
     observe: Callable[[np.ndarray], Any]
@@ -129,7 +129,7 @@ class _View:
 
 
 def _runner(hidden: int, cost: float):
-    """Forward velocity less the cost of actions; the first ``hidden`` positions are not observed."""
+    """Forward velocity minus the cost of actions; the first ``hidden`` positions are not observed."""
 
     def view(env):
         position, velocity, ctrl, dt = env.data.qpos, env.data.qvel, env.data.ctrl, env.dt
@@ -147,7 +147,7 @@ def _runner(hidden: int, cost: float):
 
 
 def _pendulum(env):
-    """Ten for each step upright, less penalties for distance and velocity."""
+    """10 for each step upright, minus penalties for distance and velocity."""
     position, velocity, force, tip = env.data.qpos, env.data.qvel, env.data.qfrc_constraint, env.data.site_xpos[0]
     angles = position[1:]
 
@@ -169,7 +169,7 @@ def _pendulum(env):
 
 
 def _standup(env):
-    """Height over the simulator's time step, less the cost of actions and of impacts, plus one."""
+    """Height divided by the simulator's time step, minus the costs of actions and impacts, plus 1."""
     data, timestep = env.data, env.model.opt.timestep
     position, ctrl, contact = data.qpos, data.ctrl, data.cfrc_ext.reshape(-1)
     parts = (
@@ -212,7 +212,7 @@ class _Arena:
         self.high = self.env.action_space.high.astype(np.float64)  # bounds are symmetric in all four tasks
 
     def play(self, point: np.ndarray, reset: int, max_steps: int | None = None) -> float:
-        """The return of one episode; NaN if the simulator had to set an unstable state back."""
+        """The return of one episode; NaN if the simulator had to reset an unstable state."""
         env, step, observe, reward = self.env, self.mujoco.mj_step, self.view.observe, self.view.reward
         model, data, skip, ctrl, position = env.model, env.data, env.frame_skip, env.data.ctrl, env.data.qpos
         after = self.mujoco.mj_rnePostConstraint if self.view.forces else None
@@ -241,7 +241,7 @@ class _Arena:
         return float(total) if self.stable() else np.nan
 
     def stable(self) -> bool:
-        """Whether no state of the episode so far was so bad that the simulator began anew."""
+        """Whether the simulator has not reset an unstable state in this episode."""
         kinds = self.mujoco.mjtWarning
         bad = [int(kind) for kind in (kinds.mjWARN_BADQPOS, kinds.mjWARN_BADQVEL, kinds.mjWARN_BADQACC)]
         return not self.env.data.warning.number[bad].any()

@@ -1,4 +1,4 @@
-"""What a search is given: a function, its domain, and a count of what it was asked."""
+"""A black-box problem: a function and its domain, with a ledger of its evaluations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class Domain:
-    """Where a function is defined.
+    """The domain of a function.
 
     Attributes:
         kind: ``real`` (R^d), ``binary`` ({0, 1}^d) or ``categorical`` ({0, .., K - 1}^d).
@@ -29,19 +29,18 @@ class Domain:
 
 @dataclass(frozen=True)
 class BlackBoxProblem:
-    """A function to minimise, known by its values.
+    """A function to minimise, known only through its values.
 
     Attributes:
-        name: under which its start and noise are drawn.
-        domain: where it is defined.
+        name: name under which its start and noise are drawn.
+        domain: the domain of ``values``.
         values: ``points (N, dim) -> values (N,)``. Points are floating for a real domain, else integers.
-        backend: whose arrays ``values`` takes, in programs that it compiles; None for a function that takes
-            and gives NumPy arrays and is called from Python.
+        backend: the array library of ``values``, which it can compile; None for a Python function of NumPy arrays.
         optimum: the smallest value, or None if unknown.
-        optimum_at: a point where it is taken, ``(dim,)``, or None.
-        start: ``key -> x0``, the mean that a search starts from, as NumPy: ``(dim,)`` for a real domain,
-            probabilities of one ``(dim,)`` for a binary and ``(dim, K)`` for a categorical one.
-        sigma0: standard deviation that a search starts from if nobody says another.
+        optimum_at: a minimiser, ``(dim,)``, or None.
+        start: ``key -> x0``, a search's initial mean, as NumPy: ``(dim,)`` for a real domain, probabilities of a
+            one ``(dim,)`` for a binary domain, probabilities ``(dim, K)`` for a categorical one.
+        sigma0: default initial standard deviation of a search.
     """
 
     name: str
@@ -60,13 +59,13 @@ class BlackBoxProblem:
 
 
 class Ledger(NamedTuple):
-    """What a problem has been asked so far, as arrays, so that it fits into compiled programs.
+    """The evaluations of a problem so far, as arrays for compiled programs.
 
     Attributes:
-        evaluations: how many points.
-        failures: how many of them gave no finite value.
+        evaluations: number of points evaluated.
+        failures: number of them without a finite value.
         best: the smallest finite value, infinite before there is one.
-        best_at: where, ``(dim,)``.
+        best_at: its point, ``(dim,)``.
     """
 
     evaluations: Any
@@ -76,7 +75,7 @@ class Ledger(NamedTuple):
 
 
 def open_ledger(backend: Backend, domain: Domain, like: Any) -> Ledger:
-    """An empty ledger; ``like`` is a floating array whose dtype and device it takes."""
+    """An empty ledger with the dtype and device of the floating array ``like``."""
     zero = backend.asarray(np.zeros((), np.int64))
     points = np.zeros(domain.dim) if domain.kind == "real" else np.zeros(domain.dim, np.int32)
     return Ledger(zero, zero, backend.asarray(np.array(np.inf), like), backend.asarray(points, like))

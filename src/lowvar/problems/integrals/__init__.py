@@ -1,1 +1,1 @@
-"""Integrals: expectations of functions under targets whose scores are known, alone or several that are related."""
+"""Integrals: expectations of one or several related functions under targets with known scores."""

@@ -1,4 +1,4 @@
-"""Integrals of one dimension whose values are known exactly."""
+"""One-dimensional integrals with known exact values."""
 
 import numpy as np
 
@@ -8,15 +8,15 @@ from lowvar.problems.integrals.problem import IntegralProblem, Truth
 
 
 def south(variance: float = 1.25, swapped: bool = False) -> IntegralProblem:
-    """Two smooth integrands that are alike, under normal targets of different variance.
+    """Two similar smooth integrands, under normal targets of different variances.
 
     ``f_1 = 3/2 + x + 3/2 x^2 + 7/4 sin(pi x) exp(-x^2)`` under ``N(0, 1)`` and
-    ``f_2 = 1 + x + x^2 + sin(pi x) exp(-x^2)`` under ``N(0, variance)``: the odd terms integrate to nothing.
+    ``f_2 = 1 + x + x^2 + sin(pi x) exp(-x^2)`` under ``N(0, variance)``: the odd terms integrate to zero.
 
     Args:
-        variance: of the second target; at 1 both tasks have one target.
-        swapped: ``f_1`` has the target of the given variance and ``f_2`` has ``N(0, 1)``. The text pairs them the
-            one way, the code that was published with it the other.
+        variance: variance of the second target; at 1 both tasks have the same target.
+        swapped: ``f_1`` has the target of the given variance and ``f_2`` has ``N(0, 1)``. The paper's text and its
+            published code differ in this.
 
     Raises:
         UserError: the variance is not positive.
@@ -28,7 +28,7 @@ def south(variance: float = 1.25, swapped: bool = False) -> IntegralProblem:
     ([3.0, 2.1], [3.15, 2.0])
     """
     if not variance > 0:
-        raise UserError(f"south: variance {variance}; it should be positive")
+        raise UserError(f"south: variance {variance}; it must be positive")
     own = (variance, 1.0) if swapped else (1.0, variance)
     exact = np.array([1.5 + 1.5 * own[0], 1 + own[1]])
 
@@ -50,7 +50,7 @@ def south(variance: float = 1.25, swapped: bool = False) -> IntegralProblem:
 
 
 def step() -> IntegralProblem:
-    """Two step functions under ``N(0, 1)``: a cheap one from -1 to 2 and the one that is meant, from 0 to 1.
+    """Two step functions under ``N(0, 1)``: a cheap one, on [-1, 2], and the integrand of interest, on [0, 1].
 
     References:
         Sun, Barp and Briol, Section 5.1 and Appendix E.3.

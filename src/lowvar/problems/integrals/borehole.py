@@ -1,17 +1,17 @@
-"""Water flow through a borehole: two models of it, eight uncertain inputs."""
+"""Water flow through a borehole: two fidelities, eight uncertain inputs."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.problems.integrals.normal import independent_normals
 from lowvar.problems.integrals.problem import IntegralProblem, Truth
 from lowvar.problems.integrals.quadrature import gauss_hermite
 
 INPUTS = ("r_w", "r", "T_u", "T_l", "H_u", "H_l", "L", "K_w")
 MEAN = np.array([0.1, 100.0, 89335.0, 89.55, 1050.0, 760.0, 1400.0, 10950.0])
-SECOND = np.array([0.0161812, 0.01, 20.0, 1.0, 1.0, 1.0, 10.0, 30.0])  # as printed; of r_w a deviation
+SECOND = np.array([0.0161812, 0.01, 20.0, 1.0, 1.0, 1.0, 10.0, 30.0])  # as printed; that of r_w is a standard deviation
 NODES = (13, 3, 3, 3, 3, 3, 3, 3)  # the flow is nearly linear in all but r_w, whose last node is still positive
 
 
@@ -32,8 +32,8 @@ def borehole(second_arguments: str = "variances") -> IntegralProblem:
     """The borehole's flow in two fidelities, under independent normal inputs.
 
     Args:
-        second_arguments: what the second arguments of the normal inputs are, that of ``r_w`` apart, which is printed
-            as a square: ``variances`` (so the published numbers come out) or ``deviations``.
+        second_arguments: meaning of the second arguments of the normal inputs, except that of ``r_w``, which is printed
+            as a square: ``variances`` (which reproduces the published numbers) or ``deviations``.
 
     Raises:
         UserError: another word.
@@ -41,8 +41,7 @@ def borehole(second_arguments: str = "variances") -> IntegralProblem:
     References:
         Sun, Barp and Briol, Section 5.1, Appendix E.4 and Table 4; Xiong, Qian and Wu (2013).
     """
-    if second_arguments not in ("variances", "deviations"):
-        raise unknown_name("second_arguments", second_arguments, ("variances", "deviations"), where="borehole")
+    check_known("second_arguments", second_arguments, ("variances", "deviations"), where="borehole")
     deviation = SECOND if second_arguments == "deviations" else np.r_[SECOND[0], np.sqrt(SECOND[1:])]
     fidelities = ((5.0, 1.5), (2 * np.pi, 1.0))
 

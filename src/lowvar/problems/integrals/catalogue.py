@@ -1,4 +1,4 @@
-"""The integrals of the house by name, for specs."""
+"""Lowvar's integral problems by name, for specs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from lowvar.datasets import Prepared
 from lowvar.problems.integrals.problem import IntegralProblem
 from lowvar.registry import Registry, row
 
-# factories of IntegralProblems; `dataset`: what it stands on, prepared without scaling, its factory's first argument
+# factories of IntegralProblems; `dataset`: its dataset, prepared without scaling, the factory's first argument
 PROBLEMS = Registry(
     "problem",
     {
@@ -29,11 +29,11 @@ PROBLEMS = Registry(
 
 
 def dataset_of(problem: str, options: Mapping[str, Any] | None = None) -> str | None:
-    """The dataset that a problem needs, to be prepared with scaling ``none``; None if it needs none.
+    """The dataset that a problem needs, prepared with scaling ``none``; None if it needs none.
 
     Args:
         problem: one of ``PROBLEMS``.
-        options: of the problem: with simulated observations it needs no data.
+        options: options of the problem; with simulated observations it needs no data.
 
     Raises:
         UserError: no problem has that name.
@@ -51,10 +51,10 @@ def build(problem: str, data: Prepared | None = None, **options) -> IntegralProb
     Args:
         problem: one of ``PROBLEMS``.
         data: its prepared dataset, see ``dataset_of``.
-        options: of the problem, see its factory.
+        options: options of the problem, see its factory.
 
     Raises:
-        UserError: no problem has that name, an option is unknown or out of range, or the data are not there.
+        UserError: an unknown problem, an option that is unknown or out of range, or missing data.
 
     >>> build("south", variance=1.1).tasks
     ('f_1', 'f_2')

@@ -6,8 +6,8 @@ import numpy as np
 
 from lowvar.problems.integrals.transport import Transport, affine, coefficients, fitted, moments
 
-_ROUNDS = (4096, 4096, 8192, 16384)  # points that the proposal is fitted to, round by round
-_POINTS_PER_COEFFICIENT = 20  # of a map, without which moments are all that is fitted
+_ROUNDS = (4096, 4096, 8192, 16384)  # points to which each round fits the proposal
+_POINTS_PER_COEFFICIENT = 20  # effective points per coefficient that a map needs; with fewer, only moments are fitted
 
 
 def posterior_means(
@@ -22,23 +22,23 @@ def posterior_means(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Means of functions under a density that is known up to a constant.
 
-    The proposal is a ``Transport`` that is fitted to weighted points of the round before it, first by moments, in
-    the last two rounds whole: a map that is fitted to points of a poor proposal misses tails, and their weights would
-    then be too rare to show in the error. Then every scramble of the Sobol points gives a self-normalised estimate,
-    and their spread the standard error.
+    The proposal is a ``Transport`` fitted to the weighted points of the previous round: by moments first, as a full map
+    in the last two rounds. A map fitted to points of a poor proposal misses tails, and large weights there would be too
+    rare to show in the standard error. Each scramble of the Sobol points then gives a self-normalised estimate, and
+    their spread gives the standard error.
 
     Args:
-        evaluate: ``(n, d) -> `` log density ``(n,)``, functions ``(n, T)``; where the density vanishes the functions
-            do not matter.
+        evaluate: ``(n, d) -> `` log density ``(n,)``, functions ``(n, T)``; the functions are ignored where the density
+            vanishes.
         start: ``(d,)``, in the bulk.
-        deviation: ``(d,)``, about the density's width.
-        points: of each scramble, a power of two.
-        scrambles: how many of them, 2 or more.
-        seed: of the scrambles.
+        deviation: ``(d,)``, approximate standard deviations of the density.
+        points: points per scramble, a power of two.
+        scrambles: number of scrambles, 2 or more.
+        seed: seed of the scrambles.
         rounds: points of each round of fitting.
 
     Returns:
-        Means ``(T,)``, their standard errors ``(T,)``, and the share of the points that the weights leave effective.
+        Means ``(T,)``, their standard errors ``(T,)``, and the effective sample size as a fraction of the points.
 
     References:
         Owen, "Monte Carlo theory, methods and examples", Chapters 9 and 17.
@@ -46,20 +46,20 @@ def posterior_means(
     proposal, dim = affine(start, np.diag(deviation**2)), len(start)
     for r, size in enumerate(rounds):
         x, weight, _ = _weighted(evaluate, proposal, size, dim, (seed, 0, r))
-        whole = r >= len(rounds) - 2 and 1 / (weight @ weight) > _POINTS_PER_COEFFICIENT * coefficients(dim)
-        proposal = fitted(x, weight) if whole else affine(*moments(x, weight))
-    found, effective = [], []
+        full_map = r >= len(rounds) - 2 and 1 / (weight @ weight) > _POINTS_PER_COEFFICIENT * coefficients(dim)
+        proposal = fitted(x, weight) if full_map else affine(*moments(x, weight))
+    means, effective = [], []
     for r in range(scrambles):
         _, weight, functions = _weighted(evaluate, proposal, points, dim, (seed, 1, r))
-        found.append(weight @ functions)
+        means.append(weight @ functions)
         effective.append(1 / (points * weight @ weight))
-    estimates = np.array(found)
+    estimates = np.array(means)
     error = estimates.std(0, ddof=1) / np.sqrt(scrambles)
     return estimates.mean(0), error, float(np.mean(effective))
 
 
 def _weighted(evaluate, proposal: Transport, size: int, dim: int, seed: tuple[int, ...]):
-    """Points of the proposal ``(n, d)``, their weights, which sum to one, and the functions there."""
+    """Points of the proposal ``(n, d)``, their weights, which sum to one, and the functions at them."""
     from scipy.special import ndtri
     from scipy.stats import qmc
 

@@ -1,11 +1,11 @@
-"""Facts that are worked out when somebody asks for them."""
+"""A mapping with lazily computed values."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
 class Lazy(Mapping):
-    """A mapping whose values come from functions without arguments, each called once, when first needed.
+    """A mapping whose values come from functions without arguments, each called once, on first access.
 
     >>> facts = Lazy({"answer": lambda: 42})
     >>> facts["answer"]

@@ -1,4 +1,4 @@
-"""Posterior abundance of hares: a Lotka-Volterra system fitted to 21 years of pelts of hare and lynx."""
+"""Posterior abundance of hares: a Lotka-Volterra system fitted to 21 years of hare and lynx pelts."""
 
 from functools import lru_cache
 from typing import Literal, get_args
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.datasets import Prepared
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.problems.integrals.importance import posterior_means
 from lowvar.problems.integrals.observed import measurements
 from lowvar.problems.integrals.ode import trajectory
@@ -20,7 +20,7 @@ PRIOR_MEAN = np.array([0, -3, -3, 0, np.log(10), np.log(10), -1, -1])
 PRIOR_DEVIATION = np.array([0.5] * 4 + [1.0] * 4)
 BEGIN = 1900.0
 START = np.log([0.55, 0.028, 0.024, 0.80, 34.0, 5.9, 0.25, 0.25])
-TASK_TIMES = np.round(1912 + 0.2 * np.arange(20), 1)  # of all sets
+TASK_TIMES = np.round(1912 + 0.2 * np.arange(20), 1)  # union of all sets of tasks
 FIRST_TIME = {  # (second set, tasks) -> year
     (False, 2): 1913.0,
     (False, 5): 1912.0,
@@ -29,10 +29,10 @@ FIRST_TIME = {  # (second set, tasks) -> year
     (True, 5): 1915.0,
     (True, 10): 1914.0,
 }
-POINTS = 16384  # of each scramble of the truth
+POINTS = 16384  # points per scramble of the truth
 Observations = Literal["published", "simulated"]
-_SAMPLING, _EXACT = 1e-7, 1e-8  # tolerances of the solver for what steers a sampler, and for what is reported
-_ABSURD = -1e10  # log density where the solver gave up
+_SAMPLING, _EXACT = 1e-7, 1e-8  # tolerances of the ODE solver for samplers, and for reported values
+_ABSURD = -1e10  # log density where the ODE solver fails
 
 
 def lotka_volterra(
@@ -42,25 +42,24 @@ def lotka_volterra(
 
     ``v_1`` are the hares and ``v_2`` the lynxes, from 1900 on, both observed with log-normal noise. A point holds the
     logarithms of the parameters, in the order of ``PARAMETERS``, with independent normal priors. Both initial states
-    are exponentials, that of ``v_2`` too, where the paper prints none. All tasks share their points. Where the solver
-    gives up, the log density is -1e10 and the values are NaN.
+    are exponentials; the paper prints none for ``v_2``. All tasks share their points. Where the ODE solver fails, the
+    log density is -1e10 and the values are NaN.
 
     Args:
         data: the prepared dataset ``hudson_bay``; not needed for simulated observations.
-        tasks: 2, 5 or 10 times, 0.2 years apart.
-        second: the other set of times: 1915 on, or 1914 on for ten tasks, in place of 1913 on, or 1912 on.
-        observations: ``published``, or ``simulated``: our own, from the same model near the posterior's mean.
+        tasks: number of times ``s``, 2, 5 or 10, at intervals of 0.2 years.
+        second: use the second set of times, which starts in 1915 (1914 for ten tasks) rather than in 1913 (1912).
+        observations: ``published``, or ``simulated`` from the same model near the posterior's mean.
 
     Raises:
-        UserError: another word or number, or data that are not those.
+        UserError: another value of an option, or another dataset.
 
     References:
         Sun, Barp and Briol, Section 5.3, Appendices E.6 and E.6.1.
     """
-    if observations not in get_args(Observations):
-        raise unknown_name("observations", observations, get_args(Observations), where="lotka_volterra")
+    check_known("observations", observations, get_args(Observations), where="lotka_volterra")
     if (second, tasks) not in FIRST_TIME:
-        raise UserError(f"lotka_volterra: tasks {tasks!r}, second {second!r}; tasks should be 2, 5 or 10")
+        raise UserError(f"lotka_volterra: tasks {tasks!r}, second {second!r}; tasks must be 2, 5 or 10")
     if observations == "simulated":
         times, seen = np.arange(BEGIN, BEGIN + 21), _simulated()
     else:
@@ -98,7 +97,7 @@ def lotka_volterra(
 
 @lru_cache(maxsize=2)
 def _programs(times, seen):
-    """The log density for a sampler, and score and hares at all ``TASK_TIMES``: the same for every choice of tasks."""
+    """The log density for a sampler, and score and hares at all ``TASK_TIMES``, for every choice of tasks."""
     every = np.unique(np.concatenate([times, TASK_TIMES]))
     at_times, at_tasks = np.searchsorted(every, times), np.searchsorted(every, TASK_TIMES)
     logs = np.log(seen)
@@ -121,7 +120,7 @@ def _programs(times, seen):
 
 
 def solve(points: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Hares and lynxes ``(n, k, 2)`` for points ``(n, 8)`` at ``times (k,)``, in years, rising from 1900."""
+    """Hares and lynxes ``(n, k, 2)`` for points ``(n, 8)`` at ``times (k,)``, in years, increasing from 1900."""
     return np.exp(rowwise(lambda x: _log_states(times, _EXACT, "dopri8")(x[:6]))(points))
 
 
@@ -131,14 +130,14 @@ def true_means(
     """Posterior means of the hares at ``asked``, with the two noise parameters integrated out.
 
     Given the other six parameters, the likelihood of each series depends on the sum of its squared residuals alone,
-    and a trapezoidal rule integrates it over the logarithm of the noise. The six are left to ``posterior_means``.
+    and a trapezoidal rule integrates it over the logarithm of the noise. ``posterior_means`` handles the other six.
 
     Args:
         times: years of the observations ``(n,)``.
         seen: observations ``(n, 2)``.
         asked: years ``(T,)``.
-        points: Sobol points of a scramble, a power of two.
-        scrambles: how many of them.
+        points: Sobol points per scramble, a power of two.
+        scrambles: number of scrambles.
         rounds: see ``posterior_means``.
     """
     every = np.unique(np.concatenate([times, asked]))
@@ -175,7 +174,7 @@ def _log_prior(x):
 
 
 def _log_states(times, tolerance, method):
-    """``x (6,) -> `` logarithms ``(k, 2)`` of hares and lynxes: the system is solved in them, and stays positive."""
+    """``x (6,) -> `` logarithms ``(k, 2)`` of hares and lynxes; solving for logarithms keeps the states positive."""
 
     def field(time, state, rates):
         alpha, beta, delta, gamma = rates

@@ -17,7 +17,7 @@ def independent_normals(
     truth: Callable,
     **more,
 ) -> IntegralProblem:
-    """An ``IntegralProblem`` with its densities, scores and samplers, from the targets' means and deviations."""
+    """An ``IntegralProblem`` whose densities, scores and samplers follow from the targets' means and deviations."""
 
     def log_density(mean, deviation):
         def log_density(x):

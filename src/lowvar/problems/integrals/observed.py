@@ -1,4 +1,4 @@
-"""Measurements of a prepared dataset, by the names of their columns."""
+"""Measurements of a prepared dataset, by column name."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from lowvar.errors import UserError
 
 
 def measurements(data: Prepared | None, dataset: str, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """When and what: times ``(n,)`` and measurements ``(n, len(columns))``.
+    """Times ``(n,)`` and measurements ``(n, len(columns))``.
 
     Args:
-        data: the prepared dataset, its times not scaled.
-        dataset: what it should be.
-        columns: names of the measurements, in the order that is wanted.
+        data: the prepared dataset, with unscaled times.
+        dataset: the required dataset.
+        columns: names of the measurements, in the order of the result.
 
     Raises:
         UserError: no data, or those of another dataset or scaling.
@@ -23,7 +23,7 @@ def measurements(data: Prepared | None, dataset: str, columns: Sequence[str]) ->
     if data is None:
         raise UserError(f"the problem needs the dataset {dataset}: {command}")
     if (data.meta.get("dataset"), data.meta.get("scaling")) != (dataset, "none"):
-        found = f"{data.meta.get('dataset', 'unnamed arrays')} with scaling {data.meta.get('scaling', 'unknown')}"
-        raise UserError(f"the problem needs the dataset {dataset} with scaling none, not {found}: {command}")
+        actual = f"{data.meta.get('dataset', 'unnamed arrays')} with scaling {data.meta.get('scaling', 'unknown')}"
+        raise UserError(f"the problem needs the dataset {dataset} with scaling none, not {actual}: {command}")
     names = data.meta["outputs"]
     return data.arrays["x"][:, 0], data.arrays["y"][:, [names.index(column) for column in columns]]

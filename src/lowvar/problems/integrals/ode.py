@@ -1,4 +1,4 @@
-"""Solutions of ordinary differential equations as functions of their parameters, with derivatives that are cheap."""
+"""Solutions of ordinary differential equations as functions of their parameters, with cheap derivatives."""
 
 from collections.abc import Callable
 
@@ -21,20 +21,20 @@ def trajectory(
     begin: float = 0.0,
     steps: int = 1024,
 ) -> Callable:
-    """``theta (p,) -> states (k, n)`` at ``times (k,)``, NaN throughout where the solver gave up.
+    """``theta (p,) -> states (k, n)`` at ``times (k,)``; all NaN if the solver fails.
 
-    The solver goes from time to time, so that no state is interpolated, and takes its step along. Derivatives in
-    ``theta``, of either mode, are those of the forward sensitivities: with few parameters and few points at once they
-    are faster than going back through the solver, and compile in half the time.
+    The solver stops at each time, so that no state is interpolated, and keeps its step size. Derivatives in ``theta``,
+    in either mode, use forward sensitivities: with few parameters and small batches they are faster than reverse mode
+    through the solver, and compile in half the time.
 
     Args:
         field: ``(time, state (n,), arguments) -> (n,)``.
         problem: ``theta -> (initial state (n,), arguments)``.
-        times: ``(k,)``, rising, none before ``begin``.
-        tolerance: of each step, relative and absolute.
-        method: of ``METHODS``.
+        times: ``(k,)``, increasing, none before ``begin``.
+        tolerance: relative and absolute tolerance of each step.
+        method: one of ``METHODS``.
         begin: time of the initial state.
-        steps: at most so many of them from one time to the next.
+        steps: maximum number of steps between two times.
     """
     times = np.asarray(times, dtype=np.float64)
     at_begin = int(times[0] == begin)
@@ -52,7 +52,7 @@ def trajectory(
                 diffrax.ODETerm(field),
                 METHODS[method](),
                 first,
-                jnp.where(fine, last, first),  # nowhere to go once it gave up
+                jnp.where(fine, last, first),  # an empty interval after a failure
                 None,
                 state,
                 arguments,
@@ -69,18 +69,18 @@ def trajectory(
 
         step = jnp.asarray(0.1 * (ends[0] - begin), start.dtype)
         legs = jnp.asarray(starts, start.dtype), jnp.asarray(ends, start.dtype)
-        (_, _, fine), found = lax.scan(leg, (start, step, jnp.asarray(True)), legs)
-        found = jnp.concatenate([start[None], found]) if at_begin else found
-        return jnp.where(fine, found, jnp.nan)
+        (_, _, fine), path = lax.scan(leg, (start, step, jnp.asarray(True)), legs)
+        path = jnp.concatenate([start[None], path]) if at_begin else path
+        return jnp.where(fine, path, jnp.nan)
 
     return _with_forward_derivatives(states)
 
 
 class _Starting(diffrax.AbstractStepSizeController):
-    """A controller whose first step is given.
+    """A controller with a given first step.
 
-    ``diffeqsolve`` has an argument for it, but checks it in a way that keeps programs out of JAX's compilation cache;
-    so do the times of ``SaveAt``.
+    The check of ``diffeqsolve``'s own argument for it keeps programs out of JAX's compilation cache, as do the times of
+    ``SaveAt``.
     """
 
     inner: diffrax.PIDController
@@ -97,7 +97,7 @@ class _Starting(diffrax.AbstractStepSizeController):
 
 
 def _with_forward_derivatives(function: Callable) -> Callable:
-    """``function``, whose derivatives are products with its Jacobian, found by forward mode; 0 where not finite."""
+    """``function`` with derivatives as products with its forward-mode Jacobian; 0 where not finite."""
 
     def twice(theta):
         value = function(theta)

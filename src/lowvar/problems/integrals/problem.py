@@ -1,4 +1,4 @@
-"""What an integral problem is: targets with scores, integrands, and the truth."""
+"""Integral problems: targets with scores, integrands, and the truth."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Truth:
-    """What the integrals are, and how that is known.
+    """Reference values of the integrals, with their origin.
 
     Attributes:
         value: ``(T,)``.
         error: ``(T,)``, standard errors; 0 where quadrature is exact to rounding.
-        how: one sentence: the rule, its nodes or draws, its seed.
+        how: a sentence with the rule, its nodes or draws, and its seed.
     """
 
     value: np.ndarray
@@ -24,12 +24,12 @@ class Truth:
 
 @dataclass(frozen=True)
 class Tempering:
-    """Targets that are power posteriors ``p(y | x)^t p(x)``, in coordinates whose prior is ``N(0, I)``.
+    """Power posteriors ``p(y | x)^t p(x)`` as targets, in coordinates with prior ``N(0, I)``.
 
     Attributes:
-        ladder: ``(K,)``, the inverse temperature of each target, rising from 0.
-        log_likelihood: JAX ``(d,) -> ()`` of those coordinates.
-        points: JAX ``(d,) -> (d,)``, from those coordinates to the problem's.
+        ladder: ``(K,)``, the inverse temperature of each target, increasing from 0.
+        log_likelihood: JAX ``(d,) -> ()``, in these coordinates.
+        points: JAX ``(d,) -> (d,)``, from these coordinates to the problem's.
     """
 
     ladder: np.ndarray
@@ -49,17 +49,17 @@ class IntegralProblem:
         log_densities: for each target, JAX ``(d,) -> ()``, up to a constant.
         value: ``(t, points (n, d)) -> (n,)`` NumPy: integrand ``t``.
         score: ``(k, points (n, d)) -> (n, d)`` NumPy: score of target ``k``.
-        truth: computes what the integrals are; ``effort`` (1 or more) scales its work where it is not exact.
-        samplers: names of ``lowvar.noise.integrals`` that can draw its points, the default first.
-        gaussian: mean ``(d,)`` and standard deviation ``(d,)`` of each target, where it is such a one: what ``iid``
-            and ``rqmc`` need.
+        truth: computes the integrals; ``effort`` (1 or more) scales its work where it is not exact.
+        samplers: samplers of ``lowvar.noise.integrals`` for its points, by name, the default first.
+        gaussian: mean ``(d,)`` and standard deviation ``(d,)`` of each target, for the samplers ``iid`` and ``rqmc``;
+            only if the targets are normal with independent coordinates.
         start: a point in the bulk of each target, ``(d,)``, for Markov chains.
-        tempering: where the targets are power posteriors, what the sampler ``tempered`` needs.
-        shared: the tasks share their points, for they have one target and points are dear.
-        groups: tasks that a vector-valued method may treat together, as tuples of indices; None is all at once.
-        derived: quantities made of the integrals, ``name -> ((R, T) -> (R,))``.
+        tempering: for the sampler ``tempered``, if the targets are power posteriors.
+        shared: whether the tasks share their points: they have one target, and points are expensive.
+        groups: tasks that a vector-valued method may treat jointly, as tuples of indices; None for all tasks.
+        derived: quantities computed from the integrals, ``name -> ((R, T) -> (R,))``.
         derived_truth: ``name -> (value, standard error, how)``.
-        about: facts for pictures and reports (observations, ladder, times), arrays and numbers by name.
+        about: arrays and numbers by name, for figures and reports (observations, ladder, times).
     """
 
     name: str

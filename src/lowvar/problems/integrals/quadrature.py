@@ -17,7 +17,7 @@ def gauss_hermite(
         function: ``(n, d) -> (n, ...)``.
         mean: ``(d,)``.
         deviation: ``(d,)``, standard deviations.
-        nodes: ``(d,)``, how many of them for each coordinate.
+        nodes: ``(d,)``, the number of nodes for each coordinate.
 
     >>> float(gauss_hermite(lambda x: x[:, 0] ** 2 * x[:, 1], np.array([0.0, 3.0]), np.array([2.0, 1.0]), (2, 1)))
     12.0
@@ -31,8 +31,8 @@ def gauss_hermite(
 def trapezoid(half_width: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes ``(n,)`` and log weights ``(n,)`` of the trapezoidal rule for ``E f(Z)``, ``Z ~ N(0, 1)``.
 
-    For smooth ``f`` that grow slowly the error falls faster than any power of the spacing, until the tails that are
-    cut off show: ``half_width`` is where, in standard deviations.
+    For smooth ``f`` of slow growth, the error falls faster than any power of the spacing, down to the contribution of
+    the tails beyond ``half_width`` standard deviations.
 
     >>> z, log_weight = trapezoid(9, 100)
     >>> round(float(np.exp(log_weight) @ z**4), 10)

@@ -11,10 +11,10 @@ import numpy as np
 
 @contextlib.contextmanager
 def on_host() -> Iterator[None]:
-    """Double precision, on the processor: the solver's many small steps would each be a launch on an accelerator."""
+    """Double precision on the CPU: on an accelerator, each of the solver's many small steps would be a launch."""
     try:
         host = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX was told to do without the processor
+    except RuntimeError:  # JAX was configured without the CPU
         host = None
     with jax.enable_x64(True), jax.default_device(host) if host else contextlib.nullcontext():
         yield
@@ -27,7 +27,7 @@ def rowwise(function: Callable, chunk: int = 256) -> Callable:
 
     Args:
         function: JAX ``(d,) -> `` array or tuple of arrays.
-        chunk: rows at a time.
+        chunk: rows per call.
 
     Returns:
         NumPy ``(n, d) -> `` array ``(n, ...)`` or tuple of them.
@@ -46,15 +46,15 @@ def rowwise(function: Callable, chunk: int = 256) -> Callable:
                 rows = points[first : first + chunk]
                 missing = chunk - len(rows)
                 filling = np.repeat(rows[:1], missing, 0) if len(rows) else np.zeros((missing, *points.shape[1:]))
-                found = compiled(np.concatenate([rows, filling]) if missing else rows)
-                parts.append(jax.tree.map(lambda array: np.asarray(array)[: len(rows)], found))
+                results = compiled(np.concatenate([rows, filling]) if missing else rows)
+                parts.append(jax.tree.map(lambda array: np.asarray(array)[: len(rows)], results))
         return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
     return call
 
 
 def remembered(call: Callable, entries: int = 64) -> Callable:
-    """``call`` of one array, which keeps its last results: tasks with the same points ask for the same solutions."""
+    """``call`` of one array with a cache of its last results, which tasks with the same points share."""
     kept: OrderedDict = OrderedDict()
 
     def look(points):

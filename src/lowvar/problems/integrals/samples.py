@@ -1,4 +1,4 @@
-"""What integrals are estimated from: points, scores and values, for several repetitions at once."""
+"""The input of integrators: points, scores and values, for several repetitions at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Samples:
-    """Points of ``T`` tasks, for ``R`` repetitions that do not know of each other. All arrays are float64.
+    """Points of ``T`` tasks, for ``R`` independent repetitions. All arrays are float64.
 
     Attributes:
         points: for each task ``(R, m_t, d)``, drawn from the task's own target.
-        scores: for each task ``(R, m_t, d)``, the gradient of the log density of the task's own target there.
-        values: for each task ``(R, m_t)``, of the task's integrand.
-        shared: the tasks have one target and the same points: all entries of ``points``, and of ``scores``, are equal.
-        cross_scores: for each task ``(R, m_t, T, d)``, the scores of all targets at the task's points; None where
-            nobody computed them, and needless where there is one target.
-        chain: the points of a task are successive states of a Markov chain.
+        scores: for each task ``(R, m_t, d)``, gradients of the log density of the task's own target at its points.
+        values: for each task ``(R, m_t)``, values of the task's integrand.
+        shared: whether the tasks have one target and the same points: all entries of ``points`` (``scores``) are equal.
+        cross_scores: for each task ``(R, m_t, T, d)``, the scores of all targets at the task's points; None if not
+            computed, and unnecessary with one target.
+        chain: whether the points of a task are successive states of a Markov chain.
     """
 
     points: tuple[np.ndarray, ...]
@@ -48,7 +48,7 @@ class Samples:
         return tuple(values.shape[-1] for values in self.values)
 
     def of_tasks(self, tasks: Sequence[int]) -> "Samples":
-        """These tasks alone, in this order."""
+        """Only these tasks, in this order."""
         cross = None
         if self.cross_scores is not None:
             cross = tuple(self.cross_scores[t][:, :, list(tasks)] for t in tasks)
@@ -65,7 +65,7 @@ class Samples:
         return Samples(cut(self.points), cut(self.scores), cut(self.values), self.shared, cross, self.chain)
 
     def repetition(self, chosen: slice | np.ndarray) -> "Samples":
-        """These repetitions alone: a slice, or their numbers."""
+        """Only these repetitions: a slice, or their indices."""
 
         def pick(arrays):
             return tuple(array[chosen] for array in arrays)

@@ -1,4 +1,4 @@
-"""Maps from normal coordinates to a density that is known up to a constant, one coordinate after the other."""
+"""Triangular maps from normal coordinates to a density known up to a constant."""
 
 import itertools
 import math
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CUBIC = 0.015  # tails: z + CUBIC z^3 in place of z, so that a density with normal tails is covered
+CUBIC = 0.015  # z + CUBIC z^3 in place of z gives tails heavier than a normal density's
 _LOCATION, _SCALE = 3, 2  # degrees of the polynomials
-_LARGEST = 3.0  # log scale: far out a polynomial knows nothing
+_LARGEST = 3.0  # bound on the log scale, since polynomials extrapolate badly
 
 
 @dataclass(frozen=True)
 class Transport:
     """Coordinate ``k`` is ``location_k + exp(log_scale_k) (z_k + CUBIC z_k^3)``, in whitened coordinates.
 
-    ``location_k`` and ``log_scale_k`` are polynomials in the coordinates before it: a posterior that is bent, or
-    wider at one end, is followed, and the density of the image is explicit.
+    ``location_k`` and ``log_scale_k`` are polynomials in the preceding coordinates. The map can follow a posterior
+    that is curved or of varying width, and the density of the image is explicit.
 
     Attributes:
         mean: ``(d,)``.
-        factor: ``(d, d)``, of the covariance.
-        coefficients: for each coordinate those of ``location`` and of ``log_scale``; none for an affine map.
+        factor: ``(d, d)``, factor of the covariance.
+        coefficients: for each coordinate, those of ``location`` and of ``log_scale``; empty for an affine map.
 
     References:
         Marzouk, Moselhy, Parno and Spantini (2016), "An introduction to sampling via measure transport".
@@ -51,12 +51,12 @@ def affine(mean: np.ndarray, covariance: np.ndarray) -> Transport:
 
 
 def fitted(points: np.ndarray, weight: np.ndarray, newton_steps: int = 12) -> Transport:
-    """The map whose image has the highest likelihood at weighted points, tails apart.
+    """The map of maximum likelihood for weighted points, except in the tails.
 
     Args:
         points: ``(n, d)``.
         weight: ``(n,)``, not negative.
-        newton_steps: for the logarithm of each scale.
+        newton_steps: number of Newton steps for the logarithm of each scale.
     """
     weight = weight / weight.sum()
     mean, covariance = moments(points, weight)
@@ -80,7 +80,7 @@ def fitted(points: np.ndarray, weight: np.ndarray, newton_steps: int = 12) -> Tr
 
 
 def coefficients(dim: int) -> int:
-    """How many of them the last coordinate of a fitted map has.
+    """The number of coefficients of the last coordinate of a fitted map.
 
     >>> coefficients(3)
     16

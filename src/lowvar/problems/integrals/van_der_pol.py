@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.datasets import Prepared
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.problems.integrals.lazy import Lazy
 from lowvar.problems.integrals.observed import measurements
 from lowvar.problems.integrals.ode import trajectory
@@ -17,14 +17,14 @@ from lowvar.problems.integrals.quadrature import trapezoid
 from lowvar.problems.integrals.rowwise import remembered, rowwise
 
 LADDER = (np.arange(31) / 30) ** 5
-PRIOR_DEVIATION = 0.25  # of log x, whose mean is 0
+PRIOR_DEVIATION = 0.25  # prior standard deviation of log x, whose mean is 0
 NOISE = 0.1
 START = (0.0, 2.0)
 TIMES = np.arange(11.0)
-NODES = 2001  # of the trapezoidal rule, to 9 standard deviations of the prior
+NODES = 2001  # nodes of the trapezoidal rule, up to 9 standard deviations of the prior
 Observations = Literal["published", "simulated"]
-_ABSURD = -1e10  # log-likelihood where the solver gave up
-_SAMPLING, _EXACT = 1e-7, 1e-10  # tolerances of the solver for what steers a sampler, and for what is reported
+_ABSURD = -1e10  # log-likelihood where the ODE solver fails
+_SAMPLING, _EXACT = 1e-7, 1e-10  # tolerances of the ODE solver for samplers, and for reported values
 
 
 def van_der_pol(
@@ -33,27 +33,26 @@ def van_der_pol(
     """``u'' - x (1 - u^2) u' + u = 0``, noisy observations of ``u`` at times 0 to 10, and its log evidence.
 
     Target ``k`` is the power posterior ``p(y | x)^t p(x)`` at ``t = LADDER[k]``, ``x > 0`` with ``log x ~ N(0,
-    0.25^2)``. Tasks ``mean 01`` to ``mean 31`` are of the log-likelihood and ``square 01`` to ``square 31`` of its
-    square. From their values ``derived`` makes ``log_evidence``, by the trapezoidal rule corrected with the
-    derivatives, which are the variances. Its own error, with exact means, is in ``about``.
+    0.25^2)``. Tasks ``mean 01`` to ``mean 31`` are means of the log-likelihood, ``square 01`` to ``square 31`` those of
+    its square. ``derived`` computes ``log_evidence`` from their values by the trapezoidal rule, corrected with the
+    derivatives, which are the variances. Its discretisation error, with exact means, is in ``about``.
 
     Args:
         data: the prepared dataset ``van_der_pol``; not needed for simulated observations.
-        observations: ``published``, or ``simulated``: our own, from the same model with parameter 1.
-        constants: how often the log-likelihood contains ``-11/2 log(2 pi 0.1^2)``. Once is right; the evidence
-            that is published as the truth, 25.58, has it twice.
+        observations: ``published``, or ``simulated`` from the same model with parameter 1.
+        constants: how often the log-likelihood contains ``-11/2 log(2 pi 0.1^2)``. Once is correct; the log evidence
+            published as the truth, 25.58, contains it twice.
 
     Raises:
-        UserError: another word or number, or data that are not those.
+        UserError: another value of an option, or another dataset.
 
     References:
         Sun, Barp and Briol, Section 5.2 and Appendix E.5 (where the sum runs to ``w``: it must end at ``w - 1``);
         Oates, Papamarkou and Girolami (2016); Friel, Hurn and Wyse (2014).
     """
-    if observations not in get_args(Observations):
-        raise unknown_name("observations", observations, get_args(Observations), where="van_der_pol")
+    check_known("observations", observations, get_args(Observations), where="van_der_pol")
     if constants not in (1, 2):
-        raise UserError(f"van_der_pol: constants {constants!r}; it should be 1, or 2 for the published evidence")
+        raise UserError(f"van_der_pol: constants {constants!r}; it must be 1, or 2 for the published evidence")
     if observations == "simulated":
         times, seen = TIMES, _simulated()
     else:
@@ -124,7 +123,7 @@ def van_der_pol(
 
 @lru_cache(maxsize=4)
 def _programs(times, seen):
-    """``-1/2 sum ((y - u) / noise)^2``: JAX, for a sampler; and NumPy with its slope, exact."""
+    """``-1/2 sum ((y - u) / noise)^2``: in JAX for a sampler; in NumPy with its derivative, at the exact tolerance."""
 
     def misfit(tolerance, method):
         solution = _solution(times, tolerance, method)
@@ -155,20 +154,20 @@ def by_quadrature(log_likelihood, z: np.ndarray, log_weight: np.ndarray) -> tupl
 
     Args:
         log_likelihood: NumPy ``(n, 1) -> (n,)``.
-        z: nodes ``(n,)`` of a rule for the standard normal density, to which ``log x`` is scaled.
-        log_weight: ``(n,)``, of the nodes.
+        z: nodes ``(n,)`` of a rule for the standard normal density, the density of the scaled ``log x``.
+        log_weight: ``(n,)``, log weights of the nodes.
     """
-    found = log_likelihood(np.exp(PRIOR_DEVIATION * z)[:, None])
-    log_posterior = log_weight + LADDER[:, None] * found
+    likelihoods = log_likelihood(np.exp(PRIOR_DEVIATION * z)[:, None])
+    log_posterior = log_weight + LADDER[:, None] * likelihoods
     highest = log_posterior.max(1, keepdims=True)
     weight = np.exp(log_posterior - highest)
     total = weight.sum(1)
-    moments = np.concatenate([weight @ found / total, weight @ found**2 / total])
+    moments = np.concatenate([weight @ likelihoods / total, weight @ likelihoods**2 / total])
     return moments, float(highest[-1, 0] + np.log(total[-1]))
 
 
 def solve(points: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """``u`` and its derivative ``(n, k, 2)`` for parameters ``(n, 1)`` at ``times (k,)``, rising."""
+    """``u`` and its derivative ``(n, k, 2)`` for parameters ``(n, 1)`` at increasing ``times (k,)``."""
     return rowwise(_solution(times, _EXACT, "dopri8"), chunk=16)(points)
 
 

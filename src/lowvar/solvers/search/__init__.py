@@ -4,8 +4,8 @@ from lowvar.backends import BACKENDS
 from lowvar.registry import Registry, row
 from lowvar.solvers.search.peers import PEERS
 
-# factories (backend, domain, population=None, **options) -> SearchSolver in modules of their names; a new search of
-# lowvar's is one file and one row here
+# factories (backend, domain, population=None, **options) -> SearchSolver, each in a module of its name; a new search of
+# lowvar's needs one file and one row here
 OURS = {
     **{
         name: row(f"lowvar.solvers.search.{name}")
@@ -18,8 +18,8 @@ OURS = {
     "ingo_categorical": row("lowvar.solvers.search.ingo_categorical", domains=("categorical",)),
 }  # fmt: skip
 
-# `domains`: kinds of domain that it searches; `backends` that it runs on; `driven`: it is an object with a state of its
-# own, made by (domain, x0, sigma0, population=None, seed=0, **options), and not a SearchSolver
+# `domains`: kinds of domain that it searches; `backends`: those it runs on; `driven`: whether it is a stateful object
+# from (domain, x0, sigma0, population=None, seed=0, **options) rather than a SearchSolver
 SEARCH = Registry(
     "search",
     {**OURS, **PEERS},

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from lowvar.backends import Backend
@@ -63,7 +63,7 @@ def default_population(dim: int) -> int:
 
 
 def check_domain(name: str, domain: Domain, kind: str) -> None:
-    """Refuses a domain that a solver does not support, and a dimension below one."""
+    """Rejects a domain that a solver does not support, and a dimension below one."""
     if domain.kind != kind:
         raise UserError(f"{name} searches {kind} domains, not {domain.kind} ones")
     if domain.dim < 1:
@@ -71,12 +71,6 @@ def check_domain(name: str, domain: Domain, kind: str) -> None:
 
 
 def check_population(population: int, *, even: bool = False) -> None:
-    """Refuses a generation of fewer than two points, or an odd one where points come in pairs."""
+    """Rejects a population of fewer than two points, or an odd one if points come in pairs."""
     if not isinstance(population, Integral) or population < 2 or (even and population % 2):
         raise UserError(f"population {population}: it must be {'an even' if even else 'a whole'} number, 2 or more")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Refuses a setting that is not a positive number."""
-    if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
-        raise UserError(f"{name} {value}: it must be positive")

@@ -49,8 +49,8 @@ class Box:
         lists = not isinstance(bounds, np.ndarray) and all(isinstance(one, (tuple, list)) for one in bounds)
         if dim == 2 and lists and len(bounds[0]) == len(bounds[1]) == 2 and bounds[0][1] != bounds[1][0]:
             raise UserError(
-                "bounds: two pairs for two coordinates may be (low, high) or one for each coordinate; say which with "
-                "scipy.optimize.Bounds(low, high), or with arrays: (np.array(low), np.array(high))"
+                "bounds: two pairs for two coordinates are ambiguous, (low, high) or one for each coordinate; give "
+                "scipy.optimize.Bounds(low, high), or arrays: (np.array(low), np.array(high))"
             )
         self.low, self.high = _side("low", bounds[0], dim, -np.inf), _side("high", bounds[1], dim, np.inf)
         empty = np.flatnonzero(~(self.low < self.high))
@@ -58,7 +58,7 @@ class Box:
             first = empty[0]
             raise UserError(
                 f"bounds: coordinate {first} has low {self.low[first]:g} and high {self.high[first]:g}: low must be "
-                "below high; they are (low, high) for all coordinates, and one that is fixed belongs inside f"
+                "below high; give (low, high) for all coordinates, and fix a constant coordinate inside f"
             )
         width = self.high - self.low
         self._step = np.minimum(width / 3, sigma0)  # initial standard deviation of each coordinate
@@ -89,19 +89,19 @@ class Box:
         if len(out):
             first = out[0]
             raise UserError(
-                f"x0 is outside of the bounds: coordinate {first} is {x[first]:g}, not between "
+                f"x0 is outside the bounds: coordinate {first} is {x[first]:g}, not between "
                 f"{self.low[first]:g} and {self.high[first]:g}"
             )
         x = np.clip(x, self.low + self._step, self.high - self._step)  # there the map is the identity
         return x / self._scale
 
 
-def _side(name: str, given: Any, dim: int, none: float) -> np.ndarray:
+def _side(name: str, bound: Any, dim: int, none: float) -> np.ndarray:
     """One bound of all coordinates, ``(dim,)``."""
-    if given is None:
+    if bound is None:
         return np.full(dim, none)
-    given = [none if one is None else one for one in given] if isinstance(given, (tuple, list)) else given
-    array = to_host(given)
+    bound = [none if entry is None else entry for entry in bound] if isinstance(bound, (tuple, list)) else bound
+    array = to_host(bound)
     if array.dtype.kind not in "biuf" or array.shape not in ((), (1,), (dim,)) or np.isnan(array).any():
         raise UserError(f"bounds: {name} must be a number or {dim} numbers, infinite where there is no bound")
     return np.broadcast_to(array.astype(np.float64), (dim,)).copy()

@@ -36,6 +36,6 @@ def probabilities(backend, x0: Any, shape: tuple[int, ...]) -> Any:
 
 
 def check_share(name: str, value: float, below: float) -> None:
-    """Refuses a setting that is not a positive share of a probability."""
+    """Rejects a setting that is not between 0 and ``below``."""
     if not 0 < value < below:
         raise UserError(f"{name} {value}: it must lie between 0 and {below}")

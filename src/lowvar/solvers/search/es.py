@@ -2,15 +2,10 @@
 
 from typing import Any, NamedTuple
 
+from lowvar.errors import positive
 from lowvar.solvers.optimizers import optimizer as make_optimizer
-from lowvar.solvers.search.base import (
-    SearchSolver,
-    check_domain,
-    check_population,
-    check_positive,
-    default_population,
-)
-from lowvar.solvers.search.gaussian import Sampling, start
+from lowvar.solvers.search.base import SearchSolver
+from lowvar.solvers.search.gaussian import Sampling
 
 
 class EsState(NamedTuple):
@@ -56,16 +51,12 @@ def es(
         Salimans, Ho, Chen, Sidor and Sutskever, "Evolution strategies as a scalable alternative to reinforcement
         learning", 2017, Algorithm 1; "ES" in Lyu and Tsang, section 6 and Appendix K.
     """
-    check_domain("es", domain, "real")
-    dim = domain.dim
-    population = default_population(dim) if population is None else population
-    check_population(population)
-    check_positive("step_size", step_size)
-    sampling = Sampling(backend, domain, population, noise, baseline, normalise)
+    sampling = Sampling("es", backend, domain, population, noise, baseline, normalise)
+    positive("step_size", step_size)
     moves: Any = make_optimizer(optimizer, step_size, backend)
 
     def init(x0, sigma0):
-        x0, sigma0 = start(backend, dim, x0, sigma0)
+        x0, sigma0 = sampling.start(x0, sigma0)
         return EsState(x0, sigma0, moves.init({"mean": x0}))
 
     def ask(state, noise):
@@ -76,8 +67,4 @@ def es(
         updates, after = moves.update(gradient, state.optimizer, {"mean": state.mean})
         return EsState(state.mean + updates["mean"], state.sigma, after)
 
-    return SearchSolver(
-        "es", backend, domain, population, sampling.draw, init, ask, tell,
-        mean=lambda state: state.mean, spread=lambda state: (state.sigma, backend.xp.ones_like(state.sigma)),
-        beside=sampling.beside,
-    )  # fmt: skip
+    return sampling.solver(init, ask, tell, lambda state: (state.sigma, backend.xp.ones_like(state.sigma)))

@@ -11,14 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.solvers.search.base import (
-    SearchSolver,
-    check_domain,
-    check_population,
-    check_positive,
-    default_population,
-)
-from lowvar.solvers.search.gaussian import Sampling, start
+from lowvar.errors import positive
+from lowvar.solvers.search.base import SearchSolver
+from lowvar.solvers.search.gaussian import Sampling
 
 
 class FactoredState(NamedTuple):
@@ -63,20 +58,17 @@ def factored(
     Raises:
         UserError: a domain that is not real, or a setting out of range.
     """
-    check_domain(name, domain, "real")
+    sampling = Sampling(name, backend, domain, population, noise, baseline, normalise)
     dim, xp = domain.dim, backend.xp
-    population = default_population(dim) if population is None else population
     beta = min(1 / dim, 0.5) if beta is None else beta
-    check_population(population)
-    check_positive("beta", beta)
-    sampling = Sampling(backend, domain, population, noise, baseline, normalise)
+    positive("beta", beta)
     moved, notes = _moved_in_span, ()
-    if population > dim:
+    if (population := sampling.population) > dim:
         moved = _moved_whole
         notes = (f"population {population} > dim {dim}: {name} uses a {dim} x {dim} eigendecomposition a generation",)
 
     def init(x0, sigma0):
-        x0, sigma0 = start(backend, dim, x0, sigma0)
+        x0, sigma0 = sampling.start(x0, sigma0)
         return FactoredState(x0, sigma0 * backend.asarray(np.eye(dim), x0))
 
     def ask(state, noise):
@@ -87,11 +79,7 @@ def factored(
         step, factor = moved(backend, state.factor, noise, gradient, beta, scales, means)
         return FactoredState(state.mean - beta * step, factor)
 
-    return SearchSolver(
-        name, backend, domain, population, sampling.draw, init, ask, tell,
-        mean=lambda state: state.mean, spread=lambda state: factor_spread(xp, state.factor), beside=sampling.beside,
-        notes=notes,
-    )  # fmt: skip
+    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor), notes)
 
 
 def _moved_in_span(backend, factor, z, gradient, beta, scales, means):
@@ -112,10 +100,10 @@ def _moved_in_span(backend, factor, z, gradient, beta, scales, means):
 
 
 def _moved_whole(backend, factor, z, gradient, beta, scales, means):
-    """The same for any ``N``, from all eigenvectors of ``B``."""
+    """As ``_moved_in_span`` for any ``N``, from all eigenvectors of ``B``."""
     xp = backend.xp
-    whole = backend.asarray(np.eye(z.shape[1]), z) * (1 - beta * gradient.trace)
-    eigenvalues, vectors = xp.linalg.eigh(whole + beta * (z.T @ (gradient.weights[:, None] * z)))
+    identity = backend.asarray(np.eye(z.shape[1]), z) * (1 - beta * gradient.trace)
+    eigenvalues, vectors = xp.linalg.eigh(identity + beta * (z.T @ (gradient.weights[:, None] * z)))
     axes = factor @ vectors
     step = axes @ (means(eigenvalues) * (vectors.T @ gradient.mean))
     return step, (axes * scales(eigenvalues)[None, :]) @ vectors.T

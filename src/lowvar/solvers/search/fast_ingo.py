@@ -3,14 +3,9 @@
 import math
 from typing import Any, NamedTuple
 
-from lowvar.solvers.search.base import (
-    SearchSolver,
-    check_domain,
-    check_population,
-    check_positive,
-    default_population,
-)
-from lowvar.solvers.search.gaussian import LEAST, Sampling, start
+from lowvar.errors import positive
+from lowvar.solvers.search.base import SearchSolver
+from lowvar.solvers.search.gaussian import LEAST, Sampling
 
 
 class DiagonalState(NamedTuple):
@@ -54,16 +49,12 @@ def fast_ingo(
     References:
         Lyu and Tsang, section 6, "Fast-INGO" (the diagonal case of Algorithm 1).
     """
-    check_domain("fast_ingo", domain, "real")
-    dim, xp = domain.dim, backend.xp
-    population = default_population(dim) if population is None else population
-    beta = min(1 / math.sqrt(dim), 0.5) if beta is None else beta
-    check_population(population)
-    check_positive("beta", beta)
-    sampling = Sampling(backend, domain, population, noise, baseline, normalise)
+    sampling, xp = Sampling("fast_ingo", backend, domain, population, noise, baseline, normalise), backend.xp
+    beta = min(1 / math.sqrt(domain.dim), 0.5) if beta is None else beta
+    positive("beta", beta)
 
     def init(x0, sigma0):
-        x0, sigma0 = start(backend, dim, x0, sigma0)
+        x0, sigma0 = sampling.start(x0, sigma0)
         return DiagonalState(x0, sigma0 + xp.zeros_like(x0))
 
     def ask(state, noise):
@@ -75,10 +66,7 @@ def fast_ingo(
         mean = state.mean - beta * state.sigma * gradient.mean / q
         return DiagonalState(mean, state.sigma / xp.sqrt(q))
 
-    return SearchSolver(
-        "fast_ingo", backend, domain, population, sampling.draw, init, ask, tell,
-        mean=lambda state: state.mean, spread=lambda state: diagonal_spread(xp, state.sigma), beside=sampling.beside,
-    )  # fmt: skip
+    return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma))
 
 
 def diagonal_spread(xp, sigma: Any) -> tuple[Any, Any]:

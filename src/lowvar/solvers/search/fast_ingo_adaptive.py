@@ -3,16 +3,10 @@
 import math
 from typing import Any, NamedTuple
 
-from lowvar.errors import UserError
-from lowvar.solvers.search.base import (
-    SearchSolver,
-    check_domain,
-    check_population,
-    check_positive,
-    default_population,
-)
+from lowvar.errors import UserError, positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.fast_ingo import diagonal_spread
-from lowvar.solvers.search.gaussian import LEAST, Sampling, start
+from lowvar.solvers.search.gaussian import LEAST, Sampling
 
 
 class AdaptiveState(NamedTuple):
@@ -72,24 +66,21 @@ def fast_ingo_adaptive(
     References:
         Lyu and Tsang, section 6, "Fast-INGO", for all but the step size.
     """
-    check_domain("fast_ingo_adaptive", domain, "real")
-    dim, xp = domain.dim, backend.xp
-    population = default_population(dim) if population is None else population
+    sampling = Sampling("fast_ingo_adaptive", backend, domain, population, "iid", baseline)
+    dim, xp, population = domain.dim, backend.xp, sampling.population
     beta = min(1 / math.sqrt(dim), 0.5) if beta is None else beta
-    check_population(population)
-    check_positive("beta", beta)
+    positive("beta", beta)
     most = max(beta, min(4 * beta, 0.5)) if most is None else most
-    check_positive("most", most)
-    check_positive("gain", gain)
+    positive("most", most)
+    positive("gain", gain)
     if most < beta:
         raise UserError(f"most {most}: the largest step size must not be below the smallest, beta = {beta}")
     if not 0 < share < 1:
         raise UserError(f"share {share}: it must lie between 0 and 1")
-    sampling = Sampling(backend, domain, population, "iid", baseline, normalise=True)
     gain = gain * population / math.sqrt(2 * dim)  # the standard deviation of the share is sqrt(2 d) / N
 
     def init(x0, sigma0):
-        x0, sigma0 = start(backend, dim, x0, sigma0)
+        x0, sigma0 = sampling.start(x0, sigma0)
         return AdaptiveState(x0, sigma0 + xp.zeros_like(x0), beta + xp.zeros_like(sigma0))
 
     def ask(state, noise):
@@ -102,12 +93,9 @@ def fast_ingo_adaptive(
         mean = state.mean - state.beta * state.sigma * gradient.mean / q
 
         each = gradient.weights * gradient.weights
-        found = (xp.sum(gradient.mean * gradient.mean) - xp.sum(each @ squares)) * population / (population - 1)
-        told = xp.sum(each) > 0  # a generation without spread carries no information on the share
-        moved = state.beta * xp.exp(xp.where(told, gain * (share - found), xp.zeros_like(found)))
+        estimated = (xp.sum(gradient.mean * gradient.mean) - xp.sum(each @ squares)) * population / (population - 1)
+        informative = xp.sum(each) > 0  # a generation without spread carries no information on the share
+        moved = state.beta * xp.exp(xp.where(informative, gain * (share - estimated), xp.zeros_like(estimated)))
         return AdaptiveState(mean, state.sigma / xp.sqrt(q), xp.clip(moved, min=beta, max=most))
 
-    return SearchSolver(
-        "fast_ingo_adaptive", backend, domain, population, sampling.draw, init, ask, tell,
-        mean=lambda state: state.mean, spread=lambda state: diagonal_spread(xp, state.sigma), beside=sampling.beside,
-    )  # fmt: skip
+    return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma))

@@ -4,30 +4,37 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.estimators.search.gaussian import gaussian
 from lowvar.noise import GAUSSIAN
+from lowvar.solvers.search.base import SearchSolver, check_domain, check_population, default_population
 
 LEAST = 1e-3  # lower bound on the eigenvalues of a step's factor, so that covariances stay positive definite
 
 
 class Sampling:
-    """How a Gaussian search draws and weights its generations.
+    """Draws and weights the generations of a Gaussian search.
 
     Args:
+        name: of the search, as in the registry.
         backend: backend of the arrays.
         domain: a real domain.
-        population: ``N``.
+        population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
         noise: a name of ``lowvar.noise.GAUSSIAN``.
         baseline: baseline of the values, see ``estimators.search.shaping``.
         normalise: divide values by their standard deviation.
+
+    Raises:
+        UserError: a domain that is not real, or a setting out of range.
     """
 
-    def __init__(self, backend, domain, population, noise="iid", baseline="mean", normalise=True):
-        if noise not in GAUSSIAN:
-            raise unknown_name("noise", noise, GAUSSIAN)
-        self.backend, self.dim = backend, domain.dim
-        self.points = GAUSSIAN[noise](population)
+    def __init__(self, name, backend, domain, population=None, noise="iid", baseline="mean", normalise=True):
+        check_domain(name, domain, "real")
+        self.population = default_population(domain.dim) if population is None else population
+        check_population(self.population)
+        check_known("noise", noise, GAUSSIAN)
+        self.name, self.backend, self.domain, self.dim = name, backend, domain, domain.dim
+        self.points = GAUSSIAN[noise](self.population)
         self.estimator = gaussian(backend, baseline=baseline, normalise=normalise)
         self.beside = self.estimator.properties.evaluations_beside
 
@@ -48,14 +55,20 @@ class Sampling:
         n = self.points.particles
         return self.estimator.estimate(z, values[:n], at_centre=values[n] if self.beside else None)
 
+    def start(self, x0: Any, sigma0: Any) -> tuple[Any, Any]:
+        """``x0`` and ``sigma0`` as arrays of the backend.
 
-def start(backend, dim: int, x0: Any, sigma0: Any) -> tuple[Any, Any]:
-    """``x0`` and ``sigma0`` as arrays of the backend.
+        Raises:
+            UserError: ``x0`` does not have the shape ``(dim,)``.
+        """
+        x0 = self.backend.asarray(x0)
+        if tuple(x0.shape) != (self.dim,):
+            raise UserError(f"x0 has shape {tuple(x0.shape)}: it must be ({self.dim},)")
+        return x0, self.backend.asarray(sigma0, x0)
 
-    Raises:
-        UserError: ``x0`` does not have the shape ``(dim,)``.
-    """
-    x0 = backend.asarray(x0)
-    if tuple(x0.shape) != (dim,):
-        raise UserError(f"x0 has shape {tuple(x0.shape)}: it must be ({dim},)")
-    return x0, backend.asarray(sigma0, x0)
+    def solver(self, init, ask, tell, spread, notes: tuple[str, ...] = ()) -> SearchSolver:
+        """The search with this sampling; its states have a ``mean``."""
+        return SearchSolver(
+            self.name, self.backend, self.domain, self.population, self.draw, init, ask, tell,
+            mean=lambda state: state.mean, spread=spread, beside=self.beside, notes=notes,
+        )  # fmt: skip

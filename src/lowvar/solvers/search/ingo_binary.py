@@ -3,8 +3,9 @@
 import math
 from typing import Any, NamedTuple
 
+from lowvar.errors import positive
 from lowvar.estimators.search.bernoulli import bernoulli
-from lowvar.solvers.search.base import SearchSolver, check_domain, check_population, check_positive
+from lowvar.solvers.search.base import SearchSolver, check_domain, check_population
 from lowvar.solvers.search.discrete import check_share, default_population, probabilities, uniforms
 
 
@@ -53,7 +54,7 @@ def ingo_binary(
     beta = 1 / dim if beta is None else beta
     margin = min(1 / dim, 0.25) if margin is None else margin
     check_population(population)
-    check_positive("beta", beta)
+    positive("beta", beta)
     check_share("margin", margin, 0.5)
     estimator = bernoulli(backend, baseline=baseline, normalise=normalise)
 

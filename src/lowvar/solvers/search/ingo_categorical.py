@@ -3,9 +3,9 @@
 import math
 from typing import Any, NamedTuple
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive
 from lowvar.estimators.search.categorical import categorical
-from lowvar.solvers.search.base import SearchSolver, check_domain, check_population, check_positive
+from lowvar.solvers.search.base import SearchSolver, check_domain, check_population
 from lowvar.solvers.search.discrete import check_share, default_population, probabilities, uniforms
 
 
@@ -57,7 +57,7 @@ def ingo_categorical(
     beta = 1 / dim if beta is None else beta
     mixing = 1 / (dim * choices) if mixing is None else mixing
     check_population(population)
-    check_positive("beta", beta)
+    positive("beta", beta)
     check_share("mixing", mixing, 1)
     estimator = categorical(backend, baseline=baseline, normalise=normalise)
     least = math.log(mixing / choices)

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lowvar.estimators.search.shaping import usable
-from lowvar.solvers.search.base import SearchSolver, check_domain, check_population, default_population
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factor_spread
-from lowvar.solvers.search.gaussian import Sampling, start
+from lowvar.solvers.search.gaussian import Sampling
 from lowvar.solvers.search.spectrum import spectrum
 
 
@@ -61,11 +61,8 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
         Hansen, "The CMA evolution strategy: a tutorial", arXiv:1604.00772, appendix A and table 1; Lyu and Tsang,
         Algorithm 1, for the implicit step; Krause, Arbones and Igel, NeurIPS 2016, for paths in whitened coordinates.
     """
-    check_domain("ingo_cma", domain, "real")
-    dim, xp = domain.dim, backend.xp
-    n = default_population(dim) if population is None else population
-    check_population(n)
-    sampling = Sampling(backend, domain, n)
+    sampling = Sampling("ingo_cma", backend, domain, population)
+    dim, n, xp = domain.dim, sampling.population, backend.xp
     weights, effective, c_one, c_mu = _weights(n, dim)
     totals = np.concatenate([np.zeros((2, 1)), np.cumsum([np.maximum(weights, 0), weights], axis=1)], axis=1)
 
@@ -75,7 +72,7 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
     length = math.sqrt(dim) * (1 - 1 / (4 * dim) + 1 / (21 * dim**2))  # E |N(0, I)|
 
     def init(x0, sigma0):
-        x0, sigma0 = start(backend, dim, x0, sigma0)
+        x0, sigma0 = sampling.start(x0, sigma0)
         zeros = xp.zeros_like(x0)
         return CmaState(x0, sigma0 * backend.asarray(np.eye(dim), x0), zeros, zeros, xp.zeros_like(sigma0))
 
@@ -104,13 +101,10 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
         stretch = xp.exp(xp.clip(c_s / damping * (xp.sqrt(squared) / length - 1), max=1.0))
         mean = state.mean + state.factor @ s
         after = CmaState(mean, stretch * b.times(state.factor, -0.5), p, b.times(q, 0.5), generation)
-        told = xp.max(values) > xp.min(values)  # a generation of equal values carries no information
-        return CmaState(*(xp.where(told, new, old) for new, old in zip(after, state, strict=True)))
+        informative = xp.max(values) > xp.min(values)  # a generation of equal values carries no information
+        return CmaState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
 
-    return SearchSolver(
-        "ingo_cma", backend, domain, n, sampling.draw, init, ask, tell,
-        mean=lambda state: state.mean, spread=lambda state: factor_spread(xp, state.factor),
-    )  # fmt: skip
+    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor))
 
 
 def _weights(n: int, dim: int) -> tuple[np.ndarray, float, float, float]:

@@ -5,15 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.solvers.search.base import (
-    SearchSolver,
-    check_domain,
-    check_population,
-    check_positive,
-    default_population,
-)
+from lowvar.errors import positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factor_spread
-from lowvar.solvers.search.gaussian import Sampling, start
+from lowvar.solvers.search.gaussian import Sampling
 from lowvar.solvers.search.spectrum import spectrum
 
 _MOST = 0.1  # maximum reduction of an eigenvalue of B by the path: in few dimensions, longer steps reinforce themselves
@@ -71,19 +66,16 @@ def ingo_path(
         Lyu and Tsang, Algorithm 1, for ``M``, ``s`` and the step; Hansen, arXiv:1604.00772, eqs. 45 and 47, for the
         path and the rank-one update.
     """
-    check_domain("ingo_path", domain, "real")
-    dim, xp = domain.dim, backend.xp
-    n = default_population(dim) if population is None else population
+    sampling = Sampling("ingo_path", backend, domain, population, "iid", baseline)
+    dim, n, xp = domain.dim, sampling.population, backend.xp
     beta = min(1 / dim, 0.5) if beta is None else beta
-    check_population(n)
-    check_positive("beta", beta)
-    sampling = Sampling(backend, domain, n, "iid", baseline)
+    positive("beta", beta)
     c_c = (4 + n / 2 / dim) / (dim + 4 + n / dim)
     rate = 8 / ((dim + 1.3) ** 2 + n / 2)
     chance = dim + 2 * math.sqrt(2 * dim)
 
     def init(x0, sigma0):
-        x0, sigma0 = start(backend, dim, x0, sigma0)
+        x0, sigma0 = sampling.start(x0, sigma0)
         return PathState(x0, sigma0 * backend.asarray(np.eye(dim), x0), xp.zeros_like(x0))
 
     def ask(state, noise):
@@ -92,18 +84,15 @@ def ingo_path(
     def tell(state, z, points, values):
         gradient = sampling.gradient(z, values)
         s = gradient.mean
-        told = xp.max(xp.abs(gradient.weights)) > 0  # a generation of equal values carries no information
+        informative = xp.max(xp.abs(gradient.weights)) > 0  # a generation of equal values carries no information
         q = (1 - c_c) * state.path - math.sqrt(c_c * (2 - c_c) * n) * s
         squared = xp.sum(q * q)
         grown = xp.clip(rate * (squared - chance), min=0.0, max=_MOST)
-        found = grown / xp.where(squared > 0, squared, xp.ones_like(squared))
+        coefficient = grown / xp.where(squared > 0, squared, xp.ones_like(squared))
         rows = xp.concat([z, q[None, :]])
-        b = spectrum(backend, 1 - beta * gradient.trace, rows, xp.concat([beta * gradient.weights, -found[None]]))
+        b = spectrum(backend, 1 - beta * gradient.trace, rows, xp.concat([beta * gradient.weights, -coefficient[None]]))
         mean = state.mean - beta * (state.factor @ b.times(s, -1.0))
         after = PathState(mean, b.times(state.factor, -0.5), b.times(q, 0.5))
-        return PathState(*(xp.where(told, new, old) for new, old in zip(after, state, strict=True)))
+        return PathState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
 
-    return SearchSolver(
-        "ingo_path", backend, domain, n, sampling.draw, init, ask, tell,
-        mean=lambda state: state.mean, spread=lambda state: factor_spread(xp, state.factor), beside=sampling.beside,
-    )  # fmt: skip
+    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor))

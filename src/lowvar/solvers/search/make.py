@@ -44,8 +44,8 @@ def make_solver(
         options: options of its factory, including ``population``.
 
     Raises:
-        UserError: an unknown name, a domain or a backend that is not the search's, an option that it does not have, or
-            a value of the wrong type or out of range.
+        UserError: an unknown name, a domain or backend that the search does not support, an unknown option, or a value
+            of the wrong type or out of range.
     """
     factory = _checked(name, backend.name, domain, options)
     with _refusals(name):
@@ -71,7 +71,7 @@ def make_driven(
         A ``Search``, or the object of a driven peer.
 
     Raises:
-        UserError: as ``make_solver``, and a start that the search refuses.
+        UserError: as ``make_solver``, and a start that the search rejects.
     """
     if SEARCH.about(name).driven:
         factory = _checked(name, backend.name, domain, options)
@@ -97,7 +97,7 @@ def _checked(name, backend, domain, options) -> Callable:
 
 @contextlib.contextmanager
 def _refusals(name):
-    """Converts other projects' errors about settings to ours."""
+    """Converts other projects' errors about settings to ``UserError``."""
     try:
         yield
     except UserError:

@@ -1,14 +1,9 @@
 """REINFORCE: plain gradient steps on the mean and the diagonal covariance of a Gaussian."""
 
-from lowvar.solvers.search.base import (
-    SearchSolver,
-    check_domain,
-    check_population,
-    check_positive,
-    default_population,
-)
+from lowvar.errors import positive
+from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.fast_ingo import DiagonalState, diagonal_spread
-from lowvar.solvers.search.gaussian import LEAST, Sampling, start
+from lowvar.solvers.search.gaussian import LEAST, Sampling
 
 
 def reinforce_gd(
@@ -41,15 +36,11 @@ def reinforce_gd(
     References:
         Lyu and Tsang, Appendix K, "standard reinforce gradient descent"; the gradients are eqs. (12), (13).
     """
-    check_domain("reinforce_gd", domain, "real")
-    dim, xp = domain.dim, backend.xp
-    population = default_population(dim) if population is None else population
-    check_population(population)
-    check_positive("step_size", step_size)
-    sampling = Sampling(backend, domain, population, noise, baseline, normalise)
+    sampling, xp = Sampling("reinforce_gd", backend, domain, population, noise, baseline, normalise), backend.xp
+    positive("step_size", step_size)
 
     def init(x0, sigma0):
-        x0, sigma0 = start(backend, dim, x0, sigma0)
+        x0, sigma0 = sampling.start(x0, sigma0)
         return DiagonalState(x0, sigma0 + xp.zeros_like(x0))
 
     def ask(state, noise):
@@ -61,7 +52,4 @@ def reinforce_gd(
         kept = xp.clip(1 - 0.5 * step_size * gradient.diagonal(noise) / state.sigma**4, min=LEAST)
         return DiagonalState(mean, state.sigma * xp.sqrt(kept))
 
-    return SearchSolver(
-        "reinforce_gd", backend, domain, population, sampling.draw, init, ask, tell,
-        mean=lambda state: state.mean, spread=lambda state: diagonal_spread(xp, state.sigma), beside=sampling.beside,
-    )  # fmt: skip
+    return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma))

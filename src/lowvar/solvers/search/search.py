@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive
 from lowvar.noise import named_key
-from lowvar.solvers.search.base import SearchSolver, check_positive
+from lowvar.solvers.search.base import SearchSolver
 
 
 def generation(solver: SearchSolver, values: Callable[[Any], Any]) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
@@ -24,8 +24,8 @@ def generation(solver: SearchSolver, values: Callable[[Any], Any]) -> Callable[[
 
     def one(state, noise):
         points = solver.ask(state, noise)
-        found = values(points)
-        return solver.tell(state, noise, points, found), points, found
+        results = values(points)
+        return solver.tell(state, noise, points, results), points, results
 
     return one
 
@@ -70,14 +70,14 @@ class Search:
     ):
         self.solver = solver
         self._generation, self._asked, self._compiled = 0, None, {}
-        check_positive("sigma0", sigma0)
+        positive("sigma0", sigma0)
         with jax.enable_x64(True):
             self._key = named_key(seed, name, "noise") if key is None else key
             self._state = solver.init(_start(solver, x0), float(sigma0))
 
     @property
     def name(self) -> str:
-        """The solver's, as in the registry."""
+        """The solver's name, as in the registry."""
         return self.solver.name
 
     @property
@@ -125,13 +125,13 @@ class Search:
         """
         if self._asked is None:
             raise UserError(f"{self.name}: tell without ask: ask for this generation's points first")
-        found = _numbers(values, self.solver.evaluations)
+        numbers = _numbers(values, self.solver.evaluations)
         noise, points = self._asked
-        self._state = self._run("tell", self.solver.tell, self._state, noise, points, found, numpy=False)
+        self._state = self._run("tell", self.solver.tell, self._state, noise, points, numbers, numpy=False)
         self._generation, self._asked = self._generation + 1, None
 
     def state_arrays(self) -> dict[str, np.ndarray]:
-        """The state from which a run can resume, as NumPy arrays by name. Points without values are asked for again."""
+        """The state for resuming, as NumPy arrays by name. Points without values have to be asked for again."""
         arrays = {name: np.array(self.solver.backend.to_numpy(leaf)) for name, leaf in self._leaves()}
         return {**arrays, "iteration": np.asarray(self._generation)}
 
@@ -205,10 +205,10 @@ def _start(solver: SearchSolver, x0: Any) -> np.ndarray:
 def _numbers(values: Any, count: int) -> np.ndarray:
     """``values`` as ``count`` floating numbers."""
     try:
-        found = np.asarray(values)
-        found = found.astype(np.float64, casting="unsafe" if found.dtype == object else "same_kind")
+        array = np.asarray(values)
+        array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
     except (TypeError, ValueError) as error:
         raise UserError(f"values: tell needs {count} numbers, one for each point of ask") from error
-    if found.shape != (count,):
-        raise UserError(f"values have shape {found.shape}: tell needs ({count},), one for each point of ask")
-    return found
+    if array.shape != (count,):
+        raise UserError(f"values have shape {array.shape}: tell needs ({count},), one for each point of ask")
+    return array

@@ -49,9 +49,9 @@ def spectrum(backend, rest: Any, rows: Any, weights: Any) -> Spectrum:
         # linearly dependent rows have no exact Cholesky factor
         ridge = 16 * n * xp.finfo(rows.dtype).eps * xp.max(xp.linalg.diagonal(gram)) + xp.finfo(rows.dtype).tiny
         lower = xp.linalg.cholesky(gram + ridge * backend.asarray(np.eye(n), rows))
-        found, vectors = xp.linalg.eigh(lower.T @ (weights[:, None] * lower))
+        eigenvalues, vectors = xp.linalg.eigh(lower.T @ (weights[:, None] * lower))
         directions = backend.solve_triangular(lower, vectors, transposed=True)  # rows' of it are orthonormal
         directions = rows.T @ directions
     else:
-        found, directions = xp.linalg.eigh(rows.T @ (weights[:, None] * rows))
-    return Spectrum(xp.clip(rest, min=LEAST), xp.clip(rest + found, min=LEAST), directions)
+        eigenvalues, directions = xp.linalg.eigh(rows.T @ (weights[:, None] * rows))
+    return Spectrum(xp.clip(rest, min=LEAST), xp.clip(rest + eigenvalues, min=LEAST), directions)

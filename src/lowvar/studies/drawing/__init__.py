@@ -1,1 +1,1 @@
-"""What the figures of all families share: their look, their panels and lines, the choice of rows, and files."""
+"""Shared code of all figures: style, panels, lines, selection of rows, and files."""

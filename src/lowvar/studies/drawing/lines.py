@@ -1,4 +1,4 @@
-"""Lines and their legends: what the look of each method and backend becomes in a figure."""
+"""Lines, bands and legends in the style of each method and backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, Estimator
 
 
 def band(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estimator, label: str, part=1.0) -> None:
-    """An interval along a line: a band, or an upright bar where the line is one point."""
+    """Intervals along a line: a band, or a vertical bar if the line has one point."""
     if len(x) > 1:
         ax.fill_between(x, low, high, color=look.colour, alpha=BAND * part, lw=0, label=label)
     else:
@@ -20,19 +20,19 @@ def band(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estim
 
 
 def bars(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estimator, label: str) -> None:
-    """An upright bar for each interval."""
+    """A vertical bar for each interval."""
     ax.vlines(x, low, high, color=look.colour, lw=2.5, alpha=0.6, label=label)
 
 
 def in_band(ax: Axes, x: np.ndarray, interval: list[np.ndarray], look: Estimator, label: str, **style: Any) -> None:
-    """A line of means on a logarithmic axis, in the band of their intervals: mean, low and high."""
+    """A line of means on a logarithmic axis with a band; ``interval`` is mean, low and high."""
     middle, low, high = interval
     band(ax, x, np.maximum(low, 1e-3 * middle), high, look, f"{label}: 95 %")
     ax.plot(x, middle, label=label, **style)
 
 
 def kind(look: Estimator, rank: int = 0) -> dict[str, Any]:
-    """How a line is drawn: full for the first backend; for the others open markers on a thin dashed line."""
+    """The style of a line: solid for the first backend; thin and dashed with open markers for others."""
     style: dict[str, Any] = {"color": look.colour, "marker": look.marker}
     if rank == 0:
         return style | {"ls": look.dash, "lw": look.width, "ms": look.size}
@@ -40,45 +40,45 @@ def kind(look: Estimator, rank: int = 0) -> dict[str, Any]:
 
 
 def entry(label: str, **style: Any) -> Any:
-    """An entry of a legend: a line, or a marker if its style has ``ls=""``."""
+    """A legend entry: a line, or a marker if the style has ``ls=""``."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **style)
 
 
 def patch(label: str, lw: float = 0, **style: Any) -> Any:
-    """An entry of a legend: an area, without a rim."""
+    """A legend entry: an area."""
     from matplotlib.patches import Patch
 
     return Patch(label=label, lw=lw, **style)
 
 
 def entries(looks: dict[str, Estimator]) -> list:
-    """An entry for each method."""
+    """A legend entry for each method."""
     return [entry(look.label, **kind(look)) for look in looks.values()]
 
 
 def interval() -> Any:
-    """The entry of upright bars."""
+    """The legend entry of vertical bars."""
     return entry("95 % interval", color=FAINT, lw=2.5, alpha=0.6)
 
 
 def keys(looks: dict[str, Estimator], backends: list[str] | tuple = ()) -> list:
-    """Entries of lines in bands: one for each method, and what tells the backends apart if there are two."""
-    known = entries(looks)
+    """Legend entries of lines in bands: one for each method, and the styles of the backends if there are several."""
+    handles = entries(looks)
     if len(backends) > 1:
         plain = Estimator("", INK, "o")
-        known.append(entry(f"filled, line: {backends[0]}", **kind(plain)))
-        known.append(entry(f"open, dashed: {', '.join(backends[1:])}", **kind(plain, 1)))
-    return [*known, patch("95 % interval", color=INK, alpha=BAND)]
+        handles.append(entry(f"filled, solid: {backends[0]}", **kind(plain)))
+        handles.append(entry(f"open, dashed: {', '.join(backends[1:])}", **kind(plain, 1)))
+    return [*handles, patch("95 % interval", color=INK, alpha=BAND)]
 
 
 def legend(fig: Picture, handles: list) -> None:
-    """One legend above all panels, in as many columns as have room; the figure grows by its height."""
+    """One legend above all panels, with as many columns as fit; the figure grows by its height."""
     from matplotlib.textpath import TextPath
 
     size = SMALL + 0.5
-    beside = 4.6 * size  # a handle, its distance to the text, and the gap between columns
+    beside = 4.6 * size  # width of a handle, its distance to the text, and the gap between columns
     words = [TextPath((0, 0), handle.get_label(), size=size).get_extents().width for handle in handles]
 
     def needed(columns: int) -> float:

@@ -1,4 +1,4 @@
-"""What the figures share: grids of panels, axes along a run, numbers in words."""
+"""Shared code of figures: grids of panels, axes along a run, formatted numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ else:  # matplotlib is imported when something is drawn
 
 
 def figure(height: float) -> Picture:
-    """An empty figure of the common width, outside pyplot; ``height`` in inches, without the legend."""
+    """An empty figure of the common width, without pyplot; ``height`` in inches, without the legend."""
     from matplotlib.figure import Figure
 
     new = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -37,7 +37,7 @@ def cells(fig: Picture, count: int, columns: int, **options: Any) -> list[Axes]:
 
 
 def outer(axes: list[Axes], columns: int, x: str = "", y: str = "") -> None:
-    """Labels a grid's panels: ``y`` at the left ones, ``x`` at the lowest of each column."""
+    """Labels the outer panels of a grid: ``y`` at the left, ``x`` at the bottom of each column."""
     for rank, ax in enumerate(axes):
         if y and rank % columns == 0:
             ax.set_ylabel(y)
@@ -46,7 +46,7 @@ def outer(axes: list[Axes], columns: int, x: str = "", y: str = "") -> None:
 
 
 def grid(count: int, x: str = "", y: str = "", height: float = 2.8) -> tuple[Picture, list[Axes]]:
-    """A figure with ``count`` equal panels, two in a row, with labels at the left and below."""
+    """A figure with ``count`` equal panels, two in a row, with outer labels."""
     fig = figure(height * math.ceil(count / min(count, 2)))
     axes = cells(fig, count, min(count, 2))
     outer(axes, 2, x, y)
@@ -56,7 +56,7 @@ def grid(count: int, x: str = "", y: str = "", height: float = 2.8) -> tuple[Pic
 
 def each(rows: Frame, draw: Callable[[Axes, Frame], Any], x: str, y: str, *, by: str = "problem", height: float = 2.8,
          title: Callable[[Any], str] = str) -> Picture:  # fmt: skip
-    """A figure with a panel for each value of the column ``by``, which ``draw`` fills with the rows that have it."""
+    """A figure with a panel for each value of the column ``by``; ``draw(panel, rows)`` draws the rows of a value."""
     values = list(rows[by].drop_duplicates())
     fig, axes = grid(len(values), x, y, height)
     for value, ax in zip(values, axes, strict=True):
@@ -65,33 +65,37 @@ def each(rows: Frame, draw: Callable[[Axes, Frame], Any], x: str, y: str, *, by:
     return fig
 
 
-def loglog(ax: Axes) -> None:
-    """Both axes logarithmic, with a grid."""
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+def ready(ax: Axes, rows: Frame, why: str, log: str = "y") -> bool:
+    """Sets a grid and makes the axes of ``log`` logarithmic; without rows, writes ``why`` and returns False."""
+    if not len(rows):
+        say(ax, why)
+        return False
+    for axis in log:
+        getattr(ax, f"set_{axis}scale")("log")
     ax.grid()
+    return True
 
 
 def lanes(ax: Axes, count: int) -> None:
-    """A vertical axis of ``count`` categories, the first at the top, without ticks or a line."""
+    """Makes a vertical axis of ``count`` categories, the first at the top, without ticks or a line."""
     ax.set_ylim(count - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
 
 
 def short(looks: dict[str, Estimator], width: int = 22) -> list[str]:
-    """Labels of methods that fit beside a panel."""
+    """Labels of methods, shortened to fit beside a panel."""
     return [textwrap.shorten(look.label, width, placeholder="...") for look in looks.values()]
 
 
 def decades(ax: Axes, axis: str = "x", most: int = 99, ends: tuple[float, float] | None = None) -> bool:
-    """Ticks at powers of ten, at most ``most``; False where the axis has fewer than two of them.
+    """Sets ticks at powers of ten; False if the axis has fewer than two.
 
     Args:
         ax: the panel.
         axis: ``x`` or ``y``, logarithmic.
-        most: how many ticks have room.
-        ends: between which powers, if not over the whole axis.
+        most: maximum number of ticks.
+        ends: range of exponents; by default that of the axis.
     """
     low, high = ends or (math.log10(end) for end in getattr(ax, f"get_{axis}lim")())
     inside = list(range(math.ceil(low), math.floor(high) + 1))
@@ -104,7 +108,7 @@ def decades(ax: Axes, axis: str = "x", most: int = 99, ends: tuple[float, float]
 
 
 def run_axis(ax: Axes, values: np.ndarray) -> None:
-    """Scales the horizontal axis along a run: logarithmic where that pays, with room for a 0."""
+    """Scales the horizontal axis along a run: logarithmic for more than a decade, with room for a 0."""
     values = np.unique(np.asarray(values, float)[np.isfinite(values)])
     positive = values[values > 0]
     if len(values) == 1:
@@ -128,7 +132,7 @@ def run_axis(ax: Axes, values: np.ndarray) -> None:
 
 
 def say(ax: Axes, text: str) -> None:
-    """Says in an empty panel why it is empty."""
+    """Writes in an empty panel why it is empty."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=FAINT)
     ax.set(xticks=[], yticks=[])
     ax.grid(False)
@@ -142,18 +146,18 @@ def note(ax: Axes, text: str) -> None:
 
 
 def labels(looks: dict[str, Estimator], methods: Container[str]) -> list[str]:
-    """The labels of some methods, in the order of a figure."""
+    """The labels of ``methods``, in the figure's order."""
     return [look.label for method, look in looks.items() if method in methods]
 
 
-def notes(ax: Axes, found: dict[str, list[str]]) -> None:
-    """Notes which methods met each fate, where any did."""
-    if any(found.values()):
-        note(ax, "; ".join(f"{fate}: {', '.join(labels)}" for fate, labels in found.items() if labels))
+def notes(ax: Axes, fates: dict[str, list[str]]) -> None:
+    """Writes the labels of the methods of each fate, such as ``diverged``, if there are any."""
+    if any(fates.values()):
+        note(ax, "; ".join(f"{fate}: {', '.join(labels)}" for fate, labels in fates.items() if labels))
 
 
 def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> None:
-    """Limits of a logarithmic axis: intervals are shown up to a factor of 5 beyond the outermost means."""
+    """Sets the limits of a logarithmic axis: intervals are shown up to a factor of 5 beyond the outermost means."""
     ends = [np.nanmin(middle), np.nanmax(middle)]
     ends[0] = max(ends[0] / 5, np.nanmin(np.append(low[low > 0], ends[0])))
     ends[1] = min(ends[1] * 5, np.nanmax(np.append(high[np.isfinite(high)], ends[1])))
@@ -162,7 +166,7 @@ def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> No
 
 
 def number(value: float) -> str:
-    """Two digits, as the command line prints them.
+    """A number with two digits, as the command line prints it.
 
     >>> number(40412.0), number(3.14159), number(0.00012), number(float("nan"))
     ('4.0e4', '3.1', '1.2e-4', 'n/a')

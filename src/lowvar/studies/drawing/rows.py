@@ -1,4 +1,4 @@
-"""Rows of tables: what the figures of all families check and choose."""
+"""Checks and selection of table rows for all figures."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.studies.base import Frame
 
-BACKENDS = ("jax", "torch")  # a method that ran in several is drawn in the first
+BACKENDS = ("jax", "torch")  # a method with several backends is drawn in the first
 
 
 def require(table: Frame, columns: Iterable[str], what: str) -> None:
-    """Raises UserError unless ``table`` has every one of ``columns``, and at least one row.
+    """Raises UserError unless ``table`` has all ``columns`` and at least one row.
 
     Args:
-        table: what was given.
-        columns: what the figure reads.
+        table: the figure's table.
+        columns: the columns that the figure reads.
         what: the table's name, for the message.
     """
     missing = [name for name in columns if name not in table.columns]
@@ -31,7 +31,7 @@ def require(table: Frame, columns: Iterable[str], what: str) -> None:
 
 
 def whole(name: str, *columns: str) -> Callable[[Frame], Frame]:
-    """What selects all rows of the table ``name``, if it has the columns that are read."""
+    """A ``Figure.select`` for all rows of the table ``name``, which must have ``columns``."""
 
     def select(table: Frame) -> Frame:
         require(table, columns, name)
@@ -46,16 +46,16 @@ def problems(rows: Frame) -> list[str]:
 
 
 def backends(rows: Frame) -> list[str]:
-    """The backends of a table: the known ones first, in their order."""
-    there = set(rows["backend"])
-    return [name for name in BACKENDS if name in there] + sorted(there - set(BACKENDS))
+    """The backends of a table: those of ``BACKENDS`` first, in that order."""
+    present = set(rows["backend"])
+    return [name for name in BACKENDS if name in present] + sorted(present - set(BACKENDS))
 
 
 def one_backend(table: Frame, what: str, backend: str | None = None) -> Frame:
-    """The rows of one backend: the one that is named, or the first that a method has on a problem.
+    """The rows of ``backend``, or of the first backend of each method on each problem.
 
     Raises:
-        UserError: nothing is left of the table that is called ``what``.
+        UserError: there are none; the message names the table ``what``.
     """
     if backend is None:
         rank = table["backend"].map({name: place for place, name in enumerate(backends(table))})
@@ -68,7 +68,7 @@ def one_backend(table: Frame, what: str, backend: str | None = None) -> Frame:
 
 
 def in_order(rows: Frame, *by: str) -> Frame:
-    """Rows sorted by columns: numbers by size, text in the order in which it first appears."""
+    """Rows sorted by columns: numbers by size, text by first appearance."""
     import pandas as pd
 
     def rank(column):
@@ -85,7 +85,7 @@ def part(rows: Frame, **wanted: object) -> Frame:
 
 
 def by_method(rows: Frame, looks: Iterable[str], by: str | None = None) -> Iterator[tuple[str, Frame]]:
-    """The methods that have rows, in the order of a figure, and their rows, sorted by a column."""
+    """The methods with rows, in the figure's order, and their rows, sorted by the column ``by``."""
     for method in looks:
         line = rows[rows["method"] == method]
         if len(line):

@@ -1,4 +1,4 @@
-"""A figure on disk: a vector, a bitmap, and the rows that were drawn."""
+"""Saving a figure as vector graphics and bitmap, with the rows that it shows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _METADATA = {"svg": {"Date": None, "Creator": "lowvar"}, "png": {"Software": "lo
 def save(figure: Picture, stem: str | os.PathLike, rows: Frame) -> list[Path]:
     """Writes ``stem.svg``, ``stem.png`` (200 dpi) and ``stem.csv``; equal input gives equal bytes.
 
-    All three are made in memory first, so a failure on the way leaves no file.
+    All three are rendered in memory first, so a failure leaves no file.
 
     Args:
-        figure: what ``Figure.draw`` returned.
-        stem: path without its ending; missing folders are made.
-        rows: what it was drawn from.
+        figure: returned by ``Figure.draw``.
+        stem: path without its ending; missing folders are created.
+        rows: the rows that the figure shows.
 
     Returns:
         The three paths, in that order.

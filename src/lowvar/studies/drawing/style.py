@@ -1,4 +1,4 @@
-"""How every picture looks: colours, markers, labels, fonts and widths, in one place."""
+"""The style of all figures: colours, markers, labels, fonts and widths."""
 
 import functools
 import zlib
@@ -10,8 +10,8 @@ import numpy as np
 
 from lowvar.errors import UserError
 
-WIDTH = 7.2  # inches: a report's column at full size, and still legible at half of it
-FONT = 10.5  # points at that width; nothing is set smaller than SMALL
+WIDTH = 7.2  # inches: a report's column; legible at half that size
+FONT = 10.5  # points at that width; SMALL is the smallest size
 SMALL = 9.5
 INK, FAINT = "#222222", "#767676"
 BAND = 0.18  # opacity of an interval
@@ -19,23 +19,23 @@ BAND = 0.18  # opacity of an interval
 
 @dataclass(frozen=True)
 class Estimator:
-    """How one estimator is named and drawn."""
+    """Label and style of an estimator."""
 
     label: str
     colour: str
     marker: str
-    width: float = 1.8  # those often hidden by another are wider, and show as a rim
+    width: float = 1.8  # lines often hidden by another are wider, and show as a rim
     dash: Any = "-"
 
     @property
     def size(self) -> float:
-        """Of its marker, in points."""
+        """Size of the marker, points."""
         return 3.0 + 1.2 * self.width
 
 
 @dataclass(frozen=True)
 class Source:
-    """How one source of noise is named and drawn; ``ink`` is the colour of text upon it."""
+    """Label and colours of a source of noise; ``ink`` is the colour of text on it."""
 
     label: str
     colour: str
@@ -43,7 +43,7 @@ class Source:
 
 
 _DASH, _DOTS, _DASH_DOT = (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2))
-# Okabe and Ito's colours and some of Tol's, told apart by every common kind of colour vision.
+# Colours of Okabe and Ito and of Tol, distinguishable with common colour vision deficiencies.
 ESTIMATORS = {
     "naive": Estimator("naive", "#000000", "o", 2.9),
     "stl": Estimator("sticking the landing", "#CC79A7", "v", 1.6),
@@ -59,7 +59,7 @@ ESTIMATORS = {
     "joint_glm_sigma": Estimator("joint GLM, sigma too", "#882255", "s", 1.8),
     "full_naive": Estimator("naive, full batch", "#000000", "s", 1.4, _DOTS),
     "full_cv": Estimator("cv, full batch", "#E69F00", "D", 1.4, _DOTS),
-    # Of multilevel Monte Carlo: plain averages are black and green, the paper's and its variants warm, storm blue.
+    # Multilevel Monte Carlo: plain averages are black and green, MLMC and its variants warm, STORM blue.
     "mc": Estimator("MC", "#000000", "D", 2.4),
     "rqmc": Estimator("RQMC", "#009E73", "^", 2.2),
     "mlmc": Estimator("MLMC", "#D55E00", "s", 2.4),
@@ -74,7 +74,7 @@ ESTIMATORS = {
     "mc_sgd": Estimator("MC, SGD", "#000000", "d", 1.4, _DASH),
     "rqmc_sgd": Estimator("RQMC, SGD", "#009E73", "d", 1.4, _DASH),
 }
-# The INGO family is blue; ours beside it are warm; peers are black, grey and green, and dashed.
+# The INGO family is blue, other methods of ours are warm, peers are black, grey or green, and dashed.
 SEARCHERS = {
     "fast_ingo": Estimator("Fast-INGO", "#0072B2", "D", 2.6),
     "fast_ingo_adaptive": Estimator("Fast-INGO, adaptive", "#56B4E9", "^", 2.0),
@@ -95,7 +95,7 @@ SEARCHERS = {
     "evosax_open_es": Estimator("evosax Open-ES", "#999933", "p", 1.5, _DASH),
     "pymoo_ga": Estimator("pymoo GA", "#882255", "h", 1.5, _DASH),
 }
-# Exact kernel methods are blue and red, their relatives warm; stochastic ones of the paper are dashed, in hues near by.
+# Exact kernel methods are blue and red, related ones warm; the paper's stochastic ones are dashed, in similar hues.
 INTEGRATORS = {
     "monte_carlo": Estimator("Monte Carlo", "#000000", "o", 2.2),
     "zero_variance": Estimator("zero variance", "#7F7F7F", "v"),
@@ -120,9 +120,9 @@ SCHEMES = {
 }
 _SPARE_COLOURS = ("#009E73", "#D55E00", "#8C8C8C", "#7A4B2A", "#999933")
 _VARIANT_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
-_SPARE_MARKERS = ("P", "X", "<", ">", "p", "h", "*")  # 5 and 7 have no common factor: 35 different pairs
+_SPARE_MARKERS = ("P", "X", "<", ">", "p", "h", "*")  # 5 and 7 are coprime: 35 different pairs
 
-# Three of Tol's muted colours, of different lightness, none of them an estimator's.
+# Three of Tol's muted colours with different lightness.
 SOURCES = {
     "subsampling": Source("subsampling", "#332288", "#FFFFFF"),
     "monte_carlo": Source("Monte Carlo", "#44AA99", "#000000"),
@@ -158,7 +158,7 @@ T = TypeVar("T")
 
 
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Runs ``draw`` under this style alone; the user's own matplotlib settings stay as they are.
+    """Runs ``draw`` under this style; the user's matplotlib settings do not change.
 
     Raises:
         UserError: matplotlib is not installed.
@@ -179,10 +179,10 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def estimators(names: Iterable[str]) -> dict[str, Estimator]:
-    """The look of each estimator, in the order in which a figure lists them.
+    """The style of each estimator, in the order in which a figure lists them.
 
-    Known names always look the same. An unknown one gets a colour and marker from its own name, and the next
-    free pair where another name in this figure has taken that one.
+    Known names have a fixed style. The colour and marker of an unknown one derive from its name, with the next free
+    pair if another name in this figure has the same.
 
     >>> list(estimators(["mine", "joint", "naive"]))
     ['naive', 'joint', 'mine']
@@ -195,10 +195,9 @@ def estimators(names: Iterable[str]) -> dict[str, Estimator]:
 
 
 def searchers(names: Iterable[str]) -> dict[str, Estimator]:
-    """The same of search methods.
+    """The style of each search method.
 
-    A name that begins with a known one (``es_1e-2``) is a variant of it: it has its colour, in shades from dark to
-    light, and a marker of its own.
+    A name that begins with a known one (``es_1e-2``) is a variant of it, with a shade of its colour and its own marker.
 
     >>> list(searchers(["pycma", "mine", "es_1e-2", "ingo"]))
     ['ingo', 'es_1e-2', 'pycma', 'mine']
@@ -209,14 +208,14 @@ def searchers(names: Iterable[str]) -> dict[str, Estimator]:
 
 
 def integrators(names: Iterable[str]) -> dict[str, Estimator]:
-    """The same of methods of integration, variants as in `searchers`."""
+    """The style of each integrator, with variants as in ``searchers``."""
     return _with_variants(names, INTEGRATORS)
 
 
 def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[str, Estimator]:
     names, looks = set(names), {}
-    variants = {name: max(found, key=len) for name in names - set(family)
-                if (found := [known for known in family if name.startswith(known + "_")])}  # fmt: skip
+    variants = {name: max(bases, key=len) for name in names - set(family)
+                if (bases := [known for known in family if name.startswith(known + "_")])}  # fmt: skip
     for known, look in family.items():
         if known in names:
             looks[known] = look
@@ -234,14 +233,14 @@ def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[s
 
 
 def _shade(colour: str, part: float) -> str:
-    """A colour mixed with so much white, or black if ``part`` is negative."""
+    """A colour mixed with the fraction ``part`` of white, or of black if negative."""
     end = 255 if part > 0 else 0
     channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{round(channel + abs(part) * (end - channel)):02X}" for channel in channels)
 
 
 def _spare(names: set[str], used: Iterable[tuple[str, str]] = ()) -> dict[str, Estimator]:
-    """Looks for unknown names: the pair of each one's own slot, or the next that is neither ``used`` nor taken."""
+    """Styles for unknown names: the pair of each name's slot, or the next that is neither ``used`` nor taken."""
     pairs = [(_SPARE_COLOURS[n % len(_SPARE_COLOURS)], _SPARE_MARKERS[n % len(_SPARE_MARKERS)])
              for n in range(len(_SPARE_COLOURS) * len(_SPARE_MARKERS))]  # fmt: skip
     looks, taken = {}, {slot for slot, pair in enumerate(pairs) if pair in set(used)}
@@ -256,6 +255,6 @@ def _spare(names: set[str], used: Iterable[tuple[str, str]] = ()) -> dict[str, E
 
 
 def block_label(block: str) -> str:
-    """A parameter block in words: ``"mu:beta"`` is the mean of site beta."""
+    """The label of a parameter block: ``"mu:beta"`` is the mean of site beta."""
     part, _, site = block.partition(":")
     return f"{BLOCKS.get(part, part)}, {site}" if site else BLOCKS.get(part, part)

@@ -1,8 +1,8 @@
-"""Integrals: errors, ratios of errors, spread over repetitions, coverage, and the integrals themselves.
+"""Effects on integrals: errors, ratios of errors, standard deviations over repetitions, coverage, and true values.
 
-Errors are absolute: of one task, or without ``task`` the sum over all tasks but derived ones. ``sizes`` is written as
-in the tables: ``20``, or ``40/20`` where tasks have different numbers of points. A failed repetition makes a mean error
-infinite.
+Errors are absolute: of one task, or without ``task`` the sum over all tasks except derived ones. ``sizes`` has the
+format of the tables: ``20``, or ``40/20`` if tasks have different numbers of points. A mean error with a failed
+repetition is infinite.
 """
 
 import math
@@ -18,12 +18,12 @@ from lowvar.studies.integral.errors import NORMAL, paired_ratio, sum_of_errors
 EFFECTS = Declared()
 Sizes = Annotated[str, pydantic.BeforeValidator(lambda sizes: str(sizes) if type(sizes) is int else sizes)]
 
-_KNOWN = 0.3  # the truth's error, in standard errors of the estimates, up to which coverage can be measured
+_KNOWN = 0.3  # largest error of the truth, in standard errors of the estimates, at which coverage is decided
 
 
 @EFFECTS.effect
 def error(tables, problem: str, method: str, sizes: Sizes, task: str | None = None, backend: str = "torch"):
-    """The mean error, with its standard error and the truth's."""
+    """The mean absolute error, with its standard error and the truth's."""
     one, name = _errors(tables, problem, method, sizes, task, backend)
     errors = (float(one[f"{name}_se"]), float(one["truth_error"]))
     return Effect.read(one, name, pairs=one["repetitions"], note=points(one), errors=errors)
@@ -31,7 +31,7 @@ def error(tables, problem: str, method: str, sizes: Sizes, task: str | None = No
 
 @EFFECTS.effect
 def error_range(tables, problem: str, method: str, sizes: Sizes, task: str | None = None, backend: str = "torch"):
-    """The mean error, with its interval widened by that of the truth."""
+    """The mean absolute error, with its interval widened by that of the truth."""
     one, name = _errors(tables, problem, method, sizes, task, backend)
     value, half = float(one[name]), NORMAL * float(one["truth_error"])
     low, high = (value, value) if math.isinf(value) else (float(one[f"{name}_low"]), float(one[f"{name}_high"]))
@@ -43,7 +43,7 @@ def error_ratio(tables, problem: str, method: str, others: Rivals, sizes: Sizes,
                 of: Literal["mae", "rmse"] = "mae", backend: str = "torch"):  # fmt: skip
     """The mean absolute or root mean square error divided by each rival's, with a bootstrap interval over pairs.
 
-    It has no interval where neither error is above twice the truth's own.
+    It has no interval if neither error is above twice ``truth_error``.
     """
     truth_error = float(_errors(tables, problem, method, sizes, task, backend)[0]["truth_error"])
     mine = _of_repetitions(tables, problem, method, sizes, task, backend)
@@ -53,7 +53,7 @@ def error_ratio(tables, problem: str, method: str, others: Rivals, sizes: Sizes,
         ratio, low, high = paired_ratio(mine, rival, of)
         if max(mine.mean(), rival.mean()) <= 2 * truth_error:
             low, high = np.nan, np.nan
-            notes.append(f"{other}: errors are not above twice the truth's own, {truth_error:.1e}")
+            notes.append(f"{other}: errors are at most twice the truth's error, {truth_error:.1e}")
         if failed := int((~np.isfinite(rival)).sum()):
             notes.append(f"{other} failed in {failed} of {len(rival)} repetitions")
         each.append(Effect(ratio, low, high, rank=-1.0 if math.isnan(ratio) else None))
@@ -66,14 +66,14 @@ def error_ratio(tables, problem: str, method: str, others: Rivals, sizes: Sizes,
 
 @EFFECTS.effect
 def size_error_ratio(tables, problem: str, method: str, sizes: Sizes, more: Sizes, task: str, backend: str = "torch"):
-    """The mean error at the sizes ``more`` divided by that at ``sizes``, with a bootstrap interval over pairs."""
+    """The mean absolute error at sizes ``more`` divided by that at ``sizes``, with a bootstrap interval over pairs."""
     few, many = (_of_repetitions(tables, problem, method, one, task, backend) for one in (sizes, more))
     note = f"sizes {more} against {sizes}, {len(many.index.intersection(few.index))} repetitions"
     errors = [_errors(tables, problem, method, one, task, backend)[0] for one in (sizes, more)]
     bounds = None
     if not all(one["resolved"] for one in errors):
         bounds = (np.nan, np.nan)
-        note = f"errors are not above twice the truth's own, {errors[0]['truth_error']:.1e}; {note}"
+        note = f"errors are at most twice the truth's error, {errors[0]['truth_error']:.1e}; {note}"
     return Effect.of(paired_ratio(many, few), note=note, bounds=bounds)
 
 
@@ -88,18 +88,18 @@ def spread(tables, problem: str, method: str, sizes: Sizes, task: str, backend: 
 def coverage(tables, problem: str, method: str, sizes: Sizes, task: str, backend: str = "torch"):
     """The share of repetitions in which the method's own 95 % interval contains the truth."""
     one, _ = _errors(tables, problem, method, sizes, task, backend)
-    note, truth_error, usual = points(one), float(one["truth_error"]), float(one["standard_error_median"])
+    note, truth_error, median = points(one), float(one["truth_error"]), float(one["standard_error_median"])
     if math.isnan(one["coverage"]):
         return Effect.undecided(f"{method} gives no standard errors; {note}")
-    if truth_error > _KNOWN * usual:
-        note = f"the truth is known to {truth_error:.1e} only, where standard errors are {usual:.1e}; {note}"
+    if truth_error > _KNOWN * median:
+        note = f"the truth's error, {truth_error:.1e}, is too large for standard errors of {median:.1e}; {note}"
         return Effect.read(one, "coverage", note=note, bounds=(np.nan, np.nan))
     return Effect.read(one, "coverage", note=note)
 
 
 @EFFECTS.effect
 def truth(tables, problem: str, task: str):
-    """The integral by our own computation."""
+    """The true integral, computed by us."""
     one = row(tables, "truth", problem=problem, task=task)
     value, half = float(one["truth"]), NORMAL * float(one["truth_error"])
     return Effect(value, value - half, value + half)
@@ -114,14 +114,14 @@ def _errors(tables, problem, method, sizes, task, backend):
 
 
 def _of_repetitions(tables, problem, method, sizes, task, backend):
-    """Absolute errors by repetition; infinite where one failed."""
+    """Absolute errors by repetition; infinite for failed ones."""
     wanted = {"problem": problem, "method": method, "sizes": sizes, "backend": backend}
     wanted |= {"derived": False} if task is None else {"task": task}
     return sum_of_errors(rows(tables, "estimates", **wanted))
 
 
 def points(one) -> str:
-    """Sizes and repetitions in words.
+    """Sizes and repetitions as text.
 
     >>> points({"sizes": "40/20", "repetitions": 100, "failed": 2})
     'sizes 40/20, 100 repetitions (2 failed)'

@@ -1,4 +1,4 @@
-"""All estimates of one method on one problem: every size, every repetition. A position is a chunk of repetitions."""
+"""All estimates of one method on one problem: all sizes and repetitions. A position is a chunk of repetitions."""
 
 import itertools
 from typing import Any
@@ -13,24 +13,23 @@ from lowvar.problems.integrals.samples import Samples
 from lowvar.runs.loop import Engine
 from lowvar.studies.integral.samples import Drawn
 
-_ROWS = ("value", "standard_error")  # what is measured for each task; the rest for each repetition
+_ROWS = ("value", "standard_error")  # measured for each task; all other arrays for each repetition
 
 
 class IntegralEngine(Engine):
     """The estimates of one integrator.
 
-    Batched linear algebra may round differently for another number of matrices. So all chunks of a job have the same
-    number of repetitions, the last one filled up with its last repetition, and each chunk is computed whole: results
-    do not depend on where a run was interrupted, to the byte. Jobs with other chunks agree to rounding, and to the
-    tolerance of searches.
+    Rounding in batched linear algebra depends on the number of matrices. So all chunks of a job have the same number of
+    repetitions (the last chunk is padded with its last repetition), and a chunk is never interrupted: a resumed run
+    gives the same bytes. Jobs with another chunk size agree up to rounding and the searches' tolerance.
 
     Args:
         integrator: the method.
         drawn: points of all repetitions, at least as many as the largest size.
-        sizes: for each size the points of each task, ``(T,)``.
-        repetitions: how many of the drawn ones.
-        chunk: repetitions that are computed at once, at most; chunks are of one size, with as little filling as may be.
-        seeds: ``(repetitions,)`` integers, for methods that draw.
+        sizes: for each size the numbers of points of the tasks, ``(T,)``.
+        repetitions: number of repetitions to use.
+        chunk: maximum number of repetitions computed at once; chunks have equal size, with minimal padding.
+        seeds: integers ``(repetitions,)``, for stochastic methods.
     """
 
     def __init__(self, integrator: Integrator, drawn: Drawn, sizes, repetitions: int, chunk: int, seeds):
@@ -41,14 +40,14 @@ class IntegralEngine(Engine):
         self.work_list = [(s, start) for s in range(len(sizes)) for start in starts]
         self.stops = list(range(1, len(self.work_list) + 1))
         self._last: dict[str, np.ndarray] = {}
-        self._learnt: dict[str, np.ndarray] | None = None  # what is learnt in a repetition, for its names and shapes
+        self._learnt: dict[str, np.ndarray] | None = None  # of one repetition, for names and shapes
 
     def init(self):
-        """Nothing done."""
+        """The number of finished chunks, 0."""
         return np.array(0)
 
     def advance(self, state, first: int, count: int):
-        """The next ``count`` chunks; measured is the last of them."""
+        """Computes the next ``count`` chunks; ``measure`` gives the last of them."""
         for position in range(first, first + count):
             s, start = self.work_list[position]
             chosen = np.minimum(np.arange(start, start + self.chunk), self.runs - 1)
@@ -57,63 +56,63 @@ class IntegralEngine(Engine):
         return np.array(first + count)
 
     def _estimate(self, samples: Samples, seeds, sizes) -> dict[str, np.ndarray]:
-        """All tasks, those of a group together if the method transfers between tasks."""
-        everything = (tuple(range(samples.tasks)),)
-        groups = self.drawn.groups if self.integrator.properties.transfers and self.drawn.groups else everything
+        """Estimates of all tasks; tasks of a group are estimated together if the method transfers between tasks."""
+        all_tasks = (tuple(range(samples.tasks)),)
+        groups = self.drawn.groups if self.integrator.properties.transfers and self.drawn.groups else all_tasks
         repetitions, tasks = samples.repetitions, samples.tasks
-        found: dict[str, np.ndarray] = {name: np.full((repetitions, tasks), np.nan) for name in _ROWS}
-        found |= {"condition": np.full(repetitions, np.nan)}
-        found |= {f"flag_{name}": np.zeros(repetitions, bool) for name in FLAGS}
-        found["refused"] = np.zeros(repetitions, bool)
+        results: dict[str, np.ndarray] = {name: np.full((repetitions, tasks), np.nan) for name in _ROWS}
+        results |= {"condition": np.full(repetitions, np.nan)}
+        results |= {f"flag_{name}": np.zeros(repetitions, bool) for name in FLAGS}
+        results["refused"] = np.zeros(repetitions, bool)
         for group in groups:
             try:
                 fewest = self.integrator.properties.fewest
                 if min(sizes[t] for t in group) < fewest:
-                    raise UserError(f"sizes {label(sizes)}: {self.integrator.name} needs {fewest} points of a task")
+                    raise UserError(f"sizes {label(sizes)}: {self.integrator.name} needs {fewest} points per task")
                 part = self.integrator.integrate(samples.of_tasks(group), seeds)
             except UserError:
                 if sum(sizes) == max(map(sum, self.sizes)):
                     raise
-                found["refused"][:] = True  # too few points for this method: a row, not a gap
+                results["refused"][:] = True  # too few points for the method: the trace has failed rows
                 continue
-            self._enter(found, part, list(group), alone=len(groups) == 1)
-        self._complete(found, len(groups) == 1)
-        return found
+            self._enter(results, part, list(group), alone=len(groups) == 1)
+        self._complete(results, len(groups) == 1)
+        return results
 
-    def _complete(self, found, alone: bool) -> None:
-        """NaN for what would have been learnt, where all was refused: chunks have the same arrays."""
-        learnt = {name: array[0] for name, array in found.items() if name.startswith("info_")}
-        if not found["refused"].any():
+    def _complete(self, results, alone: bool) -> None:
+        """Fills learnt arrays with NaN if the points were refused, so that all chunks have the same arrays."""
+        learnt = {name: array[0] for name, array in results.items() if name.startswith("info_")}
+        if not results["refused"].any():
             self._learnt = learnt
         elif alone:
-            if self._learnt is None:  # asked of the largest size, where nothing is refused
+            if self._learnt is None:  # the largest size, which is never refused, gives names and shapes
                 s = max(range(len(self.sizes)), key=lambda s: sum(self.sizes[s]))
                 one = slice(0, 1)
                 self._estimate(self.drawn.samples.first(self.sizes[s]).repetition(one), self.seeds[one], self.sizes[s])
             for name, array in (self._learnt or {}).items():
-                found[name] = np.full((len(found["refused"]), *np.shape(array)), np.nan)
+                results[name] = np.full((len(results["refused"]), *np.shape(array)), np.nan)
 
     @staticmethod
-    def _enter(found, part: Integrals, group, *, alone: bool) -> None:
-        found["value"][:, group], found["standard_error"][:, group] = part.value, part.standard_error
-        found["condition"] = np.fmax(found["condition"], part.condition)
+    def _enter(results, part: Integrals, group, *, alone: bool) -> None:
+        results["value"][:, group], results["standard_error"][:, group] = part.value, part.standard_error
+        results["condition"] = np.fmax(results["condition"], part.condition)
         for name, flag in part.flags.items():
-            found[f"flag_{name}"] |= flag
+            results[f"flag_{name}"] |= flag
         if alone:
-            found |= {f"info_{name}": np.asarray(array) for name, array in part.info.items()}
+            results |= {f"info_{name}": np.asarray(array) for name, array in part.info.items()}
 
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
-        """Estimates of the chunk just computed."""
+        """Estimates of the last computed chunk."""
         return self._last
 
     def trace(self, stops, measured):
         """A row per size, repetition and task."""
         import pandas as pd
 
-        whole, tasks = self._whole(measured), self.drawn.tasks
+        arrays, tasks = self._joined(measured), self.drawn.tasks
         rows = []
         for s, sizes in enumerate(self.sizes):
-            one = {name: array[s] for name, array in whole.items()}
+            one = {name: array[s] for name, array in arrays.items()}
             repetition, task = (axis.ravel() for axis in np.indices(one["value"].shape))
             flagged = np.array([one[f"flag_{name}"] for name in FLAGS])
             flags = [
@@ -139,8 +138,8 @@ class IntegralEngine(Engine):
             )
         return pd.concat(rows, ignore_index=True)
 
-    def _whole(self, measured):
-        """Measured arrays ``(chunks, chunk, ...)`` as ``(sizes, repetitions, ...)``, without what fills up the last."""
+    def _joined(self, measured):
+        """Measured arrays ``(chunks, chunk, ...)`` as ``(sizes, repetitions, ...)``, without padding."""
         sizes = len(self.sizes)
 
         def join(array):
@@ -149,7 +148,7 @@ class IntegralEngine(Engine):
         return {name: join(array) for name, array in measured.items()}
 
     def work(self, stops) -> dict[str, Any]:
-        """Size and repetitions done."""
+        """Sizes and repetitions done."""
         done = [self.work_list[stop - 1] for stop in stops]
         return {
             "sizes": [label(self.sizes[s]) for s, _ in done],
@@ -158,13 +157,13 @@ class IntegralEngine(Engine):
         }
 
     def params(self, state, measured) -> dict[str, np.ndarray]:
-        """What was learnt, ``(sizes, repetitions, ...)``: lengthscales, nuggets, B, by the names of each method."""
-        whole = self._whole(measured)
-        learnt = {name.removeprefix("info_"): array for name, array in whole.items() if name.startswith("info_")}
+        """Learnt parameters such as lengthscales and B, ``(sizes, repetitions, ...)``, by the method's names."""
+        arrays = self._joined(measured)
+        learnt = {name.removeprefix("info_"): array for name, array in arrays.items() if name.startswith("info_")}
         return {"sizes": np.array(self.sizes), **learnt}
 
     def flatten(self, state) -> list[np.ndarray]:
-        """The number of chunks done: what they gave is in the measurements."""
+        """The number of finished chunks; the measurements hold their estimates."""
         return [np.asarray(state)]
 
     def unflatten(self, leaves):
@@ -173,7 +172,7 @@ class IntegralEngine(Engine):
 
 
 def label(sizes) -> str:
-    """The name of a size: ``"20"``, or ``"40/20"`` where tasks differ.
+    """The label of a size: ``"20"``, or ``"40/20"`` if tasks differ.
 
     >>> label((20, 20)), label((40, 20))
     ('20', '40/20')
@@ -182,7 +181,7 @@ def label(sizes) -> str:
 
 
 def seeds_of(spec, repetitions: int) -> np.ndarray:
-    """An integer for each repetition, by name."""
+    """An integer for each repetition, derived by name."""
     import jax
 
     keys = [named_key(spec.seed, spec.name, "integrator", r) for r in range(repetitions)]
@@ -193,13 +192,13 @@ def build(spec, drawn: Drawn) -> IntegralEngine:
     """The engine of an ``IntegralRunSpec``.
 
     Raises:
-        UserError: options that the integrator does not take, or points that it cannot use.
+        UserError: invalid options of the integrator, or more points than were drawn.
     """
     integrator, drawn = make(spec.method.integrator, spec.method.options), drawn.within(spec.tasks)
     sizes = [every_task(one, drawn.samples.tasks, f"sizes of {spec.name}") for one in spec.sizes]
     for one in sizes:
-        if any(asked > there for asked, there in zip(one, drawn.samples.sizes, strict=True)):
-            raise UserError(f"sizes of {spec.name}: {list(one)} are asked for, {list(drawn.samples.sizes)} were drawn")
+        if any(size > available for size, available in zip(one, drawn.samples.sizes, strict=True)):
+            raise UserError(f"sizes of {spec.name}: {list(one)}, but only {list(drawn.samples.sizes)} were drawn")
     if integrator.properties.random:
         seeds = seeds_of(spec, spec.repetitions)
     else:
@@ -208,13 +207,13 @@ def build(spec, drawn: Drawn) -> IntegralEngine:
 
 
 def every_task(sizes, tasks: int, what: str) -> tuple[int, ...]:
-    """Points of each task.
+    """The number of points of each task.
 
     Raises:
-        UserError: a list of another length than there are tasks.
+        UserError: the length of a list is not the number of tasks.
     """
     if isinstance(sizes, int):
         return (sizes,) * tasks
     if len(sizes) != tasks:
-        raise UserError(f"{what}: {list(sizes)} has {len(sizes)} numbers, there are {tasks} tasks")
+        raise UserError(f"{what}: {list(sizes)} has {len(sizes)} numbers, but there are {tasks} tasks")
     return tuple(sizes)

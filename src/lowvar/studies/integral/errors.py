@@ -1,20 +1,20 @@
-"""How far estimates of integrals lie from the truth: tables out of traces, over repetitions.
+"""Errors of integrals over repetitions: tables made from traces.
 
-An error is an estimate less the truth. A repetition has failed where its estimate is not finite; a method with a
-failed repetition has an infinite mean error, and no other statistics.
+An error is an estimate less the truth. A repetition has failed if its estimate is not finite; a method with a failed
+repetition has an infinite mean error, and no other statistics.
 
-**The truth has an error of its own** wherever it is not exact (``truth_error``, a standard error). It is the same in
-all repetitions, so that more of them do not average it away. Here is where it enters:
+**A truth that is not exact has an error**, with standard error ``truth_error``. This error is the same in all
+repetitions, so it does not average out. It enters as follows:
 
-* the squared bias is unbiased: ``mean_error^2 - sd^2 / R - truth_error^2``, and can come out below zero;
-* a mean squared error that is split has ``truth_error^2`` taken off, so that it is the sum of its parts;
-* the interval of the bias is that of the mean error and that of the truth, added in quadrature;
-* mean absolute errors are as measured. Below about ``truth_error`` two methods cannot be told apart, nor one from
-  a perfect one; ``resolved`` says whether the mean absolute error is above twice that.
+* the squared bias is estimated without bias by ``mean_error^2 - sd^2 / R - truth_error^2``, which can be negative;
+* ``truth_error^2`` is subtracted from a mean squared error that is split, which then is the sum of its parts;
+* the interval of the bias adds those of the mean error and of the truth in quadrature;
+* mean absolute errors are not corrected. Below about ``truth_error``, methods are indistinguishable from each other and
+  from an exact one; ``resolved`` says whether the mean absolute error is above twice ``truth_error``.
 
-Intervals are 95 %: of means by t, of standard deviations by chi-square, of shares by Clopper and Pearson, of root
-mean squares and of ratios by the (studentised) bootstrap over repetitions. All bootstraps resample the same
-repetitions, because methods share the points of a repetition: ratios are of pairs.
+Intervals are 95 %: t-intervals of means, chi-square intervals of standard deviations, Clopper and Pearson's of shares,
+and studentised bootstrap intervals over repetitions of root mean squares and ratios. Methods share the points of a
+repetition, so bootstraps resample pairs.
 """
 
 import numpy as np
@@ -47,8 +47,8 @@ def errors(traces, truth):
         truth: as for ``estimates``.
 
     Returns:
-        Rows. ``to_mc`` is the ratio of root mean squares to that of ``monte_carlo`` at the same sizes, over pairs of
-        repetitions. A method that has standard errors is not covered where it gave none.
+        Rows. ``to_mc`` is the root mean square divided by that of ``monte_carlo`` at the same sizes, over pairs of
+        repetitions. A repetition without a standard error counts as not covered, unless the method never has one.
 
     Raises:
         UserError: a task of the traces has no truth.
@@ -84,23 +84,23 @@ ERRORS = Table(
     "A row for each problem, task, method, backend and sizes, over the repetitions.",
     columns(PLACE, """
     repetitions | int64 | | repetitions in the row
-    failed | int64 | | how many of them failed
+    failed | int64 | | repetitions that failed
     mae | float64 | f's | mean absolute error; infinite if a repetition failed
     mae_se | float64 | f's | its standard error over repetitions
     mae_low | float64 | f's | lower end of its 95 % interval
     mae_high | float64 | f's | upper end
-    rmse.. | float64 | f's | root mean squared error, the truth's own error in it
+    rmse.. | float64 | f's | root mean squared error, including the truth's error
     bias.. | float64 | f's | mean error
     sd.. | float64 | f's | standard deviation of the estimates over repetitions
     variance_share | float64 | | share of the mean squared error (less `truth_error^2`) that is variance, at most 1
     to_mc.. | float64 | | `rmse` divided by that of the method `monte_carlo` at the same sizes; NaN if there is none
-    coverage.. | float64 | | share of repetitions whose own 95 % interval contains the truth; NaN without any
+    coverage.. | float64 | | share of repetitions whose own 95 % interval contains the truth; NaN without intervals
     standard_error_median | float64 | f's | median of the method's standard errors
     flagged | float64 | | share of repetitions with a flag
-    truth | float64 | f's | what the integral is
+    truth | float64 | f's | true value
     truth_error | float64 | f's | its standard error
     resolved | bool | | whether `mae` is above twice `truth_error`
-    derived | bool | | whether the task is made of others
+    derived | bool | | whether the task is derived from others
     """),
     of_traces(errors),
 )  # fmt: skip
@@ -138,14 +138,14 @@ def decomposition(traces, truth):
 
 DECOMPOSITION = Table(
     "decomposition",
-    "Mean squared errors split into squared bias and variance, from the runs themselves: a row for each problem, "
-    "task, method, backend and sizes. With a failed repetition `mse` is infinite and its parts are NaN.",
+    "Mean squared errors of the runs, split into squared bias and variance. A row for each problem, task, method, "
+    "backend and sizes. With a failed repetition, `mse` is infinite and its parts are NaN.",
     columns(PLACE, """
     repetitions | int64 | | repetitions in the row
     truth_error | float64 | f's | standard error of the truth
-    mse.. | float64 | f's^2 | mean of squared errors less `truth_error^2`: the sum of the two below
-    bias2 | float64 | f's^2 | squared bias, unbiased
-    bias2_low | float64 | f's^2 | lower end of its interval, 0 where the bias cannot be told from 0
+    mse.. | float64 | f's^2 | mean of squared errors less `truth_error^2`: the sum of `bias2` and `variance`
+    bias2 | float64 | f's^2 | unbiased estimate of the squared bias
+    bias2_low | float64 | f's^2 | lower end of its 95 % interval; 0 if the interval of the bias contains 0
     bias2_high | float64 | f's^2 | upper end
     variance.. | float64 | f's^2 | of the estimates over repetitions
     """),
@@ -154,9 +154,7 @@ DECOMPOSITION = Table(
 
 
 def sums(traces, truth):
-    """Errors summed over an experiment's tasks, by problem, method, backend and sizes, over repetitions.
-
-    Derived quantities are left out.
+    """Errors summed over tasks except derived ones, by problem, method, backend and sizes, over repetitions.
 
     Args:
         traces: as for ``estimates``.
@@ -186,12 +184,12 @@ def sums(traces, truth):
 
 SUMS = Table(
     "sums",
-    "Errors summed over the tasks of a problem, derived quantities left out: a row for each problem, method, backend "
-    "and sizes.",
+    "Errors summed over the tasks of a problem, except derived quantities. A row for each problem, method, backend and "
+    "sizes.",
     columns(RUN, SIZES, """
-    tasks | int64 | | how many
+    tasks | int64 | | number of tasks
     repetitions | int64 | | repetitions in the row
-    failed | int64 | | how many of them failed, in any task
+    failed | int64 | | repetitions that failed in any task
     sum_mae.. | float64 | f's | mean over repetitions of the sum of absolute errors
     sum_mae_se | float64 | f's | its standard error over repetitions
     sum_se.. | float64 | f's^2 | mean over repetitions of the sum of squared errors
@@ -203,13 +201,12 @@ SUMS = Table(
 
 
 def with_seconds(timings, errors):
-    """Time beside error: seconds per repetition, and the error of each problem's last task.
+    """Seconds per repetition, beside the error of each problem's last task.
 
     Args:
-        timings: columns ``problem, method, backend, sizes, repetitions, seconds``, rows in the order in which a job did
-            its sizes one after the other, some repetitions at a time: repetitions of this size so far, and seconds of
-            the whole job so far.
-        errors: what ``errors`` gave.
+        timings: columns ``problem, method, backend, sizes, repetitions, seconds``, in the order of computation:
+            repetitions of these sizes so far, and seconds of the job so far.
+        errors: the table ``errors``.
     """
     counts = errors[~errors["derived"]].groupby(KEYS)["task"].nunique().rename("tasks").reset_index()
     kept = [*KEYS, "points", "task", "mae", "mae_low", "mae_high"]
@@ -222,12 +219,12 @@ def with_seconds(timings, errors):
 
 SECONDS = Table(
     "seconds",
-    "Time beside error: a row for each problem, method, backend and sizes.",
+    "Times and errors. A row for each problem, method, backend and sizes.",
     columns(RUN, SIZES, """
-    tasks | int64 | | how many integrals were estimated at once
-    seconds_per_repetition | float64 | s | time of all tasks; that of all repetitions at these sizes shared out evenly
+    tasks | int64 | | number of integrals that are estimated together
+    seconds_per_repetition | float64 | s | time for all tasks: the time at these sizes divided by the repetitions
     repetitions | int64 | | repetitions in the row
-    task | string | | the last one, whose errors stand in the row
+    task | string | | the problem's last task, whose errors the row has
     mae.. | float64 | f's | its mean absolute error
     """),
     lambda gathered: with_seconds(gathered.timings, gathered["errors"]),
@@ -236,7 +233,7 @@ SECONDS = Table(
 
 
 def _groups(rows):
-    """The repetitions of every problem, task, method, backend and sizes, with what identifies them."""
+    """Keys and repetitions of every problem, task, method, backend and sizes."""
     names = ["problem", "task", "method", "backend", "sizes", "m", "points"]
     for key, group in rows.groupby(names, sort=False):
         yield dict(zip(names, key, strict=True)), group
@@ -251,7 +248,7 @@ def _failed(errors) -> int:
 
 
 def _mean(errors) -> tuple[float, float, float]:
-    """Their mean and its t-interval; infinite where one is."""
+    """The mean and its t-interval; infinite if an error is."""
     return mean_interval(errors) if np.isfinite(errors).all() else (np.inf, np.nan, np.nan)
 
 
@@ -262,7 +259,7 @@ def _by_repetition(rows):
 
 
 def _bias(error, truth_error: float) -> tuple[float, float, float]:
-    """The mean error and its interval, the truth's own error included."""
+    """The mean error and its interval, including the truth's error."""
     if not np.isfinite(error).all():
         return np.nan, np.nan, np.nan
     mean, low, high = mean_interval(error)
@@ -271,19 +268,19 @@ def _bias(error, truth_error: float) -> tuple[float, float, float]:
 
 
 def _share(variance: float, mse: float) -> float:
-    """The part of an unbiased mean squared error that is variance, at most 1."""
+    """The share of the variance in an unbiased mean squared error, at most 1."""
     return float(min(variance / mse, 1.0)) if np.isfinite(mse) and mse > 0 else np.nan
 
 
 def _coverage(rows) -> dict[str, float]:
     deviation = rows["standard_error"].to_numpy(float)
-    known = np.isfinite(deviation)
-    if not known.any():
+    finite = np.isfinite(deviation)
+    if not finite.any():
         return dict.fromkeys(("coverage", "coverage_low", "coverage_high", "standard_error_median"), np.nan)
-    covered = known & (np.abs(signed_errors(rows)) <= NORMAL * np.where(known, deviation, 0.0))
+    covered = finite & (np.abs(signed_errors(rows)) <= NORMAL * np.where(finite, deviation, 0.0))
     low, high = share_interval(int(covered.sum()), len(rows))
     return {"coverage": float(covered.mean()), "coverage_low": float(low), "coverage_high": float(high),
-            "standard_error_median": float(np.median(deviation[known]))}  # fmt: skip
+            "standard_error_median": float(np.median(deviation[finite]))}  # fmt: skip
 
 
 def _named(name: str, values) -> dict[str, float]:

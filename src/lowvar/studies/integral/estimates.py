@@ -1,7 +1,7 @@
-"""Estimates of integrals beside the truth: tables out of traces, and errors by repetition.
+"""Estimates of integrals beside the truth, and errors by repetition: tables made from traces.
 
-An error is an estimate less the truth. A repetition has failed where its estimate is not finite; a method with a
-failed repetition has an infinite mean error, and no other statistics.
+An error is an estimate less the truth. A repetition has failed if its estimate is not finite; a method with a failed
+repetition has an infinite mean error, and no other statistics.
 """
 
 from collections.abc import Mapping
@@ -18,30 +18,30 @@ KEYS = ["problem", "method", "backend", "sizes"]
 
 
 def with_derived(traces, problems: Mapping[str, Any]):
-    """The traces with quantities that are made of several integrals, such as a log evidence, as tasks of their own.
+    """Adds quantities that are derived from several integrals, such as a log evidence, to the traces as tasks.
 
     Args:
         traces: the traces of all runs in one table; see ``estimates``.
-        problems: integral problems by name. Those of the traces that are not among them derive nothing.
+        problems: integral problems by name; problems of the traces that are missing have no derived quantities.
 
     Returns:
-        The traces, with a column ``derived`` and, below them, a row per derived quantity, repetition, method, backend
-        and sizes: ``m`` is the number of all points, there is no standard error, and the flags are those of any task.
-        It has failed where one of the integrals has.
+        The traces with a column ``derived``, followed by a row per derived quantity, repetition, method, backend and
+        sizes: ``m`` is ``points``, there is no standard error, and the flags are those of all tasks. A derived quantity
+        has failed if one of its integrals has.
     """
     import pandas as pd
 
     out = [traces.assign(derived=False)]
     for problem, rows in traces.groupby("problem", sort=False):
-        made = problems.get(str(problem))
-        if made is None or not made.derived:
+        source = problems.get(str(problem))
+        if source is None or not source.derived:
             continue
         for _, group in rows.groupby([*KEYS, "points"], sort=False):
-            wide = group.pivot(index="repetition", columns="task", values="value").reindex(columns=list(made.tasks))
+            wide = group.pivot(index="repetition", columns="task", values="value").reindex(columns=list(source.tasks))
             first = group.drop_duplicates("repetition").set_index("repetition").loc[wide.index].reset_index()
             flags = group.groupby("repetition")["flags"].agg(_all_flags).loc[wide.index].to_numpy()
             failed = group.assign(bad=group["status"] != "ok").groupby("repetition")["bad"].any().to_numpy()
-            for name, derive in made.derived.items():
+            for name, derive in source.derived.items():
                 value = np.where(failed, np.nan, np.asarray(derive(wide.to_numpy(float)), float))
                 out.append(
                     first.assign(task=name, m=first["points"], value=value, standard_error=np.nan, flags=flags,
@@ -51,7 +51,7 @@ def with_derived(traces, problems: Mapping[str, Any]):
 
 
 def _all_flags(texts) -> str:
-    """Flags that any of several tasks has, in the order in which they first appear."""
+    """The flags of several tasks, in order of first appearance."""
     return ",".join(dict.fromkeys(flag for text in texts for flag in text.split(",") if flag))
 
 
@@ -59,13 +59,13 @@ def joined(traces, truth):
     """The traces with the truth, in the order of problems, tasks, methods and points."""
     import pandas as pd
 
-    known = truth.set_index(["problem", "task"])
-    asked = pd.MultiIndex.from_frame(traces[["problem", "task"]])
-    place = known.index.get_indexer(asked)
+    truths = truth.set_index(["problem", "task"])
+    pairs = pd.MultiIndex.from_frame(traces[["problem", "task"]])
+    place = truths.index.get_indexer(pairs)
     if (place < 0).any():
-        problem, task = asked[int(np.argmax(place < 0))]
+        problem, task = pairs[int(np.argmax(place < 0))]
         raise UserError(f"truth table: no row for task {task!r} of {problem!r}, which the traces have")
-    columns = {name: known[name].to_numpy()[place] for name in ("truth", "truth_error")}
+    columns = {name: truths[name].to_numpy()[place] for name in ("truth", "truth_error")}
     derived = traces.get("derived", False)
     rows = traces.assign(**columns, derived=derived, place=place)
     rows["error"] = rows["value"] - rows["truth"]
@@ -80,8 +80,8 @@ def estimates(traces, truth):
 
     Args:
         traces: the traces of all runs in one table, columns ``problem, method, backend, sizes, points, repetition,
-            task, m, value, standard_error, flags, status``, and ``derived`` if ``with_derived`` has been there.
-        truth: columns ``problem, task, truth, truth_error``. Its order of tasks is kept.
+            task, m, value, standard_error, flags, status``, and ``derived`` if they come from ``with_derived``.
+        truth: columns ``problem, task, truth, truth_error``; tasks keep its order.
 
     Raises:
         UserError: a task of the traces has no truth.
@@ -94,22 +94,22 @@ def _traces(gathered):
 
 
 def of_traces(make):
-    """A table out of the traces and the truth."""
+    """A ``Table.make`` from a function of the traces and the truth."""
     return lambda gathered: make(gathered.once(_traces), gathered["truth"])
 
 
 ESTIMATES = Table(
     "estimates",
-    "Every estimate beside the truth. Repetitions of the same number share points across methods, so errors can be "
-    "compared in pairs.",
+    "A row for every estimate, with the truth. Repetitions of the same number share points across methods, so errors "
+    "can be compared in pairs.",
     columns(RUN, SIZES, """
     repetition | int64 | | from 0
     task | string | | as in the trace, or a derived quantity
     m | int64 | points | as in the trace
-    derived | bool | | whether the task is made of others
+    derived | bool | | whether the task is derived from others
     value | float64 | f's | the estimate
-    standard_error | float64 | f's | by the method itself
-    truth | float64 | f's | what the integral is
+    standard_error | float64 | f's | the method's own
+    truth | float64 | f's | true value
     truth_error | float64 | f's | its standard error
     error | float64 | f's | `value - truth`
     status | string | | `ok` or `failed`, as in the trace
@@ -131,27 +131,27 @@ TRUTH = Table(
     columns("""
     problem | string | | the experiment's name for the problem
     task | string | | the problem's name for the integral, or for a derived quantity
-    truth | float64 | f's | what it is
-    truth_error | float64 | f's | its standard error; 0 where it is exact
-    how | string | | how it was computed: the rule, its nodes or draws
+    truth | float64 | f's | true value
+    truth_error | float64 | f's | its standard error; 0 if exact
+    how | string | | method of computation: the rule, its nodes or draws
     """),
     _truth,
 )  # fmt: skip
 
 
 def last_task(table):
-    """The rows of each problem's last task: the one that it is about, such as the high fidelity or the evidence."""
+    """The rows of each problem's last task, the one of interest, such as the high fidelity or the evidence."""
     last = {problem: group["task"].iloc[-1] for problem, group in _tasks(table).groupby("problem", sort=False)}
     return table[table["task"] == table["problem"].map(last)].reset_index(drop=True)
 
 
 def _tasks(table):
-    """Problems and tasks, once each, in the order in which they first appear."""
+    """Unique pairs of problem and task, in order of first appearance."""
     return table[["problem", "task"]].drop_duplicates()
 
 
 def sum_of_errors(estimates, power: int = 1):
-    """The sum over tasks of absolute errors, of every repetition; infinite where one failed or is not there.
+    """The sum over tasks of absolute errors, by repetition; infinite if a task failed or is missing.
 
     Args:
         estimates: rows of one problem, method, backend and sizes, columns ``task, repetition, error, status``.
@@ -165,16 +165,16 @@ def sum_of_errors(estimates, power: int = 1):
 
 
 def paired_ratio(mine, rival, of: str = "mae") -> tuple[float, float, float]:
-    """The ratio of two mean errors over the repetitions that both have, and its bootstrap interval.
+    """The ratio of two mean errors over common repetitions, and its bootstrap interval.
 
     Args:
-        mine: errors by repetition, a pandas series, infinite where a repetition failed.
-        rival: the same.
+        mine: errors by repetition, a pandas series, infinite for failed repetitions.
+        rival: the same for the rival.
         of: ``mae`` or ``rmse``.
 
     Returns:
-        Ratio and ends; infinite where mine failed, 0 where the rival did, NaN where both did. The ends are NaN for
-        fewer than five repetitions.
+        Ratio and ends; infinite if ``mine`` has a failed repetition, 0 if ``rival`` has, NaN if both have. The ends are
+        NaN for fewer than five repetitions.
     """
     power = {"mae": 1, "rmse": 2}[of]
     shared = mine.index.intersection(rival.index)
@@ -190,7 +190,7 @@ def paired_ratio(mine, rival, of: str = "mae") -> tuple[float, float, float]:
 
 
 def standard_error(error) -> float:
-    """The standard error of the mean of absolute values; NaN for one of them, or where one is not finite."""
+    """The standard error of the mean of absolute values; NaN for a single value, or if one is not finite."""
     error = np.abs(np.asarray(error, float))
     if len(error) < 2 or not np.isfinite(error).all():
         return np.nan
@@ -198,6 +198,6 @@ def standard_error(error) -> float:
 
 
 def signed_errors(rows):
-    """Errors, infinite where a repetition failed."""
+    """Errors, infinite for failed repetitions."""
     error = rows["error"].to_numpy(float)
     return np.where(np.isfinite(error) & (rows["status"] == "ok").to_numpy(), error, np.inf)

@@ -1,4 +1,4 @@
-"""The family ``integral``: what it declares, and what its jobs do."""
+"""The family ``integral``: its declarations and its jobs."""
 
 from lowvar.studies.base import Family
 from lowvar.studies.integral import effects, errors, figures, files, illustrations
@@ -14,12 +14,12 @@ def engine(spec, drawn):
 
 
 def packages(spec) -> tuple[str, ...]:
-    """What points depend on besides the packages of every job."""
+    """Packages that points depend on, in addition to those of every job."""
     return ("blackjax", "diffrax") if isinstance(spec, SampleSpec) else ()
 
 
 def sample(job, prepared):
-    """Points of all repetitions, and what the file says about them."""
+    """Points of all repetitions, and the description that their file stores."""
     from lowvar.noise.integrals import draw
     from lowvar.studies.integral import engine as engines
 
@@ -38,7 +38,7 @@ def sample(job, prepared):
 
 
 def metrics(gathered):
-    """Numbers to watch from one run to the next: of each problem's last task, at the largest sizes."""
+    """Rows of ``metrics.json``: for each problem's last task at the largest sizes."""
     rows = errors.last_task(gathered["errors"])
     rows = rows.loc[rows.groupby(["problem", "method", "backend"], sort=False)["points"].idxmax()]
     for row in rows.to_dict("records"):

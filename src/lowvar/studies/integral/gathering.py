@@ -1,4 +1,4 @@
-"""What tables of the family ``integral`` are made of, besides traces."""
+"""Inputs of the tables of the family ``integral`` besides traces."""
 
 RUN = """
 problem | string | | the experiment's name for the problem
@@ -6,28 +6,28 @@ method | string | | the experiment's name for the method
 backend | string | | `torch`
 """
 SIZES = """
-sizes | string | points | of each task; one number where all have it
-points | int64 | points | of all tasks; of one where they share them
+sizes | string | points | of each task; one number if all are equal
+points | int64 | points | of all tasks; of one if they share their points
 """
 PLACE = """
 problem | string | | the experiment's name for the problem
 task | string | | as in the trace, or a derived quantity
 method | string | | the experiment's name for the method
 backend | string | | `torch`
-sizes | string | points | of each task; one number where all have it
+sizes | string | points | of each task; one number if all are equal
 m | int64 | points | of this task
-points | int64 | points | of all tasks; of one where they share them
+points | int64 | points | of all tasks; of one if they share their points
 """
 
 
 def problems(gathered):
-    """The problems whose points are drawn, by name."""
+    """The problems with points of their own, by name."""
     names = gathered.experiment.samples()
     return {name: build(gathered.experiment.sample(name), gathered.study.load_data(name)) for name in names}
 
 
 def samples(gathered):
-    """The points that the runs on each problem read, and its truth, by name."""
+    """The points and the truth of each problem, by name."""
     described = gathered.experiment.problems
     return {name: gathered.study.load_source(name).within(spec.tasks) for name, spec in described.items()}
 

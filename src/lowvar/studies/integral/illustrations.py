@@ -1,4 +1,4 @@
-"""Tables behind pictures that are not about errors: fitted functions, Stein kernels, power posteriors, predictions."""
+"""Tables behind illustrations: fitted functions, Stein kernels, errors by epoch, power posteriors, predictions."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,15 +16,18 @@ _B = ((1.0, 0.1), (0.1, 1.0))
 
 
 def fits(experiment, built: Mapping[str, Any], drawn: Mapping[str, Any]):
-    """The integrands of one-dimensional problems and what methods fit to them, from the first repetition.
+    """The integrands of one-dimensional problems and the functions that methods fit to them, from the first repetition.
 
     Args:
-        experiment: says which methods on which problems, and their options.
+        experiment: its ``illustrate.fits`` names problems and methods.
         built: the problems by name.
         drawn: their samples by name, as ``integral.samples.read`` gives them.
 
     Returns:
-        Rows of kind ``curve`` (on a grid) and ``point`` (the samples of the largest size).
+        Rows of kind ``curve`` (on a grid) and ``point`` (the samples of the last size).
+
+    Raises:
+        UserError: a problem has more than one dimension.
     """
     import pandas as pd
 
@@ -34,13 +37,13 @@ def fits(experiment, built: Mapping[str, Any], drawn: Mapping[str, Any]):
     for name, methods in experiment.illustrate.fits.items():
         problem = built[name]
         if problem.dim != 1:
-            raise UserError(f"illustrate.fits: {name!r} has {problem.dim} dimensions; curves are drawn in one")
+            raise UserError(f"illustrate.fits: {name!r} has {problem.dim} dimensions; the figure needs one")
         sizes = experiment.run(name, methods[0], "torch").sizes[-1]
         sizes = (sizes,) * len(problem.tasks) if isinstance(sizes, int) else sizes
         draws = drawn[name].samples.first(sizes).repetition(slice(0, 1))
         for method in methods:
             spec = experiment.methods_on(name)[method]
-            found = make(spec.integrator, spec.options).integrate(draws, np.array([1]))
+            integrals = make(spec.integrator, spec.options).integrate(draws, np.array([1]))
             for t, task in enumerate(problem.tasks):
                 x = draws.points[t][0][:, 0]
                 edge = 0.15 * np.ptp(x)
@@ -48,7 +51,8 @@ def fits(experiment, built: Mapping[str, Any], drawn: Mapping[str, Any]):
                 for kind, at in (("curve", grid), ("point", x)):
                     at_points = at[:, None]
                     score = problem.score(problem.target[t], at_points)
-                    fitted = None if found.fitted is None else found.fitted(t, at_points[None], score[None])[0]
+                    fit = integrals.fitted
+                    fitted = None if fit is None else fit(t, at_points[None], score[None])[0]
                     out.append(
                         pd.DataFrame(
                             {"problem": name, "task": task, "method": method, "kind": kind, "x": at,
@@ -60,22 +64,22 @@ def fits(experiment, built: Mapping[str, Any], drawn: Mapping[str, Any]):
 
 
 def _asked(what):
-    """The condition that an experiment illustrates something."""
+    """The condition that an experiment has the illustration ``what``."""
     return lambda experiment: bool(getattr(experiment.illustrate, what))
 
 
 FITS = Table(
     "fits",
-    "With `illustrate.fits`: integrands of one-dimensional problems and what methods fit to them, from the first "
-    "repetition at the last of the sizes.",
+    "With `illustrate.fits`: integrands of one-dimensional problems and the functions that methods fit to them, from "
+    "the first repetition at the last of the sizes.",
     columns("""
     problem | string | | the experiment's name for the problem
     task | string | | the problem's name for the integral
     method | string | | the experiment's name for the method
     kind | string | | `curve` (on a grid) or `point` (a sample)
-    x | float64 | x's | where
+    x | float64 | x's | point
     f | float64 | f's | the integrand
-    fitted | float64 | f's | the fitted function, its constant included; NaN where the method fits none
+    fitted | float64 | f's | the fitted function, including its constant; NaN if the method fits none
     density | float64 | | of the target, relative to the largest in these rows
     """),
     lambda gathered: fits(gathered.experiment, gathered.once(problems), gathered.once(samples)),
@@ -133,8 +137,8 @@ def epochs(asked: Mapping[str, tuple[str, ...]], truth, last: Mapping[str, str],
 
     Args:
         asked: problem -> methods with the option ``record``.
-        truth: the table of truths.
-        last: the last task of each problem, whose estimates were recorded.
+        truth: the table ``truth``.
+        last: the last task of each problem, whose estimates are recorded.
         params: ``(problem, method, backend, arrays)`` of every run.
     """
     import pandas as pd
@@ -144,9 +148,7 @@ def epochs(asked: Mapping[str, tuple[str, ...]], truth, last: Mapping[str, str],
         if method not in asked.get(problem, ()):
             continue
         if "trace_epochs" not in arrays:
-            raise UserError(
-                f"illustrate.epochs: {method!r} recorded no epochs on {problem!r}: give it the option record"
-            )
+            raise UserError(f"illustrate.epochs: {method!r} recorded no epochs on {problem!r}: set its option record")
         exact = truth[(truth["problem"] == problem) & (truth["task"] == last[problem])]["truth"].iloc[0]
         traced = arrays["trace_epochs"][-1]  # of the largest size: (R, E) or (R, T, E)
         traced = traced[:, -1] if traced.ndim == 3 else traced
@@ -168,13 +170,13 @@ def _epochs(gathered):
 
 EPOCHS = Table(
     "epochs",
-    "With `illustrate.epochs`: errors of stochastic methods along their epochs, of the last task at the last of the "
+    "With `illustrate.epochs`: errors of stochastic methods along their epochs, for the last task at the last of the "
     "sizes.",
     columns("""
     problem | string | | the experiment's name for the problem
     task | string | | the problem's name for the integral
     method | string | | the experiment's name for the method
-    part | float64 | | epochs done, as a part of the method's epochs
+    part | float64 | | epochs done, as a fraction of the method's epochs
     mae | float64 | f's | mean absolute error over repetitions
     low | float64 | f's | lower end of its 95 % interval
     high | float64 | f's | upper end
@@ -203,9 +205,9 @@ SCORES = Table(
     "scores",
     "With `illustrate.power_scores`: scores of power posteriors along the ladder of temperatures.",
     columns("""
-    target | int64 | | place in the ladder, from 0
+    target | int64 | | position in the ladder, from 0
     temperature | float64 | | the inverse temperature `t` of `p(y | x)^t p(x)`
-    x | float64 | x's | where
+    x | float64 | x's | point
     score | float64 | 1 / x's | gradient of the log density
     """),
     lambda gathered: power_scores(gathered.once(problems)[gathered.experiment.illustrate.power_scores]),
@@ -217,9 +219,9 @@ def predictive(problem, draws, points: int = 201):
     """Posterior of the populations over time; Sun, Barp and Briol, Figures 7 and 8.
 
     Args:
-        problem: with ``about``: ``solve`` ``(points (n, d), times (s,)) -> (n, s, k)``, ``times``, ``observations
-            (s, k)``, ``series`` (names), ``task_times``.
-        draws: of which those of the first repetition are used.
+        problem: its ``about`` has ``solve`` ``(points (n, d), times (s,)) -> (n, s, k)``, ``times``, ``observations
+            (s, k)``, ``series`` (names) and ``task_times``.
+        draws: samples; those of the first repetition are used.
     """
     import pandas as pd
 
@@ -252,13 +254,13 @@ PREDICTIVE = Table(
     "predictive",
     "With `illustrate.predictive`: series over time under the posterior, from the samples of the first repetition.",
     columns("""
-    series | string | | what is observed, such as `hare` or `lynx`
-    time | float64 | the data's | when
+    series | string | | name of the series, such as `hare` or `lynx`
+    time | float64 | the data's | time
     mean | float64 | the data's | posterior mean
     low | float64 | the data's | 2.5 % quantile over the samples
     high | float64 | the data's | 97.5 % quantile
-    observed | float64 | the data's | the observation; NaN where there is none
-    task | bool | | whether one of the problem's integrals is the mean at this time
+    observed | float64 | the data's | the observation; NaN if there is none
+    task | bool | | whether the mean at this time is one of the problem's integrals
     """),
     _predictive,
     when=_asked("predictive"),
@@ -273,7 +275,7 @@ def _fact(problem, name, illustration):
 
 
 def _density(problem, t, x):
-    """Of the task's target, where it is a normal; scaled to its largest value elsewhere."""
+    """The density of the task's target, relative to its largest value at ``x``."""
     import jax
 
     log = np.asarray(jax.vmap(problem.log_densities[problem.target[t]])(x[:, None]))

@@ -1,4 +1,4 @@
-"""Points that integrals are estimated from, as a file: drawn once, read by every method."""
+"""Files of sample points, drawn once and read by every method."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.files import sha256
 from lowvar.problems.integrals.samples import Samples
 from lowvar.runs import artifact
@@ -16,12 +16,12 @@ from lowvar.runs import artifact
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a file of samples holds.
+    """The content of a file of samples.
 
     Attributes:
-        samples: the points of all tasks, as many as the largest size asks for.
-        tasks: their names.
-        groups: tasks that are treated together, or None.
+        samples: the points of all tasks, as many as the largest sizes need.
+        tasks: names of the tasks.
+        groups: tasks that are estimated together, or None for all.
         truth: a row for each task and derived quantity: ``task, truth, truth_error, how``.
         sha256: of the file.
     """
@@ -33,23 +33,22 @@ class Drawn:
     sha256: str
 
     def within(self, tasks: Sequence[str] | None) -> "Drawn":
-        """These tasks alone, all together; everything if None.
+        """The samples of these tasks, as one group; all samples if None.
 
         Raises:
-            UserError: there is no such task.
+            UserError: an unknown task.
         """
         if tasks is None:
             return self
         for name in tasks:
-            if name not in self.tasks:
-                raise unknown_name("task", name, self.tasks)
+            check_known("task", name, self.tasks)
         truth = [row for row in self.truth if row["task"] in tasks]
         chosen = self.samples.of_tasks([self.tasks.index(name) for name in tasks])
         return Drawn(chosen, tuple(tasks), None, truth, self.sha256)
 
 
 def arrays(samples: Samples, about: dict[str, Any]) -> dict[str, np.ndarray]:
-    """What a file of samples holds, with ``about`` (``tasks``, ``groups``, ``truth``); equal arrays are there once."""
+    """The arrays of a file of samples, with ``about`` (``tasks``, ``groups``, ``truth``); equal arrays occur once."""
     stored: dict[str, np.ndarray] = {}
     kinds = {"points": samples.points, "scores": samples.scores, "values": samples.values}
     if samples.cross_scores is not None:
@@ -68,10 +67,10 @@ def arrays(samples: Samples, about: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def read(path: str | Path, *, expect=None, rebuild: str = "") -> Drawn:
-    """What a file holds.
+    """Reads a file of samples.
 
     Raises:
-        UserError: the file is missing, not one of samples, or made from another spec or other data.
+        UserError: the file is missing, not a file of samples, or made from another spec or other data.
     """
     arrays, _ = artifact.read_arrays(path, expect=expect, rebuild=rebuild)
     if "about" not in arrays:

@@ -1,32 +1,32 @@
-"""The specs of the family ``integral``: expectations with control variates, from the same points for all methods."""
+"""Specs of the family ``integral``: expectations with control variates, from the same points for all methods."""
 
 from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.spec import Cost, Count, Data, ExperimentSpec, Strict, merged
 
 
 def _sizes(given: Any) -> Any:
-    """Whole numbers, and lists of them as long as each other, all different."""
+    """Checks sizes: different integers, or lists of integers with equal lengths."""
     entries = list(given) if isinstance(given, (list, tuple)) else []
     lists = [entry for entry in entries if isinstance(entry, (list, tuple))]
     numbers = [n for entry in entries for n in (entry if isinstance(entry, (list, tuple)) else [entry])]
     if not entries or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in numbers):
-        raise ValueError(f"{given!r}: it must be a list of whole numbers, at least 1, or of lists, one for each task")
+        raise ValueError(f"{given!r}: it must be a list of positive integers, or of lists with one for each task")
     if len({len(entry) for entry in lists}) > 1 or (lists and not lists[0]):
         raise ValueError(f"{given!r}: every list must have a number for each task")
     tasks = len(lists[0]) if lists else 1
     spread = [tuple(entry) if isinstance(entry, (list, tuple)) else (entry,) * tasks for entry in entries]
     if len(set(spread)) < len(spread):
-        raise ValueError(f"{given!r}: a size stands there twice")
+        raise ValueError(f"{given!r}: a size occurs twice")
     return tuple(tuple(entry) if isinstance(entry, list) else entry for entry in entries)
 
 
 def _chosen(given: Any) -> Any:
-    """Methods by name, as a list, or as a mapping to options."""
+    """Checks methods: a list of names, or a mapping from names to options."""
     if given is None:
         return None
     options = given.values() if isinstance(given, dict) else ()
@@ -43,19 +43,19 @@ Sampler = Literal["iid", "rqmc", "nuts", "tempered", "published"]
 
 
 class IntegralProblemSpec(Strict):
-    """A problem of the catalogue, and how many points it is estimated from."""
+    """A problem of the catalogue, and its numbers of points."""
 
     problem: str | None = Field(None, description="a problem of the catalogue")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
-    within: str | None = Field(None, description="another problem here: some of its tasks, at the same points")
-    tasks: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(None, description="which, with 'within'")
-    sampler: Sampler | None = Field(None, description="who draws the points; the problem's own choice if not given")
-    sizes: Sizes = Field(description="points of every task, or a list with a number for each task")
+    within: str | None = Field(None, description="another problem of this experiment, whose points it uses")
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(None, description="its tasks, with 'within'")
+    sampler: Sampler | None = Field(None, description="sampler of the points; the problem's own choice if null")
+    sizes: Sizes = Field(description="numbers of points: one for all tasks, or a list with one for each task")
     methods: Chosen = Field(
-        None, description="the methods that run on it, perhaps with options of their own here; all if not given"
+        None, description="the methods that run on it; a mapping gives them options for this problem; all if null"
     )
     repetitions: Count | None = Field(None, description="in place of estimation.repetitions")
-    truth_effort: Count = Field(1, description="work spent on a truth that is not exact, as a multiple")
+    truth_effort: Count = Field(1, description="multiple of the default work spent on an inexact truth")
 
     @pydantic.model_validator(mode="after")
     def _one_origin(self):
@@ -65,11 +65,11 @@ class IntegralProblemSpec(Strict):
             raise ValueError("'tasks' and 'within' go together")
         own = [key for key in ("options", "sampler", "repetitions", "truth_effort") if key in self.model_fields_set]
         if self.within is not None and own:
-            raise ValueError(f"{own[0]!r} is that of the problem named by 'within'")
+            raise ValueError(f"{own[0]!r} comes from the problem named by 'within'")
         if self.tasks and len(set(self.tasks)) < len(self.tasks):
-            raise ValueError("tasks: one stands there twice")
+            raise ValueError("tasks: one occurs twice")
         if self.sampler == "published" and len(self.sizes) > 1:
-            raise ValueError("sizes: the published points of one size are not the first of another: give one size")
+            raise ValueError("sizes: the published points differ between sizes: give one size")
         return self
 
 
@@ -81,28 +81,28 @@ class IntegralMethodSpec(Strict):
 
 
 class EstimationSpec(Strict):
-    """How often everything is estimated."""
+    """Repetitions of all estimates."""
 
     repetitions: Count = Field(description="independent sets of points, shared by the methods")
-    chunk: Count = Field(25, description="repetitions that are computed at once, at most; also between two checkpoints")
+    chunk: Count = Field(25, description="maximum number of repetitions computed at once, and between checkpoints")
 
 
 class Illustrations(Strict):
-    """What is computed for pictures only."""
+    """Computations for figures only."""
 
     fits: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict, description="problem of one dimension -> methods whose fitted functions are drawn"
+        default_factory=dict, description="one-dimensional problem -> methods whose fitted functions are drawn"
     )
     stein_kernels: bool = Field(False, description="matrix-valued Stein kernels on a grid")
     epochs: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="problem -> stochastic methods (with the option record) drawn by epoch"
     )
-    power_scores: str | None = Field(None, description="a problem with power posteriors, whose scores are drawn")
-    predictive: str | None = Field(None, description="a problem with a posterior predictive that is drawn")
+    power_scores: str | None = Field(None, description="a problem with power posteriors, to draw their scores")
+    predictive: str | None = Field(None, description="a problem whose posterior predicts observed series, to draw")
 
 
 class IntegralExperiment(ExperimentSpec):
-    """One experiment at one scale: every method on the same points of every problem."""
+    """An experiment at one scale: every method on the same points of every problem."""
 
     family: Literal["integral"]
     problems: Annotated[dict[str, IntegralProblemSpec], Field(min_length=1)]
@@ -110,19 +110,19 @@ class IntegralExperiment(ExperimentSpec):
     estimation: EstimationSpec
     illustrate: Illustrations = Illustrations()  # type: ignore[call-arg]
     draw: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
-        ("errors", "boxes", "split", "seconds"), description="figures, the headline first"
+        ("errors", "boxes", "split", "seconds"), description="figures; the first opens the report"
     )
     figure_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="figure -> keyword arguments, such as the task that it shows"
+        default_factory=dict, description="figure -> keyword arguments, such as its task"
     )
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Integrators are PyTorch."""
+        """The backends of all integrators."""
         return ("torch",)
 
     def methods_on(self, problem: str) -> dict[str, IntegralMethodSpec]:
-        """The methods that run on a problem, with the options that they have there."""
+        """The methods that run on a problem, with their options for it."""
         chosen = self.problems[problem].methods
         if chosen is None:
             return self.methods
@@ -145,7 +145,7 @@ class IntegralExperiment(ExperimentSpec):
         return self.problems[problem].within or problem
 
     def data(self, problem: str) -> Data | None:
-        """The prepared data of a problem, None for those that stand on none."""
+        """The prepared data of a problem, None without data."""
         from lowvar.problems.integrals.catalogue import dataset_of
 
         spec = self.problems[self.drawn_from(problem)]
@@ -160,7 +160,7 @@ class IntegralExperiment(ExperimentSpec):
         """The spec of the job that runs ``method`` on ``problem``.
 
         Raises:
-            UserError: this experiment has no such problem, method or backend, or not together.
+            UserError: this experiment has no such problem, method or backend, or does not combine them.
         """
         self._check(problem=problem, method=method, backend=backend)
         methods = self.methods_on(problem)
@@ -185,7 +185,7 @@ class IntegralExperiment(ExperimentSpec):
         self._check(problem=problem)
         spec = self.problems[problem]
         if spec.problem is None:
-            raise UserError(f"experiment {self.name!r}: {problem!r} has the points of {spec.within!r}: draw those")
+            raise UserError(f"experiment {self.name!r}: {problem!r} uses the points of {spec.within!r}: draw those")
         return SampleSpec(
             seed=self.seed,
             name=problem,
@@ -198,11 +198,11 @@ class IntegralExperiment(ExperimentSpec):
         )
 
     def decompose(self, problem: str) -> Strict:
-        """Refuses: errors are taken apart by ``lowvar table``."""
-        raise UserError(f"experiment {self.name!r}: the errors of integrals are taken apart by: lowvar table")
+        """Raises UserError: ``lowvar table`` decomposes errors."""
+        raise UserError(f"experiment {self.name!r}: the errors of integrals are decomposed by: lowvar table")
 
     def run_cost(self, problem: str, method: str, backend: str) -> Cost:
-        """A few hundred factorisations of all points' Gram matrix; the stochastic methods take as long."""
+        """A few hundred factorisations of the Gram matrix of all points; stochastic methods take as long."""
         spec = self.problems[problem]
         m = _most(spec.sizes)
         tasks = len(spec.sizes[0]) if isinstance(spec.sizes[0], tuple) else 2
@@ -210,33 +210,31 @@ class IntegralExperiment(ExperimentSpec):
         return Cost(operations=runs * 200 * (m * tasks) ** 2 * 10, memory=self.estimation.chunk * 12 * (m * tasks) ** 2)
 
     def sample_cost(self, problem: str) -> Cost:
-        """Cheap where points are drawn directly; a Markov chain solves differential equations along its way."""
+        """Direct draws are cheap; every step of a Markov chain solves differential equations."""
         m = _most(self.problems[problem].sizes)
         chain = self.data(problem) is not None
         return Cost(operations=self.repetitions(problem) * m * (2e6 if chain else 1e4), memory=1e7)
 
     def check_names(self, where: str) -> None:
-        """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
+        """Raises UserError for unknown names and unsupported combinations; ``where`` begins the message."""
         from lowvar.estimators import INTEGRAL
         from lowvar.problems.integrals.catalogue import PROBLEMS
 
         for name, problem in self.problems.items():
             if problem.within is not None:
                 known = self.samples()
-                if problem.within not in known:
-                    raise unknown_name("problem", problem.within, known, where=f"{where}: problems.{name}.within")
-                asked, there = _most(problem.sizes), _most(self.problems[problem.within].sizes)
-                if asked > there:
+                check_known("problem", problem.within, known, where=f"{where}: problems.{name}.within")
+                size, drawn = _most(problem.sizes), _most(self.problems[problem.within].sizes)
+                if size > drawn:
                     raise UserError(
-                        f"{where}: problems.{name}.sizes: {asked} points, and {problem.within} draws {there}"
+                        f"{where}: problems.{name}.sizes: {size} points, but {problem.within} draws only {drawn}"
                     )
             else:
                 origin = problem.problem or ""
                 PROBLEMS.entry(origin, where=f"{where}: problems.{name}.problem")
                 PROBLEMS.check_options(origin, problem.options, where=f"{where}: problems.{name}.options")
             for method in problem.methods or ():
-                if method not in self.methods:
-                    raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+                check_known("method", method, self.methods, where=f"{where}: problems.{name}.methods")
         for name, method in self.methods.items():
             INTEGRAL.entry(method.integrator, where=f"{where}: methods.{name}")
             INTEGRAL.check_options(method.integrator, method.options, where=f"{where}: methods.{name}.options")
@@ -252,17 +250,16 @@ class IntegralExperiment(ExperimentSpec):
             if name := getattr(self.illustrate, kind):
                 self._check_illustrated(name, (), f"{where}: illustrate.{kind}")
         for figure in self.figure_options:
-            if figure not in self.draw:
-                raise unknown_name("figure", figure, self.draw, where=f"{where}: figure_options")
+            check_known("figure", figure, self.draw, where=f"{where}: figure_options")
 
     def _check_illustrated(self, problem, methods, where):
-        if problem not in self.problems:
-            raise unknown_name("problem", problem, self.problems, where=where)
+        check_known("problem", problem, self.problems, where=where)
         if self.problems[problem].within is not None:
-            raise UserError(f"{where}: {problem!r} is within {self.problems[problem].within!r}: illustrate that one")
+            raise UserError(
+                f"{where}: {problem!r} is within {self.problems[problem].within!r}: illustrate that problem"
+            )
         for method in methods:
-            if method not in self.methods_on(problem):
-                raise unknown_name("method", method, self.methods_on(problem), where=f"{where}.{problem}")
+            check_known("method", method, self.methods_on(problem), where=f"{where}.{problem}")
 
 
 class IntegralRunSpec(Strict):
@@ -291,7 +288,7 @@ class SampleSpec(Strict):
 
 
 def _largest(sizes):
-    """The most points of each task that any of ``sizes`` asks for: one number, or one for each task."""
+    """The largest number of points of each task in ``sizes``: one number, or one for each task."""
     lists = [one if isinstance(one, tuple) else (one,) for one in sizes]
     tasks = max(map(len, lists))
     most = tuple(max(one[t % len(one)] for one in lists) for t in range(tasks))
@@ -299,5 +296,5 @@ def _largest(sizes):
 
 
 def _most(sizes) -> int:
-    """The most points of any task."""
+    """The largest number of points of any task."""
     return max(max(one) if isinstance(one, tuple) else one for one in sizes)

@@ -1,7 +1,7 @@
-"""Black-box searches: success rates, evaluations to a target, final gaps, variances of search gradients.
+"""Effects on black-box searches: success rates, evaluations to a target, final gaps, variances of search gradients.
 
-Everything is within a budget of evaluations, which the note gives. ``of`` says whether the mean of the search
-distribution or the best evaluated point is to meet the target.
+All hold within the budget of evaluations in the note. ``of`` says whether f at the mean of the search distribution or
+at the best evaluated point must meet the target.
 """
 
 import math
@@ -20,9 +20,9 @@ Of = Literal["mean", "best"]
 Block = Literal["mu", "sigma"]
 Source = Literal["total", "odd", "even"]
 
-_LEAST_GAP = TARGET  # below it a final gap depends on where its run was stopped
+_LEAST_GAP = TARGET  # below it, a final gap depends on when the run was stopped
 _RESAMPLES = 4000
-_FEWEST = 5  # repetitions of a bootstrap
+_FEWEST = 5  # least number of repetitions for a bootstrap
 
 
 @EFFECTS.effect
@@ -56,7 +56,7 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
                      backend: str = "jax"):  # fmt: skip
     """The median evaluations to the target divided by each rival's, with a bootstrap interval.
 
-    A median that is not reached within the budget lies anywhere beyond it.
+    A median that is not reached within the budget bounds the ratio.
     """
     names = dict.fromkeys((method, *others))
     met = {name: _evaluations(tables, problem, name, target, of, backend) for name in names}
@@ -65,9 +65,9 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
     for other in others:
         ratio = _ratio(met[method], met[other])
         if reached[method] and not reached[other]:
-            notes.append(f"{other} is not there in its budget, so its ratio is a bound from above")
+            notes.append(f"{other} misses the target within its budget, so its ratio is an upper bound")
         elif reached[other] and not reached[method]:
-            notes.append(f"{method} is not there in its budget, so the ratio to {other} is a bound from below")
+            notes.append(f"{method} misses the target within its budget, so the ratio to {other} is a lower bound")
         if min(len(met[method][0]), len(met[other][0])) < _FEWEST:
             notes.append(f"fewer than {_FEWEST} repetitions, so no interval for {other}")
         each.append(Effect.of(ratio, rank=-1.0 if math.isnan(ratio[0]) else None))
@@ -76,22 +76,22 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
 
 @EFFECTS.effect
 def final_gap_ratio(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
-    """The final gap to the known optimum divided by each rival's: a geometric mean over pairs of repetitions."""
+    """The final gap divided by each rival's: a geometric mean over pairs of repetitions."""
     return _final(tables, problem, method, others, of, backend, logarithms=True)
 
 
 @EFFECTS.effect
 def final_difference(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
-    """The final value less each rival's, over pairs of repetitions, where no optimum is known."""
+    """The final value less each rival's, over pairs of repetitions, for problems without a known optimum."""
     return _final(tables, problem, method, others, of, backend, logarithms=False)
 
 
 @EFFECTS.effect
 def problems_solved(tables, problems: Annotated[tuple[str, ...], Field(min_length=1)], method: str,
                     share: Share = 1.0, target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):  # fmt: skip
-    """The number of problems on which at least a share of the repetitions meets the target.
+    """The number of problems on which at least a ``share`` of the repetitions meets the target.
 
-    Its ends leave out the problems on which it cannot be ruled out that the method misses the share, or meets it.
+    ``high`` adds the problems whose interval of the share reaches ``share``.
     """
     rates, spent = {}, {}
     for problem in problems:
@@ -106,18 +106,18 @@ def problems_solved(tables, problems: Annotated[tuple[str, ...], Field(min_lengt
 @EFFECTS.effect
 def search_variance_ratio(tables, problem: str, scheme: str, baseline: str, population: Count, sigma: Positive,
                           block: Block = "mu", source: Source = "total"):  # fmt: skip
-    """The variance of a search gradient under a noise scheme, divided by that on independent noise."""
+    """The variance of a search gradient under a noise scheme, divided by that with iid noise."""
     wanted = {"problem": problem, "scheme": scheme, "baseline": baseline, "population": population}
     wanted |= {"block": block, "source": source}
-    found = select(table(tables, "decomposition"), **wanted)
-    found = found[np.isclose(found["sigma"].astype(float), sigma)]
-    if len(found) != 1:
+    rows = select(table(tables, "decomposition"), **wanted)
+    rows = rows[np.isclose(rows["sigma"].astype(float), sigma)]
+    if len(rows) != 1:
         raise missing("decomposition", **wanted, sigma=sigma)
-    return Effect.read(found.iloc[0], "to_iid")
+    return Effect.read(rows.iloc[0], "to_iid")
 
 
 def _share(met, note=""):
-    """The share of repetitions of which something is true."""
+    """The share of repetitions for which ``met`` is true."""
     number, n = int(met.sum()), len(met)
     low, high = (float(end) for end in share_interval(number, n))
     return Effect(number / n, low, high, pairs=n, counted=True, note=note)
@@ -126,7 +126,7 @@ def _share(met, note=""):
 def _ratio(mine, rival):
     """The ratio of medians and its bootstrap interval.
 
-    Repetitions are resampled in pairs where both methods have the same number of them: they share their starts.
+    Repetitions share their starts, so they are resampled in pairs if both methods have the same number of them.
     """
     (a, budget_a), (b, budget_b) = mine, rival
     rng = np.random.default_rng(0)
@@ -153,22 +153,22 @@ def _final(tables, problem, method, others, of, backend, logarithms):
     column = "f" if of == "mean" else "best"
     ends = {name: _ends(tables, problem, name, backend) for name in dict.fromkeys((method, *others))}
     if logarithms and not np.isfinite(ends[method]["optimum"]).all():
-        raise UserError(f"the optimum of {problem} is not known, so there are no gaps: use final_difference")
+        raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use final_difference")
     each = []
     for other in others:
         pairs = ends[method].index.intersection(ends[other].index)
         if not len(pairs):
-            raise UserError(f"{method} and {other} on {problem}: no repetition that both have, so no pairs")
+            raise UserError(f"{method} and {other} on {problem} have no common repetitions")
         a, b = (ends[name].loc[pairs, column].to_numpy(float) for name in (method, other))
         if logarithms:
             a, b = (np.log(np.maximum(values, _LEAST_GAP)) for values in (a, b))
         each.append(Effect.of(_paired(a, b, logarithms), pairs=len(pairs)))
-    why = [] if logarithms else ["difference, since no optimum is known"]
+    why = [] if logarithms else ["difference, because the optimum is unknown"]
     return Effects(each, after=[*why, budgets({name: rows["budget"].max() for name, rows in ends.items()})])
 
 
 def _paired(a, b, logarithms: bool):
-    """The mean of pairs' differences and its interval; a side of which any repetition diverged is the higher one."""
+    """The mean difference over pairs and its interval; a method with a diverged repetition counts as the higher one."""
     least = 0.0 if logarithms else -np.inf
     lost = not np.isfinite(a).all(), not np.isfinite(b).all()
     if any(lost):
@@ -176,31 +176,31 @@ def _paired(a, b, logarithms: bool):
     return tuple(float(np.exp(v)) if logarithms else float(v) for v in mean_interval(a - b))
 
 
-def _of_backend(found, backend: str):
-    """The rows of a backend; a method that has one other backend alone, such as a wrapped peer, is taken from it."""
-    wanted = found[found["backend"] == backend]
-    return found if not len(wanted) and found["backend"].nunique() == 1 else wanted
+def _of_backend(rows, backend: str):
+    """The rows of a backend, or of a method's only backend, such as that of a wrapped peer."""
+    wanted = rows[rows["backend"] == backend]
+    return rows if not len(wanted) and rows["backend"].nunique() == 1 else wanted
 
 
 def _evaluations(tables, problem, method, target, of, backend) -> tuple[np.ndarray, float]:
-    """Evaluations of every repetition until it met the target, infinite if it did not, and the budget."""
+    """Evaluations of every repetition to the target, infinite if it missed it, and the budget."""
     wanted = {"problem": problem, "method": method, "of": of}
-    found = select(table(tables, "hits"), **wanted)
-    found = _of_backend(found[same_target(found["target"], target)], backend).sort_values("repetition")
-    if not len(found):
+    rows = select(table(tables, "hits"), **wanted)
+    rows = _of_backend(rows[same_target(rows["target"], target)], backend).sort_values("repetition")
+    if not len(rows):
         raise missing("hits", **wanted, target=f"{target:g}", backend=backend)
-    return found["evaluations"].to_numpy(float), float(found["budget"].max())
+    return rows["evaluations"].to_numpy(float), float(rows["budget"].max())
 
 
 def _ends(tables, problem, method, backend):
-    found = _of_backend(select(table(tables, "ends"), problem=problem, method=method), backend)
-    if not len(found):
+    rows = _of_backend(select(table(tables, "ends"), problem=problem, method=method), backend)
+    if not len(rows):
         raise missing("ends", problem=problem, method=method, backend=backend)
-    return found.set_index("repetition").sort_index()
+    return rows.set_index("repetition").sort_index()
 
 
 def budgets(spent: dict[str, float]) -> str:
-    """Budgets in words: the first, and those that differ from it.
+    """Budgets as text: the first, and those that differ from it.
 
     >>> budgets({"ingo": 1.4e6, "es": 1.4e6, "pycma": 5e5})
     'budget 1.4e6 evaluations (pycma 5e5)'

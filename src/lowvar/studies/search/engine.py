@@ -1,8 +1,8 @@
 """Many searches at once: all repetitions of one method on one function.
 
-Where the function can be compiled, JAX runs any number of generations of all repetitions in one program and
-PyTorch a generation at a time. Where it cannot, or the solver is an object of its own, the repetitions are asked
-and told from Python, side by side. A position is a generation.
+For compiled functions, JAX runs any number of generations of all repetitions in one program, and PyTorch one generation
+at a time. For other functions, and for solvers that are stateful objects, Python asks and tells the repetitions in
+turn. A position is a generation.
 """
 
 from functools import partial
@@ -24,19 +24,19 @@ from lowvar.solvers.search.make import make_driven, make_solver
 from lowvar.solvers.search.search import Search, generation, to_backend
 from lowvar.studies.search.spec import TARGET_EXPONENTS
 
-TARGETS = 10.0 ** np.array(TARGET_EXPONENTS)  # precisions above the optimum
-_PER_DECADE = 24  # stops in a decade of generations
-_DRAWN = 64  # generations whose noise is drawn at once for PyTorch
+TARGETS = 10.0 ** np.array(TARGET_EXPONENTS)  # gaps
+_PER_DECADE = 24  # measurements per decade of generations
+_DRAWN = 64  # generations whose noise PyTorch draws at once
 
 
 class Progress(NamedTuple):
-    """One search under way.
+    """The state of one repetition.
 
     Attributes:
         solver: the solver's state.
-        ledger: what the function has been asked.
-        met: evaluations at which ``f`` at the mean first came within each target, infinite before; ``(T,)``.
-        met_best: the same for the best point so far.
+        ledger: evaluations, failures and the best point so far.
+        met: evaluations at which ``f`` at the mean first met each target, infinite before; ``(T,)``.
+        met_best: the same for the best evaluated point.
     """
 
     solver: Any
@@ -46,9 +46,9 @@ class Progress(NamedTuple):
 
 
 class _Engine:
-    """What both kinds of engine share: stops, the trace, and where the runs ended.
+    """Shared code of both engines: measured generations, the trace, and final values.
 
-    The budget fixes how many generations there are, here: no engine goes past the last stop.
+    The budget fixes the number of generations, and the last one is measured.
     """
 
     def __init__(self, problem: BlackBoxProblem, settings, evaluations: int):
@@ -61,7 +61,7 @@ class _Engine:
         self.targets = TARGETS if problem.optimum is not None else TARGETS[:0]
 
     def trace(self, stops, measured):
-        """A row per stop and repetition."""
+        """A row per measured generation and repetition."""
         import pandas as pd
 
         shape = measured["f"].shape
@@ -106,9 +106,9 @@ class CompiledEngine(_Engine, ArrayEngine):
         problem: a function of a backend.
         solver: a ``SearchSolver`` of that backend.
         settings: a ``SearchSettings``.
-        keys: one JAX key for each repetition's noise.
-        starts: ``(repetitions, ...)`` NumPy, what the solver starts from.
-        sigma0: standard deviation to start from.
+        keys: a JAX key for the noise of each repetition.
+        starts: initial means, a NumPy array ``(repetitions, ...)``.
+        sigma0: initial standard deviation.
     """
 
     def __init__(self, problem, solver, settings, keys, starts, sigma0):
@@ -166,7 +166,7 @@ class CompiledEngine(_Engine, ArrayEngine):
             return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), block)
 
         def advance(state, first, count):
-            if count == 0:  # traces the program, and moves nothing: a generation whose result is dropped
+            if count == 0:  # traces the program by a generation whose result is discarded
                 advance(state, first, 1)
                 return state
             for start in range(first - first % _DRAWN, first + count, _DRAWN):
@@ -205,12 +205,12 @@ class CompiledEngine(_Engine, ArrayEngine):
 
 
 class DrivenEngine(_Engine, Engine):
-    """All repetitions of a search that is asked and told from Python.
+    """All repetitions of an ask-and-tell search, driven from Python.
 
     Args:
         problem: any function.
         make: ``repetition -> search``, an object with ``ask``, ``tell``, ``mean`` and ``spread``.
-        settings: a ``SearchSettings``; its budget is what each repetition's evaluator pays.
+        settings: a ``SearchSettings``; its budget is that of each repetition's evaluator.
     """
 
     def __init__(self, problem, make, settings):
@@ -221,7 +221,7 @@ class DrivenEngine(_Engine, Engine):
     def init(self):
         """All repetitions before their first generation."""
         searches = self._first or [self._make(r) for r in range(self.runs)]
-        self._first = []  # searches keep their state in themselves: each is handed out once
+        self._first = []  # searches are stateful, so each is used once
         never = np.full(len(self.targets), np.inf)
         return [
             _Driven(search, Evaluator(self.problem, self.settings.budget, "mark"), never.copy(), never.copy())
@@ -229,7 +229,7 @@ class DrivenEngine(_Engine, Engine):
         ]
 
     def advance(self, state, first, count):
-        """Asks, evaluates and tells, one repetition after the other."""
+        """Asks, evaluates and tells, one repetition after another."""
         goals = None if self.problem.optimum is None else self.problem.optimum + self.targets
         for _ in range(count):
             for one in state:
@@ -264,7 +264,7 @@ class DrivenEngine(_Engine, Engine):
         )
 
     def flatten(self, state) -> list[np.ndarray] | None:
-        """The arrays of all repetitions; None for a peer, which keeps its state to itself."""
+        """The arrays of all repetitions; None for a peer, whose state is not accessible."""
         if not isinstance(state[0].search, Search):
             return None
         leaves = []
@@ -295,13 +295,13 @@ class _Driven(NamedTuple):
     met_best: np.ndarray
 
     def ledger(self) -> Ledger:
-        """The evaluator's count, as arrays; before the first value the best point is the mean."""
+        """The evaluator's record as arrays; before the first value, the best point is the mean."""
         e = self.evaluator
         best_at = self.search.mean if e.best_at is None else e.best_at
         return Ledger(np.array(e.evaluations), np.array(e.failures), np.array(e.best), np.array(best_at))
 
     def f_at_mean(self) -> float:
-        """A measurement of ours, outside the count."""
+        """``f`` at the mean, not counted as an evaluation."""
         return float(self.evaluator.measure(np.asarray(self.search.mean)[None, :])[0])
 
 
@@ -309,7 +309,7 @@ def build(spec) -> CompiledEngine | DrivenEngine:
     """The engine of a ``SearchRunSpec``.
 
     Raises:
-        UserError: options that a function or a solver does not take, or a pair that does not go together.
+        UserError: an invalid option of the function or solver, or a solver that does not support the function.
     """
     backend = backends.get(spec.backend)
     problem = catalogue.build(

@@ -1,4 +1,4 @@
-"""The family ``search``: what it declares, and what its jobs do."""
+"""The family ``search``: its declarations and its jobs."""
 
 from lowvar.studies.base import Family
 from lowvar.studies.search import effects, figures, files, progress
@@ -8,14 +8,14 @@ from lowvar.studies.search.spec import SearchExperiment
 
 
 def engine(spec, prepared):
-    """The engine of a run's spec; a function stands on no data."""
+    """The engine of a run's spec; functions have no data."""
     from lowvar.studies.search import engine as engines
 
     return engines.build(spec)
 
 
 def packages(spec) -> tuple[str, ...]:
-    """What a run needs besides the packages of every run: a peer's, or the simulator's."""
+    """Packages of a peer or a simulator, in addition to those of every run."""
     from lowvar.problems.blackbox.catalogue import FUNCTIONS
     from lowvar.solvers.search import SEARCH
 
@@ -27,9 +27,9 @@ def decomposition(job, prepared, progress_bar):
     from lowvar.noise import named_key
     from lowvar.studies.search.variance import search_variance
 
-    made, d = build(job.problem), job.decomposition
+    problem, d = build(job.problem), job.decomposition
     table = search_variance(
-        made, mean=made.start(named_key(job.seed, job.name, "start", 0)), sigmas=d.sigmas,
+        problem, mean=problem.start(named_key(job.seed, job.name, "start", 0)), sigmas=d.sigmas,
         populations=d.populations, schemes=d.schemes, baselines=d.baselines, replicates=d.replicates,
         key=named_key(job.seed, job.name, "design"),
     )  # fmt: skip
@@ -37,7 +37,7 @@ def decomposition(job, prepared, progress_bar):
 
 
 def metrics(gathered):
-    """Numbers to watch from one run to the next: medians, at the precision that counts as solved."""
+    """Rows of ``metrics.json``: median final gaps, and median evaluations to ``search.target``."""
     for (problem, method, backend), rows in gathered["ends"].groupby(KEYS, sort=False):
         yield problem, "final_gap", f"{method}-{backend}", float(quantile(rows["f"].to_numpy(float), 0.5))
     rows = gathered["targets"]

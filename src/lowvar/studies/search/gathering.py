@@ -1,4 +1,4 @@
-"""What tables of the family ``search`` are made of, besides traces."""
+"""Inputs of the tables of the family ``search`` besides traces."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def build(spec):
 
 
 def optima(gathered) -> dict[str, float | None]:
-    """The smallest value of each problem, None where it is not known."""
+    """The optimum of each problem, None if unknown."""
     return {name: problem.optimum for name, problem in gathered.once(problems).items()}
 
 
@@ -36,7 +36,7 @@ def dims(gathered) -> dict[str, int]:
 
 
 def solved(experiment) -> dict[str, float]:
-    """The option of figures that says which precision counts as solved."""
+    """The option ``target`` of figures."""
     return {"target": experiment.search.target}
 
 
@@ -59,12 +59,12 @@ def _hits(gathered):
 
 HITS = Table(
     "hits",
-    "Evaluations at which every repetition met every target: for claims. Functions of unknown optimum have no rows.",
+    "For claims: evaluations at which every repetition met every target. Problems with unknown optimum have no rows.",
     columns(RUN, """
     repetition | int64 | | from 0
     target | float64 | f's | a gap
-    of | string | | `mean` or `best`: what came within the target
-    evaluations | float64 | evaluations | until it did; infinite if it did not
+    of | string | | `mean` or `best`: the point that met the target
+    evaluations | float64 | evaluations | to the target; infinite if missed
     budget | int64 | evaluations | of each repetition
     """),
     _hits,
@@ -72,15 +72,15 @@ HITS = Table(
 )  # fmt: skip
 DECOMPOSITION = Table(
     "decomposition",
-    "The decompositions of all problems of an experiment, one below the other. A row for each problem, sigma, "
+    "The decompositions of all problems of an experiment, concatenated. A row for each problem, sigma, "
     "population, scheme, baseline, block and source.",
     columns("""
     problem | string | | the experiment's name for the problem
     dim | int64 | | coordinates of a point
     sigma | float64 | x's | standard deviation of the distribution
-    population | int64 | points | points of a generation, N; the evaluation that `centre` costs is not among them
-    scheme | string | | of the noise: `iid`, `antithetic`, `orthogonal` or `rqmc`
-    baseline | string | | what is taken off the values: `none`, `mean` (of the generation) or `centre` (`f` at `mu`)
+    population | int64 | points | points of a generation, N, without the evaluation for `centre`
+    scheme | string | | noise scheme: `iid`, `antithetic`, `orthogonal` or `rqmc`
+    baseline | string | | subtracted from the values: `none`, `mean` (of the generation) or `centre` (`f` at `mu`)
     block | string | | `mu` or `sigma`
     source | string | | `total`, `odd` or `even`
     variance | float64 | f's^2 | of a generation's gradient, summed over coordinates
@@ -88,7 +88,7 @@ DECOMPOSITION = Table(
     high | float64 | f's^2 | upper end
     relative | float64 | | `variance` divided by the squared norm of the gradient of the block
     relative_low | float64 | | lower end of its 95 % interval
-    relative_high | float64 | | upper end; infinite where the gradient cannot be told from zero
+    relative_high | float64 | | upper end; infinite if the gradient is indistinguishable from zero
     to_iid.. | float64 | | `variance` divided by that of `iid` at the same N and baseline
     """),
     lambda gathered: gathered.decompositions,

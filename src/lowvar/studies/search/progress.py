@@ -1,7 +1,7 @@
-"""How black-box searches get on: tables out of their traces and of the evaluations at which they met targets.
+"""Progress of black-box searches: tables made from traces and from the evaluations at which targets were met.
 
-A gap is a value less the optimum. Where a problem's optimum is not known (policies), the gap is the value
-itself and there are no targets. A run that diverged has an infinite gap.
+A gap is a value less the optimum. If the optimum is unknown (policies), the gap is the value itself and there are no
+targets. A diverged run has an infinite gap.
 
 References:
     Hansen, Auger, Ros, Mersmann, Tusar and Brockhoff, COCO: a platform for comparing continuous optimizers in a
@@ -18,25 +18,25 @@ from lowvar.studies.search.gathering import KEYS, RUN, dims, optima
 from lowvar.studies.search.spec import TARGET_EXPONENTS
 
 _DIM = "dim | int64 | | coordinates of a point"
-_BUDGET = "budget | int64 | evaluations | of each repetition; where no optimum is known, what was used"
-_OPTIMUM = "optimum | float64 | f's | smallest value of `f`; NaN where it is not known"
-TARGET = 10.0 ** TARGET_EXPONENTS[-1]  # the precision that the paper's curves go to
+_BUDGET = "budget | int64 | evaluations | of each repetition; if the optimum is unknown, those used"
+_OPTIMUM = "optimum | float64 | f's | smallest value of `f`; NaN if unknown"
+TARGET = 10.0 ** TARGET_EXPONENTS[-1]  # the last target, as in the paper's curves
 PROFILE = (-8.0, 2.0)  # exponents of the hardest and the easiest target of a profile
-_PER_DECADE = 10  # points of a profile's grid
+_PER_DECADE = 10  # grid points of a profile
 
 
 def curves(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
-    """The gap along the searches by problem, method, backend and evaluations, over repetitions.
+    """The gap along the searches over repetitions, by problem, method, backend and evaluations.
 
-    Repetitions that ended before others keep their last value. A curve ends where the last of them does: at the
-    budget, or where all have met the last target.
+    Repetitions that end before others keep their last value. A curve ends with its last repetition: at the budget, or
+    when all have met the last target.
 
     Args:
         traces: the traces of all runs in one table, columns ``problem, method, backend, repetition, iteration,
             evaluations, f, best, sigma, condition, status``.
-        hits: the targets that were met, columns ``problem, method, backend, repetition, target, of, evaluations,
-            budget``; used for the budgets.
-        optima: the smallest value of each problem, None where it is not known.
+        hits: the table ``hits``, columns ``problem, method, backend, repetition, target, of, evaluations, budget``;
+            used for the budgets.
+        optima: the optimum of each problem, None if unknown.
         dims: the dimension of each problem.
     """
     import pandas as pd
@@ -70,11 +70,11 @@ def curves(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, 
 
 CURVES = Table(
     "curves",
-    "A row for each problem, method, backend and measured generation, over the repetitions. Repetitions that ended "
-    "before others keep their last value. A curve ends where the last of them does: at the budget, or where all have "
-    "met the last target. A quantile that needs an infinite gap is infinite.",
+    "A row for each problem, method, backend and measured generation, over the repetitions. Repetitions that end "
+    "before others keep their last value. A curve ends with its last repetition: at the budget, or when all have met "
+    "the last target. A quantile that needs an infinite gap is infinite.",
     columns(RUN.replace("method |", f"{_DIM}\nmethod |"), """
-    evaluations | int64 | evaluations | evaluations done, of each repetition
+    evaluations | int64 | evaluations | evaluations done by each repetition
     iteration | int64 | generations | generations done
     f_median | float64 | f's | gap of `f` at the mean, median over repetitions
     f_low | float64 | f's | its lower quartile
@@ -86,17 +86,17 @@ CURVES = Table(
     sigma_median | float64 | x's | `sigma` of the trace, median over repetitions
     condition_median | float64 | | `condition` of the trace, median over repetitions
     repetitions | int64 | | repetitions in the row
-    diverged | int64 | | how many of them had diverged
+    diverged | int64 | | repetitions that had diverged
     """, _BUDGET, _OPTIMUM),
     lambda gathered: curves(gathered.traces, gathered["hits"], optima(gathered), dims(gathered)),
 )  # fmt: skip
 
 
 def targets(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
-    """How many evaluations each target took, by problem, method, backend and target, over repetitions.
+    """Evaluations to each target over repetitions, by problem, method, backend and target.
 
     Args:
-        traces: as for ``curves``; used for what the unsuccessful runs spent.
+        traces: as for ``curves``; used for the evaluations of unsuccessful runs.
         hits: as for ``curves``.
         optima: as for ``curves``; problems without an optimum have no targets.
         dims: the dimension of each problem.
@@ -127,19 +127,19 @@ def targets(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str,
 
 TARGETS = Table(
     "targets",
-    "A row for each problem, method, backend, `of` and target; problems without a known optimum have none. The "
-    "median is over all repetitions and infinite unless more than half of them met the target; its interval is that "
-    "of order statistics. The share's interval is Clopper and Pearson's.",
+    "A row for each problem with known optimum, method, backend, `of` and target. The median is over all repetitions, "
+    "infinite unless more than half of them met the target, with an interval of order statistics. The interval of the "
+    "share is Clopper and Pearson's.",
     columns(RUN.replace("method |", f"{_DIM}\nmethod |"), """
-    of | string | | `mean` or `best`: what came within the target
+    of | string | | `mean` or `best`: the point that met the target
     target | float64 | f's | a gap
-    reached | int64 | | repetitions that met it within the budget
-    repetitions | int64 | | of how many
+    reached | int64 | | repetitions that met the target within the budget
+    repetitions | int64 | | repetitions in the row
     share.. | float64 | | `reached` divided by `repetitions`
-    evaluations_median | float64 | evaluations | median over all repetitions until they met it
+    evaluations_median | float64 | evaluations | to the target, median over all repetitions
     evaluations_low | float64 | evaluations | lower end of its interval; NaN for fewer than six repetitions
     evaluations_high | float64 | evaluations | upper end
-    ert | float64 | evaluations | expected running time (COCO): evaluations of all until target or end, by `reached`
+    ert | float64 | evaluations | expected running time (COCO): all evaluations to target or end, divided by `reached`
     budget | int64 | evaluations | of each repetition
     """),
     lambda gathered: targets(gathered.traces, gathered["hits"], optima(gathered), dims(gathered)),
@@ -147,7 +147,7 @@ TARGETS = Table(
 
 
 def ends(traces, hits, optima: Mapping[str, float | None], target: float = TARGET, of: str = "mean"):
-    """Where every repetition ended.
+    """Final values of every repetition.
 
     Repetitions with the same number share their start, so their gaps can be compared in pairs.
 
@@ -155,8 +155,8 @@ def ends(traces, hits, optima: Mapping[str, float | None], target: float = TARGE
         traces: as for ``curves``.
         hits: as for ``curves``.
         optima: as for ``curves``.
-        target: the precision that ``reached`` and ``evaluations_to_target`` speak of.
-        of: whether it was met by f at the distribution's ``mean`` or by the ``best`` evaluated point.
+        target: the target of ``reached`` and ``evaluations_to_target``.
+        of: the point that must meet it: the distribution's ``mean`` or the ``best`` evaluated point.
     """
     by = [*KEYS, "repetition"]
     ordered = _gaps(traces, optima).sort_values("evaluations", kind="stable")
@@ -178,16 +178,16 @@ def ends(traces, hits, optima: Mapping[str, float | None], target: float = TARGE
 
 ENDS = Table(
     "ends",
-    "Every repetition at its end. Repetitions of the same number share their start across methods and backends, so "
-    "their gaps can be compared in pairs.",
+    "A row for the end of every repetition. Repetitions of the same number share their start across methods and "
+    "backends, so their gaps can be compared in pairs.",
     columns(RUN, """
     repetition | int64 | | from 0
     evaluations | int64 | evaluations | evaluations done
     f | float64 | f's | gap of `f` at the mean
     best | float64 | f's | gap of the best evaluated point
-    start | float64 | f's | gap of `f` at the first mean
-    reached | bool | | whether `f` at the mean met the experiment's `search.target`
-    evaluations_to_target | float64 | evaluations | until it did; infinite if it did not
+    start | float64 | f's | gap of `f` at the initial mean
+    reached | bool | | whether `f` at the mean met `search.target`
+    evaluations_to_target | float64 | evaluations | to `search.target`; infinite if missed
     status | string | | `ok` or `diverged`, as in the trace
     budget | int64 | evaluations | of this repetition
     """, _OPTIMUM),
@@ -196,16 +196,15 @@ ENDS = Table(
 
 
 def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
-    """The share of targets met within so many evaluations per dimension, as COCO draws them.
+    """The share of targets met against evaluations per dimension, as in COCO.
 
-    Every problem, repetition and target (51 of them, 10^2 to 10^-8 in steps of 0.2 decades) is one case. A run is
-    taken as it was: one that ended without meeting a target counts as not met for ever, where COCO would go on with
-    a simulated restart. So a line is flat after its budget, at which it ends. The group ``all`` weighs problems
-    alike and has those methods that were run on all problems.
+    Every combination of problem, repetition and target (51 targets, 10^2 to 10^-8 in steps of 0.2 decades) is a case.
+    Unlike in COCO, there are no simulated restarts: a target that a run missed counts as never met, and a line ends at
+    its budget. The group ``all`` weighs problems equally and has the methods that ran on all problems.
 
     Args:
         hits: as for ``curves``.
-        optima: as for ``curves``; problems without an optimum are left out.
+        optima: as for ``curves``; problems without an optimum are excluded.
         dims: the dimension of each problem.
     """
     import pandas as pd
@@ -243,36 +242,36 @@ def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
 
 PROFILES = Table(
     "profiles",
-    "Empirical distributions of running times, as COCO draws them, without its simulated restarts. Every problem, "
-    "repetition and target from 10^2 to 10^-8 is a case.",
+    "Empirical distributions of running times, as in COCO but without simulated restarts. Every combination of "
+    "problem, repetition and target from 10^2 to 10^-8 is a case.",
     columns("""
-    problem | string | | as in the trace, or `all`: problems weighed alike, for methods that were run on all of them
+    problem | string | | as in the trace, or `all`: problems weighed equally, for methods that ran on all of them
     method | string | | the experiment's name for the method
     backend | string | | as in the trace
     of | string | | `mean` or `best`
     evaluations_per_dim | float64 | evaluations | evaluations divided by the dimension
     share | float64 | | share of cases met within them
     problems | int64 | | problems in the row
-    targets | int64 | | targets of each
-    repetitions | int64 | | repetitions of each, at most
-    budget_per_dim | float64 | evaluations | where the line ends: the largest budget divided by the dimension
+    targets | int64 | | targets per problem
+    repetitions | int64 | | largest number of repetitions per problem
+    budget_per_dim | float64 | evaluations | end of the line: the largest budget divided by the dimension
     """),
     lambda gathered: profiles(gathered["hits"], optima(gathered), dims(gathered)),
 )  # fmt: skip
 
 
 def with_seconds(table, timings):
-    """``curves`` with time: that of the whole job, shared out evenly among its runs, compiling apart.
+    """``curves`` with the time of a run: the job's time divided by its number of runs, without compilation.
 
     Args:
-        table: what ``curves`` gave.
+        table: the table ``curves``.
         timings: columns ``problem, method, backend, iteration, evaluations, seconds, compile_seconds, repetitions``,
-            seconds so far of all repetitions at once.
+            with the seconds of all repetitions together.
 
     Returns:
         The rows of ``table`` whose job was timed, with ``seconds`` (of one run), ``compile_seconds`` (of the job),
-        ``microseconds_per_evaluation`` and ``microseconds_per_iteration`` (so far; NaN at the start). Between timed
-        moments time is interpolated.
+        ``microseconds_per_evaluation`` and ``microseconds_per_iteration`` (so far; NaN at the start). Times between
+        measurements are interpolated.
     """
     import pandas as pd
 
@@ -306,8 +305,8 @@ SECONDS = Table(
     "seconds",
     "The table `curves` with wall times.",
     columns(CURVES.columns, """
-    seconds | float64 | s | time so far of one run: the job's time shared out evenly, without compiling
-    compile_seconds | float64 | s | time that the job spent compiling
+    seconds | float64 | s | time so far of one run: the job's time per run, without compilation
+    compile_seconds | float64 | s | compilation time of the job
     microseconds_per_evaluation | float64 | 1e-6 s | `seconds` divided by `evaluations`; NaN at the start
     microseconds_per_iteration | float64 | 1e-6 s | `seconds` divided by `iteration`; NaN at the start
     """),
@@ -332,12 +331,12 @@ def quantile(values, q: float):
 
 
 def same_target(column, target: float):
-    """Which of a column's targets are this one, but for rounding."""
+    """Mask of the targets in a column that equal ``target``, up to rounding."""
     return np.isclose(np.log10(np.asarray(column, float)), np.log10(target), rtol=0, atol=1e-3)
 
 
 def _gaps(traces, optima):
-    """The traces with gaps in place of ``f`` and ``best``; infinite where a run diverged."""
+    """The traces with gaps in place of ``f`` and ``best``; infinite for diverged runs."""
     optimum = traces["problem"].map({name: _number(value) for name, value in optima.items()}).to_numpy(float)
     lost = (traces["status"] != "ok").to_numpy()
     columns = {}
@@ -355,7 +354,7 @@ def _with_optimum(hits, optima):
 
 
 def _budgets(traces, hits) -> dict[tuple[str, str, str], float]:
-    """Evaluations that each job had; where no target was set, what it used."""
+    """The budget of each job; without targets, the evaluations that it used."""
     used = traces.groupby(KEYS, sort=False)["evaluations"].max().to_dict()
     return used | hits.groupby(KEYS, sort=False)["budget"].max().to_dict()
 

@@ -1,4 +1,4 @@
-"""The specs of the family ``search``: black-box search, and the variance of its gradients."""
+"""Specs of the family ``search``: black-box search, and the variance of its gradients."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -6,20 +6,20 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.spec import BackendName, Cost, Count, ExperimentSpec, Positive, Strict
 
-# log10 of the precisions above the optimum at which runs are watched
+# log10 of the targets (gaps)
 TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
 
 Scheme = Literal["iid", "antithetic", "orthogonal", "rqmc"]
 Baseline = Literal["none", "mean", "centre"]
-_NO_OPTIONS = {  # arguments of a problem's factory that are stated elsewhere
-    "dim": "state it beside 'function'",
-    "name": "a problem is named by its key",
-    "backend": "state it in 'backends'",
+_NO_OPTIONS = {  # arguments of a problem's factory that have keys of their own
+    "dim": "give it beside 'function'",
+    "name": "the key of a problem is its name",
+    "backend": "give it in 'backends'",
 }
-_POLICY_STEP = 1e6  # an episode of a simulated robot, in the operations that costs are counted in
+_POLICY_STEP = 1e6  # operations of an episode of a simulated robot
 
 
 class SearchProblemSpec(Strict):
@@ -28,9 +28,9 @@ class SearchProblemSpec(Strict):
     function: str = Field(description="a function of the catalogue")
     dim: Count | None = Field(None, description="coordinates; a policy's are implied")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
-    population: Count | None = Field(None, description="points of a generation, for methods that state none")
+    population: Count | None = Field(None, description="points of a generation, for methods that specify none")
     methods: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        None, description="the methods that run on it; all if not given"
+        None, description="the methods that run on it; all if null"
     )
     budget: Count | None = Field(None, description="evaluations of a run, in place of search.budget")
 
@@ -45,13 +45,13 @@ class SearchMethodSpec(Strict):
 
 
 class SearchSettings(Strict):
-    """How every method is run."""
+    """Settings of all runs."""
 
     budget: Count = Field(description="evaluations of a run")
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
-    sigma0: Positive | None = Field(None, description="standard deviation at the start; the problem's if not given")
-    target: Positive = Field(1e-10, description="precision that counts as solved")
-    early_stop: bool = Field(True, description="end when every repetition has met the finest precision")
+    sigma0: Positive | None = Field(None, description="initial standard deviation; the problem's if null")
+    target: Positive = Field(1e-10, description="gap that counts as solved")
+    early_stop: bool = Field(True, description="end when every repetition has met the last target, 1e-10")
 
     @pydantic.model_validator(mode="after")
     def _watched(self):
@@ -60,32 +60,34 @@ class SearchSettings(Strict):
             first, second, *_, last = TARGET_EXPONENTS
             raise ValueError(
                 f"target {self.target:g}: it must be 1e{first:g}, .., 1e{last:g} in steps of 10^{first - second:.1g}, "
-                "as runs watch them"
+                "as the targets of runs"
             )
         return self
 
 
 class GradientVarianceSpec(Strict):
-    """At which Gaussians the variance of the search gradient is taken apart, and how finely."""
+    """Decomposition of the variance of search gradients under Gaussians."""
 
     problems: Annotated[tuple[str, ...], Field(min_length=1)]
     sigmas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.05, 0.005)
     populations: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
     schemes: tuple[Scheme, ...] = ("iid", "antithetic", "orthogonal", "rqmc")
     baselines: tuple[Baseline, ...] = ("none", "mean", "centre")
-    replicates: Annotated[int, Field(ge=50)] = Field(2000, description="independent estimates of each kind")
+    replicates: Annotated[int, Field(ge=50)] = Field(2000, description="independent estimates of each combination")
 
     @pydantic.model_validator(mode="after")
     def _compared(self):
+        if not self.baselines:
+            raise ValueError("baselines: it must name at least one")
         if "iid" not in self.schemes:
-            raise ValueError("schemes: iid must be among them, the others are compared with it")
+            raise ValueError("schemes: iid is required, because the others are compared with it")
         if "antithetic" in self.schemes and any(n % 2 for n in self.populations):
-            raise ValueError("populations: antithetic points come in pairs, so they must be even")
+            raise ValueError("populations: they must be even, because antithetic points come in pairs")
         return self
 
 
 class SearchExperiment(ExperimentSpec):
-    """One experiment at one scale: methods that search for the minimum of functions."""
+    """An experiment at one scale: methods that minimise functions."""
 
     family: Literal["search"]
     problems: Annotated[dict[str, SearchProblemSpec], Field(min_length=1)]
@@ -94,11 +96,11 @@ class SearchExperiment(ExperimentSpec):
     search: SearchSettings
     decomposition: GradientVarianceSpec | None = None
     draw: tuple[str, ...] = Field(
-        ("effort", "curves", "profiles", "seconds"), description="figures, the headline first"
+        ("effort", "curves", "profiles", "seconds"), description="figures; the first opens the report"
     )
 
     def runs(self) -> list[tuple[str, str, str]]:
-        """Problem, method and backend of every run; a search that has none of the backends runs on one that it has."""
+        """Problem, method and backend of every run; a search without any of ``backends`` runs on its own first one."""
         from lowvar.solvers.search import SEARCH
 
         jobs = []
@@ -110,22 +112,22 @@ class SearchExperiment(ExperimentSpec):
         return jobs
 
     def decompositions(self) -> list[str]:
-        """Problems whose gradient variance is taken apart."""
+        """Problems whose gradient variance is decomposed."""
         return list(self.decomposition.problems) if self.decomposition else []
 
     def budget(self, problem: str, method: str) -> int:
-        """Evaluations of a run: the method's if it states one, else the problem's, else the experiment's."""
+        """Evaluations of a run: the method's budget, else the problem's, else the experiment's."""
         return self.methods[method].budget or self.problems[problem].budget or self.search.budget
 
     def repetitions(self, method: str) -> int:
-        """Runs of a method on a problem."""
+        """Repetitions of a method on a problem."""
         return self.methods[method].repetitions or self.search.repetitions
 
     def run(self, problem: str, method: str, backend: str) -> "SearchRunSpec":
         """The spec of the job that runs ``method`` on ``problem`` in ``backend``.
 
         Raises:
-            UserError: this experiment has no such problem, method or backend, or not together.
+            UserError: this experiment has no such problem, method or backend, or does not combine them.
         """
         self._check(problem=problem, method=method)
         jobs = self.runs()
@@ -145,10 +147,10 @@ class SearchExperiment(ExperimentSpec):
         )
 
     def decompose(self, problem: str) -> "GradientVarianceJob":
-        """The spec of the job that takes the variance of the search gradient on ``problem`` apart.
+        """The spec of the job that decomposes the variance of the search gradient on ``problem``.
 
         Raises:
-            UserError: this experiment does not take it apart there.
+            UserError: this experiment does not decompose it.
         """
         self._check(problem=problem)
         if self.decomposition is None or problem not in self.decomposition.problems:
@@ -161,7 +163,7 @@ class SearchExperiment(ExperimentSpec):
         )
 
     def run_cost(self, problem: str, method: str, backend: str) -> Cost:
-        """Each evaluation touches every coordinate some times; an episode of a robot costs far more."""
+        """Each evaluation reads every coordinate a few times; an episode of a robot costs far more."""
         dim = self.problems[problem].dim
         each = 20 * dim if dim else _POLICY_STEP
         slower = 20 if backend == "torch" else 1
@@ -169,7 +171,7 @@ class SearchExperiment(ExperimentSpec):
         return Cost(operations=slower * runs * self.budget(problem, method) * each, memory=runs * (dim or 1000) ** 2)
 
     def decompose_cost(self, problem: str) -> Cost:
-        """Every estimate of every kind, twice (odd and even part)."""
+        """Every estimate of every combination, twice (odd and even part)."""
         d, dim = self.decomposition, self.problems[problem].dim or 1000
         if d is None:
             return Cost(operations=0, memory=0)
@@ -177,7 +179,7 @@ class SearchExperiment(ExperimentSpec):
         return Cost(operations=kinds * sum(d.populations) * d.replicates * dim * 40, memory=1e7)
 
     def check_names(self, where: str) -> None:
-        """Refuses names that do not exist, or do not go together; ``where`` starts the message."""
+        """Raises UserError for unknown names and unsupported combinations; ``where`` begins the message."""
         from lowvar.problems.blackbox.catalogue import FUNCTIONS
         from lowvar.solvers.search import SEARCH
 
@@ -185,11 +187,10 @@ class SearchExperiment(ExperimentSpec):
             FUNCTIONS.entry(problem.function, where=f"{where}: problems.{name}.function")
             for key, instead in _NO_OPTIONS.items():
                 if key in problem.options:
-                    raise UserError(f"{where}: problems.{name}.options: {key!r} is no option: {instead}")
+                    raise UserError(f"{where}: problems.{name}.options: {key!r} is not an option: {instead}")
             FUNCTIONS.check_options(problem.function, problem.options, where=f"{where}: problems.{name}.options")
             for method in problem.methods or ():
-                if method not in self.methods:
-                    raise unknown_name("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+                check_known("method", method, self.methods, where=f"{where}: problems.{name}.methods")
         for name, method in self.methods.items():
             SEARCH.entry(method.solver, where=f"{where}: methods.{name}.solver")
             SEARCH.check_options(method.solver, method.options, where=f"{where}: methods.{name}.options")
@@ -200,17 +201,16 @@ class SearchExperiment(ExperimentSpec):
                 if kind not in searched:
                     raise UserError(
                         f"{where}: problems.{name}: method {method!r} searches {' and '.join(searched)} domains, and "
-                        f"{problem.function} has a {kind} one: problems.{name}.methods says which methods run on it"
+                        f"{problem.function} has a {kind} one: list the methods to run in problems.{name}.methods"
                     )
         for name in self.decompositions():
-            if name not in self.problems:
-                raise unknown_name("problem", name, self.problems, where=f"{where}: decomposition.problems")
+            check_known("problem", name, self.problems, where=f"{where}: decomposition.problems")
             about = FUNCTIONS.about(self.problems[name].function)
             if about.domain != "real" or not about.program:
                 what = f"a {about.domain} domain" if about.domain != "real" else "values from a simulator"
                 raise UserError(
-                    f"{where}: decomposition.problems: {name!r} has {what}: the variance of the gradient is taken "
-                    "apart for functions of real numbers that are array programs"
+                    f"{where}: decomposition.problems: {name!r} has {what}: the decomposition needs a function of "
+                    "real numbers that is an array program"
                 )
 
 

@@ -1,7 +1,7 @@
-"""How fast methods approach the optimum: tables out of traces.
+"""Convergence of methods to the optimum: tables made from traces.
 
-Where the optimum is not known there are no gaps: the largest ELBO that any run saw would give its own method a gap
-of zero. Methods are then compared by the ELBO itself.
+Where the optimum is unknown, there are no gaps: the largest ELBO of all runs would give its own method a gap of zero.
+Methods are then compared by the ELBO itself.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from lowvar.studies.base import Table, columns
 from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, RUN, optima, problem_of, rows
 
 _LEAST_GAP = 1e-9  # nats; below it a gap is rounding
-_SOON = 2**22  # data rows times dimensions up to which L-BFGS finds the optimum in seconds
+_SOON = 2**22  # data rows times dimensions, up to which L-BFGS takes seconds
 _RUN = list(KEYS)
 
 
@@ -21,10 +21,10 @@ def optimum(problem) -> float:
     """The largest ELBO of the guide, in nats, by L-BFGS on the exact ELBO.
 
     Args:
-        problem: a JAX problem whose ``exact_elbo`` is known.
+        problem: a JAX problem with an ``exact_elbo``.
 
     Raises:
-        RuntimeError: the optimizer did not get there.
+        RuntimeError: L-BFGS did not converge.
     """
     import jax
     from scipy.optimize import minimize
@@ -60,7 +60,7 @@ def optimum_of(gathered, name: str) -> tuple[str, float, str]:
 
 
 def largest_seen(traces, problem: str) -> float:
-    """The largest ELBO of a problem that any run saw, nats: the reference where the optimum is not known."""
+    """The largest ELBO of all runs on a problem, nats: the reference where the optimum is unknown."""
     values = traces.loc[(traces["problem"] == problem) & (traces["status"] == "ok"), "elbo"]
     return float(values.max()) if len(values) else np.nan
 
@@ -75,10 +75,10 @@ def _optima(gathered):
 OPTIMUM = Table(
     "optimum",
     "A row for each problem. The optimum is computed where the ELBO is exact and N times the dimension is at most "
-    "2^22. Elsewhere there are no gaps.",
+    "2^22. Elsewhere it is unknown, and there are no gaps.",
     columns("""
     problem | string | | the experiment's name for the problem
-    elbo | float64 | nats | ELBO*, from which gaps are measured; or the largest ELBO seen
+    elbo | float64 | nats | ELBO*, from which gaps are measured; or the largest ELBO of the runs
     how | string | | `L-BFGS on the exact ELBO`, or `largest seen in these runs`
     """),
     _optima,
@@ -86,11 +86,11 @@ OPTIMUM = Table(
 
 
 def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
-    """ELBO, and gap to the optimum, by problem, method, backend, step size and epoch, over repetitions.
+    """ELBO and gap to the optimum over repetitions, by problem, method, backend, step size and epoch.
 
     Args:
-        traces: the traces of all runs in one table. Methods may have step sizes, epochs and repetitions of their own.
-        optima: the largest ELBO of the problems for which it is known, nats; gaps of the others are NaN.
+        traces: the traces of all runs in one table. Methods may differ in step sizes, epochs and repetitions.
+        optima: ELBO* of the problems whose optimum is known, nats; gaps of the others are NaN.
         rows: data rows ``N`` of each problem.
     """
     import pandas as pd
@@ -104,7 +104,7 @@ def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
         if row["problem"] in optima:
             gaps = np.maximum(optima[row["problem"]] - group["elbo"].to_numpy(), _LEAST_GAP)
             gap = tuple(10**v for v in mean_interval(np.log10(gaps))) if ok.all() else (np.inf, np.nan, np.nan)
-        # the same in all repetitions, except where the number of particles depends on the run
+        # equal in all repetitions, unless the number of particles depends on the run
         gradients, hvps = (round(group[name].mean()) for name in ("gradients", "hvps"))
         row |= {"iteration": int(group["iteration"].iloc[0]), "gradients": gradients, "hvps": hvps,
                 "oracles": gradients + hvps, "passes": (gradients + hvps) / rows[row["problem"]],
@@ -116,14 +116,14 @@ def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
 
 
 def _interval(values):
-    """``mean_interval`` of numbers whose squares may not be finite."""
+    """``mean_interval`` of values whose squares may overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean, low, high = mean_interval(values)
     return (mean, low, high) if np.isfinite(mean) else (-np.inf, np.nan, np.nan)
 
 
 def _mark(table):
-    """``convergence`` with ``best`` and ``envelope``: by the gap where the optimum is known, else by the ELBO."""
+    """Adds the columns ``best`` and ``envelope``: by the gap where the optimum is known, else by the ELBO."""
     distance = table["gap_mean"].where(table["gap_mean"].notna(), -table["elbo_mean"])
     finite = np.isfinite(distance)
     chosen = table.loc[distance[at_end(table) & finite].groupby([table[name] for name in _RUN]).idxmin()]
@@ -136,7 +136,7 @@ def _mark(table):
 
 
 def at_end(table):
-    """Which rows are at the last epoch of their run."""
+    """Mask of the rows at the last epoch of their run."""
     return table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
 
 
@@ -145,14 +145,14 @@ _AT_BEST = columns(LINE, PROGRESS, """
     hvps | int64 | data rows | Hessian-vector products so far
     oracles | int64 | data rows | `gradients` plus `hvps`
     passes | float64 | passes | `oracles` divided by N
-    gap_mean.. | float64 | nats | geometric mean of the gap; infinite if one diverged, NaN if the optimum is not known
+    gap_mean.. | float64 | nats | geometric mean of the gap; infinite if one diverged, NaN if the optimum is unknown
     elbo_mean.. | float64 | nats | mean ELBO; minus infinity if a repetition diverged
 """, COUNTS)  # fmt: skip
 CONVERGENCE = Table(
     "convergence",
     "A row for each problem, method, backend, step size and evaluated epoch, over the repetitions.",
     columns(_AT_BEST, """
-    best | bool | | whether `step_size` is the best step
+    best | bool | | whether `step_size` is the best step size
     envelope | bool | | whether `step_size` is the best at this epoch
     """),
     lambda gathered: convergence(gathered.traces, optima(gathered), rows(gathered)),
@@ -160,21 +160,21 @@ CONVERGENCE = Table(
 
 
 def best(table):
-    """The rows of ``convergence`` at the end of each method's best step size, where any did not diverge."""
+    """The last rows of ``convergence`` at each method's best step size; none for methods that always diverged."""
     return BEST.frame(table[at_end(table) & table["best"]])
 
 
 BEST = Table(
-    "best", "The last row of each method's best step.", _AT_BEST, lambda gathered: best(gathered["convergence"])
+    "best", "The last row of each method's best step size.", _AT_BEST, lambda gathered: best(gathered["convergence"])
 )
 
 
 def of_repetitions(traces, chosen, optima: Mapping[str, float]):
-    """The rows of traces behind rows of ``convergence``, with gaps.
+    """The trace rows behind rows of ``convergence``, with gaps.
 
     Args:
         traces: as for ``convergence``.
-        chosen: rows of what ``convergence`` gave.
+        chosen: rows of the table ``convergence``.
         optima: as for ``convergence``.
     """
     keys = [*_RUN, "step_size", "epoch"]
@@ -195,22 +195,22 @@ def paths(traces, table, optima: Mapping[str, float]):
 
 ENDS = Table(
     "ends",
-    "Every repetition at the end of every step size. Repetitions of the same number share noise and start across "
-    "methods and backends, so they can be compared in pairs.",
+    "A row for the end of every repetition at every step size. Repetitions of the same number share noise and start "
+    "across methods and backends, so they can be compared in pairs.",
     columns(LINE, """
     epoch | int64 | epochs | epochs done
-    best | bool | | whether `step_size` is the best step
+    best | bool | | whether `step_size` is the best step size
     repetition | int64 | | from 0
     elbo | float64 | nats | ELBO
-    gap | float64 | nats | ELBO* - `elbo`, at least 1e-9; NaN where the optimum is not known
+    gap | float64 | nats | ELBO* - `elbo`, at least 1e-9; NaN where the optimum is unknown
     status | string | | `ok` or `diverged`, as in the trace
     """),
     lambda gathered: ends(gathered.traces, gathered["convergence"], optima(gathered)),
 )  # fmt: skip
 PATHS = Table(
     "paths",
-    "Every repetition along the envelope: at each epoch, at the step size that was best there. Claims about iterations "
-    "and times are judged by it.",
+    "A row for every repetition and epoch along the envelope: at the step size that is best at that epoch. It decides "
+    "claims about iterations and times.",
     columns(RUN, PROGRESS, """
     step_size | float64 | | the best at this epoch, over the repetitions
     repetition | int64 | | from 0
@@ -222,7 +222,7 @@ PATHS = Table(
 
 
 def with_seconds(table, timings):
-    """``convergence`` with seconds: those of the whole job, shared out evenly among its runs, compiling apart."""
+    """``convergence`` with the seconds of a run: the job's time divided by its number of runs, without compilation."""
     keys = [*_RUN, "epoch"]
     joined = table.merge(timings[[*keys, "seconds_per_run"]], on=keys, how="left", validate="many_to_one")
     return SECONDS.frame(joined.rename(columns={"seconds_per_run": "seconds"}))
@@ -232,7 +232,7 @@ SECONDS = Table(
     "seconds",
     "The table `convergence` with wall times.",
     columns(CONVERGENCE.columns, """
-    seconds | float64 | s | `seconds_per_run` of `timing.parquet`: the job's time shared out evenly, without compiling
+    seconds | float64 | s | `seconds_per_run` of `timing.parquet`: the job's time per run, without compilation
     """),
     lambda gathered: with_seconds(gathered["convergence"], gathered.timings),
     timed=True,

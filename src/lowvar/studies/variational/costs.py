@@ -1,4 +1,4 @@
-"""Tables of gradient estimators that stand beside a paper's: variances, sizes, costs, and schemes of noise."""
+"""Tables of variances, problem sizes and costs beside the published ones, and of noise schemes."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from lowvar.studies.base import Table, columns
 from lowvar.studies.variational import published
 from lowvar.studies.variational.gathering import KEYS, PROGRESS, RUN, decomposes, first_noise, models, shapes
 
-_LATE = 8  # measurements of the time from whose differences its interval is made
+_LATE = 8  # last time measurements, whose differences give the interval
 _RUN = list(KEYS)
 PARTS = ("total", "subsampling", "monte_carlo", "interaction")
 
@@ -17,7 +17,7 @@ COMPONENTS = columns("""
     method | string | | the experiment's name for the method
     block | string | | `all`, `mu` or `log_sigma`; with several latent sites also `mu:{site}` and `log_sigma:{site}`
     source | string | | `subsampling`, `monte_carlo`, `interaction` or `total`
-    variance | float64 | nats^2 | of a batch's gradient, traced over the block
+    variance | float64 | nats^2 | of a batch's gradient: trace over the block
     low | float64 | nats^2 | lower end of its 95 % interval
     high | float64 | nats^2 | upper end
     share.. | float64 | | `variance` divided by the method's total in the block
@@ -26,12 +26,12 @@ COMPONENTS = columns("""
 """)
 DECOMPOSITION = Table(
     "decomposition",
-    "The decompositions of all problems of an experiment, one below the other. A row for each problem, moment, way "
-    "of drawing noise, method, block and source.",
+    "The decompositions of all problems of an experiment, concatenated. A row for each problem, moment, noise scheme, "
+    "method, block and source.",
     columns("problem | string | | the experiment's name for the problem", PROGRESS, """
     end | bool | | whether this is the last moment
-    noise | string | | how the particles of a batch are drawn: `iid`, `antithetic`, `orthogonal` or `rqmc`
-    particles | int64 | | how many a batch has
+    noise | string | | noise scheme: `iid`, `antithetic`, `orthogonal` or `rqmc`
+    particles | int64 | | particles of a batch
     """, COMPONENTS),
     lambda gathered: gathered.decompositions,
     when=decomposes,
@@ -39,7 +39,7 @@ DECOMPOSITION = Table(
 
 
 def variances(decomposition, problems: Mapping):
-    """The variance of ``naive`` at the end by source, beside the published ones.
+    """The variance of ``naive`` at the end by source, beside the published values.
 
     Args:
         decomposition: the table of components.
@@ -59,7 +59,7 @@ def variances(decomposition, problems: Mapping):
 
 
 def prints(numbers: Mapping):
-    """The condition that a paper prints such numbers for a problem of an experiment."""
+    """The condition that a paper prints ``numbers`` for a problem of an experiment."""
     return lambda experiment: any(_printed(numbers, experiment.model(name)) for name in experiment.problems)
 
 
@@ -69,15 +69,15 @@ def _printed(numbers, model):
 
 TABLE1 = Table(
     "table1",
-    "Where Wang, Geffner and Domke print variances of a problem: the variance of `naive` at the end of the followed "
-    "run, block `all`, beside their Table 1. A row for each problem and source.",
+    "For problems in Table 1 of Wang, Geffner and Domke: the variance of `naive` at the end of the leader's run, block "
+    "`all`, beside theirs. A row for each problem and source.",
     columns("""
     problem | string | | the experiment's name for the problem
     source | string | | `total` (printed as V), `subsampling` (V_n), `monte_carlo` (V_eps) or `interaction`
     variance | float64 | nats^2 | of a batch's gradient
     low | float64 | nats^2 | lower end of its 95 % interval
     high | float64 | nats^2 | upper end
-    published | float64 | nats^2 | as printed for the model and dataset; NaN if nothing is
+    published | float64 | nats^2 | published value for the model and dataset; NaN if there is none
     ratio | float64 | | `variance` divided by `published`
     """),
     lambda gathered: variances(gathered["decomposition"], models(gathered)),
@@ -86,7 +86,7 @@ TABLE1 = Table(
 
 
 def sizes(problems: Mapping, shapes: Mapping[str, tuple[int, int]]):
-    """Rows and latent dimension of every problem, beside the published ones.
+    """Data rows and latent dimension of every problem, beside the published values.
 
     Args:
         problems: ``{name: ModelSpec}``.
@@ -103,17 +103,17 @@ def sizes(problems: Mapping, shapes: Mapping[str, tuple[int, int]]):
 
 TABLE2 = Table(
     "table2",
-    "Where a paper prints the size of a problem: rows and dimensions, beside those of Table 2 of Wang, Geffner and "
-    "Domke, or of Section 5 of Fujisawa and Sato.",
+    "If a paper prints the size of a problem: rows and dimensions, beside those of Table 2 of Wang, Geffner and "
+    "Domke, or of Section 5 of Fujisawa and Sato. A row for each problem.",
     columns("""
     problem | string | | the experiment's name for the problem
-    model | string | | of the catalogue
-    dataset | string | | of the catalogue
+    model | string | | name in the catalogue
+    dataset | string | | name in the catalogue
     scaling | string | | of the features
     rows | int64 | rows | N
-    dim | int64 | | of the latent vector, and of the noise
-    published_rows | float64 | rows | as printed for the model and dataset; NaN if nothing is
-    published_dim | float64 | | the same
+    dim | int64 | | dimension of the latent vector, and of the noise
+    published_rows | float64 | rows | published N for the model and dataset; NaN if there is none
+    published_dim | float64 | | published dimension; NaN if there is none
     """),
     lambda gathered: sizes(models(gathered), gathered.once(shapes)),
     when=prints(published.SIZES),
@@ -121,11 +121,11 @@ TABLE2 = Table(
 
 
 def costs(traces, timings, problems: Mapping, shapes: Mapping[str, tuple[int, int]], batches: Mapping):
-    """Gradient evaluations and seconds of an iteration of every method, beside the published ones.
+    """Gradient evaluations and seconds of an iteration of every method, beside the published values.
 
     Args:
         traces: of all runs.
-        timings: of those runs whose times are to stand in the table; None for no times.
+        timings: of the runs whose times the table shows; None for no times.
         problems: ``{name: ModelSpec}``.
         shapes: ``{name: (N, dim)}``.
         batches: ``{(problem, method, backend): batch size}``.
@@ -175,29 +175,30 @@ def _costs(gathered):
 
 
 def _costs_are_printed(experiment):
-    """Whether a paper prints the evaluations of a method, whatever the problem."""
+    """Whether a paper prints the evaluations of one of the methods, on any problem."""
     return any(method in published.EVALUATIONS | published.EVALUATIONS_OF_ALL_ROWS for method in experiment.methods)
 
 
 TABLE3 = Table(
     "table3",
-    "Where Wang, Geffner and Domke print the cost of a method: what an iteration costs, beside their Table 3. A row "
-    "for each run. Times are of one run: the job's time divided by the number of its runs, which are computed "
-    "together, without compiling. They stand in the table for the models and datasets whose times are printed, and "
-    "for no others. The published ones are of a GPU: compare the ratios to `naive`, not the times.",
+    "For experiments with a method of Table 3 of Wang, Geffner and Domke: the cost of an iteration, beside theirs. A "
+    "row for each job. A job computes its runs together; times are the job's time divided by the number of its runs, "
+    "without compilation, and only for models and datasets whose times the paper prints. The published times are of a "
+    "GPU: compare the ratios to `naive`, not the times.",
     columns(RUN, """
     runs | int64 | | step sizes times repetitions of the job
     batch_size | int64 | rows | B
     gradients | float64 | batches | gradients in an iteration, averaged over the run, full passes included
-    hvps | float64 | batches | Hessian-vector products, the same
+    hvps | float64 | batches | Hessian-vector products in an iteration, averaged likewise
     evaluations | float64 | batches | `gradients` plus `hvps`
-    published_evaluations | float64 | batches | as printed for the method, with N read as N / B; NaN if nothing is
-    seconds | float64 | s | of an iteration; NaN where no time is printed, or the runs were made elsewhere
-    seconds_low | float64 | s | lower end of a 95 % interval, of the last eight stretches between measurements
+    published_evaluations | float64 | batches | published value for the method, N data rows being N / B batches; NaN if
+    + there is none
+    seconds | float64 | s | of an iteration; NaN where no time is published or the runs were not timed on this machine
+    seconds_low | float64 | s | lower end of a 95 % interval over the last eight stretches between measurements
     seconds_high | float64 | s | upper end
-    published_seconds | float64 | s | as printed; NaN if nothing is
+    published_seconds | float64 | s | published value; NaN if there is none
     to_naive.. | float64 | | `seconds` divided by those of `naive`
-    published_to_naive | float64 | | the same of what is printed
+    published_to_naive | float64 | | `published_seconds` divided by those of `naive`
     """),
     _costs,
     when=_costs_are_printed,
@@ -205,9 +206,9 @@ TABLE3 = Table(
 
 
 def schemes(decomposition):
-    """The variance at the end under each way of drawing noise, and its ratio to as many independent particles.
+    """The variance at the end under each noise scheme, and its ratio to that with as many iid particles.
 
-    The ratio is NaN where there are no independent particles of that number, or where a variance is not above zero.
+    The ratio is NaN where that number of iid particles was not measured, or where a variance is not positive.
 
     Args:
         decomposition: the table of components.
@@ -228,25 +229,25 @@ def schemes(decomposition):
 
 
 def _compares_noises(experiment):
-    """Whether any variance is decomposed under several ways of drawing noise."""
+    """Whether any variance is decomposed under several noise schemes."""
     return any(experiment.decomposition_on(problem).noises for problem in experiment.decompositions())
 
 
 SCHEMES = Table(
     "schemes",
-    "Where a decomposition asks for several `noises`: the rows of its end, relative to as many independent particles.",
+    "If a decomposition has several `noises`: its rows at the end of the run, relative to as many iid particles.",
     columns("""
     problem | string | | the experiment's name for the problem
-    noise | string | | how the particles of a batch are drawn
-    particles | int64 | | how many a batch has
+    noise | string | | noise scheme
+    particles | int64 | | particles of a batch
     method | string | | the experiment's name for the method
     block | string | | as in the decomposition
     source | string | | as in the decomposition
     variance | float64 | nats^2 | of a batch's gradient
     low | float64 | nats^2 | lower end of its 95 % interval
     high | float64 | nats^2 | upper end
-    to_iid | float64 | | `variance` divided by that of `iid` with as many `particles`; NaN if either is not above 0
-    to_iid_low | float64 | | lower end of its 95 % interval, in which the two count as independent
+    to_iid | float64 | | `variance` divided by that of `iid` with as many `particles`; NaN if either is not positive
+    to_iid_low | float64 | | lower end of its 95 % interval, with the two variances taken as independent
     to_iid_high | float64 | | upper end
     """),
     lambda gathered: schemes(gathered["decomposition"]),
@@ -257,14 +258,14 @@ TABLES = (TABLE2, TABLE3, DECOMPOSITION, TABLE1, SCHEMES)
 
 def with_published_times(problems: Mapping) -> list[str]:
     """Problems for which times were published."""
-    said = published.MILLISECONDS
-    return [name for name, model in problems.items() if published.of(said, model.model, model.dataset)]
+    times = published.MILLISECONDS
+    return [name for name, model in problems.items() if published.of(times, model.model, model.dataset)]
 
 
 def _evaluations(method, rows, batch):
     if method in published.EVALUATIONS_OF_ALL_ROWS:
-        whole, more = published.EVALUATIONS_OF_ALL_ROWS[method]
-        return whole * rows / batch + more
+        passes, batches = published.EVALUATIONS_OF_ALL_ROWS[method]
+        return passes * rows / batch + batches
     return float(published.EVALUATIONS.get(method, np.nan))
 
 
@@ -287,5 +288,5 @@ def _seconds(timings, problem, method, backend, trace):
 
 
 def _spread(table):
-    """Half the width of the logarithm of the seconds' interval."""
+    """Half the width of the interval of the seconds' logarithm."""
     return np.log(table["seconds_high"] / table["seconds_low"]) / 2

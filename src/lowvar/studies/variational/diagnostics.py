@@ -1,16 +1,16 @@
-"""How good gradients are along a run: tables out of traces with diagnostics, and of runs on held-out rows.
+"""Errors of gradients along runs and predictions of held-out rows: tables made from traces with diagnostics.
 
-An estimator that carries its past has two errors. Given the past, only fresh noise is random: that variance is
-``variance``, the conditional one. What it has summed up since its first step is an error too: ``squared_error`` is the
-expected squared distance to the gradient itself, the true one. For an estimator without a past they are the same.
+An estimator with carryover has two errors. The conditional variance, ``variance``, is that of the fresh noise, given
+the past. The true squared error, ``squared_error``, is the expected squared distance to the exact gradient and includes
+the carried error. Without carryover the two are equal.
 
-Signal-to-noise ratios are as in Fujisawa and Sato (2021), Section 4.2, the squared norm of the gradient over a standard
-deviation; ``snr_conditional_1`` and ``snr_true_1`` are norms over standard deviations, which have no unit. Conditional
-ones are of ``mean2`` and ``variance``, true ones of ``signal`` and ``squared_error``.
+Signal-to-noise ratios are as in Fujisawa and Sato (2021), Section 4.2: the squared norm of the gradient over a standard
+deviation. ``snr_conditional_1`` and ``snr_true_1`` are dimensionless: norms over standard deviations. Conditional
+ratios use ``mean2`` and ``variance``, true ones from ``signal`` and ``squared_error``.
 
-The square of the error that a run's past has left is one value of a random number, of which only the mean over
-repetitions is comparable with an expected square: means of ``squared_error`` and ``signal`` are arithmetic, and true
-ratios are those of the means. A geometric mean of such values lies below what is expected.
+The squared carried error of one run is a single draw of a random variable: only its mean over repetitions is comparable
+with an expected square. Means of ``squared_error`` and ``signal`` are therefore arithmetic, and true ratios are ratios
+of such means. A geometric mean would be too low.
 """
 
 from collections.abc import Mapping
@@ -31,22 +31,22 @@ PARTS = {
     "snr_conditional_1": {"mean2": 0.5, "variance": -0.5},
     "snr_true_1": {"signal": 0.5, "squared_error": -0.5},
 }
-"""What every positive quantity is a product of, and their powers."""
-REALISED = ("squared_error", "signal", "snr_true", "snr_true_1")  # of which means are arithmetic, ratios those of means
+"""Every positive quantity as a product of columns: their powers."""
+REALISED = ("squared_error", "signal", "snr_true", "snr_true_1")  # arithmetic means, and ratios of means
 _MEASURED = ("particles", "test_log_likelihood", "variance", "mean2", "squared_error", "signal", "reference_error")
 _RUN = list(KEYS)
 _LINE = [*_RUN, "step_size"]
-_RESOLUTION = 0.1  # parts of a correction's own error below which a corrected number is not told from 0
-_DRAWS = 100  # what stands for the number of draws, which tables do not have, in the error of ``mean2``
-_LEAST = 1e-3  # parts of a mean of positive values below which its interval does not reach
+_RESOLUTION = 0.1  # fraction of a correction's error below which a corrected value is indistinguishable from 0
+_DRAWS = 100  # nominal number of draws in the error of ``mean2``: the tables lack the actual one
+_LEAST = 1e-3  # fraction of a positive mean at which its interval is cut off
 
 
 def measured(traces, convergence):
-    """Every repetition at every stop, with signal-to-noise ratios.
+    """Every repetition at every evaluated epoch, with signal-to-noise ratios.
 
     Args:
         traces: the traces of all runs in one table; columns that a run did not measure may be missing or NaN.
-        convergence: what ``convergence`` gave, for its ``best``.
+        convergence: the table ``convergence``, for its column ``best``.
     """
     complete = traces.assign(**{name: np.nan for name in _MEASURED if name not in traces})
     best = convergence[[*_LINE, "best"]].drop_duplicates()
@@ -66,12 +66,12 @@ def measured(traces, convergence):
 
 MEASURED = Table(
     "measured",
-    "Where runs measure errors of gradients, have a schedule or test rows: every repetition at every stop and step "
-    "size. Claims about gradients are judged by it. Columns that a run did not measure are NaN. `squared_error` and "
-    "`signal` are corrected for the noise of the reference gradient, `mean2` for that of a mean over draws, and can "
-    "come out near or below zero. They are then the resolution, a tenth of that noise, and `unresolved` is true.",
+    "If runs measure errors of gradients, have a schedule or test rows: a row for every repetition, step size and "
+    "evaluated epoch. It decides claims about gradients. Columns that a run did not measure are NaN. `squared_error` "
+    "and `signal` are corrected for the noise of the reference gradient, `mean2` for that of a mean over draws; they "
+    "can be near or below zero. They are then set to the resolution, a tenth of that noise, and `unresolved` is true.",
     columns(LINE, """
-    best | bool | | whether `step_size` is the best step
+    best | bool | | whether `step_size` is the best step size
     repetition | int64 | | from 0
     epoch | int64 | epochs | epochs done
     iteration | int64 | updates | updates done
@@ -81,15 +81,15 @@ MEASURED = Table(
     particles | int64 | | particles of the next step
     test_log_likelihood | float64 | nats per row | as in the trace
     variance | float64 | nats^2 | conditional variance
-    mean2 | float64 | nats^2 | squared norm of the mean given the past, at least a thousandth of `variance`
+    mean2 | float64 | nats^2 | squared norm of the conditional mean, at least a thousandth of `variance`
     squared_error | float64 | nats^2 | true squared error, at least a tenth of `reference_error`
     signal | float64 | nats^2 | squared norm of the exact gradient, at least a tenth of `reference_error`
     reference_error | float64 | nats^2 | trace of the variance of the reference gradient
-    snr_conditional | float64 | nats | `mean2 / sqrt(variance)`; NaN where either is not above 0, as the ratios below
+    snr_conditional | float64 | nats | `mean2 / sqrt(variance)`; NaN where either is not positive, as below
     snr_true | float64 | nats | `signal / sqrt(squared_error)`
     snr_conditional_1 | float64 | | `sqrt(mean2 / variance)`
     snr_true_1 | float64 | | `sqrt(signal / squared_error)`
-    unresolved | bool | | whether a corrected value was below its resolution
+    unresolved | bool | | whether a corrected value was below the resolution
     status | string | | `ok` or `diverged`, as in the trace
     """),
     lambda gathered: measured(gathered.traces, gathered["convergence"]),
@@ -98,10 +98,10 @@ MEASURED = Table(
 
 
 def diagnostics(measures):
-    """Means over repetitions, in long form: a row for each line, epoch and quantity that was measured.
+    """Means over repetitions in long form: a row for each run, step size, epoch and measured quantity.
 
     Args:
-        measures: what ``measured`` gave.
+        measures: the table ``measured``.
     """
     out = []
     names = [name for name in QUANTITIES if measures[name].notna().any()]
@@ -118,19 +118,19 @@ def diagnostics(measures):
 
 DIAGNOSTICS = Table(
     "diagnostics",
-    "Where `measured` is: its means over repetitions, a row for each problem, method, backend, step size, epoch and "
-    "quantity. Means of `variance`, `mean2`, `snr_conditional` and `snr_conditional_1` are geometric, their "
-    "intervals t-intervals of the logarithm. Those of `squared_error`, `signal`, `particles` and `test_log_likelihood` "
-    "are arithmetic; the interval of the first two ends at a thousandth of the mean. `snr_true` and `snr_true_1` are "
-    "ratios of the means of `signal` and `squared_error`, their intervals the jackknife's of the logarithm.",
-    columns(LINE, "best | bool | | whether `step_size` is the best step", PROGRESS, """
+    "If there is a table `measured`: its means over repetitions. A row for each problem, method, backend, step size, "
+    "epoch and quantity. Means of `variance`, `mean2`, `snr_conditional` and `snr_conditional_1` are geometric, with "
+    "t-intervals of the logarithm. Means of `squared_error`, `signal`, `particles` and `test_log_likelihood` are "
+    "arithmetic; intervals of the first two are cut off below at a thousandth of the mean. `snr_true` and `snr_true_1` "
+    "are ratios of the means of `signal` and `squared_error`, with jackknife intervals of the logarithm.",
+    columns(LINE, "best | bool | | whether `step_size` is the best step size", PROGRESS, """
     gradients | float64 | data rows | gradients so far, mean over repetitions
     particles | float64 | | particles of the next step, mean over repetitions
     quantity | string | | a column of `measured`: `variance`, `squared_error`, `signal`, `particles`, a ratio, ...
     mean.. | float64 | the quantity's | its mean; NaN if a repetition diverged
-    repetitions | int64 | | repetitions in the mean; those where a positive quantity is 0 are left out
-    diverged | int64 | | how many diverged
-    unresolved | int64 | | how many are `unresolved`
+    repetitions | int64 | | repetitions in the mean, without those where a positive quantity is 0
+    diverged | int64 | | repetitions that diverged
+    unresolved | int64 | | repetitions that are `unresolved`
     """),
     lambda gathered: diagnostics(gathered["measured"]),
     when=looks_at(),
@@ -138,10 +138,10 @@ DIAGNOSTICS = Table(
 
 
 def repair(measures):
-    """The error that is left at the end, and the result: a row for each run at its best step size.
+    """Errors of gradients, ELBO and test log-likelihood at the end: a row for each run at its best step size.
 
     Args:
-        measures: what ``measured`` gave.
+        measures: the table ``measured``.
     """
     out = []
     for key, run in measures.groupby(_RUN, sort=False):
@@ -162,10 +162,10 @@ def repair(measures):
 _AT_THE_END = ("variance", "squared_error", "snr_true", "snr_true_1", "elbo", "test_log_likelihood")
 REPAIR = Table(
     "repair",
-    "Where `measured` is: the error that is left at the end, and the result. A row for each problem, method and "
-    "backend, at the best step (the smallest where every one diverged, with means of NaN). Means and intervals are "
-    "as in `diagnostics`. `ratio_mean` is the ratio of arithmetic means, its interval the jackknife's of the "
-    "logarithm.",
+    "If there is a table `measured`: errors of gradients, ELBO and test log-likelihood at the end. A row for each "
+    "problem, method and backend, at the best step size (if all diverged, at the smallest, with means of NaN). Means "
+    "and intervals are as in `diagnostics`. `ratio_mean` is a ratio of arithmetic means, with a jackknife interval of "
+    "the logarithm.",
     columns(LINE, PROGRESS, """
     gradients | float64 | data rows | gradients of the run
     particles | float64 | | particles of a step at the end
@@ -173,25 +173,25 @@ REPAIR = Table(
     variance_mean.. | float64 | nats^2 | conditional variance
     squared_error_mean.. | float64 | nats^2 | true squared error
     snr_true_mean.. | float64 | nats | true signal-to-noise ratio, the paper's
-    snr_true_1_mean.. | float64 | | the same without a unit
+    snr_true_1_mean.. | float64 | | dimensionless true signal-to-noise ratio
     elbo_mean.. | float64 | nats | ELBO
     test_log_likelihood_mean.. | float64 | nats per row | test log-likelihood
-    """, COUNTS, "unresolved | int64 | | how many are `unresolved`"),
+    """, COUNTS, "unresolved | int64 | | repetitions that are `unresolved`"),
     lambda gathered: repair(gathered["measured"]),
     when=looks_at(),
 )  # fmt: skip
 
 
 def fractions(measures, problems: Mapping, rows: Mapping[str, int]):
-    """The test log-likelihood at the end against the number of training rows.
+    """The final test log-likelihood against the number of training rows.
 
     Args:
-        measures: what ``measured`` gave.
-        problems: ``{name: ModelSpec}``, for ``split.train`` and to tell which problems differ in nothing else.
-        rows: data rows that each problem learns from.
+        measures: the table ``measured``.
+        problems: ``{name: ModelSpec}``: problems with the same model and dataset are one task.
+        rows: training rows of each problem.
 
     Returns:
-        A row for each line (problem, method, backend, step size) of problems with test rows.
+        A row for each problem with test rows, method, backend and step size.
     """
     task = {name: f"{model.model} on {model.dataset}" for name, model in problems.items()}
     most = {one: max(rows[name] for name in problems if task[name] == one) for one in task.values()}
@@ -212,12 +212,12 @@ def fractions(measures, problems: Mapping, rows: Mapping[str, int]):
 
 FRACTIONS = Table(
     "fractions",
-    "Where problems are one model and dataset learnt from several shares of its rows: the test log-likelihood at the "
-    "end, a row for each problem with test rows, method, backend and step size.",
+    "If problems train one model on several shares of a dataset's rows: the final test log-likelihood. A row for each "
+    "problem with test rows, method, backend and step size.",
     columns("task | string | | model and dataset: `{model} on {dataset}`", LINE, """
-    best | bool | | whether `step_size` is the best step
+    best | bool | | whether `step_size` is the best step size
     rows | int64 | rows | training rows
-    fraction | float64 | | `rows` divided by the most of the task
+    fraction | float64 | | `rows` divided by the task's largest
     mean.. | float64 | nats per row | test log-likelihood, mean over repetitions; NaN if one diverged
     """, COUNTS),
     lambda gathered: fractions(gathered["measured"], models(gathered), rows(gathered)),
@@ -231,14 +231,14 @@ def _lost(group) -> int:
 
 
 def _at(group, lost: int) -> dict[str, float]:
-    """Where along their runs the repetitions of a group are, and what is wrong with them."""
+    """Progress of a group of repetitions, and how many diverged or are unresolved."""
     return {"iteration": int(group["iteration"].iloc[0]), "gradients": float(group["gradients"].mean()),
             "particles": float(group["particles"].mean()), "diverged": lost,
             "unresolved": int(group["unresolved"].sum())}  # fmt: skip
 
 
 def _of_means(parts, rows, lost):
-    """``ratio_of_means`` of columns, given with their powers, and the count of repetitions that have them all."""
+    """``ratio_of_means`` of columns with their powers, and the number of repetitions that have all columns."""
     values = rows[list(parts)].to_numpy(float)
     values = values[np.isfinite(values).all(1)]
     if lost or not len(values):
@@ -247,7 +247,7 @@ def _of_means(parts, rows, lost):
 
 
 def _mean(name, rows, lost):
-    """Mean, interval and count of a column's finite values; NaN where repetitions were lost."""
+    """Mean, interval and count of a column's finite values; NaN if repetitions diverged."""
     if name in REALISED and len(PARTS[name]) > 1:
         return _of_means(PARTS[name], rows, lost)
     values = rows[name].to_numpy(float)
@@ -259,6 +259,6 @@ def _mean(name, rows, lost):
         return np.nan, np.nan, np.nan, len(values)
     if geometric:
         return *(float(np.exp(v)) for v in mean_interval(np.log(values))), len(values)
-    with np.errstate(over="ignore", invalid="ignore"):  # errors of runs that are lost can be as large as numbers go
+    with np.errstate(over="ignore", invalid="ignore"):  # errors of diverged runs can overflow
         mean, low, high = mean_interval(values)
     return mean, max(low, _LEAST * mean) if name in REALISED else low, high, len(values)

@@ -1,4 +1,4 @@
-"""The effects that claims about variational problems name."""
+"""The effects for claims about variational problems."""
 
 from lowvar.studies.effects import Declared
 from lowvar.studies.variational import effects_along, effects_runs, effects_variances

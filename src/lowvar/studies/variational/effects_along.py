@@ -1,6 +1,6 @@
-"""Gradients measured along runs, held-out rows, particles per step, step times and settings.
+"""Effects on gradient errors along runs, held-out rows, numbers of particles, step times and settings.
 
-Methods are compared at their best step size, or all at ``step_size``, over pairs of repetitions.
+Methods are compared at their best step sizes, or all at ``step_size``, over pairs of repetitions.
 """
 
 from typing import Literal
@@ -20,7 +20,7 @@ Moment = Literal["start", "end", "along"]
 
 EFFECTS = Declared()
 
-_STEPS = 5  # of a stretch that is timed
+_STEPS = 5  # least length of a timed stretch
 _SETTINGS = {"alpha0": "step_size", "beta": "beta", "r": "r"}
 _UNITS = {"elbo": "nats", "test_log_likelihood": "nats per test row"}
 
@@ -31,12 +31,12 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
                    step_size: Positive | None = None, backend: str = "jax"):  # fmt: skip
     """A quantity of the table ``measured`` divided by each rival's, or by the method's own ``to`` or at ``to_moment``.
 
-    The geometric mean of ratios; the ratio of arithmetic means over repetitions (geometric over iterations) where
-    either quantity holds the error that a run's past has left, since one run's value is one draw. ``moment`` is the
-    start, the end (the last iteration that both have), or all iterations that both have after the start.
+    A geometric mean of ratios. If either quantity includes the carried error, of which one run is a single draw, it is
+    the ratio of arithmetic means over repetitions (geometric over iterations). ``moment`` is the start, the end (the
+    last common iteration), or all common iterations after the start.
     """
     if not others and to is None and to_moment is None:
-        raise UserError("measured_ratio needs something to compare with: others, to or to_moment")
+        raise UserError("measured_ratio needs a comparison: others, to or to_moment")
     mine = _lane(tables, problem, method, backend, step_size)
     if mine is None:
         return Effect.undecided(_gone(method, step_size))
@@ -49,7 +49,7 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
         shared = sorted(set(mine["iteration"]) & set(rival["iteration"]))
         ratio, pairs, last = (np.nan,) * 3, 0, 0
         if {moment, at} != {"start"} and not any(one > 0 for one in shared):
-            notes.append(f"nothing past the start was measured of {other} after the same iterations")
+            notes.append(f"{other} has no common iteration after the start")
         else:
             own, his = _moment(mine, of, moment, shared), _moment(rival, theirs, at, shared)
             ratio, pairs = _ratio(own, his, of, theirs, same=moment == at)
@@ -68,9 +68,9 @@ def measured_difference(tables, problem: str, method: str, others: Rivals,
                         step_size: Positive | None = None, backend: str = "jax"):  # fmt: skip
     """ELBO or test log-likelihood less each rival's after the same iterations or gradient evaluations.
 
-    Stops seldom fall after the same evaluations: the last stop of each before the common number is then compared with
-    the first of the other from there on; the interval has both differences. ``others_on`` is the problem on which the
-    others ran, if it is another one; their repetitions are no pairs.
+    Two methods are seldom evaluated after the same number of gradient evaluations. The last evaluation of each before
+    the common number is then compared with the other's first from there on; the interval contains both differences.
+    ``others_on`` is the rivals' problem if it is another one; repetitions are then not paired.
     """
     mine = _lane(tables, problem, method, backend, step_size)
     if mine is None:
@@ -85,9 +85,9 @@ def measured_difference(tables, problem: str, method: str, others: Rivals,
         if at > 0:
             difference, number, between = _differences(sides, paired=others_on is None)
         else:
-            notes.append(f"nothing past the start was measured of {other} after the same {by}")
+            notes.append(f"{other} has no common iteration after the start")
             difference, number, between = (np.nan,) * 3, 0, ""
-        repeated = count(number, "pair") if others_on is None else f"{number} repetitions, no pairs"
+        repeated = count(number, "pair") if others_on is None else f"{number} repetitions, not paired"
         where = f" on {others_on}" if others_on else ""
         note = f"{_UNITS[of]} ahead of {other}{where} after {at:g} {by}{between}; {repeated}"
         each.append(Effect.of(difference, pairs=number, note=note))
@@ -96,7 +96,7 @@ def measured_difference(tables, problem: str, method: str, others: Rivals,
 
 @EFFECTS.effect
 def final_particles(tables, problem: str, method: str, step_size: Positive | None = None, backend: str = "jax"):
-    """Particles of a step at the end of the run; they may fall further in a longer run unless they never fell."""
+    """Particles of a step at the end of the run; unless they are constant, a longer run may reduce them further."""
     ran = rows(tables, "measured", problem=problem, method=method, backend=backend)
     if ran["particles"].isna().all():
         raise UserError(f"the particles of {method} on {problem} were not measured")
@@ -106,42 +106,41 @@ def final_particles(tables, problem: str, method: str, step_size: Positive | Non
     note, least = f"from {start:g}", end.min()
     if end.max() > 1 and least < start:
         least, needed = 0.0, _scheduled(ran, tables.get("selected"))
-        note += f" to {end.max():g} after {int(ran['iteration'].max())} steps, where the run ends"
-        note += f"; its schedule needs {needed}" if needed else ""
-    note += f"; first at iteration {int(single.min())}" if len(single) else ""
+        note += f" to {end.max():g} after {int(ran['iteration'].max())} steps, at the end of the run"
+        note += f"; its schedule reaches 1 after {needed}" if needed else ""
+    note += f"; 1 from iteration {int(single.min())} on" if len(single) else ""
     return Effect(float(end.mean()), float(end.min()), float(end.max()), note=note, bounds=(least, end.max()))
 
 
 @EFFECTS.effect
 def pace_ratio(tables, problem: str, method: str, other: str | None = None, backend: str = "jax"):
-    """Seconds of a step with few particles, divided by those of one with many, or of one of ``other``.
+    """Seconds of a step with few particles, divided by those of a step with many, or of a step of ``other``.
 
-    Few and many particles are the lower and the upper third between the least and the most of the run, over
-    all stretches of at least five steps together. The interval has a factor of 1.5 on either side for what else the
-    machine did.
+    Few and many particles are the lower and the upper third between the run's minimum and maximum, over all stretches
+    of at least five steps together. The interval has a factor of 1.5 on either side for other load on the machine.
     """
     ran = _stretches(tables, problem, method, backend)
     rivals = _stretches(tables, problem, other, backend) if other else None
     if not len(ran) or (rivals is not None and not len(rivals)):
-        return Effect.undecided("times were not measured here")
+        return Effect.undecided("times were not measured on this machine")
     few, many = _thirds(ran)
     if ran["particles"].isna().any() or ran["particles"].min() > ran["particles"].max() / 2:
-        return Effect.undecided(f"the particles of {method} do not fall by half")
+        return Effect.undecided(f"the number of particles of {method} does not fall by half")
     if rivals is not None:
         many = rivals if rivals["particles"].isna().any() else _thirds(rivals)[0]
     late, early = _rate(few), _rate(many)
     if not np.isfinite([late, early]).all():
-        return Effect.undecided(f"no stretch of {_STEPS} steps that was timed")
+        return Effect.undecided(f"no timed stretch of {_STEPS} steps")
     ratio = late / early
     note = f"{late:.3g} s a step against {early:.3g} s" + (f" of {other}" if other else "")
-    note += f", with {few['particles'].max():g} particles at most"
-    note += "; jobs at different times, perhaps beside others" if other else "; perhaps beside other jobs"
+    note += f", with at most {few['particles'].max():g} particles"
+    note += "; jobs ran at different times, perhaps beside other jobs" if other else "; perhaps beside other jobs"
     return Effect(ratio, ratio / OTHERS, ratio * OTHERS, note=note)
 
 
 @EFFECTS.effect
 def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], backend: str = "jax"):
-    """How far the final ELBO falls where one setting is the worst of those tried and the others are the best."""
+    """Drop of the final ELBO from the best settings if one of them takes its worst tried value."""
     grid = rows(tables, "sensitivity", problem=problem, backend=backend)
     if not np.isfinite(grid["below"]).any():
         return Effect.undecided("every setting diverged")
@@ -150,7 +149,7 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], backen
     worst = alike.loc[alike["below"].idxmax()]
     note = f"{to} {worst[column]:.3g} instead of {best[column]:.3g}"
     if worst[column] == best[column]:
-        return Effect(0.0, note=f"one {to} alone was tried at the best of the others")
+        return Effect(0.0, note=f"only one {to} was tried with the best of the other settings")
     if not np.isfinite(worst["below"]):
         return Effect.certain(np.inf, f"{note}, which diverges")
     ends = select(table(tables, "ends"), problem=problem, backend=backend)
@@ -161,7 +160,7 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], backen
 
 
 def _lane(tables, problem, method, backend, step_size):
-    """A method's repetitions at a step size, or its best one; None if any diverged there, or all everywhere."""
+    """A method's rows at ``step_size``, or at its best step size; None if a repetition diverged there."""
     ran = rows(tables, "measured", problem=problem, method=method, backend=backend)
     if step_size is None:
         ran = ran[ran["best"]]
@@ -174,7 +173,7 @@ def _lane(tables, problem, method, backend, step_size):
 
 
 def _gone(method, step_size, problem=None):
-    """That a method has no repetitions to compare."""
+    """The note on a method without repetitions to compare."""
     where = "every step size" if step_size is None else f"step size {step_size:g}"
     return f"a repetition of {method}{f' on {problem}' if problem else ''} diverged at {where}"
 
@@ -182,11 +181,13 @@ def _gone(method, step_size, problem=None):
 def _check_measured(ran, name):
     if ran[name].isna().all():
         method, problem = ran[["method", "problem"]].iloc[0]
-        raise UserError(f"{name} of {method} on {problem} was not measured; gradients need the solver's diagnostics")
+        raise UserError(
+            f"{name} of {method} on {problem} was not measured; errors of gradients need solver.diagnostics"
+        )
 
 
 def _moment(ran, name, moment, iterations):
-    """A method's rows of a moment."""
+    """A method's rows at a moment."""
     _check_measured(ran, name)
     chosen = {"start": iterations[:1], "end": iterations[-1:], "along": [one for one in iterations if one > 0]}[moment]
     return ran[ran["iteration"].isin(chosen)]
@@ -210,7 +211,7 @@ def _logs(ran, name):
 def _of_means(mine, rival, name, other, same):
     """The ratio of arithmetic means over common repetitions, its interval, and their number.
 
-    With ``same`` the moments are: then iterations are left out at which either was not measured.
+    ``same`` says that both have the same moment: iterations at which either was not measured are then left out.
     """
     pairs = sorted(set(mine["repetition"]) & set(rival["repetition"]))
     sides = []
@@ -228,7 +229,7 @@ def _of_means(mine, rival, name, other, same):
 
 
 def _unresolved(method, name, ran):
-    """A note on values that are no more than the resolution."""
+    """A note on unresolved values."""
     share = ran["unresolved"].mean()
     if not set(PARTS[name]) & {"squared_error", "signal", "mean2"} or not share > 0:
         return []
@@ -236,7 +237,7 @@ def _unresolved(method, name, ran):
 
 
 def _after_the_same(mine, rival, name, by):
-    """Pairs of two methods' values by repetition that bound their difference after the same effort, and the effort."""
+    """Values of two methods by repetition whose differences bound the difference at equal effort; and that effort."""
     for ran in (mine, rival):
         _check_measured(ran, name)
     mine, rival = ((ran.assign(effort=ran["iteration"] if by == "iterations" else ran["gradients"] + ran["hvps"]))
@@ -249,17 +250,17 @@ def _after_the_same(mine, rival, name, by):
 
 
 def _last(ran, name, effort):
-    """A quantity by repetition at the last stop up to an effort."""
+    """A quantity by repetition at the last evaluation up to an effort."""
     return ran[ran["effort"] <= effort].sort_values("effort").groupby("repetition")[name].last()
 
 
 def _first(ran, name, effort):
-    """A quantity by repetition at the first stop from an effort on."""
+    """A quantity by repetition at the first evaluation from an effort on."""
     return ran[ran["effort"] >= effort].sort_values("effort").groupby("repetition")[name].first()
 
 
 def _differences(sides, paired):
-    """The middle of differences and the interval that has them all; how many values each has; the range in words."""
+    """The midpoint of mean differences with the hull of their intervals; the number of values; the range in words."""
     if paired:
         pairs = [own.index.intersection(other.index) for own, other in sides]
         each = [_interval(own[both] - other[both]) for (own, other), both in zip(sides, pairs, strict=True)]
@@ -285,7 +286,7 @@ def _unpaired(mine, other):
 
 
 def _scheduled(ran, selected):
-    """The step from which a method has one point by its step schedule; None if its particles do not follow it."""
+    """The step from which a method has one particle by its step schedule; None if its particles do not follow it."""
     if selected is None:
         return None
     first = ran.iloc[0]
@@ -305,10 +306,10 @@ def _scheduled(ran, selected):
 
 
 def _stretches(tables, problem, method, backend):
-    """The stretches of a method that were timed.
+    """The timed stretches of a method.
 
     Raises:
-        UserError: it did not run.
+        UserError: the method did not run.
     """
     wanted = {"problem": problem, "method": method, "backend": backend}
     timed = select(table(tables, "pace"), **wanted)
@@ -318,13 +319,13 @@ def _stretches(tables, problem, method, backend):
 
 
 def _thirds(stretches):
-    """Stretches in the lower and in the upper third between the least and the largest number of particles."""
+    """Stretches in the lower and in the upper third between the smallest and the largest number of particles."""
     least, most = stretches["particles"].min(), stretches["particles"].max()
     part = (most - least) / 3
     return stretches[stretches["particles"] <= least + part], stretches[stretches["particles"] >= most - part]
 
 
 def _rate(stretches):
-    """Seconds of a step over all stretches that are long enough to be timed; NaN if none is."""
+    """Seconds of a step over all stretches of at least ``_STEPS`` steps; NaN if there are none."""
     long = stretches[(stretches["steps"] >= _STEPS) & (stretches["seconds"] > 0)]
     return float((long["seconds"] * long["steps"]).sum() / long["steps"].sum()) if len(long) else np.nan

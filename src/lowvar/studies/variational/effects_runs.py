@@ -1,8 +1,8 @@
-"""Runs: final gaps, ELBOs on the way, iterations to a level, step sizes, problem sizes, costs.
+"""Effects on runs: final gaps, ELBOs at equal effort, iterations to a level, step sizes, problem sizes, costs.
 
 Methods are compared on the envelope of step sizes (table ``paths``), except by their final gaps and by the step sizes
-at which they diverge. Repetitions of the same number share noise and start, so that differences are taken within pairs,
-of the repetitions that both methods have; fewer than two have no interval.
+at which they diverge. Repetitions of the same number share noise and start, so differences are taken within pairs of
+repetitions that both methods have; fewer than two pairs have no interval.
 """
 
 from typing import Literal
@@ -14,20 +14,20 @@ from lowvar.errors import UserError
 from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, row, rows, select, table
 
 EFFECTS = Declared()
-OTHERS = 1.5  # how much slower a job may be for what else the machine does; benchmarks time methods side by side
+OTHERS = 1.5  # slowdown of a job by other load on the machine; benchmarks time methods side by side
 
-_PAIRS = 2  # repetitions without which nothing is decided
+_PAIRS = 2  # least number of pairs for a verdict
 _EVERYWHERE = "diverged at every step size"
 
 
 @EFFECTS.effect
 def gap_ratio(tables, problem: str, method: str, others: Rivals, backend: str = "jax"):
-    """The final gap to the known optimum divided by each rival's, both at their best step size: a geometric mean."""
+    """The final gap divided by each rival's, both at their best step sizes: a geometric mean over pairs."""
     mine, *rivals = (_at_best(tables, problem, one, backend) for one in (method, *others))
     if not len(mine):
         return Effect.certain(np.inf)
     if mine["gap"].isna().all():
-        raise UserError(f"the optimum of {problem} is not known, so there are no gaps: use elbo_difference")
+        raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use elbo_difference")
     ratios = [np.exp(_paired(np.log(mine["gap"]), np.log(rival["gap"]))) for rival in rivals if len(rival)]
     return Effects([Effect.of(ratio) for ratio in ratios]) if ratios else Effect.certain(0.0)
 
@@ -35,7 +35,7 @@ def gap_ratio(tables, problem: str, method: str, others: Rivals, backend: str = 
 @EFFECTS.effect
 def elbo_difference(tables, problem: str, method: str, others: Rivals, iteration: Count | None = None,
                     backend: str = "jax"):  # fmt: skip
-    """The ELBO less each rival's after the same iterations: the last that both measured, up to ``iteration``."""
+    """The ELBO less each rival's after the same iterations: at the last common one, up to ``iteration``."""
     mine = _path(tables, problem, method, backend)
     if _lost(tables, problem, method, backend):
         return Effect.certain(-np.inf, f"{method} {_EVERYWHERE}")
@@ -47,7 +47,7 @@ def elbo_difference(tables, problem: str, method: str, others: Rivals, iteration
             continue
         at = _last_common([mine, rival], iteration)
         if not at:
-            notes.append(f"{other} was never measured after the same iterations")
+            notes.append(f"{other} has no common iteration")
         a, b = _at(mine, at), _at(rival, at)
         pairs = len(a.index.intersection(b.index)) if at else 0
         note = f"nats ahead of {other} after {at} iterations; {count(pairs, 'pair')}"
@@ -60,18 +60,18 @@ def elbo_fraction(tables, problem: str, method: str, other: str, reference: str,
                   backend: str = "jax"):  # fmt: skip
     """(ELBO of ``other`` less that of ``method``) / (that of ``reference`` less that of ``method``).
 
-    After the same iterations, as ``elbo_difference``.
+    After the same iterations, as in ``elbo_difference``.
     """
     methods = (method, other, reference)
     paths = [_path(tables, problem, one, backend) for one in methods]
     at = _last_common(paths, iteration)
     if not at or any(_lost(tables, problem, one, backend) for one in methods):
-        return Effect.undecided(f"one of them {_EVERYWHERE}")
+        return Effect.undecided(f"one of the methods {_EVERYWHERE}, or they have no common iteration")
     mine, theirs, third = (_at(path, at) for path in paths)
     shared = mine.index.intersection(theirs.index).intersection(third.index)
     if not len(shared):
         return Effect.undecided("no common repetitions")
-    note = f"{other} less {method}, in parts of {reference} less {method}; {at} iterations"
+    note = f"({other} less {method}) / ({reference} less {method}); {at} iterations"
     note = f"{note}, {count(len(shared), 'pair')}"
     fraction = ratio_interval(theirs[shared] - mine[shared], third[shared] - mine[shared])
     return Effect.of(fraction, pairs=len(shared), note=note)
@@ -83,8 +83,8 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
                  backend: str = "jax"):  # fmt: skip
     """The iterations or seconds to the ELBO ``level``, divided by each rival's: a geometric mean over pairs.
 
-    Without ``level``, it is the ELBO at which the rival's run of the same number ends. A run that does not get there
-    bounds the ratio; the interval is then from the least to the largest bound.
+    The default level is the final ELBO of the rival's repetition in the pair. A run that does not reach the level
+    bounds the ratio; the interval then extends from the smallest to the largest bound.
     """
     mine = _path(tables, problem, method, backend)
     if _lost(tables, problem, method, backend):
@@ -113,7 +113,7 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
             each.append(Effect.of(np.exp(mean_interval(np.log(low)))))
         else:
             missed = [(method, int(np.isinf(high).sum())), (other, int((low == 0).sum()))]
-            notes += [f"{who} is not there in {number} of {len(shared)}" for who, number in missed if number]
+            notes += [f"{name} misses the level in {number} of {len(shared)}" for name, number in missed if number]
             middle = float(np.median(np.where(np.isinf(high), np.inf, low)))
             each.append(Effect(middle, float(low.min()), float(high.max())))
     return Effects(each, before=notes)
@@ -121,9 +121,9 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
 
 @EFFECTS.effect
 def step_size_ratio(tables, problem: str, method: str, others: Rivals, backend: str = "jax"):
-    """The largest step size at which a method ends as high as a rival at its best one, divided by the rival's.
+    """The largest step size at which a method ends as high as a rival at its best step size, divided by that one.
 
-    It is that of the hardest rival; its ends are the ratio that is certain and the one that cannot be ruled out.
+    The smallest ratio over the rivals. ``low`` is the ratio that is certain, ``high`` the one that cannot be ruled out.
     """
     where = {"problem": problem, "backend": backend}
     mine, each = rows(tables, "ends", **where, method=method), []
@@ -144,9 +144,9 @@ def step_size_ratio(tables, problem: str, method: str, others: Rivals, backend: 
         return Effect.certain(np.inf, f"the others {_EVERYWHERE}")
     ratio, low, high, other, end = min(each)
     least, most = min(one[1] for one in each), min(one[2] for one in each)
-    note = f"relative to the best step of {other}"
+    note = f"relative to the best step size of {other}"
     if ratio == end and most <= 1:
-        note, most = f"{note}; the grid ends there", np.inf
+        note, most = f"{note}; the end of the grid", np.inf
     return Effect(ratio, low, high, note=note, bounds=(least, most))
 
 
@@ -162,7 +162,7 @@ def stable_step_ratio(tables, problem: str, method: str, other: str, backend: st
 
 @EFFECTS.effect
 def problem_size(tables, problem: str, of: Literal["rows", "dim"]):
-    """Rows of the data, or dimensions."""
+    """Data rows or latent dimension of a problem."""
     return Effect.certain(row(tables, "table2", problem=problem)[of])
 
 
@@ -176,20 +176,20 @@ def gradient_evaluations(tables, problem: str, method: str, backend: str = "jax"
 def time_ratio(tables, problem: str, method: str, other: str = "naive", backend: str = "jax"):
     """Seconds of an iteration divided by another method's.
 
-    The interval has a factor of 1.5 on either side, since the jobs ran at different times.
+    The interval has a factor of 1.5 on either side, because the jobs ran at different times.
     """
     mine, theirs = (_cost(tables, problem, one, backend) for one in (method, other))
     ratio = float(mine["seconds"] / theirs["seconds"])
     if not np.isfinite(ratio):
-        return Effect.undecided("times were not measured here")
+        return Effect.undecided("times were not measured on this machine")
     apart = np.hypot(*(np.log(one["seconds_high"] / one["seconds_low"]) / 2 for one in (mine, theirs)))
-    runs = f"one of {int(mine['runs'])} runs computed together, and of {int(theirs['runs'])}"
-    note = f"jobs at different times, perhaps beside others; {runs}"
+    runs = f"{int(mine['runs'])} and {int(theirs['runs'])} runs computed together"
+    note = f"jobs ran at different times, perhaps beside other jobs; {runs}"
     return Effect(ratio, ratio * np.exp(-apart) / OTHERS, ratio * np.exp(apart) * OTHERS, note=note)
 
 
 def _at_best(tables, problem, method, backend):
-    """A method's repetitions at the end of its best step, by their number; none if it diverged everywhere."""
+    """A method's repetitions at the end at its best step size, by number; none if it diverged at every step size."""
     ends = rows(tables, "ends", problem=problem, method=method, backend=backend)
     return ends[ends["best"]].set_index("repetition").sort_index()
 
@@ -211,7 +211,7 @@ def _path(tables, problem, method, backend):
 
 
 def _last_common(paths, bound):
-    """The last iteration up to a bound at which all were measured; 0 if there is none past the start."""
+    """The last common iteration up to a bound; 0 if there is none after the start."""
     shared = set.intersection(*(set(path["iteration"]) for path in paths))
     return max((one for one in shared if one > 0 and (bound is None or one <= bound)), default=0)
 
@@ -223,28 +223,28 @@ def _at(path, iteration):
 def _paired(mine, other):
     """The mean of differences over common repetitions, and its interval."""
     shared = mine.index.intersection(other.index)
-    with np.errstate(over="ignore", invalid="ignore"):  # ELBOs of lost runs can be as low as numbers go
+    with np.errstate(over="ignore", invalid="ignore"):  # ELBOs of diverged runs can overflow
         return mean_interval((mine[shared] - other[shared]).to_numpy(float)) if len(shared) else (np.nan,) * 3
 
 
 def _raced(own, rival, level):
-    """Bounds on the iteration ratio; equal where both get there."""
+    """Bounds on the ratio of iterations; equal where both reach the level."""
     level = float(rival["elbo"].iloc[-1]) if level is None else level
     mine, other = _reached(own, level), _reached(rival, level)
     if np.isfinite(mine) and np.isfinite(other):
         return mine / other, mine / other
-    least = own["iteration"].iloc[-1] / other * (1 + 1e-9) if np.isfinite(other) else 0.0  # it may get there later
+    least = own["iteration"].iloc[-1] / other * (1 + 1e-9) if np.isfinite(other) else 0.0  # it may reach it later
     most = mine / rival["iteration"].iloc[-1] * (1 - 1e-9) if np.isfinite(mine) else np.inf
     return least, most
 
 
 def _reached(path, level):
-    """Iterations until an ELBO is at a level, linear between measurements; infinite if it never is."""
+    """Iterations until the ELBO reaches a level, interpolated linearly; infinite if it never does."""
     elbo, iteration = path["elbo"].to_numpy(float), path["iteration"].to_numpy(float)
-    there = np.flatnonzero(elbo >= level)
-    if not len(there):
+    reached = np.flatnonzero(elbo >= level)
+    if not len(reached):
         return np.inf
-    at = int(there[0])
+    at = int(reached[0])
     if at == 0 or not np.isfinite(elbo[at - 1]):
         return max(iteration[at], 1.0)
     part = (level - elbo[at - 1]) / (elbo[at] - elbo[at - 1])
@@ -252,7 +252,7 @@ def _reached(path, level):
 
 
 def _stable(tables, problem, method, backend):
-    """The largest step size at which all repetitions end above their start, and the number of repetitions."""
+    """The largest step size at which every repetition ends above its start, and the number of repetitions."""
     where = {"problem": problem, "method": method, "backend": backend}
     ends = rows(tables, "ends", **where)
     start = rows(tables, "convergence", **where, epoch=0).set_index("step_size")["elbo_mean"]

@@ -1,4 +1,4 @@
-"""Variances of gradients: values, ratios, parts, and noise schemes."""
+"""Effects on gradient variances: values, ratios, parts, and noise schemes."""
 
 from typing import Literal
 
@@ -22,25 +22,24 @@ def variance(tables, problem: str, method: str, source: Source = "total", block:
 @EFFECTS.effect
 def variance_ratio(tables, problem: str, method: str, others: Rivals, source: Source = "total",
                    parts: tuple[Source, ...] = (), block: str = "all"):  # fmt: skip
-    """``variance`` divided by that of each other method; the ends divide one interval's end by the other's opposite.
+    """``variance`` divided by each rival's; ``low`` is divided by the rival's ``high`` and the reverse.
 
-    With ``parts`` it is divided by these parts of the other's variance instead of by the same ``source``.
+    With ``parts`` it is divided by these parts of the rival's variance instead of by the same ``source``.
     """
     mine = _at_end(tables, problem, method, source, block)
-    return Effects(
-        [_quotient(mine, _at_end(tables, problem, other, of, block)) for other in others for of in parts or (source,)]
-    )
+    return Effects([_quotient(mine, _at_end(tables, problem, other, part, block))
+                    for other in others for part in parts or (source,)])  # fmt: skip
 
 
 @EFFECTS.effect
 def total_to_part(tables, problem: str, method: str, part: Part, block: str = "all",
                   moment: Literal["end", "along"] = "along"):  # fmt: skip
-    """The variance divided by one of its parts, over the same designs: at the end, or at every moment of the run."""
+    """The variance divided by one of its parts, from the same designs: at the end, or at every moment of the run."""
     _along(tables, problem, method, "total", block)
     shares = _along(tables, problem, method, part, block)
     shares = shares[shares["share_low"] > 0]
     if not len(shares) or (moment == "end" and not shares["end"].iloc[-1]):
-        return Effect.undecided("the floor's interval reaches down to 0")
+        return Effect.undecided("the interval of the part contains 0")
     if moment == "end":
         shares = shares[-1:]
     names = ("share", "share_high", "share_low")
@@ -53,7 +52,7 @@ def total_to_part(tables, problem: str, method: str, part: Part, block: str = "a
 @EFFECTS.effect
 def noise_variance_ratio(tables, problem: str, method: str, noise: str, particles: Count, source: Source = "total",
                          block: str = "all"):  # fmt: skip
-    """``variance`` under a noise scheme, divided by that with as many independent particles."""
+    """``variance`` under a noise scheme, divided by that with as many iid particles."""
     wanted = {
         "problem": problem,
         "method": method,
@@ -68,20 +67,20 @@ def noise_variance_ratio(tables, problem: str, method: str, noise: str, particle
 def _along(tables, problem, method, source, block):
     """The rows of a variance along the run, under the first noise scheme."""
     wanted = {"problem": problem, "method": method, "source": source, "block": block}
-    here = select(first_noise(table(tables, "decomposition")), **wanted)
-    if here["end"].sum() != 1:
+    run = select(first_noise(table(tables, "decomposition")), **wanted)
+    if run["end"].sum() != 1:
         raise missing("decomposition", **wanted, end=True)
-    return here
+    return run
 
 
 def _at_end(tables, problem, method, source, block):
-    here = _along(tables, problem, method, source, block)
-    one = here[here["end"]].iloc[0]
-    return tuple(float(one[name]) for name in ("variance", "low", "high"))
+    run = _along(tables, problem, method, source, block)
+    end = run[run["end"]].iloc[0]
+    return tuple(float(end[name]) for name in ("variance", "low", "high"))
 
 
 def _quotient(mine, other):
-    """Their ratio; where the other's interval reaches 0, the ratio has none, but bounds if the two do not overlap."""
+    """The ratio of two variances. If the rival's interval contains 0, it has bounds (if the two are disjoint) only."""
     (value, low, high), (rival, rival_low, rival_high) = mine, other
     bounds = None
     if rival_low > 0:

@@ -1,7 +1,7 @@
 """Many runs of one method at once: mapped over step sizes and repetitions, an epoch or more per call.
 
-JAX runs any number of epochs in one compiled program, whose length is an argument; PyTorch loops in Python
-over mapped steps. Both draw the same noise.
+JAX runs any number of epochs in one compiled program, with that number as an argument; PyTorch loops in Python over
+mapped steps. Both draw the same noise.
 """
 
 import contextlib
@@ -24,27 +24,27 @@ from lowvar.studies.variational import programs
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
 from lowvar.studies.variational.pilot import with_pilot
 
-_READ = 2**22  # bytes of a table from which mapped runs would read more than caches hold
-_SHARE = 0.8  # of the memory that tables may take
+_READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
+_SHARE = 0.8  # of the memory, for tables
 
 
 class VariationalEngine(ArrayEngine):
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
-    The state is a list of parts, each of some step sizes and repetitions, over which it maps: all of them; or, where
-    an epoch's noise is too wide to be held, one repetition each; or single runs, where a wide table is read as well,
-    or where the number of particles depends on the run. There is a program for every number of particles.
+    The state is a list of parts, each mapped over some step sizes and repetitions. A part has all runs; or one
+    repetition, if an epoch's noise is too wide for memory; or one run, if a wide table is read too, or if the number
+    of particles depends on the run. There is a program for every number of particles.
 
     Args:
         problem: an objective.
-        make_solver: ``(problem, sampler) -> (setting -> solver)``, a setting being a step size, or a dict of that and
-            of what the schedule is made of.
+        make_solver: ``(problem, sampler) -> (setting -> solver)``; a setting is a step size, or a dict with
+            ``step_size`` and parameters of the schedule.
         solver: a ``SolverSpec``.
-        keys: one JAX key for each repetition's noise.
-        starts: initial parameters, ``{"mu": (repetitions, dim), ...}`` NumPy arrays.
+        keys: a JAX key for the noise of each repetition.
+        starts: initial parameters, NumPy arrays ``{"mu": (repetitions, dim), ...}``.
 
     Raises:
-        UserError: the tables of the runs would not fit in memory.
+        UserError: the runs' tables exceed the memory.
     """
 
     def __init__(self, problem, make_solver, solver, keys, starts):
@@ -57,7 +57,7 @@ class VariationalEngine(ArrayEngine):
         self.at = self._make_solver(self.sampler)
         estimator = getattr(self.at(1.0), "estimator", None)
         if estimator is None and solver.diagnostics is not None:
-            raise UserError(f"{problem.name}: diagnostics look at an estimator's gradients, and this solver has none")
+            raise UserError(f"{problem.name}: diagnostics need an estimator, and this solver has none")
         self._particles, self._review = (estimator.particles, estimator.review) if estimator else (None, 0)
         self.stops = geometric(solver.epochs, solver.per_decade)
         self.runs = len(solver.step_sizes) * solver.repetitions
@@ -68,11 +68,11 @@ class VariationalEngine(ArrayEngine):
         self._elbos = self._make_elbos()
 
     def sampler_of(self, particles: int):
-        """A sampler of the runs' batches with so many particles."""
+        """A sampler of batches with ``particles`` particles."""
         return sampler(self.batches, GAUSSIAN[self.solver.noise](particles), self.problem.dim, self.problem.dtype)
 
     def particles(self, epoch: int, part=None) -> int:
-        """Particles of the steps of an epoch, for a part of the state."""
+        """Number of particles of an epoch's steps, for a part of the state."""
         if self._particles is None:
             return self.solver.particles
         one = None
@@ -80,19 +80,19 @@ class VariationalEngine(ArrayEngine):
             one = self.backend.to_numpy(self.backend.tree_map(lambda leaf: leaf[0, 0], part.estimator))
         elif self._review:
             return self.solver.particles
-        return self._whole(self._particles(epoch, one))
+        return self._even(self._particles(epoch, one))
 
     def _make_program(self, particles):
-        """``(part, settings, keys, first, count) -> part``: epochs of a part, with so many particles."""
+        """``(part, settings, keys, first, count) -> part``: ``count`` epochs, with ``particles`` particles."""
         sampler = self.sampler_of(particles)
         return programs.ADVANCE[self.backend.name](self.problem, sampler, self._make_solver(sampler))
 
-    def _whole(self, particles):
-        """So many particles, or one more where they come in pairs."""
+    def _even(self, particles):
+        """``particles``, rounded up to an even number for antithetic noise."""
         return particles + particles % 2 if self.solver.noise == "antithetic" else particles
 
     def _parts(self):
-        """Slices of step sizes and of repetitions."""
+        """The parts of the state: slices of step sizes and of repetitions."""
         sizes, repetitions = len(self.solver.step_sizes), self.solver.repetitions
         if not self.sampler.wide and not self._review:
             return [(slice(0, sizes), slice(0, repetitions))]
@@ -101,17 +101,17 @@ class VariationalEngine(ArrayEngine):
         return [(one, slice(r, r + 1)) for r in range(repetitions) for one in some]
 
     def _check_memory(self):
-        needed, there = self._state_bytes() * self.runs, memory()
-        of, fewer = (f"{self.runs} runs", "fewer step sizes or repetitions, ") if self.runs > 1 else ("a run", "")
-        if needed > _SHARE * there:
+        needed, available = self._state_bytes() * self.runs, memory()
+        runs, fewer = (f"{self.runs} runs", "fewer step sizes or repetitions, ") if self.runs > 1 else ("a run", "")
+        if needed > _SHARE * available:
             raise UserError(
-                f"{self.problem.name}: the tables of {of} need {needed / 2**30:.1f} GiB, and the "
-                f"machine has {there / 2**30:.1f}; take {fewer}a larger batch, dtype float32, or a method with a "
-                "smaller table: joint_svrg, or joint_glm where the model has linear predictors"
+                f"{self.problem.name}: the tables of {runs} need {needed / 2**30:.1f} GiB, and the "
+                f"machine has {available / 2**30:.1f}; use {fewer}a larger batch, dtype float32, or a method with a "
+                "smaller table: joint_svrg, or joint_glm for a model with linear predictors"
             )
 
     def _state_bytes(self):
-        """What the state of one run holds, tables above all."""
+        """Bytes of the state of one run, mostly its tables."""
         if self.backend.name != "jax":
             return self.at(1.0).table_bytes
         start = {k: jax.ShapeDtypeStruct(v.shape[1:], self.problem.dtype) for k, v in self.starts.items()}
@@ -119,7 +119,7 @@ class VariationalEngine(ArrayEngine):
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def _settings(self, sizes: slice):
-        """What runs differ in, arrays over some step sizes: arguments of programs, which do not depend on them."""
+        """Settings of the runs, arrays over step sizes: arguments of the programs, which need no recompilation."""
         step_sizes = np.asarray(self.solver.step_sizes[sizes], self.problem.dtype)
         plan = self.solver.schedule and self.solver.schedule.make()
         decay = {} if plan is None else {name: getattr(plan, name) for name in ("beta", "r")}
@@ -137,7 +137,7 @@ class VariationalEngine(ArrayEngine):
         ]
 
     def advance(self, state, first: int, count: int):
-        """The state ``count`` epochs after ``first``; none makes the programs of the whole run, and moves nothing."""
+        """The state ``count`` epochs after epoch ``first``; with ``count`` 0, only compiles the programs of the run."""
         parts = zip(state, self.parts, strict=True)
         return [self._advance_part(one, *which, first, count) for one, which in parts]
 
@@ -159,23 +159,23 @@ class VariationalEngine(ArrayEngine):
         return part
 
     def _sizes(self) -> list[int]:
-        """All numbers of particles that the runs may take."""
+        """All numbers of particles that the runs may use."""
         if self._particles is None:
             return [self.solver.particles]
         if self._review:
-            return sorted({self._whole(particles) for particles in self.at(1.0).estimator.sizes})
+            return sorted({self._even(particles) for particles in self.at(1.0).estimator.sizes})
         return sorted({self.particles(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
 
     def _make_elbos(self):
-        """``state -> (ELBOs, their errors)``, nats, and where rows are held out test log-likelihoods, nats per row.
+        """``state -> (ELBOs, standard errors)``, nats; with held-out rows also test log-likelihoods, nats per row.
 
-        Each is ``(step sizes, repetitions)``.
+        Each has shape ``(step sizes, repetitions)``.
         """
         problem, backend = self.problem, self.backend
         test = getattr(problem, "held_out", None) is not None
         eps = None
         if problem.exact_elbo is None or test:
-            # the same particles at every evaluation: differences along a run are then less noisy than values
+            # common particles at every evaluation reduce the noise of differences along a run
             key = named_key(0, "elbo", problem.name)
             eps = backend.asarray(
                 np.asarray(jax.random.normal(key, (self.solver.elbo_samples, problem.dim), problem.dtype))
@@ -196,30 +196,30 @@ class VariationalEngine(ArrayEngine):
         return lambda state: tuple(map(self._together, zip(*map(of_part, state), strict=True)))
 
     def _together(self, parts):
-        """Arrays of the parts, each ``(step sizes, repetitions, ...)``, as one."""
-        whole = np.empty((len(self.solver.step_sizes), self.solver.repetitions, *parts[0].shape[2:]), parts[0].dtype)
+        """Joins arrays of the parts, each ``(step sizes, repetitions, ...)``."""
+        joined = np.empty((len(self.solver.step_sizes), self.solver.repetitions, *parts[0].shape[2:]), parts[0].dtype)
         for where, part in zip(self.parts, parts, strict=True):
-            whole[where] = part
-        return whole
+            joined[where] = part
+        return joined
 
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
-        """What the trace says of a stop, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
+        """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
-        found: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
+        values: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
         if self._review:
             for name in ("particles", "taken"):
-                found[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
-            found["particles"] = self._whole(found["particles"])
+                values[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
+            values["particles"] = self._even(values["particles"])
         if self.solver.diagnostics is not None:
             parts = [
                 self.backend.to_numpy(self._measurer(self.particles(position, part))(part, self.keys[rows], position))
                 for part, (_, rows) in zip(state, self.parts, strict=True)
             ]
-            found |= {name: self._together([getattr(one, name) for one in parts]) for name in parts[0]._fields}
-        return found
+            values |= {name: self._together([getattr(one, name) for one in parts]) for name in parts[0]._fields}
+        return values
 
     def trace(self, stops, measured):
-        """A row per stop, step size and repetition."""
+        """A row per evaluated epoch, step size and repetition."""
         import pandas as pd
 
         values = measured["elbo"]
@@ -229,7 +229,9 @@ class VariationalEngine(ArrayEngine):
         particles, mean = self._particles_at(stops, measured)
         oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, mean.ravel())
         extra = {
-            name: of.ravel() for name, of in measured.items() if name not in ("elbo", "elbo_se", "particles", "taken")
+            name: array.ravel()
+            for name, array in measured.items()
+            if name not in ("elbo", "elbo_se", "particles", "taken")
         }
         return pd.DataFrame(
             {
@@ -248,7 +250,7 @@ class VariationalEngine(ArrayEngine):
         )
 
     def _particles_at(self, stops, measured):
-        """Particles of the step after each stop, and the mean number of all steps before; as ``elbo`` is shaped."""
+        """Particles of the step after each evaluated epoch, and their mean over earlier steps; shaped as ``elbo``."""
         like = np.ones_like(measured["elbo"], dtype=float)
         before = np.maximum(np.asarray(stops), 1)[:, None, None] * like
         if self._review:
@@ -269,7 +271,7 @@ class VariationalEngine(ArrayEngine):
 
 
 def noise_keys(seed: int, name: str, repetitions: int):
-    """The noise keys of a problem's repetitions: by name, so that methods and backends share them."""
+    """The noise keys of a problem's repetitions, derived by name, so that methods and backends share them."""
     return jnp.stack([named_key(seed, name, "noise", r) for r in range(repetitions)])
 
 
@@ -289,9 +291,9 @@ def build(
         method: a ``MethodSpec``.
         solver: a ``SolverSpec``.
         seed: the experiment's.
-        name: the problem's name, under which noise and starts are drawn.
-        starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; those of the solver's ``initial`` if not given.
-        engine: the engine's class, or a function of its arguments.
+        name: the problem's name, from which the keys of noise and starts derive.
+        starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
+        engine: the engine's class, or a function of the same arguments.
     """
 
     def pilot(make, settings):
@@ -319,17 +321,17 @@ def follow(
     starts=None,
     engine: Callable[..., Any] = VariationalEngine,
 ):
-    """The engine of one run that several methods follow, and their estimators by name.
+    """The engine of the leader's run, along which all estimators update their state; and these estimators by name.
 
     Args:
         problem: an objective.
         methods: ``{name: MethodSpec}``.
-        leader: the method whose gradients are used.
+        leader: the method whose gradients update the parameters.
         solver: a ``SolverSpec`` with one step size and one repetition.
         seed: the experiment's.
-        name: the problem's name, under which noise and start are drawn.
-        starts: as of ``build``.
-        engine: as of ``build``.
+        name: the problem's name, from which the keys of noise and start derive.
+        starts: as for ``build``.
+        engine: as for ``build``.
     """
     parts = {}
 
@@ -343,9 +345,9 @@ def follow(
 
 
 def memory() -> int:
-    """Bytes of memory that the machine, or the group of processes, has."""
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of memory of the machine, or of the control group if it has less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     with contextlib.suppress(OSError, ValueError):
-        return min(there, int(limit.read_text()))
-    return there
+        return min(total, int(limit.read_text()))
+    return total

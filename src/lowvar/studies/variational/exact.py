@@ -1,4 +1,4 @@
-"""A run of exactly so many steps, which keeps copies of its state to look at later."""
+"""A run with a given number of steps that keeps copies of its state."""
 
 import jax
 import jax.numpy as jnp
@@ -7,27 +7,27 @@ import numpy as np
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.engine import VariationalEngine
 
-_EPOCHS, _STEPS, _SHARE = 3, 200, 10  # of the end of a run: epochs and steps at least, and one part in so many
+_EPOCHS, _STEPS, _SHARE = 3, 200, 10  # length after the first copy: at least epochs, steps, and 1 / share of the run
 
 
 class ExactRun(VariationalEngine):
-    """One run in JAX whose last epoch may be cut short.
+    """One run in JAX whose last epoch may be partial.
 
-    A memory is complete between epochs only. So the state is kept at the end of the last whole epoch; and once more
-    some epochs earlier, so that other estimators can run along from there.
+    An estimator's memory is complete only between epochs. The state is therefore copied after the last complete epoch,
+    and once some epochs earlier, from where other estimators can follow the run.
 
     Args:
-        problem: as of ``VariationalEngine``.
-        make_solver: the same.
-        solver: the same; one step size, one repetition, and as many epochs as ``num_steps`` begin.
-        keys: the same.
-        starts: the same.
+        problem: as for ``VariationalEngine``.
+        make_solver: as for ``VariationalEngine``.
+        solver: one step size, one repetition, and as many epochs as ``num_steps`` begin.
+        keys: as for ``VariationalEngine``.
+        starts: as for ``VariationalEngine``.
         num_steps: updates.
 
     Attributes:
-        whole: epochs that are complete.
-        early: the epoch at which the state is kept for the first time.
-        kept: the states, ``{epoch: state}``; ``early`` and ``whole`` after a run.
+        whole: number of complete epochs.
+        early: epoch of the first copy.
+        kept: the copies, ``{epoch: state}``, at ``early`` and ``whole`` after a run.
     """
 
     def __init__(self, problem, make_solver, solver, keys, starts, *, num_steps: int):
@@ -38,7 +38,7 @@ class ExactRun(VariationalEngine):
         self.kept = {}
 
     def advance(self, state, first: int, count: int):
-        """As of ``VariationalEngine``."""
+        """As in ``VariationalEngine``."""
         if count == 0:
             return super().advance(state, first, 0) if self.whole else state
         end = first + count
@@ -52,10 +52,10 @@ class ExactRun(VariationalEngine):
 
     def _keep(self, state, epoch):
         if epoch in (self.early, self.whole):
-            self.kept[epoch] = jax.tree.map(jnp.copy, state)  # the loop's own are given away
+            self.kept[epoch] = jax.tree.map(jnp.copy, state)  # the loop donates its own
 
     def _cut(self, state):
-        """The first steps of an epoch that is not completed."""
+        """The steps of a partial epoch."""
         moved = []
         for part, (sizes, repetitions) in zip(state, self.parts, strict=True):
             sampler = self.sampler_of(self.particles(self.whole, part))
@@ -70,6 +70,6 @@ class ExactRun(VariationalEngine):
         return moved
 
     def trace(self, stops, measured):
-        """As of ``VariationalEngine``."""
-        found = super().trace(stops, measured)
-        return found.assign(iteration=np.minimum(found["iteration"], self.num_steps))
+        """As in ``VariationalEngine``."""
+        trace = super().trace(stops, measured)
+        return trace.assign(iteration=np.minimum(trace["iteration"], self.num_steps))

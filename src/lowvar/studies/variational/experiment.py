@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.spec import BackendName, Cost, Data, ExperimentSpec, merged, validated
 from lowvar.studies.variational.spec import (
     DecompositionJob,
@@ -24,7 +24,7 @@ from lowvar.studies.variational.spec import (
 
 
 class VariationalExperiment(ExperimentSpec):
-    """One experiment at one scale: every method on every problem, and the variance of their gradients."""
+    """An experiment at one scale: methods on problems, and the variance of their gradients."""
 
     family: Literal["variational"] = "variational"
     problems: Annotated[dict[str, ProblemSpec], Field(min_length=1)]
@@ -32,7 +32,7 @@ class VariationalExperiment(ExperimentSpec):
     methods: Annotated[dict[str, MethodSpec], Field(min_length=1)]
     solver: SolverSpec
     decomposition: DecompositionSpec | None = None
-    tuning: TuningSpec | None = Field(None, description="how what methods tune is searched")
+    tuning: TuningSpec | None = Field(None, description="the search for tuned settings")
 
     @pydantic.model_serializer(mode="wrap")
     def _without_tuning(self, handler):
@@ -49,19 +49,19 @@ class VariationalExperiment(ExperimentSpec):
         return [method for method in self.methods if chosen is None or method in chosen]
 
     def studies(self):
-        """The runs whose settings are searched for first."""
+        """The runs whose settings are tuned."""
         return [run for run in self.runs() if self.study_of(*run) == run]
 
     def study_of(self, problem, method, backend):
-        """Itself, or the run of the method that it is ``same_as``; None where nothing is searched."""
+        """The run itself, or that of the method that it is ``same_as``; None without tuning."""
         tune = self.tune_on(problem, method)
         return None if tune is None else (problem, tune.same_as or method, backend)
 
     def tune_on(self, problem: str, method: str) -> TuneSpec | None:
-        """What a method searches on a problem, if anything.
+        """The tuning of a method on a problem, if any.
 
         Raises:
-            UserError: a range that is out of range, or no range of step sizes; the message says where it stands.
+            UserError: an invalid range, or no range of step sizes; the message names the key.
         """
         general, own = self.methods[method].tune, (self.problems[problem].methods or {}).get(method) or {}
         values = own.get("tune", general)
@@ -72,24 +72,23 @@ class VariationalExperiment(ExperimentSpec):
         return validated(TuneSpec, values, where=f"problems.{problem}.methods.{method}.tune")
 
     def _ranges(self, problem, method) -> TuneSpec | None:
-        """What is searched for a method on a problem, be it by another method.
+        """The ranges from which a method's settings on a problem are tuned, its own or those of its ``same_as``.
 
         Raises:
-            UserError: it is ``same_as`` a method that searches nothing there.
+            UserError: its ``same_as`` is not tuned on this problem.
         """
         tune = self.tune_on(problem, method)
         if tune is None or tune.same_as is None:
             return tune
         where, runs = f"problems.{problem}.methods.{method}.tune.same_as", self.methods_on(problem)
-        if tune.same_as not in runs:
-            raise unknown_name("method", tune.same_as, runs, where=where)
+        check_known("method", tune.same_as, runs, where=where)
         theirs = self.tune_on(problem, tune.same_as)
         if theirs is None or theirs.same_as:
-            raise UserError(f"{where}: {tune.same_as!r} searches no settings of its own on {problem!r}")
+            raise UserError(f"{where}: {tune.same_as!r} tunes no settings of its own on {problem!r}")
         return theirs
 
     def decompositions(self) -> list[str]:
-        """Problems whose gradient variance is taken apart."""
+        """Problems whose gradient variance is decomposed."""
         if self.decomposition is None:
             return []
         return [name for name, problem in self.problems.items() if problem.decomposition is not None]
@@ -100,7 +99,7 @@ class VariationalExperiment(ExperimentSpec):
         return Data(dataset=spec.dataset, scaling=spec.scaling)
 
     def dtype(self, problem: str) -> str:
-        """The floating type that a problem's jobs compute in."""
+        """The floating-point type of a problem's jobs."""
         return self.solver_on(problem).dtype
 
     def model(self, problem: str) -> ModelSpec:
@@ -109,12 +108,12 @@ class VariationalExperiment(ExperimentSpec):
         return ModelSpec(**{key: getattr(spec, key) for key in ModelSpec.model_fields})
 
     def solver_on(self, problem: str, method: str | None = None) -> SolverSpec:
-        """The settings of a problem's runs, or of those of one method.
+        """The solver settings of a problem's runs, or of one method's.
 
-        Settings that the method tunes are at their low ends.
+        Tuned settings have the lower ends of their ranges.
 
         Raises:
-            UserError: a setting that does not exist or is out of range; the message says where it stands.
+            UserError: an unknown setting or one out of range; the message names the key.
         """
         spec, values, where = self.problems[problem], self.solver.model_dump(), f"problems.{problem}.solver"
         values = merged(values, spec.solver)
@@ -131,21 +130,21 @@ class VariationalExperiment(ExperimentSpec):
         """The settings of a problem's decomposition.
 
         Raises:
-            UserError: as ``solver_on``.
+            UserError: as in ``solver_on``.
         """
         general = self.decomposition.model_dump() if self.decomposition else {}
         values = merged(general, self.problems[problem].decomposition or {})
         return validated(DecompositionSpec, values, where=f"problems.{problem}.decomposition")
 
     def decomposed_methods(self, problem: str) -> list[str]:
-        """The methods whose variance is taken apart on a problem."""
+        """The methods whose variance is decomposed on a problem."""
         from lowvar.estimators import GRADIENT
         from lowvar.solvers import OWN
 
         chosen = self.decomposition_on(problem).methods
         methods = self.methods_on(problem) if chosen is None else chosen
-        known = {name: self.methods[name].estimator for name in methods}
-        return [name for name, one in known.items() if one not in OWN and not GRADIENT.about(one).recursive]
+        estimators = {name: self.methods[name].estimator for name in methods}
+        return [name for name, one in estimators.items() if one not in OWN and not GRADIENT.about(one).recursive]
 
     def run(self, problem: str, method: str, backend: str) -> "RunSpec":
         """The spec of the job that runs ``method`` on ``problem`` in ``backend``.
@@ -165,17 +164,17 @@ class VariationalExperiment(ExperimentSpec):
         )
 
     def tune(self, problem: str, method: str, backend: str) -> "TuneJob":
-        """The spec of the job that searches settings of ``method`` on ``problem`` in ``backend``.
+        """The spec of the job that tunes ``method`` on ``problem`` in ``backend``.
 
         Raises:
-            UserError: as ``run``, or the method tunes nothing there.
+            UserError: as in ``run``, or the method is not tuned on this problem.
         """
         self._check_run(problem, method, backend)
         ranges, tuning = self.tune_on(problem, method), self.tuning or TuningSpec()  # type: ignore[call-arg]
         if ranges is None:
-            raise UserError(f"experiment {self.name!r} tunes nothing of {method!r} on {problem!r}: no key 'tune'")
+            raise UserError(f"experiment {self.name!r} does not tune {method!r} on {problem!r}: no key 'tune'")
         if ranges.same_as:
-            raise UserError(f"{method!r} takes the settings of {ranges.same_as!r} on {problem!r}: tune that one")
+            raise UserError(f"{method!r} has the settings of {ranges.same_as!r} on {problem!r}: tune that method")
         solver = self.solver_on(problem, method)
         alone = {"repetitions": tuning.repetitions, "per_decade": 1, "diagnostics": None}
         return TuneJob(
@@ -190,13 +189,12 @@ class VariationalExperiment(ExperimentSpec):
         )
 
     def _check_run(self, problem, method, backend):
-        """Refuses a run that the experiment does not have."""
+        """Raises UserError unless the experiment has this run."""
         self._check(problem=problem, method=method, backend=backend)
-        if method not in self.methods_on(problem):
-            raise unknown_name("method", method, self.methods_on(problem), where=f"problems.{problem}.methods")
+        check_known("method", method, self.methods_on(problem), where=f"problems.{problem}.methods")
 
     def _method(self, name):
-        """A method alone: its settings are the run's solver's, what it tunes is no part of a run."""
+        """A method without its solver settings, which the run's solver has, and without its tuning."""
         return self.methods[name].model_copy(update={"tune": None, "solver": None})
 
     def decompose(self, problem: str) -> "DecompositionJob":
@@ -207,7 +205,7 @@ class VariationalExperiment(ExperimentSpec):
         """
         self._check(problem=problem)
         if problem not in self.decompositions():
-            raise UserError(f"experiment {self.name!r} takes no variance apart on {problem!r}")
+            raise UserError(f"experiment {self.name!r} decomposes no variance on {problem!r}")
         spec = self.decomposition_on(problem)
         alone = {"step_sizes": (spec.step_size,), "epochs": spec.epochs, "repetitions": 1, "elbo_samples": 2}
         return DecompositionJob(
@@ -220,27 +218,27 @@ class VariationalExperiment(ExperimentSpec):
         )
 
     def run_cost(self, problem: str, method: str, backend: str) -> Cost:
-        """Every lane (step size x repetition) sees the data once an epoch."""
+        """Every run (step size x repetition) reads the data once per epoch."""
         cells, solver = _cells(self.problems[problem]), self.solver_on(problem, method)
-        lanes = len(solver.step_sizes) * solver.repetitions
+        runs = len(solver.step_sizes) * solver.repetitions
         slower = 20 if backend == "torch" else 1
-        return Cost(operations=slower * lanes * solver.epochs * solver.particles * cells, memory=40 * cells)
+        return Cost(operations=slower * runs * solver.epochs * solver.particles * cells, memory=40 * cells)
 
     def tune_cost(self, problem: str, method: str, backend: str) -> Cost:
-        """Trials are runs of their own, one after another."""
+        """Trials are runs, one after another."""
         job, run = self.tune(problem, method, backend), self.run_cost(problem, method, backend)
         solver = self.solver_on(problem, method)
         lengths = job.solver.epochs * job.solver.repetitions / (solver.epochs * solver.repetitions)
         return Cost(operations=job.trials * lengths * run.operations, memory=run.memory)
 
     def decompose_cost(self, problem: str) -> Cost:
-        """The run that is followed, then every design of every method at every point."""
+        """The leader's run, then every design of every method at every moment."""
         cells, d = _cells(self.problems[problem]), self.decomposition_on(problem)
         designs = len(self.decomposed_methods(problem)) * (d.points_along + 1) * d.replicates * d.columns
         return Cost(operations=(d.epochs + designs) * cells, memory=400 * cells)
 
     def check_names(self, where: str) -> None:
-        """Refuses models, datasets, methods and settings that do not exist; ``where`` starts the message."""
+        """Raises UserError for unknown models, datasets, methods or settings; ``where`` begins the message."""
         from lowvar.datasets.catalogue import DATASETS
         from lowvar.datasets.prepare import SCALINGS
         from lowvar.estimators import GRADIENT
@@ -248,18 +246,16 @@ class VariationalExperiment(ExperimentSpec):
         from lowvar.solvers import OWN
 
         for name, problem in self.problems.items():
-            here = f"{where}: problems.{name}"
+            place = f"{where}: problems.{name}"
             for kind, value, known in (
                 ("dataset", problem.dataset, DATASETS),
                 ("scaling", problem.scaling, SCALINGS),
             ):
-                if value not in known:
-                    raise unknown_name(kind, value, known, where=f"{here}.{kind}")
-            MODELS.entry(problem.model, where=f"{here}.model")
-            MODELS.check_options(problem.model, problem.options, where=f"{here}.options")
+                check_known(kind, value, known, where=f"{place}.{kind}")
+            MODELS.entry(problem.model, where=f"{place}.model")
+            MODELS.check_options(problem.model, problem.options, where=f"{place}.options")
             for method in problem.methods or {}:
-                if method not in self.methods:
-                    raise unknown_name("method", method, self.methods, where=f"{here}.methods")
+                check_known("method", method, self.methods, where=f"{place}.methods")
         for name, method in self.methods.items():
             registry = OWN if method.estimator in OWN else GRADIENT
             registry.entry(method.estimator, where=f"{where}: methods.{name}.estimator", also=OWN)
@@ -279,22 +275,21 @@ class VariationalExperiment(ExperimentSpec):
         spec = self.decomposition_on(problem)
         for key, names in (("leader", (spec.leader,)), ("methods", spec.methods or ())):
             for name in names:
-                if name not in self.methods:
-                    raise unknown_name("method", name, self.methods, where=f"decomposition.{key}")
+                check_known("method", name, self.methods, where=f"decomposition.{key}")
                 estimator = self.methods[name].estimator
                 if estimator not in OWN and GRADIENT.about(estimator).recursive:
                     raise UserError(
-                        f"decomposition.{key}: {name!r} keeps errors of its past, which no variance shows; "
+                        f"decomposition.{key}: {name!r} has carryover, and its variance excludes the carried error; "
                         "measure its error along its own run, with solver.diagnostics"
                     )
         if self.methods[spec.leader].estimator in OWN:
-            raise UserError(f"decomposition.leader: {spec.leader!r} is no estimator, but a solver of its own")
+            raise UserError(f"decomposition.leader: {spec.leader!r} is a solver of its own, not an estimator")
         if (tune := self._ranges(problem, spec.leader)) and (tune.beta or tune.r):
-            raise UserError(f"decomposition.leader: {spec.leader!r} tunes its schedule on {problem!r}; take another")
+            raise UserError(f"decomposition.leader: {spec.leader!r} tunes its schedule on {problem!r}; choose another")
 
 
 def _cells(problem):
-    """Numbers in a dataset, about: its raw files have some five bytes for each."""
+    """Approximate number of values in a dataset: its raw files have some five bytes per value."""
     from lowvar.datasets.catalogue import DATASETS
 
     return sum(file.bytes for file in DATASETS[problem.dataset].files) / 5 or 20_000

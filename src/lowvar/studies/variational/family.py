@@ -1,4 +1,4 @@
-"""The family ``variational``: what it declares, and what its jobs do."""
+"""The family ``variational``: its declarations and its jobs."""
 
 from lowvar.studies.base import Family
 from lowvar.studies.variational import convergence, costs, diagnostics, effects, figures, files, schedules
@@ -11,8 +11,8 @@ def engine(spec, prepared):
     """The engine of a run's spec on prepared data."""
     from lowvar.studies.variational import engine as engines
 
-    made = problem(spec.problem, prepared, spec.solver.dtype, spec.backend, spec.name, spec.seed)
-    return engines.build(made, spec.method, spec.solver, seed=spec.seed, name=spec.name)
+    objective = problem(spec.problem, prepared, spec.solver.dtype, spec.backend, spec.name, spec.seed)
+    return engines.build(objective, spec.method, spec.solver, seed=spec.seed, name=spec.name)
 
 
 def decomposition(job, prepared, progress_bar):
@@ -20,8 +20,9 @@ def decomposition(job, prepared, progress_bar):
     from lowvar.analysis import decomposition as analysis
     from lowvar.studies.variational import engine as engines
 
-    made = problem(job.problem, prepared, job.solver.dtype, "jax", job.name, job.seed)
-    runs, parts = engines.follow(made, job.methods, job.decomposition.leader, job.solver, seed=job.seed, name=job.name)
+    objective = problem(job.problem, prepared, job.solver.dtype, "jax", job.name, job.seed)
+    leader = job.decomposition.leader
+    runs, parts = engines.follow(objective, job.methods, leader, job.solver, seed=job.seed, name=job.name)
     moments = analysis.moments(job.decomposition.epochs, job.decomposition.points_along)
     with progress_bar(job.decomposition.epochs, f"{job.name} decomposition", "epoch") as tick:
         return analysis.along_run(
@@ -31,7 +32,7 @@ def decomposition(job, prepared, progress_bar):
 
 
 def metrics(gathered):
-    """Numbers to watch from one run to the next."""
+    """Rows of ``metrics.json``: problem, quantity, run and value."""
     for row in gathered["best"].itertuples():
         run = f"{row.method}-{row.backend}"
         yield row.problem, "elbo_at_best_step", run, float(f"{row.elbo_mean:.8g}")

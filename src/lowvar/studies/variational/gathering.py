@@ -1,4 +1,4 @@
-"""What tables of the family ``variational`` are made of, besides traces; and what experiments measure."""
+"""Inputs of the tables of the family ``variational`` besides traces, and conditions on what experiments measure."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ iteration | int64 | updates | updates done
 """
 COUNTS = """
 repetitions | int64 | | repetitions in the row
-diverged | int64 | | how many of them diverged
+diverged | int64 | | repetitions that diverged
 """
 KEYS = tuple(one.name for one in columns(RUN))
 
@@ -27,7 +27,7 @@ def models(gathered) -> dict[str, Any]:
 
 
 def problem_of(gathered, name: str, dtype: str | None = None):
-    """A problem on its prepared data, in its own floating type if none is given."""
+    """A problem on its prepared data, in ``dtype`` or by default its own."""
     experiment, prepared = gathered.experiment, gathered.study.load_data(name)
     return build(experiment.model(name), prepared, dtype or experiment.dtype(name), "jax", name, experiment.seed)
 
@@ -39,24 +39,24 @@ def shapes(gathered) -> dict[str, tuple[int, int]]:
 
 
 def rows(gathered) -> dict[str, int]:
-    """Data rows that every problem learns from."""
+    """Training rows of every problem."""
     return {name: count for name, (count, _) in gathered.once(shapes).items()}
 
 
 def optima(gathered) -> dict[str, float]:
-    """The largest ELBO of the problems whose optimum is known, nats."""
-    known = gathered["optimum"]
-    known = known[known["how"].str.startswith("L-BFGS")]
-    return dict(zip(known["problem"], known["elbo"], strict=True))
+    """ELBO* of the problems whose optimum is known, nats."""
+    table = gathered["optimum"]
+    table = table[table["how"].str.startswith("L-BFGS")]
+    return dict(zip(table["problem"], table["elbo"], strict=True))
 
 
 def schedules(gathered) -> dict[tuple[str, str, str], Any]:
-    """The ``ScheduleSpec`` of every run, as it was searched if it was; None without one."""
+    """The ``ScheduleSpec`` of every run, with tuned settings; None without a schedule."""
     return {tuple(job.names.values()): job.settled()[0].solver.schedule for job in gathered.study.jobs("run")}
 
 
 def build(spec, prepared, dtype, backend, name, seed=0):
-    """A model of the catalogue, by its ``ModelSpec``, on prepared data; ``seed`` deals rows out to fit and to test."""
+    """A model of the catalogue, by its ``ModelSpec``, on prepared data; ``seed`` splits training and test rows."""
     import numpy as np
 
     from lowvar.noise import named_key
@@ -73,10 +73,10 @@ def build(spec, prepared, dtype, backend, name, seed=0):
 
 
 def first_noise(decomposition):
-    """The rows of each problem's first way of drawing noise; all of them where the table does not say.
+    """The rows of each problem's first noise scheme; all rows if the table has no column ``noise``.
 
     Args:
-        decomposition: the table of components, with ``noise`` and ``particles`` where there are several ways.
+        decomposition: the table of components, with ``noise`` and ``particles`` if there are several schemes.
     """
     if "noise" not in decomposition or not len(decomposition):
         return decomposition
@@ -89,11 +89,11 @@ def first_noise(decomposition):
 
 
 def looked_at(experiment) -> set[str]:
-    """What an experiment measures besides the ELBO, and what it varies.
+    """The quantities that an experiment measures besides the ELBO, and those that it varies.
 
-    Measured are ``errors`` of gradients, ``particles`` where a schedule changes their number, and ``test`` rows. Varied
-    are ``rates`` (several step sizes on a problem with test rows), ``fractions`` (several shares of one dataset's rows)
-    and ``sensitivity`` (more than three schedules on one problem).
+    Measured: ``errors`` of gradients, ``particles`` if a schedule changes their number, and ``test`` rows. Varied:
+    ``rates`` (several step sizes on a problem with test rows), ``fractions`` (several shares of one dataset's rows) and
+    ``sensitivity`` (more than three schedules on one problem).
     """
     solvers = {(p, m): experiment.solver_on(p, m) for p in experiment.problems for m in experiment.methods_on(p)}
     splits = [(spec.model, spec.dataset, spec.split.train) for spec in experiment.problems.values() if spec.split]
@@ -108,7 +108,7 @@ def looked_at(experiment) -> set[str]:
 
 
 def looks_at(what: str = ""):
-    """The condition that an experiment measures or varies this; anything at all if nothing is named."""
+    """The condition that an experiment measures or varies ``what``; by default, anything."""
     return lambda experiment: what in looked_at(experiment) if what else bool(looked_at(experiment))
 
 

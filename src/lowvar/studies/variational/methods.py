@@ -1,10 +1,12 @@
-"""Methods of specs into estimators and solvers, their options checked before anything starts."""
+"""Estimators and solvers from the methods of specs, with their options checked before a run starts."""
 
 from dataclasses import replace
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
-from lowvar.solvers import OWN, descend, optimizer
+from lowvar.solvers import OWN
+from lowvar.solvers.descent import descend
+from lowvar.solvers.optimizers import optimizer
 
 
 def make_solver(method, spec, problem, sampler):
@@ -16,7 +18,7 @@ def make_solver(method, spec, problem, sampler):
     if method.factory in OWN:
         OWN.check_options(method.factory, method.options, where="solver")
         make = OWN.get(method.factory)
-        _made("solver", method, make, problem, sampler, 1.0)  # options are looked at before anything starts
+        _made("solver", method, make, problem, sampler, 1.0)  # checks options before the run starts
         return lambda setting: make(problem, sampler, _step_size(setting), **method.options)
     return descents(make_estimator(method, problem, sampler.batches, spec), spec, sampler)
 
@@ -41,27 +43,26 @@ def _step_size(setting):
 
 
 def make_estimator(method, problem, batches, spec=None):
-    """The estimator of a ``MethodSpec``; what it leaves open of ``particles``, ``epochs`` and ``schedule`` is the
-    ``SolverSpec``'s.
+    """The estimator of a ``MethodSpec``; ``particles``, ``epochs`` and ``schedule`` default to the ``SolverSpec``'s.
 
     Raises:
         UserError: no such estimator, or it does not take the method's options.
     """
     if spec is not None:
-        known = GRADIENT.options_of(method.factory)
-        given = {"particles": spec.particles, "epochs": spec.epochs,
-                 "schedule": spec.schedule and spec.schedule.make()}  # fmt: skip
+        options = GRADIENT.options_of(method.factory)
+        defaults = {"particles": spec.particles, "epochs": spec.epochs,
+                    "schedule": spec.schedule and spec.schedule.make()}  # fmt: skip
         method = method.model_copy(
-            update={"options": {name: value for name, value in given.items() if name in known} | method.options}
+            update={"options": {name: value for name, value in defaults.items() if name in options} | method.options}
         )
     backend = problem.backend.name
     GRADIENT.check_options(method.factory, method.options, where="estimator")
     factory = GRADIENT.get(method.factory)
-    made = _made("estimator", method, factory, problem, batches)
-    if backend not in made.properties.backends:
-        known = ", ".join(made.properties.backends)
+    estimator = _made("estimator", method, factory, problem, batches)
+    if backend not in estimator.properties.backends:
+        known = ", ".join(estimator.properties.backends)
         raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
-    return made
+    return estimator
 
 
 def _made(kind, method, factory, *args):
@@ -70,5 +71,5 @@ def _made(kind, method, factory, *args):
     except TypeError as error:
         if not method.options:
             raise
-        given = ", ".join(f"{key} = {value!r}" for key, value in method.options.items())
-        raise UserError(f"options of {kind} {method.estimator!r}: {given}: {error}") from error
+        options = ", ".join(f"{key} = {value!r}" for key, value in method.options.items())
+        raise UserError(f"options of {kind} {method.estimator!r}: {options}: {error}") from error

@@ -1,4 +1,4 @@
-"""Epochs of mapped runs as programs: in JAX one loop, whose length is an argument; in PyTorch a few steps each."""
+"""Programs for epochs of mapped runs: in JAX a loop over epochs, in PyTorch a few steps per program."""
 
 from functools import partial
 
@@ -10,26 +10,26 @@ from lowvar.noise import Noise, Plan
 _UNROLL = 6  # steps that PyTorch runs as one program
 _NOISE = Noise(index=0, weight=None, rows=None, eps=0, position=None)
 _PLAN = Plan(index=0, weight=None, rows=None, key=0, position=None)
-RUNS, REPETITIONS = (0, 0), (None, 0)  # axes of what both step sizes and repetitions have, and repetitions alone
+RUNS, REPETITIONS = (0, 0), (None, 0)  # axes of arguments with step sizes and repetitions, and with repetitions only
 
 
 def mapped(backend, function, *axes):
     """``function(setting, ...)`` over step sizes (outer) and repetitions (inner).
 
-    Each further argument has ``RUNS`` (an axis for both), ``REPETITIONS`` (shared by the step sizes) or the axes of
-    noise (also shared, and batch weights and positions shared by the repetitions as well).
+    The axes of each further argument are ``RUNS`` (both), ``REPETITIONS`` (shared by the step sizes) or those of noise
+    (shared by the step sizes; batch weights and positions are shared by the repetitions as well).
     """
     inner = backend.vmap(function, (None, *(inner for _, inner in axes)))
     return backend.vmap(inner, (0, *(outer for outer, _ in axes)))
 
 
 def noise_axes(sampler):
-    """The axes of an epoch's noise, or of its plan where the noise is too wide to be held."""
+    """The axes of an epoch's noise, or of its plan if the noise is too wide for memory."""
     return None, _PLAN if sampler.wide else _NOISE
 
 
 def draw(sampler, keys, epoch):
-    """The noise of an epoch, or its plan, for some repetitions."""
+    """The noise of an epoch, or its plan, for the repetitions of ``keys``."""
     make = sampler.plan if sampler.wide else sampler.epoch
     return jax.vmap(lambda key: make(jax.random.fold_in(key, epoch)), out_axes=noise_axes(sampler)[1])(keys)
 
@@ -69,14 +69,14 @@ def _in_torch(problem, sampler, at):
     some = backend.compile(mapped(backend, some, RUNS, (None, _NOISE)))
     end = backend.compile(mapped(backend, end, RUNS, REPETITIONS))
 
-    def some_noise(noise, here):
-        """The noise of a few steps, drawn now where it was only planned."""
-        points = noise.eps[:, here] if isinstance(noise, Noise) else eps(noise.key[:, here])
-        parts = noise.index[:, here], noise.weight[here], noise.rows[here], points, noise.position[here]
+    def some_noise(noise, steps):
+        """The noise of a few steps, drawn from the plan if there is one."""
+        points = noise.eps[:, steps] if isinstance(noise, Noise) else eps(noise.key[:, steps])
+        parts = noise.index[:, steps], noise.weight[steps], noise.rows[steps], points, noise.position[steps]
         return Noise(*(backend.asarray(np.asarray(part)) for part in parts))
 
     def advance(state, settings, keys, first, count):
-        if count == 0:  # traces the programs, and moves nothing: an epoch whose result is dropped
+        if count == 0:  # traces the programs by an epoch whose result is discarded
             advance(state, settings, keys, first, 1)
             return state
         for i in range(first, first + count):

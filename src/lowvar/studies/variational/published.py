@@ -1,7 +1,6 @@
-"""Numbers that a paper prints, for tables that put ours beside them.
+"""Published numbers, for tables that compare them with ours.
 
-Keys are models and datasets, so that a problem finds its numbers under whatever name an experiment gives it; a dataset
-of None is any.
+Keys are models and datasets, so that they do not depend on an experiment's name for the problem; None is any dataset.
 
 References:
     Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024.
@@ -32,24 +31,24 @@ SIZES = {
     _PPCA: (60000, 12544),
     _TENNIS: (169405, 5525),
     _MOVIELENS: (100000, 85050),
-    # Fujisawa and Sato, Section 5 and Appendix F: they print rows for two tasks, and 11 for blr beside the 62
+    # Fujisawa and Sato, Section 5 and Appendix F: rows of two tasks only; Appendix F prints 11 for blr
     _HLR: (100, 1012),
     _BLR: (float("nan"), 62),
     _BNN: (100, 653),
     _SOFTMAX: (float("nan"), 7852),
 }
-# Table 3: milliseconds of an iteration on an Nvidia 2080 Ti; movielens has joint in its SVRG version
+# Table 3: milliseconds of an iteration on an Nvidia 2080 Ti; on movielens, joint is its SVRG version
 MILLISECONDS = {
     _MNIST: {"naive": 10.4, "cv": 12.8, "inc": 328.0, "joint": 17.6, "full_naive": 201.0, "full_cv": 360.0},
     _PPCA: {"naive": 12.8, "cv": 18.5, "inc": 897.0, "joint": 31.2, "full_naive": 740.0, "full_cv": 1606.0},
     _TENNIS: {"naive": 10.2, "cv": 14.6, "inc": 588.0, "joint": 29.6, "full_naive": 203.0, "full_cv": 246.0},
     _MOVIELENS: {"naive": 16.3, "cv": 19.6, "joint_svrg": 24.4, "full_naive": 267.0, "full_cv": 702.0},
 }
-# Table 3: evaluations of gradients in an iteration, in units of a batch, or of the data rows N where it says so
+# Table 3: gradient evaluations of an iteration, in batches, or in passes over the N rows plus batches
 EVALUATIONS = {"naive": 1, "cv": 2, "joint": 3, "joint_svrg": 4}
-EVALUATIONS_OF_ALL_ROWS = {"inc": (1, 2), "full_naive": (1, 0), "full_cv": (2, 0)}  # (a, b): a N + b
+EVALUATIONS_OF_ALL_ROWS = {"inc": (1, 2), "full_naive": (1, 0), "full_cv": (2, 0)}  # (a, b): a N rows + b batches
 
-# Fujisawa and Sato, Table 3: first step size and step schedule, as selected by optuna
+# Fujisawa and Sato, Table 3: initial step size and step schedule, as selected by optuna
 SELECTED = {
     _HLR: {
         "mc": {"step_size": 0.39893},
@@ -70,6 +69,6 @@ SELECTED = {
 
 
 def of(numbers, model: str, dataset: str) -> Any:
-    """The numbers of a model on a dataset; an empty mapping where nothing is printed."""
+    """The numbers of a model on a dataset; an empty mapping if there are none."""
     model = model.removesuffix("_sd")
     return numbers.get((model, dataset), numbers.get((model, None), {}))

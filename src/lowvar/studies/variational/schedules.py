@@ -1,4 +1,4 @@
-"""Step sizes and schedules that were tried and chosen, and how the time of a step falls with them: tables."""
+"""Tables of tried and selected step sizes and schedules, and of the time of a step along them."""
 
 from collections.abc import Mapping
 
@@ -14,11 +14,11 @@ _RUN = list(KEYS)
 
 
 def sensitivity(convergence, schedules: Mapping):
-    """The ELBO at the end over first step sizes and settings of the step schedule.
+    """The final ELBO by initial step size and settings of the step schedule.
 
     Args:
-        convergence: what ``convergence`` gave.
-        schedules: ``{(problem, method, backend): ScheduleSpec or None}``; only those of kind ``step`` are taken.
+        convergence: the table ``convergence``.
+        schedules: ``{(problem, method, backend): ScheduleSpec or None}``; only those of kind ``step`` are used.
     """
     rows = convergence[at_end(convergence)].reset_index(drop=True)
     plans = [schedules.get(key) for key in rows[_RUN].itertuples(index=False, name=None)]
@@ -32,8 +32,8 @@ def sensitivity(convergence, schedules: Mapping):
 
 SENSITIVITY = Table(
     "sensitivity",
-    "Where a problem has more than three schedules: the end of every step size of the methods with a schedule of "
-    "kind `step`.",
+    "If a problem has more than three schedules: a row for the end of the runs at every step size of the methods with "
+    "a schedule of kind `step`.",
     columns(LINE, """
     beta | float64 | | factor of each drop
     r | int64 | updates | between drops
@@ -47,10 +47,10 @@ SENSITIVITY = Table(
 
 
 def selected(convergence, schedules: Mapping, problems: Mapping):
-    """Step sizes and schedules that were chosen, beside the published ones (Table 3 of Fujisawa and Sato).
+    """Best step sizes and their schedules, beside the published ones (Table 3 of Fujisawa and Sato).
 
     Args:
-        convergence: what ``convergence`` gave.
+        convergence: the table ``convergence``.
         schedules: ``{(problem, method, backend): ScheduleSpec or None}``.
         problems: ``{name: ModelSpec}``.
     """
@@ -71,15 +71,15 @@ def selected(convergence, schedules: Mapping, problems: Mapping):
 
 
 def with_trials(study, chosen):
-    """What ``selected`` gave, with how it was found; NaN where nothing was searched. Stale searches are refused."""
+    """The rows of ``selected`` with the results of tuning; NaN without tuning. Refuses stale studies."""
     import pandas as pd
 
-    rows, found = [], ["elbo", "trials", "diverged"]
+    rows, results = [], ["elbo", "trials", "diverged"]
     for job in study.jobs("tune"):
         trials = job.read("study.parquet")
         rows.append((*job.names.values(), best(trials)["value"], len(trials), (trials["status"] == "diverged").sum()))
-    beside = chosen.merge(pd.DataFrame(rows, columns=[*_RUN, *found]), on=_RUN, how="left")
-    return beside.astype(dict.fromkeys(found, float))  # of all-missing columns, too
+    joined = chosen.merge(pd.DataFrame(rows, columns=[*_RUN, *results]), on=_RUN, how="left")
+    return joined.astype(dict.fromkeys(results, float))  # also if all are missing
 
 
 def _selected(gathered):
@@ -89,19 +89,19 @@ def _selected(gathered):
 
 SELECTED = Table(
     "selected",
-    "Where methods have a schedule: the settings of each run at its best step, beside those that a paper prints for "
-    "the model and dataset (Fujisawa and Sato, Table 3). NaN stands for a setting that does not exist.",
+    "If methods have a schedule: the settings of each run at its best step size, beside those of Fujisawa and Sato, "
+    "Table 3, for the model and dataset. Settings that do not exist are NaN.",
     columns(RUN, """
-    schedule | string | | its kind; empty without one
-    step_size | float64 | | the best step; NaN where every one diverged
-    beta | float64 | | of the schedule
-    r | float64 | updates | of the schedule
-    published_step_size | float64 | | as printed
-    published_beta | float64 | | as printed
-    published_r | float64 | updates | as printed
-    elbo | float64 | nats | of the best trial, where the run's own settings were searched; at the length of a trial
-    trials | float64 | | how many there were
-    diverged | float64 | | how many of them diverged
+    schedule | string | | kind of the schedule; empty without one
+    step_size | float64 | | the best step size; NaN if all diverged
+    beta | float64 | | decay of the schedule
+    r | float64 | updates | between drops of the schedule
+    published_step_size | float64 | | published value
+    published_beta | float64 | | published value
+    published_r | float64 | updates | published value
+    elbo | float64 | nats | at the end of the best trial, if the method's own settings were tuned
+    trials | float64 | | number of trials
+    diverged | float64 | | trials that diverged
     """),
     _selected,
     when=looks_at("particles"),
@@ -109,11 +109,11 @@ SELECTED = Table(
 
 
 def pace(measures, timings):
-    """Seconds of a step in every stretch between measurements.
+    """Seconds of a step in every stretch between evaluated epochs.
 
     Args:
-        measures: what ``measured`` gave.
-        timings: of the runs that were timed on this machine; None if none was.
+        measures: the table ``measured``.
+        timings: of the runs that were timed on this machine; None if there are none.
     """
     import pandas as pd
 
@@ -136,15 +136,15 @@ def pace(measures, timings):
 
 PACE = Table(
     "pace",
-    "Where methods have a schedule: seconds of a step in every stretch between measurements. Claims about falling "
-    "times are judged by it. Times do not repeat. Runs that were timed on another machine, such as those that `dvc "
-    "pull` brought, have no rows.",
+    "If methods have a schedule: seconds of a step in every stretch between evaluated epochs. It decides claims about "
+    "falling times. Times do not repeat. Runs that were timed on another machine, such as those from `dvc pull`, have "
+    "no rows.",
     columns(RUN, """
-    epoch | int64 | epochs | at which the stretch ends
-    iteration | int64 | updates | the same
+    epoch | int64 | epochs | end of the stretch
+    iteration | int64 | updates | end of the stretch
     steps | int64 | updates | in the stretch
     particles | float64 | | particles of its first step, mean over repetitions
-    seconds | float64 | s | of a step of one run: the job's time shared out evenly
+    seconds | float64 | s | of a step of one run: the job's time per run
     """),
     lambda gathered: pace(gathered["measured"], gathered.timings_of(list(gathered.experiment.problems))),
     when=looks_at("particles"),

@@ -1,4 +1,4 @@
-"""What the family ``variational`` is made of: settings, and the jobs that an experiment is cut into."""
+"""Specs of the family ``variational``: settings, and the jobs of an experiment."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,11 +14,11 @@ from lowvar.studies.spec import BackendName, Count, Positive, Sparse, Strict, va
 
 
 class SplitSpec(Sparse):
-    """Rows that are held out, and how many of the others are learnt from."""
+    """Held-out rows, and the number of training rows."""
 
     test: Annotated[float, Field(gt=0, lt=1)] = Field(description="share of the rows that is held out")
     train: Annotated[float, Field(gt=0, le=1)] | Annotated[int, Field(ge=2)] | None = Field(
-        None, description="share (up to 1.0) or number of the other rows; all of them if not given"
+        None, description="share (up to 1.0) or number of the remaining rows to train on; all if null"
     )
 
 
@@ -29,24 +29,24 @@ class ModelSpec(Sparse):
     dataset: str = Field(description="a dataset of the catalogue")
     scaling: str = Field("minmax", description="of the features")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the model")
-    split: SplitSpec | None = Field(None, description="into rows to learn from and rows to predict")
+    split: SplitSpec | None = Field(None, description="into training and test rows; all are training rows if null")
 
 
 class ProblemSpec(ModelSpec):
-    """A model on data, and what is special about its runs."""
+    """A model on data, with its own methods and settings."""
 
     solver: dict[str, Any] = Field(default_factory=dict, description="settings that differ from the experiment's")
     methods: dict[str, dict[str, Any] | None] | None = Field(
         None,
-        description="the methods that run on it, each with settings and a tune of its own; all of them if not given",
+        description="the methods that run on it, each with its own settings and tune; all if null",
     )
     decomposition: dict[str, Any] | None = Field(
-        default_factory=dict, description="settings that differ from the experiment's; null for none here"
+        default_factory=dict, description="settings that differ from the experiment's; null for no decomposition"
     )
 
 
 class _Range(Strict):
-    """Values that are searched, both ends included."""
+    """A range to search, both ends included."""
 
     @pydantic.model_validator(mode="after")
     def _ordered(self):
@@ -63,27 +63,27 @@ class StepSizeRange(_Range):
 
 
 class BetaRange(_Range):
-    """Rates of decay of a schedule."""
+    """Decays of a schedule."""
 
     low: Annotated[float, Field(gt=0, le=1)]
     high: Annotated[float, Field(gt=0, le=1)]
 
 
 class PeriodRange(_Range):
-    """Whole numbers of steps."""
+    """Integer numbers of steps."""
 
     low: Count
     high: Count
 
 
 class TuneSpec(Sparse):
-    """Which settings of a method are searched, and where; or the method whose settings it takes."""
+    """The ranges of a method's tuned settings, or the method whose tuned settings it takes."""
 
-    step_size: StepSizeRange | None = Field(None, description="of the optimizer; needed but with same_as")
-    beta: BetaRange | None = Field(None, description="of the schedule; kept as it is if not given")
-    r: PeriodRange | None = Field(None, description="of a schedule of kind step; kept as it is if not given")
+    step_size: StepSizeRange | None = Field(None, description="of the optimizer; required unless same_as is given")
+    beta: BetaRange | None = Field(None, description="of the schedule; not tuned if null")
+    r: PeriodRange | None = Field(None, description="of a schedule of kind step; not tuned if null")
     same_as: str | None = Field(
-        None, description="in place of ranges: the method whose search on the same problem chooses the settings"
+        None, description="in place of ranges: the method whose tuning on the same problem determines the settings"
     )
 
     @pydantic.model_validator(mode="after")
@@ -96,17 +96,17 @@ class TuneSpec(Sparse):
         return self
 
     def lowest(self) -> dict[str, float]:
-        """The low ends, by setting: they stand where a spec needs a value before the search has found one."""
+        """The lower ends by setting: placeholders until the search is done."""
         ranges = {"step_size": self.step_size, "beta": self.beta, "r": self.r}
         return {name: one.low for name, one in ranges.items() if one is not None}
 
 
 class TuningSpec(Sparse):
-    """How settings are searched."""
+    """The search for tuned settings."""
 
-    trials: Count = Field(50, description="runs that are tried, one after another")
-    epochs: Count | None = Field(None, description="length of a trial; the solver's if not given")
-    repetitions: Count = Field(2, description="independent noise and starts of a trial, apart from those of the runs")
+    trials: Count = Field(50, description="number of trials, run one after another")
+    epochs: Count | None = Field(None, description="length of a trial; the solver's if null")
+    repetitions: Count = Field(2, description="repetitions of a trial, with noise and starts independent of the runs'")
 
 
 class MethodSpec(Sparse):
@@ -116,34 +116,34 @@ class MethodSpec(Sparse):
 
     estimator: str
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
-    solver: dict[str, Any] | None = Field(None, description="settings of the solver that go with it")
-    tune: TuneSpec | None = Field(None, description="what is searched in place of the solver's settings")
+    solver: dict[str, Any] | None = Field(None, description="keys of solver for this method")
+    tune: TuneSpec | None = Field(None, description="settings that are tuned, in place of the solver's")
 
     @property
     def factory(self) -> str | Callable[..., Any]:
-        """What registries know the estimator by: its name, or the factory that a caller has given."""
+        """The registry's key of the estimator: its name, or a caller's own factory."""
         return self._factory or self.estimator
 
     @classmethod
     def of(cls, estimator: str | Callable[..., Any], options: Mapping[str, Any], where: str) -> "MethodSpec":
-        """A method by name, or by a factory of the caller's own, which no file can hold."""
-        made = validated(cls, {"estimator": label(estimator), "options": options}, where=where)
-        made._factory = None if isinstance(estimator, str) else estimator
-        return made
+        """A method by name, or by a caller's own factory, which is not serialised."""
+        method = validated(cls, {"estimator": label(estimator), "options": options}, where=where)
+        method._factory = None if isinstance(estimator, str) else estimator
+        return method
 
 
 class ScheduleSpec(Sparse):
-    """How step sizes fall from one step to the next."""
+    """Decay of the step size."""
 
     kind: Literal["time", "step", "exponential", "piecewise"]
-    beta: float | None = Field(None, description="rate of decay, in (0, 1]; not for piecewise")
+    beta: float | None = Field(None, description="decay, in (0, 1]; not for piecewise")
     r: int | None = Field(None, description="steps between drops, for step")
     values: tuple[tuple[int, float], ...] | None = Field(
-        None, description="for piecewise: steps, and the factor from each on"
+        None, description="for piecewise: pairs of a step and the factor from there on"
     )
     rounded: bool | None = Field(
         None,
-        description="rounds numbers of particles up to one of some twenty; smooth schedules always do",
+        description="round numbers of particles up to one of some twenty; smooth schedules always do",
     )
 
     @pydantic.model_validator(mode="after")
@@ -155,21 +155,21 @@ class ScheduleSpec(Sparse):
         return self
 
     def make(self):
-        """The schedule as estimators and optimizers know it."""
+        """The schedule for estimators and optimizers."""
         return schedule(self.kind, self.beta, self.r, self.values or (), bool(self.rounded))
 
 
 class DiagnosticsSpec(Strict):
-    """How the error of gradients is measured along a run."""
+    """Measurement of gradient errors along a run."""
 
-    draws: Annotated[int, Field(ge=4)] = Field(64, description="fresh estimates at every stop")
+    draws: Annotated[int, Field(ge=4)] = Field(64, description="fresh estimates at every evaluated epoch")
     reference: Annotated[int, Field(ge=16)] = Field(
-        4096, description="particles of the gradient that they are compared with, on all the data"
+        4096, description="particles of the reference gradient, on all the data"
     )
 
 
 class SolverSpec(Sparse):
-    """How a method is run: optimizer, noise, length, repetitions."""
+    """Settings of runs: optimizer, noise, length, repetitions."""
 
     optimizer: Literal["sgd", "adam"] = "sgd"
     step_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)]
@@ -178,35 +178,33 @@ class SolverSpec(Sparse):
     noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = "iid"
     particles: Count = Field(1, description="particles per batch")
     initial: Literal["standard", "origin", "unit"] = Field(
-        "standard", description="N(0, 1) parameters, mu = 0 and a small sigma, or mu near 0 and sigma near 1"
+        "standard", description="parameters from N(0, 1); mu = 0 with a small sigma; or mu near 0 and sigma near 1"
     )
     epochs: Count
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
     dtype: Literal["float64", "float32"] = "float64"
-    per_decade: Count = Field(12, description="measurements of the ELBO in each decade of epochs")
+    per_decade: Count = Field(12, description="evaluations of the ELBO per decade of epochs")
     elbo_samples: Annotated[int, Field(ge=2)] = Field(
-        1000, description="particles of an ELBO that has no exact form, and of a test log-likelihood"
+        1000, description="particles for an ELBO without a closed form, and for a test log-likelihood"
     )
-    schedule: ScheduleSpec | None = Field(None, description="of the step sizes; constant if not given")
+    schedule: ScheduleSpec | None = Field(None, description="decay of the step sizes; constant if null")
     per_row: bool | None = Field(
-        None, description="whether step sizes are meant for the ELBO divided by the number of rows; matters to sgd"
+        None, description="whether step sizes apply to the ELBO divided by N; irrelevant to adam"
     )
-    diagnostics: DiagnosticsSpec | None = Field(
-        None, description="measures the error of the gradients at every stop; not if not given"
-    )
+    diagnostics: DiagnosticsSpec | None = Field(None, description="measurement of gradient errors; none if null")
 
     _transformation: Any = pydantic.PrivateAttr(None)
 
     @property
     def transformation(self) -> Any:
-        """The optimizer: its name, or the ``optax.GradientTransformation`` that a caller has given."""
+        """The optimizer: its name, or a caller's ``optax.GradientTransformation``."""
         return self._transformation or self.optimizer
 
-    def with_transformation(self, given) -> "SolverSpec":
-        """The same with an optimizer of the caller's own, which no file can hold."""
-        made = self.model_copy()
-        made._transformation = given
-        return made
+    def with_transformation(self, transformation) -> "SolverSpec":
+        """A copy with a caller's own optimizer, which is not serialised."""
+        solver = self.model_copy()
+        solver._transformation = transformation
+        return solver
 
     @pydantic.model_validator(mode="after")
     def _pairs(self):
@@ -216,29 +214,27 @@ class SolverSpec(Sparse):
 
 
 class NoiseSpec(Strict):
-    """A way of drawing the particles of a batch."""
+    """A noise scheme and its number of particles."""
 
     noise: Literal["iid", "antithetic", "orthogonal", "rqmc"]
     particles: Count
 
 
 class DecompositionSpec(Strict):
-    """Where along which run the gradient variance is taken apart, and how finely."""
+    """Decomposition of gradient variances along a run."""
 
-    leader: str = Field("joint", description="the method whose run is followed")
+    leader: str = Field("joint", description="the method whose run determines the parameters")
     step_size: Positive
     epochs: Count = Field(description="length of the run")
-    points_along: Count = Field(6, description="moments of the run, geometrically spaced, besides its end")
-    replicates: Annotated[int, Field(ge=4)] = Field(32, description="independent designs; the interval's sample")
-    columns: Annotated[int, Field(ge=2)] = Field(8, description="particles in a design")
-    rows: Annotated[int, Field(ge=2)] | None = Field(
-        None, description="data rows in a design; all of them if not given"
-    )
+    points_along: Count = Field(6, description="moments, geometrically spaced, besides the start and the end")
+    replicates: Annotated[int, Field(ge=4)] = Field(32, description="independent designs")
+    columns: Annotated[int, Field(ge=2)] = Field(8, description="noise draws of a design")
+    rows: Annotated[int, Field(ge=2)] | None = Field(None, description="data rows of a design; all if null")
     methods: tuple[str, ...] | None = Field(
-        None, description="which methods; all estimators but recursive ones if not given"
+        None, description="methods to decompose; if null, all estimators without carryover"
     )
     noises: Annotated[dict[str, NoiseSpec], Field(min_length=1)] | None = Field(
-        None, description="noise under which the variance is taken apart; the solver's if not given"
+        None, description="noise schemes to compare; the solver's if null"
     )
 
 
@@ -246,7 +242,7 @@ class RunSpec(Sparse):
     """A job: one method on one problem, all step sizes and repetitions.
 
     Attributes:
-        study: hash of the job that searches its settings; until it is there, they are at their low ends.
+        study: hash of the job that tunes its settings; before that, they have the lower ends of their ranges.
     """
 
     seed: int
@@ -258,12 +254,12 @@ class RunSpec(Sparse):
     study: str | None = None
 
     def at(self, study) -> "RunSpec":
-        """With the settings that a study chose, by the table of its trials."""
+        """A copy with the settings of the best trial in the table ``study``."""
         return self.model_copy(update={"solver": _at(self.solver, choice(study))})
 
 
 class TuneJob(Strict):
-    """A job: the settings of one method on one problem, by trials."""
+    """A job: tuning the settings of one method on one problem."""
 
     seed: int
     name: str
@@ -275,9 +271,9 @@ class TuneJob(Strict):
     trials: int
 
     def trial(self, choice: Mapping[str, float]) -> RunSpec:
-        """The run that tries a choice: under a name of its own, so its noise and starts are not those of the runs.
+        """The run of a trial, under a name of its own: its noise and starts are independent of the runs'.
 
-        Numbers of particles are rounded up to a few, for which programs are made once.
+        Numbers of particles are rounded up to one of some twenty, which limits compilation.
         """
         solver = _at(self.solver, choice)
         if solver.schedule is not None:
@@ -305,13 +301,13 @@ class DecompositionJob(Strict):
 
 
 def best(study) -> dict[str, Any]:
-    """The row of a study with the largest value, the first of equals; the smallest step if every trial diverged."""
+    """The trial with the largest value, the first of equals; if all diverged, that with the smallest step size."""
     if (study["value"] == -math.inf).all():
         row = study.loc[study["step_size"].idxmin()]
     else:
         row = study.loc[study["value"].idxmax()]
-    found = row.to_dict()
-    return found | ({"r": int(found["r"])} if "r" in found else {})
+    values = row.to_dict()
+    return values | ({"r": int(values["r"])} if "r" in values else {})
 
 
 def choice(study) -> dict[str, Any]:
@@ -320,20 +316,20 @@ def choice(study) -> dict[str, Any]:
 
 
 def _at(solver, choice):
-    """A solver's settings at a choice of them."""
+    """The solver with the chosen settings."""
     return validated(SolverSpec, with_choice(solver.model_dump(), choice, where="study"), where="study")
 
 
 def with_choice(values, choice, *, where):
-    """The values of a solver with the chosen step size, and the chosen settings of its schedule.
+    """The values of a solver with the chosen step size and settings of its schedule.
 
     Raises:
-        UserError: settings of a schedule are chosen and it has none.
+        UserError: a setting of the schedule is chosen and the solver has no schedule.
     """
     values = {**values, "step_sizes": (choice["step_size"],)}
-    falls = {name: value for name, value in choice.items() if name != "step_size"}
-    if falls:
+    decay = {name: value for name, value in choice.items() if name != "step_size"}
+    if decay:
         if not isinstance(values.get("schedule"), Mapping):
-            raise UserError(f"{where}.{next(iter(falls))}: the solver has no schedule; give it one: schedule.kind")
-        values["schedule"] = {**values["schedule"], **falls}
+            raise UserError(f"{where}.{next(iter(decay))}: the solver has no schedule: set schedule.kind")
+        values["schedule"] = {**values["schedule"], **decay}
     return values

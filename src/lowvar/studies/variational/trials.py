@@ -1,7 +1,7 @@
-"""Settings by Bayesian search (TPE): trial runs one after another, each proposed from the ones before.
+"""Tuning by the tree-structured Parzen estimator: trial runs one after another, each proposed from those before.
 
-A trial is proposed from the table of those before it and a seed of its own, by nothing else: a search that was killed
-goes on with the trials that one never interrupted would have made.
+A proposal depends only on the table of earlier trials and on its own seed, so a resumed search makes the same trials
+as an uninterrupted one.
 """
 
 import contextlib
@@ -26,16 +26,16 @@ def search(job, engine: Callable, *, checkpoint: Path, mark, progress=None, ever
 
     Args:
         job: a ``TuneJob``.
-        engine: of the spec of a run.
-        checkpoint: file of the trials that are done, written after each of them; ``checkpoint.trial.npz`` beside it
-            has the state of the one under way. If it carries ``mark``, the study goes on from it.
+        engine: ``engine(spec)`` of a run's spec.
+        checkpoint: file of the finished trials, written after each; ``checkpoint.trial.npz`` beside it has the state of
+            the running trial. The search resumes from a checkpoint that carries ``mark``.
         mark: the artifact stamp that ties a checkpoint to its spec and data.
         progress: called with the number of trials just done.
-        every: least time between checkpoints within a trial, seconds.
+        every: minimum time between checkpoints within a trial, seconds.
 
     Returns:
-        A table with a row per trial: ``number`` from 0, the settings that are tuned, ``value`` (mean over repetitions
-        of the ELBO at the end, nats; minus infinity where one is not finite) and ``status``; and one of seconds.
+        A table with a row per trial: ``number`` from 0, the tuned settings, ``value`` (mean over repetitions of
+        the final ELBO, nats; minus infinity if one is not finite) and ``status``; and a table of seconds.
 
     Raises:
         UserError: optuna is not installed.
@@ -69,7 +69,7 @@ def search(job, engine: Callable, *, checkpoint: Path, mark, progress=None, ever
 
 @contextlib.contextmanager
 def _made_once():
-    """Keeps the programs of trials, which differ in their arguments alone, from one trial to the next."""
+    """Keeps compiled programs from one trial to the next: trials differ only in arguments."""
     from jax.experimental.compilation_cache import compilation_cache
 
     settings = {"jax_compilation_cache_dir": None, "jax_persistent_cache_min_compile_time_secs": 0.0}
@@ -87,13 +87,13 @@ def _made_once():
 
 
 def propose(job, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The settings of the next trial: by the tree-structured Parzen estimator, the first ten at random.
+    """The settings of the next trial, by the tree-structured Parzen estimator; the first ten are random.
 
-    Its seed has the names of the problem and the trial, not the method's: methods begin with the same draws.
+    The seed derives from problem and trial, not from the method: methods begin with the same draws.
 
     Args:
         job: a ``TuneJob``.
-        rows: settings and ``value`` of the trials that are done.
+        rows: settings and ``value`` of the finished trials.
 
     References:
         Bergstra, Bardenet, Bengio and Kegl (2011), Algorithms for hyper-parameter optimization, section 4; as in
@@ -111,29 +111,29 @@ def propose(job, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def value(trace) -> float:
-    """What a trial is judged by: the mean over repetitions of the last ELBO, nats; -inf if one is not finite."""
+    """The value of a trial: the mean over repetitions of the final ELBO, nats; -inf if one is not finite."""
     last = trace.loc[trace["epoch"] == trace["epoch"].max(), "elbo"].to_numpy()
     return float(np.mean(last, dtype=np.float64)) if np.isfinite(last).all() else -np.inf
 
 
 def _distributions(optuna, ranges):
-    of = optuna.distributions
-    made: dict[str, Any] = {"step_size": of.FloatDistribution(ranges.step_size.low, ranges.step_size.high, log=True)}
+    uniform, integers = optuna.distributions.FloatDistribution, optuna.distributions.IntDistribution
+    searched: dict[str, Any] = {"step_size": uniform(ranges.step_size.low, ranges.step_size.high, log=True)}
     if ranges.beta is not None:
-        made["beta"] = of.FloatDistribution(ranges.beta.low, ranges.beta.high)
+        searched["beta"] = uniform(ranges.beta.low, ranges.beta.high)
     if ranges.r is not None:
-        made["r"] = of.IntDistribution(ranges.r.low, ranges.r.high)
-    return made
+        searched["r"] = integers(ranges.r.low, ranges.r.high)
+    return searched
 
 
 def _resume(path, mark, names):
-    """The trials of a checkpoint; none if there is none, or if another spec, other data or versions made it."""
+    """The trials of a checkpoint; none if it is missing, or from another spec, other data or other versions."""
     if not path.is_file():
         return []
     try:
-        arrays, found = artifact.read_arrays(path)
-        if found != mark or set(arrays) != set(names):
-            raise UserError(f"{path}: of another study")
+        arrays, stamp = artifact.read_arrays(path)
+        if stamp != mark or set(arrays) != set(names):
+            raise UserError(f"{path}: from another study")
     except UserError:
         path.unlink()
         return []

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from lowvar.errors import TooFewPoints, UserError
+from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.choosing.candidates import methods, scores_fail
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit, cross_fit
 from lowvar.estimators.integral.choosing.held_out import EXACT, GAIN, judge
 from lowvar.estimators.integral.choosing.kinds import in_order, kind_of, stacked, strides
 from lowvar.estimators.integral.choosing.tails import average, worth_of_chain, worth_of_copies
-from lowvar.estimators.integral.option_checks import whole
 from lowvar.problems.integrals.samples import Samples
 
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.choosing.tails import average, worth_of_chain
-from lowvar.estimators.integral.option_checks import whole
 from lowvar.problems.integrals.samples import Samples
 
 FOLDS = 5

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
+from lowvar.errors import positive, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.fit_settings import FitSettings
-from lowvar.estimators.integral.exact.relation_fit import Found, check_penalty, fit_relation
+from lowvar.estimators.integral.exact.relation_fit import Found, fit_relation
 from lowvar.estimators.integral.exact.task_objective import TaskObjective, relation_of
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.problems.integrals.samples import Samples
@@ -39,18 +39,11 @@ def alternating(
     are standardised, and ``k0`` has a mean diagonal of one.
 
     Args:
-        kernel: a name of ``kernels.KERNELS``, or a kernel.
-        kernel_options: of a kernel given by name.
         penalty: ``lambda``.
-        ard: one lengthscale for each input.
         lengthscale: in the unit of the points; None is learnt by REML with ``B`` the identity (Appendix D.2).
-        standardise: divide the points by their standard deviation first, input by input.
-        operator: 1 or 2, the order of the Langevin Stein operator.
-        trend: as in ``control_functional``.
         sweeps: at most.
         tolerance: of the relative decrease of the objective in ten sweeps.
-        steps: evaluations of the restricted likelihood at most.
-        max_gigabytes: of memory.
+        kernel: as of ``control_functional``, and so are the options that are not listed here.
 
     Returns:
         An integrator; ``info`` has ``objective_trace (R, n)``, the objective after each sweep.
@@ -66,9 +59,8 @@ def alternating(
         kernel=kernel, kernel_options=kernel_options, ard=ard, lengthscale=lengthscale, standardise=standardise,
         operator=operator, trend=trend, steps=steps, max_gigabytes=max_gigabytes,
     )  # fmt: skip
-    check_penalty(penalty)
-    if sweeps < 1:
-        raise UserError(f"sweeps {sweeps}: there must be one or more")
+    positive("penalty", penalty)
+    whole("sweeps", sweeps, 1)
 
     def search(problem: TaskObjective) -> Found:
         tasks = problem.member.shape[1]

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.bfgs import minimise
 from lowvar.estimators.integral.exact.fit_settings import FitSettings
-from lowvar.estimators.integral.exact.relation_fit import Found, check_penalty, fit_relation
+from lowvar.estimators.integral.exact.relation_fit import Found, fit_relation
 from lowvar.estimators.integral.exact.task_objective import TaskObjective
 from lowvar.estimators.integral.kernels import Kernel
 from lowvar.problems.integrals.samples import Samples
@@ -42,18 +42,12 @@ def convex(
     ``delta`` before.
 
     Args:
-        kernel: a name of ``kernels.KERNELS``, or a kernel.
-        kernel_options: of a kernel given by name.
         penalty: ``lambda``, for standardised values and ``k0`` with a mean diagonal of one.
         deltas: decreasing.
-        ard: one lengthscale for each input.
         lengthscale: in the unit of the points; None is learnt by REML with ``B`` the identity (Appendix D.2).
-        standardise: divide the points by their standard deviation first, input by input.
-        operator: 1 or 2, the order of the Langevin Stein operator.
-        trend: as in ``control_functional``.
         tolerance: of the decrease of the objective in a step, relative to the penalty.
         steps: evaluations at most, for each ``delta`` and of the restricted likelihood.
-        max_gigabytes: of memory.
+        kernel: as of ``control_functional``, and so are the options that are not listed here.
 
     Returns:
         An integrator for tasks with one target; ``info`` has ``objective_trace (R, n)``, (10) after each ``delta``.
@@ -69,7 +63,7 @@ def convex(
         kernel=kernel, kernel_options=kernel_options, ard=ard, lengthscale=lengthscale, standardise=standardise,
         operator=operator, trend=trend, steps=steps, max_gigabytes=max_gigabytes,
     )  # fmt: skip
-    check_penalty(penalty)
+    positive("penalty", penalty)
     if not deltas or any(not 0 < later < earlier for earlier, later in zip((np.inf, *deltas), deltas, strict=False)):
         raise UserError(f"deltas {list(deltas)}: they must be positive and decrease")
 

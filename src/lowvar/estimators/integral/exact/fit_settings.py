@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive, whole
 from lowvar.estimators.integral.exact.reml import Covariance
 from lowvar.estimators.integral.kernels import KERNELS, Kernel, kernel
-from lowvar.estimators.integral.option_checks import positive, whole
 
 
 @dataclass(frozen=True, kw_only=True)

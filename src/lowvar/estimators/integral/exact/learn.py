@@ -22,14 +22,7 @@ ROWS = 64  # of the first search
 
 
 def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tuple[Hyper, Minimum]:
-    """Hyper-parameters of the largest restricted likelihood, for each repetition.
-
-    Args:
-        covariance: kernel and operator.
-        data: samples.
-        space: what is learnt; its ``fixed`` has the ``B`` to start from.
-        steps: evaluations at most, of each search.
-    """
+    """Hyper-parameters of the largest restricted likelihood, for each repetition; from ``space.fixed``'s ``B``."""
     repetitions = torch.arange(data.repetitions, device=data.y.device)
     z = space.pack(space.fixed)
     if z.shape[1] == 0:

@@ -17,13 +17,7 @@ from lowvar.estimators.integral.stacked import Stacked, deviation
 
 
 def space_of(data: Stacked, chosen: FitSettings, factor: torch.Tensor, learn_factor: bool) -> Space:
-    """What is to be learnt.
-
-    Args:
-        data: samples.
-        chosen: options.
-        factor: of ``B``, ``(R, q, q)``: given, or to start from.
-        learn_factor: whether ``B`` is learnt.
+    """What is to be learnt; the factor of ``B``, ``(R, q, q)``, is given, or to start from.
 
     Raises:
         UserError: the kernel has no lengthscale, but one was given, or one of another length.

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
 from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.exact import gls
 from lowvar.estimators.integral.exact.checks import check_memory, check_sizes
@@ -38,27 +37,13 @@ class Found:
     trace: torch.Tensor
 
 
-def check_penalty(penalty: float) -> None:
-    """Refuses a penalty with which the objective has no unique minimum.
-
-    Raises:
-        UserError: it is not positive.
-    """
-    if not 0 < penalty < np.inf:
-        raise UserError(f"penalty {penalty}: it must be positive")
-
-
 def fit_relation(
     samples: Samples, chosen: FitSettings, penalty: float, search: Callable[[TaskObjective], Found], length: int
 ) -> Integrals:
     """Lengthscales by REML with ``B`` the identity (Appendix D.2), then ``B``, then the constants.
 
-    Args:
-        samples: of all tasks.
-        chosen: options.
-        penalty: ``lambda``.
-        search: finds ``B``, all repetitions at once.
-        length: of the trace of its objective, at most; the last value is repeated.
+    ``search`` finds ``B``, of all repetitions at once. Traces of its objective that are shorter than ``length`` repeat
+    their last value.
     """
     check_sizes(samples)
     check_memory(sum(samples.sizes), chosen.max_gigabytes, "treat fewer tasks together")

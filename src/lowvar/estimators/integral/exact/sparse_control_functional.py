@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.errors import whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.checks import check_sizes
 from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.inducing_fit import around_some
 from lowvar.estimators.integral.exact.verdicts import side_by_side
 from lowvar.estimators.integral.kernels import Kernel
-from lowvar.estimators.integral.option_checks import whole
 from lowvar.problems.integrals.samples import Samples
 
 
@@ -35,14 +35,9 @@ def sparse_control_functional(
     lengthscales.
 
     Args:
-        kernel: a name of ``kernels.KERNELS``, or a kernel.
-        kernel_options: of a kernel given by name.
         inducing: ``n``, spread evenly over the points in their order.
         ard: one lengthscale for each input; where there are at most 30 of them, if not given.
-        standardise: divide the points by their standard deviation first, input by input.
-        operator: 1 or 2, the order of the Langevin Stein operator.
-        steps: evaluations of the restricted likelihood at most, in each of its searches.
-        max_gigabytes: of memory.
+        kernel: as of ``control_functional``, and so are the options that are not listed here.
 
     Returns:
         An integrator. Of its ``info``, ``lengthscale`` is ``(R, T, d)`` and ``penalty (R, T)``, relative. The standard

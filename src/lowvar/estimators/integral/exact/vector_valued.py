@@ -45,21 +45,13 @@ def vector_valued(
     integrand where another one was not evaluated.
 
     Args:
-        kernel: a name of ``kernels.KERNELS``, or a kernel.
-        kernel_options: of a kernel given by name.
         B: ``(T, T)``, symmetric and positive semi-definite: how the integrands vary together, up to a factor; None is
             learnt.
         group: treat so many neighbouring tasks together, or these lists of tasks; None is all at once.
-        ard: one lengthscale for each input.
-        lengthscale: in the unit of the points, one or one for each input; None is learnt.
-        nugget: relative to the mean diagonal of the Gram matrix; None is learnt, within 1e-10 and 1.
         standardise: divide the points by their standard deviation over all tasks first, input by input.
         beta: ``gls``, or ``mean`` for one sweep of block-coordinate descent from the sample means; the latter not at
             shared points.
-        operator: 1 or 2, the order of the Langevin Stein operator.
-        trend: as in ``control_functional``.
-        steps: evaluations of the restricted likelihood at most, in each of its searches.
-        max_gigabytes: of memory.
+        ard: as of ``control_functional``, and so are the options that are not listed here.
 
     Returns:
         An integrator. Of its ``info``, ``lengthscale`` is ``(R, d)`` and ``B`` ``(R, T, T)``, of the values' own unit.

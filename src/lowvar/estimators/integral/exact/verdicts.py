@@ -25,16 +25,9 @@ def report(
     fit: Fit,
     fitted: Callable[[int, np.ndarray, np.ndarray], np.ndarray],
 ) -> Integrals:
-    """Estimates, errors, flags and what was learnt.
+    """Estimates, errors, flags and what was learnt; ``fitted`` as in ``Integrals``.
 
-    Args:
-        data: samples.
-        hyper: hyper-parameters.
-        amplitude: ``(R, 1, 1)``, what makes of ``hyper.factor`` a factor of the functions' mean prior covariance.
-        space: what was learnt.
-        ended: the search.
-        fit: the fit.
-        fitted: as in ``Integrals``.
+    ``amplitude (R, 1, 1)`` makes of ``hyper.factor`` a factor of the functions' mean prior covariance.
     """
     scale = data.y_scale
     factor = hyper.factor * amplitude * scale[:, :, None]

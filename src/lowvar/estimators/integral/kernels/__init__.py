@@ -5,7 +5,7 @@ Appendices D.1 and E.4, the parameter is ``l^2``.
 """
 
 from lowvar.estimators.integral.kernels.interface import Kernel, Params, Parts
-from lowvar.estimators.integral.kernels.matrix import matrix_stein, own_stein, separable_stein
+from lowvar.estimators.integral.kernels.matrix import separable_stein
 from lowvar.estimators.integral.kernels.polynomial import polynomial
 from lowvar.estimators.integral.kernels.preconditioned import preconditioned
 from lowvar.estimators.integral.kernels.product import product
@@ -20,8 +20,6 @@ __all__ = [
     "Parts",
     "from_value",
     "kernel",
-    "matrix_stein",
-    "own_stein",
     "polynomial",
     "preconditioned",
     "separable_stein",
@@ -40,11 +38,7 @@ KERNELS = Registry(
 
 
 def kernel(name: str, **options) -> Kernel:
-    """The kernel called ``name``.
-
-    Args:
-        name: a name of ``KERNELS``.
-        options: of its factory.
+    """The kernel called ``name`` in ``KERNELS``; the options are those of its factory.
 
     Raises:
         UserError: no kernel has that name, or an option is unknown, missing or out of range.

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from lowvar.errors import UserError
+from lowvar.errors import positive, whole
 from lowvar.estimators.integral.kernels.interface import Kernel, Parts, inner
 
 
@@ -21,10 +21,8 @@ def polynomial(degree: int = 2, offset: float = 1.0) -> Kernel:
     References:
         Sun, Barp and Briol, Appendices C.3 and D.1.
     """
-    if not isinstance(degree, int) or degree < 1:
-        raise UserError(f"degree {degree} of the polynomial kernel: it must be a whole number, 1 or more")
-    if not (math.isfinite(offset) and offset >= 0):
-        raise UserError(f"offset {offset} of the polynomial kernel: it must not be negative")
+    whole("degree", degree, 1)
+    positive("offset", offset, or_zero=True)
 
     def power(argument: torch.Tensor, order: int) -> torch.Tensor:
         """The derivative of ``t^degree``."""

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from lowvar.errors import UserError
+from lowvar.errors import positive
 from lowvar.estimators.integral.kernels.interface import Kernel, Parts, inner
 from lowvar.estimators.integral.kernels.squared_exponential import second_order, squared_exponential
 
@@ -27,8 +27,8 @@ def preconditioned(alpha: float | None = 0.1, ard: bool = True) -> Kernel:
         Oates, Girolami and Chopin (2017), "Control functionals for Monte Carlo integration"; Sun, Barp and Briol,
         Appendix D.1.
     """
-    if alpha is not None and not (math.isfinite(alpha) and alpha > 0):
-        raise UserError(f"alpha {alpha} of the preconditioned kernel: it must be positive, or None to learn it")
+    if alpha is not None:
+        positive("alpha", alpha)
     base = squared_exponential(ard)
 
     def strength(params, x) -> torch.Tensor:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from lowvar.errors import positive
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.exact.verdicts import numpy
 from lowvar.estimators.integral.kernels import Kernel, Params
-from lowvar.estimators.integral.option_checks import positive
 from lowvar.estimators.integral.paper.data import columns
 from lowvar.estimators.integral.paper.descent_settings import Tuning, check_batches, fewest
 from lowvar.estimators.integral.paper.minibatches import generators
@@ -39,14 +39,8 @@ def paper_cf(
     methods, tuned on all tasks.
 
     Args:
-        kernel: the base kernel.
-        kernel_options: its options.
-        nu: squared lengthscale that tuning starts from, or without tuning the one that is used.
+        kernel: as of ``paper_vv``, and so are the options that are not listed here.
         ridge: in the unit of the Stein kernel.
-        tuning_batch: points of the smallest task in a mini-batch that lengthscales are tuned with.
-        tuning_rate: of Adam, for ``log nu``.
-        tuning_epochs: 0 for no tuning.
-        tuning_constant: added to the Stein kernel there.
         joint: the same lengthscales for all tasks, tuned on all of them.
 
     Returns:

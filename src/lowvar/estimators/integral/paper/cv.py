@@ -38,22 +38,9 @@ def paper_cv(
     What was learnt, ``info["lengthscale"] (R, T, d)`` and so on, has an axis of tasks.
 
     Args:
-        kernel: the base kernel.
-        kernel_options: its options.
-        nu: squared lengthscale that tuning starts from, or without tuning the one that is used.
-        penalty: ``lambda`` of ``lambda |theta|^2``. Not the norm in the kernel's space: another estimator.
+        kernel: as of ``paper_vv``, and so are the options that are not listed here.
         batch: points in a mini-batch. The paper gives a task alone as many as its vector-valued methods give all.
-        rate: of Adam, a number or numbers by points of the task.
-        decay: of the rate, after every epoch.
-        epochs: how many.
-        shuffle: a new order of points in every epoch.
-        tuning_batch: points in a mini-batch that lengthscales are tuned with.
-        tuning_rate: of Adam, for ``log nu``.
-        tuning_epochs: 0 for no tuning.
-        tuning_constant: added to the Stein kernel there.
         joint: the same lengthscales for all tasks, tuned on all of them.
-        record: ``info["trace_epochs"] (R, epochs // record)`` has the estimates of the last task after every
-            ``record`` epochs; 0 for none.
 
     Raises:
         UserError: a setting out of range, or, when it integrates, a batch larger than a task.

@@ -63,13 +63,9 @@ class Columns:
         return self.copies * (product[:, 0] if gram.shape[1] == 1 else product[..., 0].mT)
 
     def gram(self, kernel: Kernel, params: Params, points: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-        """``(R, G, n, N)``: Stein kernels between new points and the columns.
+        """``(R, G, n, N)``: Stein kernels between new points ``(R, n, d)`` and the columns.
 
-        Args:
-            kernel: the base kernel.
-            params: its parameters, ``(R, p)`` by name.
-            points: ``(R, n, d)``.
-            own: ``(R, n, d)``, scores of the target of the task whose function is asked for.
+        ``own (R, n, d)`` are the scores there, of the target of the task whose function is asked for.
         """
         grams = [kernel.stein(params, points, self.points, own, scores) for scores in self.scores]
         return torch.stack(grams, 1)

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive, whole
 from lowvar.estimators.integral.kernels import Kernel, kernel
-from lowvar.estimators.integral.option_checks import positive, whole
 from lowvar.problems.integrals.samples import Samples
 
 # Adam's rate by points of a task on the borehole problem (Appendix E.4.1; 30 and 40 are from the published code)

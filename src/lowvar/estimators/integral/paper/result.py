@@ -1,10 +1,11 @@
 """What a descent gives, as integrators return it."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from lowvar.estimators.integral.base import Integrals
+from lowvar.estimators.integral.exact import verdicts
 from lowvar.estimators.integral.exact.verdicts import numpy
 from lowvar.estimators.integral.kernels import Kernel, Params
 from lowvar.estimators.integral.paper.data import Columns
@@ -18,12 +19,6 @@ def integrals(data: Columns, kernel: Kernel, params: Params, ended: Descended) -
     The standard error is the root mean square of the residuals over ``sqrt(m_t)``: of the data that were fitted, and
     of coefficients that were stopped on their way, so it is a rough guide. At the optimum residuals have a mean of
     zero; where it is more than the standard error, the descent has ``not_converged``.
-
-    Args:
-        data: the samples.
-        kernel: the base kernel.
-        params: its parameters.
-        ended: the descent.
     """
     m = data.mask.sum(0)
     mean = ended.residuals.sum(1) / m
@@ -63,21 +58,6 @@ def side_by_side(results: list[Integrals]) -> Integrals:
 
     What was learnt gets an axis of tasks, the second; ``trace_epochs`` stays that of the last task.
     """
-    flags = {name: np.any([result.flags[name] for result in results], axis=0) for name in results[0].flags}
-    info: Mapping[str, np.ndarray] = {
-        name: np.stack([result.info[name] for result in results], 1) for name in results[0].info
-    } | {name: value for name, value in results[-1].info.items() if name == "trace_epochs"}
-
-    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        function = results[task].fitted
-        assert function is not None
-        return function(0, points, scores)
-
-    return Integrals(
-        value=np.concatenate([result.value for result in results], 1),
-        standard_error=np.concatenate([result.standard_error for result in results], 1),
-        condition=np.max([result.condition for result in results], axis=0),
-        flags=flags,
-        info=info,
-        fitted=fitted,
-    )
+    info = {name: np.stack([result.info[name] for result in results], 1) for name in results[0].info}
+    info |= {name: value for name, value in results[-1].info.items() if name == "trace_epochs"}
+    return replace(verdicts.side_by_side(results), info=info)

@@ -22,11 +22,6 @@ def tune(data: Columns, tuning: Tuning, rngs: Sequence[np.random.Generator]) -> 
     than ``rate decay / (1 - decay)`` however many steps there are. What is returned is where the last gradient was
     taken, one step behind the last update, as in the published code.
 
-    Args:
-        data: the samples.
-        tuning: the settings.
-        rngs: one for each repetition.
-
     References:
         Sun, Barp and Briol, Appendix D.2, whose display lacks the inverse.
     """
@@ -50,15 +45,7 @@ def tune(data: Columns, tuning: Tuning, rngs: Sequence[np.random.Generator]) -> 
 
 
 def _gradient(data: Columns, tuning: Tuning, params, log_nu: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """The gradient of the objective in ``log nu``, ``(R, p)``.
-
-    Args:
-        data: the samples.
-        tuning: the settings.
-        params: of the kernel, ``(R, p)`` by name.
-        log_nu: ``(R, p)``.
-        rows: ``(R, A, b)``: ``A`` blocks of equal size.
-    """
+    """The gradient of the objective in ``log nu``, ``(R, p)``; ``rows (R, A, b)`` are ``A`` blocks of equal size."""
     which = torch.arange(rows.shape[0], device=rows.device)[:, None, None]
     points, scores, values = data.points[which, rows], data.own[which, rows], data.values[which, rows]
     if not data.shared:

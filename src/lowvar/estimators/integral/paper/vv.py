@@ -1,13 +1,28 @@
-"""Algorithm 1 of the paper: vector-valued control variates with an estimated task relationship."""
+"""Algorithms 1 and 2 of the paper: vector-valued control variates, the task relationship estimated or known."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lowvar.estimators.integral.base import IntegralProperties, Integrator
-from lowvar.estimators.integral.option_checks import positive, relation
-from lowvar.estimators.integral.paper.descent_settings import BOREHOLE_B_START, BOREHOLE_RATES, Descent, Tuning, fewest
-from lowvar.estimators.integral.paper.sgd import Estimated
-from lowvar.estimators.integral.paper.vv_fixed import fit
+import numpy as np
+
+from lowvar.errors import positive
+from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.option_checks import relation
+from lowvar.estimators.integral.paper.data import columns
+from lowvar.estimators.integral.paper.descent_settings import (
+    BOREHOLE_B,
+    BOREHOLE_B_START,
+    BOREHOLE_RATES,
+    Descent,
+    Tuning,
+    check_batches,
+    fewest,
+)
+from lowvar.estimators.integral.paper.minibatches import generators
+from lowvar.estimators.integral.paper.result import integrals
+from lowvar.estimators.integral.paper.sgd import Estimated, descend
+from lowvar.estimators.integral.paper.tuning import tune
+from lowvar.problems.integrals.samples import Samples
 
 
 def paper_vv(
@@ -75,9 +90,60 @@ def paper_vv(
         positive("B_rate", B_rate)
     positive("B_penalty", B_penalty, or_zero=True)
     estimated = Estimated(B_rate, B_penalty, coasting)
+    return _integrator("paper_vv", tuning, descent, ("B_start", B_start), estimated)
+
+
+def paper_vv_fixed(
+    *,
+    B: float | Sequence = BOREHOLE_B,
+    kernel: str = "squared_exponential",
+    kernel_options: Mapping[str, Any] | None = None,
+    nu: float = 10.0,
+    penalty: float = 1e-5,
+    batch: int = 5,
+    rate: float | Mapping[int, float] = BOREHOLE_RATES,
+    decay: float = 0.99,
+    epochs: int = 600,
+    shuffle: bool = True,
+    tuning_batch: int = 5,
+    tuning_rate: float = 0.05,
+    tuning_epochs: int = 20,
+    tuning_constant: float = 1.0,
+    record: int = 0,
+) -> Integrator:
+    """``g_t(x) = sum_s B_ts sum_j k0(x, x_j; l_t, l_s) theta_js``, with ``theta`` and ``beta`` by mini-batches.
+
+    Samples are taken as by ``paper_vv``. Where the points are shared, a step costs ``O(b m T + b T^2)``.
+
+    Args:
+        B: a number for a multiple of the identity, ``[diagonal, off-diagonal]``, or rows.
+        kernel: as of ``paper_vv``, and so are the other options.
+
+    Raises:
+        UserError: a setting out of range, or, when it integrates, a batch larger than a task or a ``B`` of another
+            shape.
+
+    References:
+        Sun, Barp and Briol, Algorithm 2 (Appendix A.2), Section 5, Appendices D and E.
+    """
+    tuning = Tuning(kernel, kernel_options, nu, tuning_batch, tuning_rate, tuning_epochs, tuning_constant)
+    descent = Descent(penalty, batch, rate, decay, epochs, shuffle, record)
+    relation("B", B)
+    return _integrator("paper_vv_fixed", tuning, descent, ("B", B), None)
+
+
+def _integrator(
+    name: str, tuning: Tuning, descent: Descent, start: tuple[str, float | Sequence], estimated: Estimated | None
+) -> Integrator:
+    """Tune, descend, report: both algorithms; ``start`` is an option's name, and ``B`` or where it starts."""
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        check_batches(samples, tuning, descent)
+        known = relation(*start, samples.tasks)
+        data = columns(samples)
+        params = tune(data, tuning, generators(seeds, 0))
+        ended = descend(data, tuning.chosen, params, known, descent, estimated, generators(seeds, 1))
+        return integrals(data, tuning.chosen, params, ended)
+
     properties = IntegralProperties(transfers=True, exact_on="constants", random=True, fewest=fewest(tuning, descent))
-    return Integrator(
-        "paper_vv",
-        properties,
-        lambda samples, seeds: fit(samples, seeds, tuning, descent, ("B_start", B_start), estimated),
-    )
+    return Integrator(name, properties, integrate)

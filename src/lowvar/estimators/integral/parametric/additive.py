@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.monte_carlo import TOO_FEW
 from lowvar.estimators.integral.parametric.regression import regress
@@ -42,10 +42,8 @@ def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed"
     References:
         Sun, Barp and Briol, Appendix C.2.
     """
-    if not isinstance(order, int) or order < 1:
-        raise UserError(f"order {order} of additive: it must be a whole number, 1 or more")
-    if row_scale not in ("fixed", "learnt"):
-        raise unknown_name("row_scale", row_scale, ("fixed", "learnt"), where="additive")
+    whole("order", order, 1)
+    check_known("row_scale", row_scale, ("fixed", "learnt"), where="additive")
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         exponents = monomials(samples.dim, order)

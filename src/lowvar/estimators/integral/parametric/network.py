@@ -36,18 +36,10 @@ def start_weights(dim: int, hidden: Sequence[int], seeds: Sequence[int]) -> Weig
 
 
 def langevin(weights: Weights, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """``div phi + phi . l``, whose mean under the target of ``l`` is zero.
+    """``div phi + phi . l (N, n)`` of ``N`` networks at ``x (N, n, d)``: its mean under the target of ``l`` is zero.
 
     The Jacobian of ``phi`` is ``V D_2 W_2 D_1 W_1`` with ``D`` diagonal. Its trace is a sum over hidden units, or over
     pairs of them: ``sum_ij d_2i d_1j W_2ij (W_1 V)_ji``. No Jacobian is formed.
-
-    Args:
-        weights: of ``N`` networks.
-        x: points, ``(N, n, d)``.
-        scores: ``l``, ``(N, n, d)``.
-
-    Returns:
-        ``(N, n)``.
     """
     *layers, last, shift = weights
     inner = torch.tanh(x @ layers[0].mT + layers[1][:, None])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive, whole
 from lowvar.estimators.integral.adam import Adam
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.parametric.network import Weights, langevin, start_weights
@@ -57,12 +57,10 @@ def neural(
     hidden = tuple(hidden)
     if len(hidden) not in (1, 2) or not all(isinstance(width, int) and width >= 1 for width in hidden):
         raise UserError(f"hidden {hidden} of neural: it must be the widths of one or two layers")
-    for name, count, least in (("steps", steps, 0), ("folds", folds, 1)):
-        if not isinstance(count, int) or count < least:
-            raise UserError(f"{name} {count} of neural: it must be a whole number, {least} or more")
-    for name, size in (("rate", rate), ("penalty", penalty)):
-        if not (math.isfinite(size) and size >= 0):
-            raise UserError(f"{name} {size} of neural: it must not be negative")
+    whole("steps", steps, 0)
+    whole("folds", folds, 1)
+    positive("rate", rate, or_zero=True)
+    positive("penalty", penalty, or_zero=True)
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         scale, data = row_sums(B, samples.tasks, "neural"), stack(samples)

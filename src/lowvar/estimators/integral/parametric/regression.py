@@ -112,11 +112,7 @@ def _condition(r: torch.Tensor) -> torch.Tensor:
 def _by_point(q: torch.Tensor, influence: torch.Tensor, residual: torch.Tensor, tasks: int) -> torch.Tensor:
     """The jackknife's squared errors ``(N, T, K)``, where ``tasks`` rows belong to each point and are left out at once.
 
-    Args:
-        q: ``(N, T m, p + T)``.
-        influence: ``(N, T, T m)``.
-        residual: ``(N, T m, K)``.
-        tasks: ``T``.
+    Of ``q (N, T m, p + T)``, ``influence (N, T, T m)`` and ``residual (N, T m, K)``.
     """
     rows, left = (array.unflatten(1, (tasks, -1)).transpose(1, 2) for array in (q, residual))  # (N, m, T, ..)
     freedom = (1 + LEAST_FREEDOM) * torch.eye(tasks, dtype=q.dtype, device=q.device) - rows @ rows.mT

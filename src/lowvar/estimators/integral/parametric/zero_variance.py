@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from lowvar.errors import TooFewPoints, UserError, unknown_name
+from lowvar.errors import TooFewPoints, UserError, check_known, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.memo import of_last_points
 from lowvar.estimators.integral.monte_carlo import TOO_FEW
@@ -45,10 +45,8 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         "Zero variance Markov chain Monte Carlo for Bayesian estimators", 2013; Sun, Barp and Briol, Appendices A.1
         and C.2; Newey and West, "Automatic lag selection in covariance matrix estimation", 1994.
     """
-    if not isinstance(order, int) or order < 1:
-        raise UserError(f"order {order} of zero_variance: it must be a whole number, 1 or more")
-    if objective not in OBJECTIVES:
-        raise unknown_name("objective", objective, OBJECTIVES, where="zero_variance")
+    whole("order", order, 1)
+    check_known("objective", objective, OBJECTIVES, where="zero_variance")
     if lags is not None and (objective != "mcmc" or not isinstance(lags, int) or lags < 1):
         raise UserError(f"lags {lags} of zero_variance: a whole number, 1 or more, for the objective 'mcmc' alone")
 

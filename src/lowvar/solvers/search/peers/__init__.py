@@ -1,6 +1,6 @@
-"""Optimizers of other projects, driven like ours, so that they can be compared in the same runs.
+"""Optimizers of other projects behind lowvar's interface, for comparisons in the same runs.
 
-A compiled one is a ``SearchSolver``, pure functions of JAX; a driven one is a ``Driven``, asked and told from Python.
+A compiled peer is a ``SearchSolver``, pure functions of JAX; a driven peer is a ``Driven``, asked and told from Python.
 """
 
 from lowvar.registry import row

@@ -29,13 +29,13 @@ class _Cmaes(Gaussian):
         return np.array(self._optimizer.mean)
 
     def scale_and_axes(self) -> tuple[float, np.ndarray]:
-        """From the decomposition that its next ``ask`` makes anyway and finds made."""
+        """From the eigendecomposition, which its next ``ask`` needs anyway and reuses."""
         axes = self._optimizer._eigen_decomposition()
         return self._optimizer._sigma, axes[1] if isinstance(axes, tuple) else axes
 
 
 class cmaes(_Cmaes):
-    """``cmaes.CMA`` with its own defaults, but for the population. Its ``should_stop`` is never called.
+    """``cmaes.CMA`` with its own defaults except for the population. Its ``should_stop`` is never called.
 
     Args:
         domain: a real one.
@@ -65,7 +65,7 @@ class cmaes(_Cmaes):
 
 
 class sep_cmaes(_Cmaes):
-    """``cmaes.SepCMA``, whose covariance is diagonal, with its own defaults but for the population.
+    """``cmaes.SepCMA``, whose covariance is diagonal, with its own defaults except for the population.
 
     Args:
         domain: a real one.

@@ -1,4 +1,4 @@
-"""What the peers that are driven from Python share: an object that is asked for points and told their values."""
+"""The common interface of peers driven from Python: ask for points, tell their values."""
 
 import abc
 from types import SimpleNamespace
@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive
 from lowvar.estimators.search.shaping import usable
 from lowvar.problems.blackbox.problem import Domain
-from lowvar.solvers.search.base import check_domain, check_population, check_positive, default_population
+from lowvar.solvers.search.base import check_domain, check_population, default_population
 
 _NUMPY = SimpleNamespace(xp=np)
 
 
 class Driven(abc.ABC):
-    """A peer's optimizer behind ``ask`` and ``tell``; the budget is the caller's, the peer never stops by itself.
+    """A peer's optimizer behind ``ask`` and ``tell``; the caller enforces the budget, and the peer never stops itself.
 
-    A subclass says how its package proposes (``propose``) and learns (``learn``).
+    Subclasses define how their package proposes (``propose``) and learns (``learn``).
 
     Attributes:
         name: as in the registry.
-        domain: where it searches.
+        domain: the search domain.
         population: points of a generation.
         iteration: generations told.
         evaluations: values told.
@@ -36,7 +36,7 @@ class Driven(abc.ABC):
         self._points: np.ndarray | None = None
 
     def ask(self) -> np.ndarray:
-        """The points ``(population, dim)`` of a generation; the same ones until they are told."""
+        """The points ``(population, dim)`` of a generation; the same ones until their values are told."""
         if self._points is None:
             self._points = self.propose()
         return self._points
@@ -47,7 +47,7 @@ class Driven(abc.ABC):
         A value that is not finite counts as the worst finite one of its generation.
 
         Raises:
-            UserError: nothing was asked for, or the values have another shape.
+            UserError: ``ask`` was not called, or the values have another shape.
         """
         values = np.asarray(values, float)
         if self._points is None:
@@ -62,11 +62,11 @@ class Driven(abc.ABC):
     @property
     @abc.abstractmethod
     def mean(self) -> np.ndarray:
-        """Where the search believes the minimum to be, ``(dim,)``."""
+        """The search's estimate of the minimum, ``(dim,)``."""
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Geometric mean of the standard deviations along the principal axes, condition of the covariance."""
+        """Geometric mean of the standard deviations along the principal axes, condition number of the covariance."""
         return np.nan, np.nan
 
     @abc.abstractmethod
@@ -79,11 +79,11 @@ class Driven(abc.ABC):
 
 
 class Gaussian(Driven):
-    """What the peers that search R^d with a Gaussian share: the checks of their start, and their spread."""
+    """The common part of Gaussian peers on R^d: checks of the start, and the spread."""
 
     def __init__(self, name: str, domain: Domain, sigma0: float, population: int | None, seed: int):
         check_domain(name, domain, "real")
-        check_positive("sigma0", sigma0)
+        positive("sigma0", sigma0)
         super().__init__(name, domain, default_population(domain.dim) if population is None else population, seed)
 
     @property
@@ -96,7 +96,7 @@ class Gaussian(Driven):
 
     @abc.abstractmethod
     def scale_and_axes(self) -> tuple[float, np.ndarray]:
-        """The step size, and standard deviations along the principal axes apart from it, ``(dim,)``."""
+        """The step size, and standard deviations along the principal axes relative to it, ``(dim,)``."""
 
 
 def start_point(x0: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -109,5 +109,5 @@ def start_point(x0: Any, shape: tuple[int, ...]) -> np.ndarray:
     if x0.shape != shape:
         raise UserError(f"x0 has shape {x0.shape}: it must be {shape}")
     if not np.isfinite(x0).all():
-        raise UserError("x0 has an entry that is not finite: all of them must be")
+        raise UserError("x0 has an entry that is not finite: all must be finite")
     return x0

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import optax
 from evosax.algorithms import Open_ES
 
-from lowvar.errors import unknown_name
-from lowvar.solvers.search.base import SearchSolver, check_population, check_positive, default_population
+from lowvar.errors import check_known, positive
+from lowvar.solvers.search.base import SearchSolver, check_population, default_population
 from lowvar.solvers.search.peers.evosax_solver import evosax_solver
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
@@ -21,7 +21,7 @@ def evosax_open_es(
         domain: a real one.
         population: ``N``, even; lowvar's default if not given.
         optimizer: ``sgd``, evosax's default, or ``adam``.
-        step_size: of the optimizer; evosax's default is 0.001.
+        step_size: step size of the optimizer; evosax's default is 0.001.
 
     Raises:
         UserError: another backend, a domain that is not real, or a setting out of range.
@@ -29,9 +29,8 @@ def evosax_open_es(
     References:
         Salimans et al., arXiv:1703.03864; Lange, arXiv:2212.04180.
     """
-    if optimizer not in OPTIMIZERS:
-        raise unknown_name("optimizer", optimizer, OPTIMIZERS)
-    check_positive("step_size", step_size)
+    check_known("optimizer", optimizer, OPTIMIZERS)
+    positive("step_size", step_size)
     population = default_population(domain.dim) if population is None else population
     check_population(population, even=True)
 
@@ -41,6 +40,6 @@ def evosax_open_es(
     return evosax_solver(
         "evosax_open_es", backend, domain, population, Open_ES, begin,
         spread=lambda state: (state.std, jnp.ones_like(state.std)),
-        keep=("std",),  # evosax's schedule is constant; ours is the ``sigma0`` of each run
+        keep=("std",),  # keeps the ``sigma0`` of each run in place of evosax's constant
         optimizer=OPTIMIZERS[optimizer](step_size),
     )  # fmt: skip

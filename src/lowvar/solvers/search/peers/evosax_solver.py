@@ -1,4 +1,4 @@
-"""An algorithm of evosax as pure functions."""
+"""Algorithms of evosax as pure functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,9 +24,8 @@ def evosax_solver(
 ) -> SearchSolver:
     """A distribution-based algorithm of evosax as a ``SearchSolver``: its own ``ask`` and ``tell``, its own state.
 
-    The noise of a generation is the key that evosax draws it from. What ``ask`` leaves in the state for ``tell``
-    is made again by ``tell`` from the same key; in one compiled program it is computed once, or not at all where
-    the algorithm leaves nothing.
+    The noise of a generation is evosax's key. ``tell`` recomputes from the same key what evosax's ``ask`` leaves in the
+    state; a program that compiles both computes it once, or never if the algorithm leaves nothing.
 
     Args:
         name: as in the registry.
@@ -34,10 +33,10 @@ def evosax_solver(
         domain: a real one.
         population: ``N``; lowvar's default if not given.
         algorithm: evosax's class.
-        begin: ``(state, params, sigma0) -> state``: evosax's first state, with ``sigma0`` put in.
+        begin: ``(state, params, sigma0) -> state``: evosax's initial state with ``sigma0``.
         spread: see ``SearchSolver``.
-        keep: fields of the state that ``tell`` must leave alone.
-        **settings: of the class.
+        keep: fields of the state that ``tell`` must not change.
+        **settings: settings of the class.
 
     Raises:
         UserError: another backend, a domain that is not real, or a population too small.
@@ -58,7 +57,9 @@ def evosax_solver(
         with jax.numpy_rank_promotion("allow"):
             state = strategy.init(jax.random.key(0), x0, params)  # the key is not used
         state = begin(state, params, jnp.asarray(sigma0, x0.dtype))
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)  # no weak types: loops carry it
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(leaf, leaf.dtype), state
+        )  # no weak types, since loops carry the state
 
     def ask(state, noise):
         with jax.numpy_rank_promotion("allow"):

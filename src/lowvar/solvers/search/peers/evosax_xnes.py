@@ -8,10 +8,10 @@ from lowvar.solvers.search.peers.evosax_solver import evosax_solver
 
 
 def evosax_xnes(backend, domain, population: int | None = None) -> SearchSolver:
-    """``evosax.algorithms.xNES`` with its own learning rates and ranks, as evosax has it.
+    """``evosax.algorithms.xNES`` with its own learning rates and ranks.
 
-    evosax 0.3 multiplies its factor ``B`` by the exponential of each entry of the gradient, where xNES has the
-    exponential of a matrix: ``B`` starts as the identity and stays diagonal.
+    evosax 0.3 multiplies its factor ``B`` by the elementwise exponential of the gradient, where xNES has the matrix
+    exponential: ``B`` starts as the identity and stays diagonal.
 
     Args:
         backend: JAX.
@@ -25,7 +25,7 @@ def evosax_xnes(backend, domain, population: int | None = None) -> SearchSolver:
         Glasmachers et al., GECCO 2010; Wierstra et al., JMLR 15 (2014), Algorithm 5; Lange, arXiv:2212.04180.
     """
 
-    def begin(state, params, sigma0):  # the step size is in ``std``; evosax's first state has it in ``B`` as well
+    def begin(state, params, sigma0):  # evosax's initial state has the step size both in ``std`` and in ``B``
         return state.replace(std=sigma0, B=jnp.eye(domain.dim, dtype=state.mean.dtype))
 
     def spread(state):

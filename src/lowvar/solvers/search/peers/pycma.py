@@ -13,10 +13,10 @@ _SILENT = {"verbose": -9, "verb_log": 0, "verb_disp": 0, "verb_plot": 0, "signal
 
 
 class pycma(Gaussian):
-    """``cma.CMAEvolutionStrategy`` with its own defaults, but for the population.
+    """``cma.CMAEvolutionStrategy`` with its own defaults except for the population.
 
-    Its tolerances are looked at by its ``stop`` alone, which is never called. It writes no files, and draws from
-    a generator of its own, not from NumPy's global one.
+    Only its ``stop``, which is never called, checks its tolerances. It writes no files, and has its own random
+    generator instead of NumPy's global one.
 
     Args:
         domain: a real one.
@@ -49,7 +49,7 @@ class pycma(Gaussian):
             "popsize": self.population,
             "CMA_diagonal": diagonal,
             "randn": np.random.RandomState(seed).randn,
-            "seed": np.nan,  # NumPy's global generator is left alone
+            "seed": np.nan,  # does not seed NumPy's global generator
         }
         self._strategy: Any = cma.CMAEvolutionStrategy(start_point(x0, (domain.dim,)), sigma0, options)
         self._asked: list[np.ndarray] = []
@@ -62,7 +62,7 @@ class pycma(Gaussian):
     def learn(self, points: np.ndarray, values: np.ndarray) -> None:
         """See ``Driven``."""
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="cma")  # of steps that it clips
+            warnings.filterwarnings("ignore", module="cma")  # warnings on steps that it clips
             self._strategy.tell(self._asked, values.tolist())
 
     @property
@@ -71,5 +71,5 @@ class pycma(Gaussian):
         return np.array(self._strategy.mean)
 
     def scale_and_axes(self) -> tuple[float, np.ndarray]:
-        """Without the correlations of the last few generations: pycma decomposes its covariance lazily."""
+        """May lack the last few generations' updates: pycma decomposes its covariance lazily."""
         return self._strategy.sigma, self._strategy.D * self._strategy.sigma_vec.scaling

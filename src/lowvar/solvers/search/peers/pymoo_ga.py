@@ -1,4 +1,4 @@
-"""The genetic algorithm of pymoo, on bits and on choices."""
+"""The genetic algorithm of pymoo, for binary and categorical points."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ Config.warnings["not_compiled"] = False  # a hint that pymoo prints
 
 
 class _FromProbabilities(Sampling):
-    """Bits or choices from the probabilities of a start: at one half, pymoo's ``BinaryRandomSampling``."""
+    """Initial points from the probabilities ``x0``: at one half, pymoo's ``BinaryRandomSampling``."""
 
     def __init__(self, x0: np.ndarray):
         super().__init__()
@@ -35,7 +35,7 @@ class _FromProbabilities(Sampling):
 
 
 class _OtherChoice(Mutation):
-    """Each coordinate takes one of the other choices, with probability ``1 / d``: a bitflip for more than two."""
+    """Each coordinate changes to one of the other choices with probability ``1 / d``: a generalised bit flip."""
 
     def _do(self, problem, X, *args, random_state, **kwargs):
         choices = int(problem.xu[0]) + 1
@@ -44,15 +44,15 @@ class _OtherChoice(Mutation):
 
 
 class pymoo_ga(Driven):
-    """``pymoo``'s ``GA`` as it comes: binary tournaments, elitist survival, no duplicates; a budget ends it.
+    """``pymoo``'s ``GA`` with its defaults: binary tournaments, elitist survival, no duplicates; the budget ends it.
 
-    Uniform crossover, and each coordinate mutates with probability ``1 / d``. Where pymoo finds fewer than
-    ``population`` new points (it drops duplicates), the generation is filled up with points that it has: they
-    are evaluated for nothing.
+    Uniform crossover, and each coordinate mutates with probability ``1 / d``. If pymoo finds fewer than
+    ``population`` new points (it drops duplicates), the generation is padded with repeated points, whose evaluations
+    are wasted.
 
     Args:
         domain: a binary or categorical one.
-        x0: probabilities of one ``(dim,)``, or of the choices ``(dim, K)``: of the first generation.
+        x0: probabilities of a one ``(dim,)``, or of the choices ``(dim, K)``, in the first generation.
         sigma0: not used.
         population: points of a generation; pymoo's default is 100.
         seed: of its draws.
@@ -73,7 +73,7 @@ class pymoo_ga(Driven):
         binary = domain.kind == "binary"
         self._x0 = start_point(x0, (domain.dim,) if binary else (domain.dim, domain.choices))
         if self._x0.min() < 0 or self._x0.max() > 1 or not (binary or np.allclose(self._x0.sum(1), 1)):
-            raise UserError("x0 must be probabilities: from 0 to 1, and those of a coordinate's choices sum to 1")
+            raise UserError("x0 must hold probabilities: from 0 to 1, with a sum of 1 over the choices of a coordinate")
         operators: dict[str, Any] = {
             "sampling": _FromProbabilities(self._x0),
             "selection": TournamentSelection(func_comp=comp_by_cv_and_fitness),
@@ -89,9 +89,9 @@ class pymoo_ga(Driven):
     def propose(self) -> np.ndarray:
         """See ``Driven``."""
         self._asked = self._ga.ask()
-        known = self._asked if self._asked is not None and len(self._asked) else self._ga.pop
-        points = known.get("X").astype(np.int32)
-        return np.resize(points, (self.population, self.domain.dim))  # repeats them until there are enough
+        source = self._asked if self._asked is not None and len(self._asked) else self._ga.pop
+        points = source.get("X").astype(np.int32)
+        return np.resize(points, (self.population, self.domain.dim))  # cyclic repetition
 
     def learn(self, points: np.ndarray, values: np.ndarray) -> None:
         """See ``Driven``."""

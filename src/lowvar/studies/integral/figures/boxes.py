@@ -1,4 +1,4 @@
-"""How estimates of integrals scatter over repetitions, and where about: boxes by method."""
+"""Box plots of the errors or estimates of integrals over repetitions, by method."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ OF = {
     "squared": "sum of squared errors",
 }
 _BOX = 0.56  # height of a box; rows are 1 apart
-_FEW = 40  # repetitions up to which every one is drawn as a dot
-_FEWEST = 5  # repetitions of a box
-_WIDE = 25.0  # ratio of the methods' spreads from which errors are drawn without their sign, on a logarithmic axis
+_FEW = 40  # most repetitions that are drawn as dots
+_FEWEST = 5  # least repetitions for a box
+_WIDE = 25.0  # ratio of the methods' error sizes above which the axis is logarithmic, with absolute errors
 
 
 def select(
     estimates: Frame, task: str | None = None, of: str | None = None, sizes: str | tuple[str, ...] | None = None
 ) -> Frame:
-    """One number for each repetition, in the column ``drawn``; what it is says the column ``of``.
+    """The plotted number of each repetition in the column ``drawn``, and its quantity in the column ``of``.
 
     Args:
-        estimates: the table of estimates.
-        task: which; if None, each problem's last. Sums are over all tasks that are not derived from others.
-        of: ``error`` or ``value`` of one task, or sums over tasks, ``absolute`` or ``squared``. If None, values where
+        estimates: the table ``estimates``.
+        task: by default each problem's last. Sums are over all tasks except derived ones.
+        of: ``error`` or ``value`` of one task, or sums over tasks, ``absolute`` or ``squared``. By default values if
             the tasks are derived from others, such as a log evidence, else errors.
-        sizes: which; if None, all.
+        sizes: by default all.
     """
     if of is not None and of not in OF:
         raise unknown_name("quantity", of, OF)
@@ -57,15 +57,15 @@ def select(
 
 
 def _natural(estimates: Frame, task: str | None) -> str:
-    """What of the estimates of a task is drawn unless somebody says."""
+    """The default quantity of a task."""
     return "value" if one_task(estimates, task, "estimates")["derived"].astype(bool).all() else "error"
 
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A panel for each problem and sizes; of values, a panel for each method with boxes over the number of points.
+    """A panel for each problem and sizes; for values, a panel for each method, with a box for each number of points.
 
-    Errors whose size differs much between methods, and sums of errors, are on a logarithmic axis, without their sign.
+    Sums of errors, and errors whose sizes differ much between methods, are absolute and on a logarithmic axis.
     """
     looks = integrators(rows["method"])
     drawn = str(rows["of"].iloc[0])
@@ -76,18 +76,18 @@ def _errors(rows: Frame, looks: dict, of: str) -> Picture:
     several = rows.groupby("problem")["sizes"].nunique()
     groups = by_sizes(rows)
     signed = of == "error" and not any(_wide(part) for _, part in rows.groupby("problem"))
-    there = [
+    present = [
         {key: look for key, look in looks.items() if key in set(rows.loc[rows["problem"] == name, "method"])}
         for name, _ in groups
     ]
     columns = min(len(groups), 2)
-    heights = [max(map(len, there[at : at + columns])) for at in range(0, len(groups), columns)]
+    heights = [max(map(len, present[at : at + columns])) for at in range(0, len(groups), columns)]
     fig = panels.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
     ratios = [0.27 * height + 0.4 for height in heights]
     axes = panels.cells(fig, len(groups), columns, height_ratios=ratios)
     panels.outer(axes, columns, {"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
-    for rank, ((name, size), own, ax) in enumerate(zip(groups, there, axes, strict=True)):
-        labelled = rank % columns == 0 or list(own) != list(there[rank - 1])
+    for rank, ((name, size), own, ax) in enumerate(zip(groups, present, axes, strict=True)):
+        labelled = rank % columns == 0 or list(own) != list(present[rank - 1])
         problem = rows[rows["problem"] == name]
         task = problem["task"].iloc[0] if of == "error" else ""
         ax.set_title(title(name, task, size if several[name] > 1 else ""))
@@ -107,7 +107,7 @@ def _keys(mean: str) -> list:
 
 
 def _wide(rows: Frame) -> bool:
-    """Whether some methods' errors would be a line on the linear axis of the others."""
+    """Whether the errors of some methods are too small to see on a common linear axis."""
     size = rows["drawn"].abs()
     spread = size[size > 0].groupby([rows["method"], rows["sizes"]]).quantile(0.75)
     return len(spread) > 0 and bool(spread.max() > _WIDE * spread.min())
@@ -123,15 +123,15 @@ def _linear(ax: Axes, rows: Frame) -> None:
 
 
 def _logarithmic(ax: Axes, rows: Frame) -> None:
-    """From the lowest whisker up: single estimates can be right by chance."""
+    """Sets a logarithmic axis from the lowest whisker up: single errors can be small by chance."""
     ax.set_xscale("log")
     ax.grid(axis="x")
     size = rows["drawn"].abs()
-    known = size[size > 0]
-    if not len(known):
+    positive = size[size > 0]
+    if not len(positive):
         return
-    whiskers = known.groupby([rows["method"], rows["sizes"]]).quantile(0.05)
-    low, high = math.log10(whiskers.min()), math.log10(known.max())
+    whiskers = positive.groupby([rows["method"], rows["sizes"]]).quantile(0.05)
+    low, high = math.log10(whiskers.min()), math.log10(positive.max())
     room = 0.04 * max(high - low, 0.4)
     low, high = low - room, high + room
     ax.set_xlim(10**low, 10**high)
@@ -161,9 +161,9 @@ def _word(ax: Axes, y: float, word: str) -> None:
 def _box(
     ax: Axes, place: float, sample: np.ndarray, look: Estimator, label: str, *, across: bool, mean: float = np.nan
 ) -> None:
-    """Quartiles, median, 5 % and 95 % quantiles of a finite sample, its values where they are few, and a diamond.
+    """Quartiles, median, 5 % and 95 % quantiles of a finite sample, a dot for each of few values, and a diamond.
 
-    The diamond is at ``mean``, if not at the sample's mean. ``across``: values are on the horizontal axis.
+    The diamond is at ``mean``, by default the sample's mean. ``across``: values are on the horizontal axis.
     """
 
     def draw(values, places, **style: Any) -> None:
@@ -179,7 +179,7 @@ def _box(
         draw([middle, middle], [place - _BOX / 2, place + _BOX / 2], color=look.colour, lw=2.2, zorder=3,
              label=f"{label}: median")  # fmt: skip
     if len(sample) <= _FEW:
-        beside = place + 0.5 * _BOX * (np.arange(len(sample)) * 0.618034 % 1 - 0.5)  # apart, the same every time
+        beside = place + 0.5 * _BOX * (np.arange(len(sample)) * 0.618034 % 1 - 0.5)  # a reproducible jitter
         draw(sample, beside, color=look.colour, marker=".", ls="", ms=4, alpha=0.7, zorder=3, mew=0, label=label)
     if not np.isfinite(mean):
         mean = float(sample.mean())
@@ -198,12 +198,12 @@ def _values(rows: Frame, looks: dict) -> Picture:
     panels.outer(axes, columns, "points m")
     several = len(problems(rows)) > 1
     for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=True)):
-        here = part(rows, problem=name, method=method)
+        sample = part(rows, problem=name, method=method)
         words = textwrap.shorten(looks[method].label, 24, placeholder="...")
         ax.set_title(f"{name}\n{words}" if several else words, pad=20)
-        _by_size(ax, here, looks[method], method, rows[rows["problem"] == name])
+        _by_size(ax, sample, looks[method], method, rows[rows["problem"] == name])
         if rank % columns == 0:
-            ax.set_ylabel(here["task"].iloc[0].replace("_", " "))
+            ax.set_ylabel(sample["task"].iloc[0].replace("_", " "))
         else:
             ax.set_yticklabels([])
     keys = [*_keys("mean"), lines.entry("truth", color=INK, lw=1.2, ls=(0, (4, 2)))]
@@ -239,10 +239,10 @@ def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame
 
 BOXES = Figure(
     "boxes", "estimates", select, draw,
-    caption="How far estimates lie from the truth, over repetitions. Box and line are quartiles and median, whiskers "
-    "reach from the 5 % to the 95 % quantile, and dots are single repetitions where they are few. The diamond is the "
-    "mean error, which is the bias. Where errors are drawn without their sign it is the size of the bias, which is "
-    "small if it lies to the left of its box. Of quantities that are derived from several integrals, values are drawn "
-    "with their standard deviation in words, and the dashed line is the truth.",
-    answer="how far the estimates of each method of integration lie from the truth, over repetitions.",
+    caption="Errors of the estimates over repetitions. Boxes and lines are quartiles and medians, whiskers extend from "
+    "the 5 % to the 95 % quantile, and dots are single repetitions if these are few. The diamond is the mean error, "
+    "which is the bias. With absolute errors, it is the absolute value of the bias: small if it lies left of its box. "
+    "For quantities derived from several integrals, the figure shows the estimates with their standard deviations as "
+    "numbers, and a dashed line at the truth.",
+    answer="errors of the estimates of each method of integration over repetitions.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What figures of integrals share: rows of one task, titles, ticks."""
+"""Shared code of figures of integrals: rows of one task, titles, ticks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from lowvar.errors import UserError, unknown_name
 from lowvar.studies.base import Frame
 from lowvar.studies.drawing.panels import Axes
 
-RUN = ("problem", "method", "backend", "sizes")  # what most of them read
+RUN = ("problem", "method", "backend", "sizes")  # columns that most figures read
 
 
 def one_task(table: Frame, task: str | None, what: str) -> Frame:
-    """The rows of one task; if None, of the last of each problem."""
+    """The rows of one task, by default each problem's last."""
     if task is None:
         chosen = table.groupby("problem", sort=False)["task"].transform("last")
     elif task in set(table["task"]):
@@ -23,7 +23,7 @@ def one_task(table: Frame, task: str | None, what: str) -> Frame:
 
 
 def some_sizes(table: Frame, sizes: str | tuple[str, ...] | None, what: str) -> Frame:
-    """The rows of some sizes; if None, of all."""
+    """The rows of some sizes, by default of all."""
     if sizes is None:
         return table
     wanted = [sizes] if isinstance(sizes, str) else list(sizes)
@@ -40,7 +40,7 @@ def by_sizes(rows: Frame) -> list[tuple[str, str]]:
 
 
 def title(name: str, task: str = "", sizes: str = "") -> str:
-    """What a panel is of, in two lines where one would be too long for half of the width.
+    """The title of a panel, in two lines if one is too long for half the figure's width.
 
     >>> title("borehole", "f_H", "20"), title("van_der_pol", "log_evidence", "20")
     ('borehole: f_H, m = 20', 'van_der_pol: log_evidence\\nm = 20')
@@ -50,7 +50,7 @@ def title(name: str, task: str = "", sizes: str = "") -> str:
 
 
 def places(ax: Axes, values: np.ndarray, room: float = 1.2) -> None:
-    """Ticks of a logarithmic horizontal axis at the numbers that there are, as many as have room."""
+    """Sets ticks of a logarithmic horizontal axis at the values, as many as fit."""
     values = np.unique(np.asarray(values, float))
     least = (values[-1] / values[0]) ** 0.09 if len(values) > 1 else 1.0
     shown: list[float] = []
@@ -63,7 +63,7 @@ def places(ax: Axes, values: np.ndarray, room: float = 1.2) -> None:
 
 
 def powers(ax: Axes) -> None:
-    """Ticks of a logarithmic vertical axis: powers of ten, or more where there are fewer than two."""
+    """Sets ticks of a logarithmic vertical axis: powers of ten, or more if there are fewer than two."""
     low, high = np.log10(ax.get_ylim())
     inside = range(int(np.ceil(low)), int(np.floor(high)) + 1)
     step = int(np.ceil(len(inside) / 7))

@@ -1,4 +1,4 @@
-"""How errors of stochastic methods fall with the epochs of their optimiser, beside the methods that need none."""
+"""Errors of stochastic methods along the epochs of their optimiser, beside methods without epochs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lowvar.studies.integral.figures.common import powers
 
 
 def select(epochs: Frame) -> Frame:
-    """All rows, by ``epoch``, or by ``part`` (of all, 0 to 1) where methods have different numbers of epochs."""
+    """All rows, by ``epoch``, or by ``part`` (fraction of all epochs) if methods differ in their numbers of epochs."""
     require(epochs, ("problem", "method", "part" if "part" in epochs else "epoch", "mae", "low", "high"), "epochs")
     return epochs
 
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A panel for each problem; methods without epochs are level lines with a marker at their end."""
+    """A panel for each problem; methods without epochs are horizontal lines with a marker at the end."""
     parts = "part" in rows
     rows = rows.assign(epoch=100 * rows["part"]) if parts else rows
     looks = integrators(rows["method"])
-    words = "part of all epochs (%)" if parts else "epoch"
+    words = "share of all epochs (%)" if parts else "epoch"
     fig = panels.each(rows, partial(_panel, looks=looks), words, "mean absolute error", height=3.0)
     keys = []
     for method, look in looks.items():
@@ -47,11 +47,8 @@ def _level(look: Estimator) -> dict:
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows, "mae")
-    if not len(drawn):
-        panels.say(ax, "no finite error")
+    if not panels.ready(ax, drawn, "no finite error"):
         return
-    ax.set_yscale("log")
-    ax.grid()
     last = float(drawn["epoch"].max()) if drawn["epoch"].notna().any() else 1.0
     for method, line in by_method(drawn, looks, "epoch"):
         look = looks[method]
@@ -71,7 +68,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
 EPOCHS = Figure(
     "epochs", "epochs", select, draw,
     caption="Mean absolute error of stochastic methods along their epochs: means over the repetitions, bands are 95 % "
-    "intervals. A method that is still falling at the end was stopped before its optimum. Level lines are methods "
+    "intervals. A line that still falls at the end was stopped before convergence. Horizontal lines are methods "
     "without epochs.",
     answer="mean absolute error of stochastic methods of integration along their epochs.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How large errors of integrals are, by method and number of points."""
+"""Mean absolute errors of integrals by method and number of points."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lowvar.studies.drawing.style import FAINT, INK, SMALL, integrators, styled
 from lowvar.studies.integral.figures.common import RUN, one_task, places, powers, title
 
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
-_STEP = 1.045  # between the places of a number and of the published one, on a logarithmic axis
+_STEP = 1.045  # factor on the horizontal axis between our value and the published one
 
 
 def select(errors: Frame, task: str | None = None, x: str | None = None) -> Frame:
     """One task of each problem, with the horizontal axis in a column ``axis``.
 
     Args:
-        errors: the table of errors.
-        task: which; if None, each problem's last. Problems without it are left out.
-        x: ``m`` (points of the task) or ``points`` (of all tasks); if None, ``m`` where it says all of the sizes.
+        errors: the table ``errors``.
+        task: by default each problem's last; problems without it are left out.
+        x: ``m`` (points of the task) or ``points`` (of all tasks); by default ``m``, unless several sizes share it.
     """
     if x is not None and x not in AXES:
         raise unknown_name("axis", x, AXES)
@@ -37,14 +37,14 @@ def select(errors: Frame, task: str | None = None, x: str | None = None) -> Fram
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A panel for each problem; published numbers stand beside ours as open markers."""
+    """A panel for each problem; published values are open markers beside ours."""
     names, looks = problems(rows), integrators(rows["method"])
     fig, axes = panels.grid(len(names), y="mean absolute error", height=3.3)
     for name, ax in zip(names, axes, strict=True):
-        here = rows[rows["problem"] == name]
-        ax.set_title(title(name, here["task"].iloc[0]))
-        _panel(ax, here, looks)
-        ax.set_xlabel(AXES[here["axis"].iloc[0]])
+        problem = rows[rows["problem"] == name]
+        ax.set_title(title(name, problem["task"].iloc[0]))
+        _panel(ax, problem, looks)
+        ax.set_xlabel(AXES[problem["axis"].iloc[0]])
     keys = [*lines.entries(looks), lines.interval()]
     if "published" in rows and rows["published"].notna().any():
         keys.append(lines.entry("published", **_open(INK, "o")))
@@ -58,36 +58,34 @@ def _open(colour: str, marker: str) -> dict[str, Any]:
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows, "mae")
-    if not len(drawn):
-        panels.say(ax, "all methods failed" if np.isinf(rows["mae"]).all() else "no error that is not zero")
+    why = "all methods failed" if np.isinf(rows["mae"]).all() else "all errors are zero"
+    if not panels.ready(ax, drawn, why, "xy"):
         return
-    panels.loglog(ax)
     place = drawn[drawn["axis"].iloc[0]].astype(float)
-    here = [method for method in looks if method in set(drawn["method"])]
-    alone = place.nunique() == 1  # then methods stand side by side
-    for rank, method in enumerate(here):
+    methods = [method for method in looks if method in set(drawn["method"])]
+    alone = place.nunique() == 1  # then methods are drawn side by side
+    for rank, method in enumerate(methods):
         look, line = looks[method], drawn[drawn["method"] == method].sort_values("points")
-        at = place.loc[line.index].to_numpy() * (_STEP ** (2 * rank - len(here) + 1) if alone else 1.0)
+        at = place.loc[line.index].to_numpy() * (_STEP ** (2 * rank - len(methods) + 1) if alone else 1.0)
         middle, low, high = numbers(line, "mae", "mae_low", "mae_high")
         ax.plot(at, middle, label=method, **lines.kind(look))
         low = np.where(low > 0, low, 1e-3 * middle)  # beyond the panel
         lines.bars(ax, at, low, high, look, f"{method}: 95 %")
         if "published" in line:
-            said = line["published"].to_numpy(float)
-            error = line.get("published_se", line["published"] * 0).to_numpy(float)
-            ax.vlines(at / _STEP, said - 1.96 * error, said + 1.96 * error, color=look.colour, lw=1.0)
-            ax.plot(at / _STEP, said, label=f"{method}: published", **_open(look.colour, look.marker))
+            published = line["published"].to_numpy(float)
+            half = 1.96 * line.get("published_se", line["published"] * 0).to_numpy(float)
+            ax.vlines(at / _STEP, published - half, published + half, color=look.colour, lw=1.0)
+            ax.plot(at / _STEP, published, label=f"{method}: published", **_open(look.colour, look.marker))
     panels.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
     places(ax, place.to_numpy(), 1.9 if alone else 1.2)
     powers(ax)
     _floor(ax, float(rows["truth_error"].max()))
-    gone = [look.label for method, look in looks.items() if method in set(rows[~np.isfinite(rows["mae"])]["method"])]
-
-    panels.notes(ax, {"failed": gone})
+    failed = [look.label for method, look in looks.items() if method in set(rows[~np.isfinite(rows["mae"])]["method"])]
+    panels.notes(ax, {"failed": failed})
 
 
 def _floor(ax: Axes, truth_error: float) -> None:
-    """Where errors end that the truth can tell from none."""
+    """Draws twice the truth's error: smaller errors are indistinguishable from zero."""
     least, most = ax.get_ylim()
     if least < 2 * truth_error < most:
         ax.axhline(2 * truth_error, color=INK, lw=1.2, ls=(0, (1, 2)), label="truth", zorder=1)
@@ -98,7 +96,7 @@ def _floor(ax: Axes, truth_error: float) -> None:
 ERRORS = Figure(
     "errors", "errors", select, draw,
     caption="Mean absolute error of the estimates, over repetitions, against the number of points; bars are 95 % "
-    "intervals. Every method has the same points in a repetition. Open markers are published values. The dotted line "
-    "is twice the error of the truth itself: smaller errors cannot be told from none.",
+    "intervals. All methods share the points of a repetition. Open markers are published values. The dotted line is "
+    "twice the error of the truth: smaller errors are indistinguishable from zero.",
     answer="mean absolute error of each method of integration against the number of points, with 95 % intervals.",
 )  # fmt: skip

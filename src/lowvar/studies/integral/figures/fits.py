@@ -1,4 +1,4 @@
-"""What functions the methods fit to an integrand on the line, beside it."""
+"""One-dimensional integrands and the functions that methods fit to them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
 
 
 def _span(rows: Frame) -> tuple[float, float]:
-    """From the integrand and the fits; a fit that leaves far beyond the integrand is cut."""
+    """The range of the integrand and the fits, with at most half the integrand's range beyond it on either side."""
     f = rows["f"].to_numpy(float)
     f = f[np.isfinite(f)]
     low, high = (float(f.min()), float(f.max())) if len(f) else (0.0, 1.0)
@@ -77,8 +77,8 @@ def _span(rows: Frame) -> tuple[float, float]:
 
 FITS = Figure(
     "fits", "fits", select, draw,
-    caption="Integrands, the functions that methods fitted to them in the first repetition, and the points that they "
-    "saw. The integral of a fitted function is known. What lies between it and the integrand, weighted by the density "
-    "of the points (shaded), is left to estimate.",
-    answer="integrands, and what methods of integration fit to them.",
+    caption="Integrands, the functions that methods fitted to them in the first repetition, and the sample points. The "
+    "integral of a fitted function is known; that of its difference to the integrand, weighted by the density of the "
+    "points (shaded), remains to be estimated.",
+    answer="integrands, and the functions that methods of integration fit to them.",
 )  # fmt: skip

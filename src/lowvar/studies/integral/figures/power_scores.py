@@ -1,4 +1,4 @@
-"""The scores of power posteriors along a ladder of temperatures."""
+"""Scores of power posteriors along a ladder of temperatures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lowvar.studies.drawing.panels import Picture
 from lowvar.studies.drawing.rows import whole
 from lowvar.studies.drawing.style import INK, SMALL, styled
 
-_MAP = "viridis_r"  # from the prior, pale, to the posterior, dark
-_NAMED = 5  # temperatures on the scale of colours
+_MAP = "viridis_r"  # from the prior (light) to the posterior (dark)
+_NAMED = 5  # temperatures labelled on the colour bar
 
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """One panel; colours follow the place in the ladder and not the temperature, since most temperatures are near 0."""
+    """One panel; colours show the position in the ladder, because most temperatures are near 0."""
     import matplotlib
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
@@ -47,7 +47,7 @@ def draw(rows: Frame) -> Picture:
 
 
 def _span(rows: Frame) -> tuple[float, float]:
-    """Nearly all scores: they leave without bound towards the ends of the support."""
+    """The range of nearly all scores, which are unbounded towards the ends of the support."""
     scores = rows["score"].to_numpy(float)
     scores = scores[np.isfinite(scores)]
     if not len(scores):
@@ -58,7 +58,7 @@ def _span(rows: Frame) -> tuple[float, float]:
 
 
 def _temperature(value: float) -> str:
-    """A temperature in words.
+    """A temperature as text.
 
     >>> [_temperature(t) for t in (0.0, 1.0, 0.03125, 0.0009765)]
     ['0 (prior)', '1 (posterior)', '0.031', '9.8e-4']
@@ -73,7 +73,7 @@ def _temperature(value: float) -> str:
 
 POWER_SCORES = Figure(
     "power_scores", "scores", whole("scores", "target", "temperature", "x", "score"), draw,
-    caption="Scores of the power posteriors along the ladder of temperatures, from the prior to the posterior. Where "
-    "neighbours look alike, what is learnt at one temperature can serve the next.",
+    caption="Scores of the power posteriors along the ladder of temperatures, from the prior to the posterior. If "
+    "neighbours are similar, estimates at one temperature can borrow information from the next.",
     answer="scores of power posteriors along the ladder of temperatures.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a posterior says of observed series: means, bands, observations."""
+"""Observed series under the posterior: means, bands, observations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TASK = "#D55E00"
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A panel for each series; times at which a mean is an integral to estimate are marked, if a column ``task`` is."""
+    """A panel for each series; a column ``task`` marks times at which the mean is an integral to estimate."""
     from matplotlib.ticker import MaxNLocator
 
     names = list(rows["series"].drop_duplicates())
@@ -42,7 +42,7 @@ def draw(rows: Frame) -> Picture:
 
 
 def _panel(ax: Axes, rows: Frame) -> bool:
-    """Draws a series; returns whether any of its times is one of an integral."""
+    """Draws a series; returns whether it marks times of integrals."""
     time = rows["time"].to_numpy(float)
     ax.grid()
     ax.fill_between(time, rows["low"], rows["high"], color=_COLOUR, alpha=BAND, lw=0, label="95 %")
@@ -62,6 +62,6 @@ def _panel(ax: Axes, rows: Frame) -> bool:
 PREDICTIVE = Figure(
     "predictive", "predictive", whole("predictive", "series", "time", "mean", "low", "high", "observed"), draw,
     caption="Posterior mean and 95 % band of the observed series, from the samples of the first repetition, and the "
-    "observations. Ticks are the times at which the mean is an integral to estimate.",
+    "observations. Ticks mark the times at which the mean is an integral to estimate.",
     answer="observed series under the posterior.",
 )  # fmt: skip

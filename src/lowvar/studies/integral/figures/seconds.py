@@ -1,4 +1,4 @@
-"""What integrals cost: time by number of points, and the error that it buys."""
+"""Time of integrals against the number of points, and error against time."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def select(seconds: Frame) -> Frame:
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A row of two panels for each problem: time, and the error that it buys."""
+    """A row of two panels for each problem: time against points, and error against time."""
     names, looks = problems(rows), integrators(rows["method"])
     fig = panels.figure(2.9 * len(names) + 0.2)
     axes = fig.subplots(len(names), 2, squeeze=False)
     for name, (left, right) in zip(names, axes, strict=True):
-        here = rows[rows["problem"] == name]
+        problem = rows[rows["problem"] == name]
         left.set_title(name)
-        right.set_title(f"error of {here['task'].iloc[0]}")
-        _time(left, here, looks)
-        _worth(right, here, looks)
+        right.set_title(f"error of {problem['task'].iloc[0]}")
+        _time(left, problem, looks)
+        _worth(right, problem, looks)
         left.set_ylabel("seconds per repetition")
         right.set_ylabel("mean absolute error")
     axes[-1, 0].set_xlabel("points of all tasks")
@@ -40,10 +40,8 @@ def draw(rows: Frame) -> Picture:
 
 def _time(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[rows["seconds_per_repetition"] > 0]
-    if not len(drawn):
-        panels.say(ax, "not timed")
+    if not panels.ready(ax, drawn, "not timed", "xy"):
         return
-    panels.loglog(ax)
     for method, line in by_method(drawn, looks, "points"):
         ax.plot(line["points"], line["seconds_per_repetition"], label=method, **lines.kind(looks[method]))
     places(ax, drawn["points"].to_numpy(float))
@@ -53,11 +51,8 @@ def _time(ax: Axes, rows: Frame, looks: dict) -> None:
 
 def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows[rows["seconds_per_repetition"] > 0], "mae")
-    if not len(drawn):
-        panels.say(ax, "no finite error")
+    if not panels.ready(ax, drawn, "no finite error"):
         return
-    ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
         line = drawn[drawn["method"] == method].sort_values("points")
         seconds, middle, low, high = numbers(line, "seconds_per_repetition", "mae", "mae_low", "mae_high")
@@ -72,7 +67,7 @@ def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
 SECONDS = Figure(
     "seconds", "seconds", select, draw,
     caption="Left: time of a repetition against the number of points, without compilation, on the machine that made "
-    "this report; repetitions that were computed together share their time evenly. Right: mean absolute error against "
-    "that time, with 95 % intervals; the lower and the farther to the left, the better.",
+    "this report: the time of repetitions computed together, divided by their number. Right: mean absolute error "
+    "against that time, with 95 % intervals; lower and further left is better.",
     answer="error against wall time.",
 )  # fmt: skip

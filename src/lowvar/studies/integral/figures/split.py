@@ -1,4 +1,4 @@
-"""What the mean squared error of integrals is made of: squared bias and variance, beside Monte Carlo's."""
+"""Squared bias and variance of integrals, compared with Monte Carlo's mean squared error."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lowvar.studies.drawing.style import FAINT, INK, SMALL, integrators, styled
 from lowvar.studies.integral.figures.common import RUN, by_sizes, one_task, some_sizes, title
 
 PARTS = {"bias2": ("bias²", "#D55E00", "D"), "variance": ("variance", "#0072B2", "o")}
-_PLACE = {"bias2": -0.16, "variance": 0.16}  # of a dot in its row, which has height 1
+_PLACE = {"bias2": -0.16, "variance": 0.16}  # of a dot in its row of height 1
 _BASELINE = "monte_carlo"
-_REACH = 1e-3  # of the smallest variance: what is smaller is not drawn to scale
+_REACH = 1e-3  # relative to the smallest variance: smaller values are not drawn to scale
 
 
 def select(decomposition: Frame, task: str | None = None, sizes: str | tuple[str, ...] | None = None) -> Frame:
-    """One task of each problem (the last if None), from its fewest and its most points, or from those of ``sizes``."""
+    """One task of each problem (by default the last) at its fewest and its most points, or at ``sizes``."""
     parts = [f"{name}{end}" for name in ("mse", "bias2", "variance") for end in ("", "_low", "_high")]
     require(decomposition, (*RUN, "task", "points", *parts), "decomposition")
     rows = one_task(one_backend(decomposition, "decomposition"), task, "decomposition")
@@ -36,8 +36,8 @@ def select(decomposition: Frame, task: str | None = None, sizes: str | tuple[str
 def draw(rows: Frame) -> Picture:
     """A panel for each problem and sizes, a row for each method.
 
-    A logarithmic axis cannot be stacked, so the two parts stand one below the other. Words say how the mean squared
-    error compares with Monte Carlo's.
+    The two parts are below each other, because bars cannot be stacked on a logarithmic axis. Text at the right compares
+    the mean squared error with Monte Carlo's.
     """
     groups, looks = by_sizes(rows), integrators(rows["method"])
     columns = min(len(groups), 2)
@@ -45,20 +45,20 @@ def draw(rows: Frame) -> Picture:
     axes = panels.cells(fig, len(groups), columns)
     panels.outer(axes, columns, "part of the mean squared error")
     for rank, ((name, size), ax) in enumerate(zip(groups, axes, strict=True)):
-        here = rows[rows["problem"] == name]
-        ax.set_title(title(name, here["task"].iloc[0], size))
-        _panel(ax, here[here["sizes"] == size].set_index("method"), list(looks), _ends(here))
+        problem = rows[rows["problem"] == name]
+        ax.set_title(title(name, problem["task"].iloc[0], size))
+        _panel(ax, problem[problem["sizes"] == size].set_index("method"), list(looks), _ends(problem))
         ax.set_yticks(range(len(looks)), panels.short(looks) if rank % columns == 0 else [""] * len(looks))
     keys = [lines.entry(f"{words}, 95 % interval", color=colour, marker=marker, mec=INK, mew=0.6, lw=1.8)
             for words, colour, marker in PARTS.values()]  # fmt: skip
-    keys.append(lines.entry("bias² at most", color=PARTS["bias2"][1], marker="<", ms=6, lw=1.8))
+    keys.append(lines.entry("upper limit of bias²", color=PARTS["bias2"][1], marker="<", ms=6, lw=1.8))
     keys.append(lines.entry("variance of Monte Carlo", color=INK, lw=1.1, ls=(0, (1, 2))))
     lines.legend(fig, keys)
     return fig
 
 
 def _ends(rows: Frame) -> tuple[float, float]:
-    """The axis of a problem, the same for all of its sizes."""
+    """The limits of a problem's axis, the same for all its sizes."""
     parts = rows[["variance", "variance_high", "bias2_high"]].to_numpy(float)
     parts = np.where(np.isfinite(parts) & (parts > 0), parts, np.nan)
     if np.isnan(parts).all():
@@ -98,8 +98,8 @@ def _dot(ax: Axes, y: float, interval: tuple[float, float, float], part: str, la
     edge = ax.get_xlim()[0]
     if not np.isfinite(value):
         return
-    if part == "bias2" and np.isfinite(high) and (value <= 0 or low <= 0):  # it cannot be told from 0
-        arrow = edge * (ax.get_xlim()[1] / edge) ** 0.02  # clear of the method's name
+    if part == "bias2" and np.isfinite(high) and (value <= 0 or low <= 0):  # indistinguishable from 0
+        arrow = edge * (ax.get_xlim()[1] / edge) ** 0.02  # right of the method's name
         ax.plot(
             [arrow, max(high, arrow)], [y, y], color=colour, lw=1.8, alpha=0.45, zorder=2, label=f"{label}, at most"
         )
@@ -114,7 +114,7 @@ def _dot(ax: Axes, y: float, interval: tuple[float, float, float], part: str, la
 
 
 def _against(base: tuple[float, float, float], mine: tuple[float, float, float], method: str) -> str:
-    """How a mean squared error compares with Monte Carlo's."""
+    """A mean squared error compared with Monte Carlo's: a factor, or ``undecided`` if the intervals overlap."""
     if not np.isfinite(mine[0]):
         return "failed"
     if method == _BASELINE or mine[0] <= 0 or not np.isfinite([*base, *mine]).all():
@@ -130,8 +130,8 @@ def _interval(by: Frame, method: str, name: str) -> tuple[float, float, float]:
 
 SPLIT = Figure(
     "split", "decomposition", select, draw,
-    caption="Mean squared error over repetitions, split into squared bias and variance, with 95 % intervals; the error "
-    "of the truth is taken off. An arrow in place of a dot begins at the upper limit of a bias that cannot be told "
-    "from 0. The line is the variance of plain Monte Carlo from the same points.",
+    caption="Mean squared error over repetitions, less the truth's error, split into squared bias and variance, with "
+    "95 % intervals. An arrow in place of a dot starts at the upper limit of a bias that is indistinguishable from 0. "
+    "The line is the variance of plain Monte Carlo from the same points.",
     answer="mean squared error of each method of integration, split into squared bias and variance.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What matrix-valued Stein kernels look like on the line."""
+"""Maps of one-dimensional matrix-valued Stein kernels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lowvar.studies.drawing.rows import whole
 from lowvar.studies.drawing.style import INK, SMALL, styled
 
 _LEVELS = 20
-_SHOWN = 0.9  # quantile of sizes at which the colours end: polynomials grow without bound towards the corners
+_SHOWN = 0.9  # quantile of absolute values at the end of the colours: polynomials are unbounded
 
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A panel for each kernel with its own scale of colours, which ends in arrows where values lie beyond it."""
+    """A panel for each kernel with its own colour scale, with arrows at its ends if values exceed it."""
     names = list(rows["kernel"].drop_duplicates())
     columns = min(len(names), 3)
     fig = panels.figure(2.9 * math.ceil(len(names) / columns) if columns > 1 else 3.6)
@@ -33,15 +33,15 @@ def draw(rows: Frame) -> Picture:
 def _panel(ax: Axes, rows: Frame) -> None:
     wide = rows.pivot(index="y", columns="x", values="value").sort_index().sort_index(axis=1)
     values = wide.to_numpy(float)
-    known = np.abs(values[np.isfinite(values)])
-    if not len(known) or known.max() == 0:
+    size = np.abs(values[np.isfinite(values)])
+    if not len(size) or size.max() == 0:
         panels.say(ax, "zero everywhere")
         return
-    top = _round_up(float(np.quantile(known, _SHOWN)) or float(known.max()))
+    top = _round_up(float(np.quantile(size, _SHOWN)) or float(size.max()))
     levels = np.linspace(-top, top, _LEVELS + 1)
     x, y = wide.columns.to_numpy(float), wide.index.to_numpy(float)
     style = {"levels": levels, "cmap": "RdBu_r", "extend": "both"}
-    drawn = ax.contourf(x, y, values, **style)  # paths and not pixels: the vector stays one
+    drawn = ax.contourf(x, y, values, **style)  # paths, so that the svg has no pixels
     ax.contour(x, y, values, levels=[0.0], colors=INK, linewidths=0.8)
     ax.set_aspect("equal")
     bar = ax.get_figure().colorbar(drawn, ax=ax, location="bottom", shrink=0.95, aspect=16, pad=0.03)  # pyright: ignore
@@ -51,7 +51,7 @@ def _panel(ax: Axes, rows: Frame) -> None:
 
 
 def _round_up(value: float) -> float:
-    """The next number of one digit.
+    """The value rounded up to one significant digit.
 
     >>> [_round_up(value) for value in (0.012, 3.0, 7.2, 140.0)]
     [0.02, 3.0, 8.0, 200.0]

@@ -1,22 +1,22 @@
-"""How black-box searches approach the optimum, per evaluation or second."""
+"""Gap to the optimum of black-box searches against evaluations or seconds."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
 from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, searchers, styled
 
-RUN = ("problem", "method", "backend")  # what all figures of searches read
-OF = {"mean": "f at the mean", "best": "best point"}  # f at the distribution's mean, or at the best evaluated point
+RUN = ("problem", "method", "backend")  # columns that all figures of searches read
+OF = {"mean": "f at the mean", "best": "best point"}  # of the distribution, or of all evaluated points
 AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "time of one run (seconds)"}
 TARGET = 1e-10
 _COLUMN = {"mean": "f", "best": "best"}
-_LEAST = 2e-11  # what lies lower is drawn here: runs end a little below the target
+_LEAST = 2e-11  # smaller gaps are drawn at this value: runs end slightly below the target
 _MARKS = 7  # markers on a line, besides its end
 _END = {
     "spent": {"marker": "o", "ms": 9, "mfc": "none", "mew": 1.3},
@@ -26,18 +26,16 @@ _END = {
 
 
 def checked(of: str) -> str:
-    """The name of a quantity, if there is one of that name."""
-    if of not in OF:
-        raise unknown_name("quantity", of, OF)
+    """Returns ``of`` if it names a quantity; raises UserError otherwise."""
+    check_known("quantity", of, OF)
     return of
 
 
 def select(curves: Frame, x: str = "evaluations", of: str = "mean", backend: str | None = None) -> Frame:
-    """Every method on one backend, the same for all where possible."""
+    """Every method on one backend, if possible the same for all."""
     drawn = dict.fromkeys(("f", _COLUMN[checked(of)]))
     quartiles = [f"{name}_{part}" for name in drawn for part in ("median", "low", "high")]
-    if x not in AXES:
-        raise unknown_name("axis", x, AXES)
+    check_known("axis", x, AXES)
     needed = ("optimum", "budget", "evaluations", "iteration", "repetitions", "diverged", x)
     require(curves, (*RUN, *needed, *quartiles), "curves")
     return one_backend(curves, "curves", backend)
@@ -45,7 +43,7 @@ def select(curves: Frame, x: str = "evaluations", of: str = "mean", backend: str
 
 @styled
 def draw(rows: Frame, x: str = "evaluations", of: str = "mean") -> Picture:
-    """A panel for each problem; where no optimum is known (policies) it shows the return, which is -f."""
+    """A panel for each problem; without a known optimum (policies) it shows the return, -f."""
     names, looks = problems(rows), searchers(rows["method"])
     words = {False: f"gap of {OF[of]}", True: {"mean": "return at the mean (−f)", "best": "best return (−f)"}[of]}
     returns = [bool(rows.loc[rows["problem"] == name, "optimum"].isna().all()) for name in names]
@@ -69,7 +67,7 @@ def _keys(looks: dict, rows: Frame) -> list:
 
 
 def _fate(line: Frame) -> str:
-    """How a line ends: ``lost`` (some diverged), ``met`` (before the budget was spent) or ``spent``."""
+    """The end of a line: ``lost`` (some diverged), ``met`` (all met the last target) or ``spent`` (at the budget)."""
     last = line.iloc[-1]
     if last["diverged"] > 0:
         return "lost"
@@ -146,20 +144,20 @@ def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
 
 
 _ENDS = (
-    "Lines are medians over the repetitions, bands quartiles. A line ends in a ring where its budget was spent, in a "
-    "rimmed dot where all repetitions had met the last target, in a cross where some had diverged. Where gaps become "
-    "exactly zero, the axis has a zero below its last decade. Where no optimum is known, the return is drawn."
+    "Lines are medians over the repetitions, bands quartiles. A line ends with a ring if its budget was spent, with a "
+    "rimmed dot if all repetitions had met the last target, and with a cross if some had diverged. If gaps become "
+    "exactly zero, the axis has a zero below its last decade. If the optimum is unknown, the figure shows the return."
 )
 CURVES = Figure(
     "curves", "curves", select, draw,
     caption="Gap between f at the distribution's mean and the optimum against evaluations of f. " + _ENDS,
-    answer="gap to the optimum against evaluations, median over repetitions and quartiles; where no optimum is known, "
+    answer="gap to the optimum against evaluations, median and quartiles over repetitions; if the optimum is unknown, "
     "the return.",
 )  # fmt: skip
 SECONDS = Figure(
     "seconds", "seconds", select, draw,
     caption="Gap between f at the distribution's mean and the optimum against the wall time of one run on the machine "
-    "that made this report, without compilation. Runs that were computed together share their time evenly. " + _ENDS,
+    "that made this report, without compilation: the time of runs computed together, divided by their number. " + _ENDS,
     answer="gap to the optimum against wall time.",
     options={"x": "seconds"},
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How many evaluations each search needs for one target: all problems and methods at one glance."""
+"""Evaluations of each search to one target, for all problems and methods."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
 def select(targets: Frame, target: float = TARGET, of: str = "mean", backend: str | None = None) -> Frame:
     """The rows of one target."""
     require(targets, (*RUN, "of", "target", "reached", "repetitions", "budget", *_EVALUATIONS), "targets")
-    here = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
-    rows = targets[here & (targets["of"] == checked(of))]
+    same = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
+    rows = targets[same & (targets["of"] == checked(of))]
     if not len(rows):
         raise UserError(f"targets table: no target {target:g} of {of}; there are 1e4 to 1e-10 in steps of 0.2 decades")
     return one_backend(rows, "targets", backend)
@@ -55,10 +55,10 @@ def draw(rows: Frame, target: float = TARGET, of: str = "mean") -> Picture:
 
 
 def _ends(rows: Frame) -> tuple[float, float]:
-    known = rows[[*_EVALUATIONS, "budget"]].to_numpy(float)
-    known = known[np.isfinite(known) & (known > 0)]
-    low, high = math.log10(known.min()), math.log10(known.max())
-    if math.floor(high) - math.ceil(low) < 1:  # two powers of ten, for two ticks
+    values = rows[[*_EVALUATIONS, "budget"]].to_numpy(float)
+    values = values[np.isfinite(values) & (values > 0)]
+    low, high = math.log10(values.min()), math.log10(values.max())
+    if math.floor(high) - math.ceil(low) < 1:  # the axis needs two powers of ten
         low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
     room = 0.07 * max(high - low, 0.5)
     return low - room, high + room
@@ -75,11 +75,11 @@ def _panel(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> Non
     count: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": SMALL}
     for y, (method, look) in enumerate(looks.items()):
         ax.axhline(y, color="#F0F0F0", lw=6, zorder=0)
-        here = rows[rows["method"] == method]
-        if not len(here):
+        mine = rows[rows["method"] == method]
+        if not len(mine):
             ax.text(0.98, y, "not run", transform=ax.get_yaxis_transform(), color=FAINT, **count)
             continue
-        row = here.iloc[0]
+        row = mine.iloc[0]
         middle, low, high = (float(row[f"evaluations_{part}"]) for part in ("median", "low", "high"))
         budget = float(row["budget"])
         if np.isfinite(low):
@@ -99,10 +99,10 @@ def _panel(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> Non
 
 EFFORT = Figure(
     "effort", "targets", select, draw,
-    caption="Evaluations of f until f at the distribution's mean first came within the target precision of the "
-    "optimum: medians over the repetitions with intervals of at least 95 %, and how many repetitions came there. An "
-    "open triangle stands at the budget where no more than half of them did.",
-    answer="evaluations that each search needs to come within the target precision of the optimum, median over "
-    "repetitions with its 95 % interval, and how many repetitions came there.",
+    caption="Evaluations of f until f at the distribution's mean first met the target: medians over the repetitions "
+    "with intervals of at least 95 %, and the number of repetitions that met it. An open triangle marks the budget if "
+    "at most half of them did.",
+    answer="evaluations of each search to the target, median over repetitions with its 95 % interval, and the number "
+    "of repetitions that met it.",
     settings=solved,
 )  # fmt: skip

@@ -1,10 +1,10 @@
-"""What noise schemes do to the variance of search gradients, and what that variance is made of."""
+"""Effect of noise schemes on the variance of search gradients, and the variance of odd and even parts."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -12,19 +12,18 @@ from lowvar.studies.drawing.rows import part, problems, require
 from lowvar.studies.drawing.style import INK, SCHEMES, SMALL, Estimator, styled
 
 _BLOCKS = {"mu": "mean", "sigma": "scale"}
-_SPREADS = 3  # columns of panels: more standard deviations than these are thinned out
+_SPREADS = 3  # most standard deviations shown, as columns of panels
 _PARTS = {"odd": "#332288", "even": "#DDCC77"}
 
 
 def select(decomposition: Frame, baseline: str | None = None) -> Frame:
-    """The rows of one baseline (``mean``, or the table's first without it) and of no more than three spreads."""
+    """The rows of one baseline (``mean`` if available, else the first) and of at most three standard deviations."""
     needed = ("problem", "dim", "sigma", "population", "scheme", "baseline", "block", "source", "variance",
               "to_iid", "to_iid_low", "to_iid_high")  # fmt: skip
     require(decomposition, needed, "decomposition")
     known = list(decomposition["baseline"].drop_duplicates())
     chosen = baseline or ("mean" if "mean" in known else known[0])
-    if chosen not in known:
-        raise unknown_name("baseline", chosen, known, where="decomposition table")
+    check_known("baseline", chosen, known, where="decomposition table")
     rows = decomposition[decomposition["baseline"] == chosen]
     spreads = np.unique(rows["sigma"].to_numpy(float))
     if len(spreads) > _SPREADS:
@@ -34,7 +33,7 @@ def select(decomposition: Frame, baseline: str | None = None) -> Frame:
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A row of panels for each problem: ratios by scheme at each spread, and the parts of the variance at the right."""
+    """A row of panels for each problem: ratios by scheme at each sigma; at the right, shares of odd and even parts."""
     names = problems(rows)
     spreads = np.unique(rows["sigma"].to_numpy(float))
     looks = {name: look for name, look in SCHEMES.items() if name in set(rows["scheme"]) - {"iid"}}
@@ -42,8 +41,8 @@ def draw(rows: Frame) -> Picture:
     widths = [*([1.0] * len(spreads)), 0.75]
     axes = fig.subplots(len(names), len(widths), squeeze=False, gridspec_kw={"width_ratios": widths})
     for name, line in zip(names, axes, strict=True):
-        here = rows[rows["problem"] == name]
-        totals = here[here["source"] == "total"]
+        problem = rows[rows["problem"] == name]
+        totals = problem[problem["source"] == "total"]
         ends = _ends(totals[totals["scheme"].isin(list(looks))])
         for rank, (spread, ax) in enumerate(zip(spreads, line, strict=False)):
             title = f"$\\sigma$ = {spread:g}"
@@ -53,7 +52,7 @@ def draw(rows: Frame) -> Picture:
                 ax.set_yticklabels([])
         line[0].set_ylabel("variance / iid")
         line[-1].set_title("iid: odd, even")
-        _composition(line[-1], here, spreads)
+        _composition(line[-1], problem, spreads)
     for ax in axes[-1, :-1]:
         ax.set_xlabel("points / dimension")
     axes[-1, -1].set_xlabel("share (%)")
@@ -72,13 +71,13 @@ def _kind(look: Estimator, block: str) -> dict:
 
 
 def _ends(rows: Frame) -> tuple[float, float]:
-    known = rows[["to_iid", "to_iid_low", "to_iid_high"]].to_numpy(float)
-    known = known[np.isfinite(known) & (known > 0)]
+    values = rows[["to_iid", "to_iid_low", "to_iid_high"]].to_numpy(float)
+    values = values[np.isfinite(values) & (values > 0)]
     middle = rows["to_iid"].to_numpy(float)
     middle = middle[np.isfinite(middle) & (middle > 0)]
     if not len(middle):
         return 0.5, 2.0
-    low, high = max(known.min(), middle.min() / 3), min(known.max(), middle.max() * 3)
+    low, high = max(values.min(), middle.min() / 3), min(values.max(), middle.max() * 3)
     low, high = min(low, 0.8), max(high, 1.25)
     room = max(1.15, (high / low) ** 0.06)  # a marker's height
     return low / room, high * room
@@ -108,7 +107,7 @@ def _ratios(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> No
     rank = 0
     for scheme, look in looks.items():
         for block in _BLOCKS:
-            shift = 1.05 ** (rank - (count - 1) / 2)  # side by side, so that none hides another
+            shift = 1.05 ** (rank - (count - 1) / 2)  # so that markers do not overlap
             rank += 1
             line = part(rows, scheme=scheme, block=block).sort_values("population")
             line = line[np.isfinite(line["to_iid"])]
@@ -140,12 +139,12 @@ def _composition(ax: Axes, rows: Frame, spreads: np.ndarray) -> None:
     y = 0.0
     for spread in spreads:
         for block, word in _BLOCKS.items():
-            here = iid[(iid["block"] == block) & np.isclose(iid["sigma"], spread)].set_index("source")["variance"]
-            parts = {kind: max(float(here.get(kind, 0.0)), 0.0) for kind in _PARTS}
-            whole = sum(parts.values())
+            cell = iid[(iid["block"] == block) & np.isclose(iid["sigma"], spread)].set_index("source")["variance"]
+            parts = {kind: max(float(cell.get(kind, 0.0)), 0.0) for kind in _PARTS}
+            total = sum(parts.values())
             start = 0.0
             for kind, colour in _PARTS.items():
-                width = 100 * parts[kind] / whole if whole > 0 else 0.0
+                width = 100 * parts[kind] / total if total > 0 else 0.0
                 ax.barh(y, width, 0.8, left=start, color=colour, lw=0).set_label(f"{spread:g}, {block}, {kind}")
                 start += width
             places.append(y)
@@ -161,8 +160,8 @@ def _composition(ax: Axes, rows: Frame, spreads: np.ndarray) -> None:
 
 GRADIENTS = Figure(
     "gradients", "decomposition", select, draw,
-    caption="Variance of the search gradient by noise scheme, divided by that of as many independent points, against "
-    "points per dimension: filled markers for the mean, open ones for the scale, bars are 95 % intervals. Right: the "
-    "shares of the variance with independent points that come from the odd and from the even part of f.",
-    answer="variance of the search gradient by noise scheme, relative to independent points.",
+    caption="Variance of the search gradient by noise scheme, divided by that of as many iid points, against points "
+    "per dimension: filled markers for the mean, open ones for the scale; bars are 95 % intervals. Right: shares of "
+    "the variance with iid points from the odd and the even part of f.",
+    answer="variance of the search gradient by noise scheme, relative to iid points.",
 )  # fmt: skip

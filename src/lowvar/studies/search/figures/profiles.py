@@ -1,4 +1,4 @@
-"""Which share of all targets a search has met after so many evaluations per dimension."""
+"""Share of targets that each search has met against evaluations per dimension."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lowvar.studies.search.figures.curves import RUN, checked
 
 
 def select(profiles: Frame, of: str = "mean", backend: str | None = None) -> Frame:
-    """The rows of f at the mean or of the best point, every method on one backend."""
+    """The rows for f at the mean or for the best point, every method on one backend."""
     require(profiles, (*RUN, "of", "evaluations_per_dim", "share", "targets", "budget_per_dim"), "profiles")
     return one_backend(profiles[profiles["of"] == checked(of)], "profiles", backend)
 
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A wide panel that pools all problems, for the methods that ran on all of them, and one for each problem."""
+    """A wide panel that pools all problems, for the methods that ran on all of them, and a panel for each problem."""
     names, looks = problems(rows), searchers(rows["method"])
     fig, axes = _grid(names)
     for name, ax in zip(names, axes, strict=True):
@@ -35,7 +35,7 @@ def draw(rows: Frame) -> Picture:
 
 
 def _grid(names: list[str]) -> tuple[Picture, list[Axes]]:
-    """A wide panel for all problems, and below it one for each, up to three in a row."""
+    """A wide panel for all problems, and below it a panel for each, up to three in a row."""
     wide = names[0] == "all"
     each = names[wide:]
     columns = max(min(len(each), 3), 1)
@@ -71,8 +71,8 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
 
 PROFILES = Figure(
     "profiles", "profiles", select, draw,
-    caption="Share of all targets (10^2 to 10^-8 above the optimum, every repetition) that were met within so many "
-    "evaluations per dimension, as COCO draws it, but without simulated restarts. The first panel pools all problems. "
-    "A line ends where its budget does, and what was not met by then counts as not met.",
+    caption="Share of targets (gaps from 10^2 to 10^-8, in every repetition) met against evaluations per dimension, as "
+    "in COCO but without simulated restarts. The first panel pools all problems. A line ends at its budget; targets "
+    "missed by then count as not met.",
     answer="share of targets met against evaluations per dimension.",
 )  # fmt: skip

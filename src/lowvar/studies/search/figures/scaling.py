@@ -1,4 +1,4 @@
-"""How evaluations grow with the dimension."""
+"""Evaluations to the target against the dimension."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
 from lowvar.studies.search.figures import effort
 from lowvar.studies.search.gathering import solved
 
-_DIM = r"_\d+$"  # the end of a problem's name that says its dimension
+_DIM = r"_\d+$"  # the dimension at the end of a problem's name
 
 
 def select(targets: Frame, target: float = effort.TARGET, of: str = "mean", backend: str | None = None) -> Frame:
-    """Functions that were searched in several dimensions, with the fitted exponents.
+    """The rows of functions with several dimensions, with fitted exponents.
 
-    A problem is called ``{function}_{dim}``. ``exponent`` is the slope of log evaluations against log dimension by
-    least squares, over the dimensions in which the median is known; NaN where those are fewer than two.
+    A problem's name is ``{function}_{dim}``. ``exponent`` is the least-squares slope of log evaluations against log
+    dimension, over the dimensions with a finite median; NaN for fewer than two of them.
     """
     rows = effort.select(targets, target, of, backend)
     require(rows, ("dim",), "targets")
@@ -30,17 +30,17 @@ def select(targets: Frame, target: float = effort.TARGET, of: str = "mean", back
     several = rows.groupby("function")["dim"].transform("nunique") > 1
     rows = rows[several].sort_values("dim", kind="stable").reset_index(drop=True)
     if not len(rows):
-        raise UserError("targets table: no function in several dimensions; their problems are called function_dim")
+        raise UserError("targets table: no function in several dimensions; name their problems function_dim")
     slopes = {key: _slope(group) for key, group in rows.groupby(["function", "method", "backend"], sort=False)}
     keys = zip(rows["function"], rows["method"], rows["backend"], strict=True)
     return rows.assign(exponent=[slopes[key] for key in keys])
 
 
 def _slope(rows: Frame) -> float:
-    known = rows[np.isfinite(rows["evaluations_median"]) & (rows["evaluations_median"] > 0)]
-    if known["dim"].nunique() < 2:
+    finite = rows[np.isfinite(rows["evaluations_median"]) & (rows["evaluations_median"] > 0)]
+    if finite["dim"].nunique() < 2:
         return float("nan")
-    return float(np.polyfit(np.log(known["dim"].to_numpy(float)), np.log(known["evaluations_median"]), 1)[0])
+    return float(np.polyfit(np.log(finite["dim"].to_numpy(float)), np.log(finite["evaluations_median"]), 1)[0])
 
 
 @styled
@@ -57,28 +57,28 @@ def draw(rows: Frame, target: float = effort.TARGET) -> Picture:
 
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
-    panels.loglog(ax)
+    panels.ready(ax, rows, "not measured", "xy")
     dims = np.unique(rows["dim"].to_numpy(float))
     ends = []
     for method, line in by_method(rows, looks, "dim"):
         look = looks[method]
         dim, middle, low, high = numbers(line, "dim", "evaluations_median", "evaluations_low", "evaluations_high")
-        known = np.isfinite(middle)
-        ax.plot(dim[known], middle[known], label=method, **lines.kind(look))
-        sure = known & np.isfinite(low) & np.isfinite(high)
-        lines.bars(ax, dim[sure], low[sure], high[sure], look, f"{method}: 95 %")
-        if not known.all():
+        finite = np.isfinite(middle)
+        ax.plot(dim[finite], middle[finite], label=method, **lines.kind(look))
+        bounded = finite & np.isfinite(low) & np.isfinite(high)
+        lines.bars(ax, dim[bounded], low[bounded], high[bounded], look, f"{method}: 95 %")
+        if not finite.all():
             style = {"marker": "^", "ms": 9, "mfc": "none", "mew": 1.6, "color": look.colour, "ls": ""}
-            ax.plot(dim[~known], line["budget"].to_numpy(float)[~known], label=f"{method}: not within", **style)
+            ax.plot(dim[~finite], line["budget"].to_numpy(float)[~finite], label=f"{method}: not within", **style)
         exponent = float(line["exponent"].iloc[0])
         if np.isfinite(exponent):
-            ends.append((middle[known][-1], dim[known][-1], f"$d^{{\\,{exponent:.2f}}}$", look.colour))
+            ends.append((middle[finite][-1], dim[finite][-1], f"$d^{{\\,{exponent:.2f}}}$", look.colour))
     ax.set_xlim(dims[0] / 1.25, dims[-1] * (dims[-1] / dims[0]) ** 0.24)
     ax.set_xticks(dims, [f"{dim:g}" for dim in dims])
     ax.minorticks_off()
     panels.decades(ax, "y")
     last = -np.inf
-    for height, _, words, colour in sorted(ends):  # names at the right edge, kept apart by a line's height
+    for height, _, words, colour in sorted(ends):  # labels at the right edge, at least a line's height apart
         _, place = ax.transAxes.inverted().transform(ax.transData.transform((dims[-1], height)))
         last = max(place, last + 0.085)
         style = {"va": "center", "ha": "right", "fontsize": SMALL + 1, "color": colour}
@@ -87,11 +87,9 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
 
 SCALING = Figure(
     "scaling", "targets", select, draw,
-    caption="Evaluations until f at the distribution's mean came within the target precision of the optimum, against "
-    "the number of variables: medians over the repetitions with intervals of at least 95 %, and exponents fitted by "
-    "least squares. An open triangle stands at the budget where no more than half of the repetitions came there; it is "
-    "no part of the fit.",
-    answer="evaluations that each search needs to come within the target precision of the optimum against the number "
-    "of variables.",
+    caption="Evaluations until f at the distribution's mean met the target, against the dimension: medians over the "
+    "repetitions with intervals of at least 95 %, and exponents fitted by least squares. An open triangle marks the "
+    "budget if at most half of the repetitions met the target; the fit excludes it.",
+    answer="evaluations of each search to the target against the dimension.",
     settings=solved,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The variance along a run: of every estimator against the floors of one-sided ones, and of naive by source."""
+"""Variance along a run: of every estimator, with the floors for one source of noise alone, and of naive by source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNIT = "gradient variance (trace, nats²)"
 
 
 def totals(decomposition: Frame) -> Frame:
-    """Totals of every estimator, and the floors, which are two parts of naive's variance."""
+    """Totals of every estimator, and the floors: the subsampling and Monte Carlo parts of naive's variance."""
     require(decomposition, (*DECOMPOSITION, "iteration"), "decomposition")
     rows = first_noise(decomposition)
     floor = (rows["method"] == "naive") & rows["source"].isin(list(FLOORS))
@@ -34,7 +34,7 @@ def totals(decomposition: Frame) -> Frame:
 
 @styled
 def draw_totals(rows: Frame) -> Picture:
-    """A row of panels for each problem, a panel for each block of parameters that was measured."""
+    """A row of panels for each problem, a panel for each measured block of parameters."""
     names = problems(rows)
     blocks = [block for block in BLOCKS if (rows["block"] == block).any()]
     looks = estimators(rows["method"])
@@ -57,11 +57,11 @@ def draw_totals(rows: Frame) -> Picture:
 
 def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows, "variance")
-    whole = part(drawn, source="total")
-    if not _scaled(ax, rows, whole):
+    total = part(drawn, source="total")
+    if not panels.ready(ax, total, "no finite variance" if len(rows) else "not measured"):
         return
     for method, look in looks.items():
-        _line(ax, part(whole, method=method), look, method, ls="-")
+        _line(ax, part(total, method=method), look, method, ls="-")
     ends = {}
     for source, (symbol, _, dots) in FLOORS.items():
         floor = part(drawn, source=source).sort_values("iteration")
@@ -72,18 +72,8 @@ def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
             ax.plot(x, height, color=INK, ls=dots, lw=1.8, zorder=4, label=source)
             ends[symbol] = height[-1]
     panels.frame(ax, *numbers(drawn, "low", "variance", "high"))
-    panels.run_axis(ax, whole["iteration"].to_numpy())
+    panels.run_axis(ax, total["iteration"].to_numpy())
     _name_at_end(ax, ends)
-
-
-def _scaled(ax: Axes, rows: Frame, drawn: Frame) -> bool:
-    """A logarithmic axis with a grid, or the reason why there is nothing to draw."""
-    if not len(drawn):
-        panels.say(ax, "not measured" if not len(rows) else "no finite variance")
-        return False
-    ax.set_yscale("log")
-    ax.grid()
-    return True
 
 
 def _line(ax: Axes, line: Frame, look: Estimator, label: str, **style) -> None:
@@ -95,7 +85,7 @@ def _line(ax: Axes, line: Frame, look: Estimator, label: str, **style) -> None:
 
 
 def _name_at_end(ax: Axes, ends: dict[str, float]) -> None:
-    """Names the floors beside the right edge, at their last value, kept apart by a line's height."""
+    """Labels the floors at the right edge at their last value, at least a line's height apart."""
     last = -np.inf
     for symbol, value in sorted(ends.items(), key=lambda item: item[1]):
         _, height = ax.transAxes.inverted().transform(ax.transData.transform((ax.get_xlim()[1], value)))
@@ -105,24 +95,24 @@ def _name_at_end(ax: Axes, ends: dict[str, float]) -> None:
 
 ALONG = Figure(
     "along", "decomposition", totals, draw_totals,
-    caption="Variance of each estimator along the followed run; bands are 95 % intervals. Dotted: V_n, what remains if "
-    "only the data are subsampled, and V_eps, what remains if only the Monte Carlo noise is drawn. An estimator that "
-    "removes one source only cannot get below the other.",
+    caption="Variance of each estimator along the leader's run; bands are 95 % intervals. Dotted: V_n, the variance "
+    "from subsampling alone, and V_eps, that from Monte Carlo noise alone. An estimator that reduces only one of them "
+    "cannot have a variance below the other.",
 )  # fmt: skip
 
 
 def sources(decomposition: Frame) -> Frame:
     """Naive's variance and its parts, and the total of one other method on each problem.
 
-    That is ``joint`` where it was measured, else the one with the least variance at the end.
+    The other method is ``joint`` if measured, else the one with the smallest variance at the end.
     """
     require(decomposition, (*DECOMPOSITION, "iteration", "end"), "decomposition")
     rows = part(first_noise(decomposition), block="all")
     if not (rows["method"] == "naive").any():
-        raise UserError("decomposition table: no method 'naive', whose variance is to be split")
+        raise UserError("decomposition table: no method 'naive', whose variance the figure splits")
     others = rows[(rows["method"] != "naive") & (rows["source"] == "total")]
-    chosen = {name: "joint" if (here["method"] == "joint").any() else _lowest(here)
-              for name, here in others.groupby("problem", sort=False)}  # fmt: skip
+    chosen = {name: "joint" if (group["method"] == "joint").any() else _lowest(group)
+              for name, group in others.groupby("problem", sort=False)}  # fmt: skip
     other = (rows["method"] == rows["problem"].map(chosen)) & (rows["source"] == "total")
     return rows[(rows["method"] == "naive") | other].reset_index(drop=True)
 
@@ -141,7 +131,7 @@ def draw_sources(rows: Frame) -> Picture:
 
     def panel(ax: Axes, rows: Frame) -> None:
         drawn = positive(rows, "variance")
-        if not _scaled(ax, rows, drawn):
+        if not panels.ready(ax, drawn, "no finite variance" if len(rows) else "not measured"):
             return
         for source in (*parts, "total"):
             for method, look in looks.items():
@@ -151,15 +141,15 @@ def draw_sources(rows: Frame) -> Picture:
         panels.run_axis(ax, drawn["iteration"].to_numpy())
 
     fig = panels.each(rows, panel, "iteration", _UNIT)
-    whole = {name: Estimator(f"{look.label}: total", look.colour, look.marker, look.width, look.dash)
-             for name, look in looks.items()}  # fmt: skip
-    lines.legend(fig, lines.keys({**whole, **parts}))
+    totals = {name: Estimator(f"{look.label}: total", look.colour, look.marker, look.width, look.dash)
+              for name, look in looks.items()}  # fmt: skip
+    lines.legend(fig, lines.keys({**totals, **parts}))
     return fig
 
 
 SPLIT_ALONG = Figure(
     "split_along", "decomposition", sources, draw_sources,
-    caption="Variance of the naive estimator along the followed run, split into subsampling of the data, Monte Carlo "
-    "noise and their interaction, and the total that joint leaves of it. Where joint was not measured, the method with "
-    "the least variance at the end takes its place. Bands are 95 % intervals.",
+    caption="Variance of the naive estimator along the leader's run, split into subsampling, Monte Carlo noise and "
+    "their interaction, and the total variance of joint. Where joint was not measured, the method with the smallest "
+    "variance at the end takes its place. Bands are 95 % intervals.",
 )  # fmt: skip

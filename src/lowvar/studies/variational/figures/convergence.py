@@ -1,4 +1,4 @@
-"""How fast each estimator brings the objective to its optimum, per pass, iteration, gradient or second."""
+"""Convergence of each method to the optimum per pass, iteration, gradient evaluation or second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -22,16 +22,15 @@ AXES = {
     "seconds": "time (seconds)",
     "epoch": "epoch",
 }
-_DECADES = 4  # of gaps above the largest final one
+_DECADES = 4  # of gaps shown above the largest final one
 
 
 def select(convergence: Frame, x: str = "passes") -> Frame:
-    """Every method at the step size that was best at each epoch.
+    """Every method at its best step size at each epoch.
 
-    A method without any at its end (every run diverged) keeps the end of its smallest step size, so that it is named.
+    A method that diverged at every step size keeps the last row of its smallest one, so that the figure names it.
     """
-    if x not in AXES:
-        raise unknown_name("axis", x, AXES)
+    check_known("axis", x, AXES)
     require(convergence, (*elbo.CONVERGENCE, "envelope", "epoch", x), "convergence")
     runs = [convergence[name] for name in ("problem", "method", "backend")]
     envelope = convergence["envelope"].eq(True)
@@ -43,7 +42,7 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
 
 @styled
 def draw(rows: Frame, x: str = "passes") -> Picture:
-    """A panel for each problem; a second backend is drawn as open markers, to show whether it agrees."""
+    """A panel for each problem; open markers show a second backend."""
     looks, known = estimators(rows["method"]), backends(rows)
     panel = partial(_panel, x=x, looks=looks, backends=known)
     fig = panels.each(rows, panel, AXES[x], "gap: ELBO* − ELBO (nats)")
@@ -53,17 +52,13 @@ def draw(rows: Frame, x: str = "passes") -> Picture:
 
 def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> None:
     y = elbo.quantity(rows)
-    there = np.isfinite(rows[f"{y}_mean"]) & np.isfinite(rows[x]) & ((rows["gap_mean"] > 0) | (y == "elbo"))
+    finite = np.isfinite(rows[f"{y}_mean"]) & np.isfinite(rows[x]) & ((rows["gap_mean"] > 0) | (y == "elbo"))
     runs = [rows[name] for name in ("method", "backend")]
     last = rows[x] == rows[x].groupby(runs).transform("max")
-    gone = rows["method"].isin(set(rows["method"]) - set(rows.loc[there & last, "method"]))
-    drawn = rows[there & ~(gone & (there.groupby(runs).transform("sum") < 2))]
-    if not len(drawn):
-        panels.say(ax, elbo.why_empty(rows[last]))
+    lost = rows["method"].isin(set(rows["method"]) - set(rows.loc[finite & last, "method"]))
+    drawn = rows[finite & ~(lost & (finite.groupby(runs).transform("sum") < 2))]
+    if not panels.ready(ax, drawn, elbo.why_empty(rows[last]), "y" if y == "gap" else ""):
         return
-    if y == "gap":
-        ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
             line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)]
@@ -76,9 +71,9 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
             sparse = max(1, len(line) // 10)
             ax.plot(place, middle, label=f"{method}, {backend}", markevery=sparse, **lines.kind(look, rank))
     panels.run_axis(ax, drawn[x].to_numpy())
-    notes = {"diverged": panels.labels(looks, set(rows.loc[gone, "method"]))}
+    notes = {"diverged": panels.labels(looks, set(rows.loc[lost, "method"]))}
     if y == "gap":
-        finals = drawn.loc[last & there, "gap_mean"]
+        finals = drawn.loc[last & finite, "gap_mean"]
         most = 10**_DECADES * finals.max() if len(finals) else np.inf
         seen = drawn[drawn["gap_mean"] <= most]
         panels.frame(ax, *numbers(seen, "gap_low", "gap_mean", "gap_high"))
@@ -90,16 +85,16 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
 
 
 _RETROSPECT = (
-    "Each method is at the step size that was best there in retrospect. Lines are geometric means of the gap over the "
-    "repetitions, bands 95 % intervals. Where the optimum is not known, the mean ELBO itself is drawn, on an axis that "
-    "is logarithmic in the distance to a little above the best: no method is its own reference."
+    "Each point is at the method's best step size at that epoch, in retrospect. Lines are geometric means of the gap "
+    "over the repetitions, bands 95 % intervals. Where the optimum is unknown, the figure shows the mean ELBO, on an "
+    "axis that is logarithmic in the distance to a value slightly above the best."
 )
 CONVERGENCE = Figure(
     "convergence", "convergence", select, draw,
     caption="Gap to the optimum against passes over the data: gradients and Hessian-vector products of single rows, "
     "divided by the number of rows. " + _RETROSPECT,
-    answer="gap to the optimum (or ELBO, where that is not known) against passes over the data, each method at its "
-    "best step size.",
+    answer="gap to the optimum (or ELBO, where the optimum is unknown) against passes over the data, each method at "
+    "its best step size.",
 )  # fmt: skip
 ITERATIONS = Figure(
     "iterations", "convergence", select, draw,
@@ -108,14 +103,14 @@ ITERATIONS = Figure(
 )  # fmt: skip
 WORK = Figure(
     "work", "convergence", select, draw,
-    caption="Gap to the optimum against gradient evaluations of single rows, with all particles counted. An "
-    "estimator that compares two steps pays twice for a point. " + _RETROSPECT,
+    caption="Gap to the optimum against gradient evaluations of single rows, counting all particles. A particle costs "
+    "two evaluations in estimators that compare two steps. " + _RETROSPECT,
     when=looks_at(),
     options={"x": "oracles"},
 )  # fmt: skip
 SECONDS = Figure(
     "seconds", "seconds", select, draw,
     caption="Gap to the optimum against the wall time of one run on the machine that made this report, without "
-    "compilation. Runs that were computed together share their time evenly. " + _RETROSPECT,
+    "compilation: the time of runs that were computed together, divided by their number. " + _RETROSPECT,
     options={"x": "seconds"},
 )  # fmt: skip

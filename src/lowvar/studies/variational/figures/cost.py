@@ -1,4 +1,4 @@
-"""What iterations cost: time since the start, against iterations."""
+"""Cost of iterations: elapsed time against iterations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
 
 
 def select(seconds: Frame) -> Frame:
-    """Each method's times, which all its step sizes share."""
+    """Each method's times, equal for all its step sizes."""
     require(seconds, _COLUMNS, "seconds")
     rows = one_backend(seconds, "seconds")[_COLUMNS]
     rows = rows[np.isfinite(rows["seconds"])].drop_duplicates(["problem", "method", "epoch"])
@@ -32,25 +32,22 @@ def draw(rows: Frame) -> Picture:
 
     def panel(ax: Axes, rows: Frame) -> None:
         drawn = rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]
-        if not len(drawn):
-            panels.say(ax, "not timed")
+        if not panels.ready(ax, drawn, "not timed"):
             return
-        ax.set_yscale("log")
-        ax.grid()
         for method, line in by_method(drawn, looks, "iteration"):
             sparse = max(1, len(line) // 8)
             ax.plot(line["iteration"], line["seconds"], label=method, markevery=sparse, **lines.kind(looks[method]))
         panels.run_axis(ax, drawn["iteration"].to_numpy())
         panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
 
-    fig = panels.each(rows, panel, "iteration", "time of one run so far (s)")
+    fig = panels.each(rows, panel, "iteration", "elapsed time of one run (s)")
     lines.legend(fig, lines.entries(looks))
     return fig
 
 
 COST = Figure(
     "cost", "seconds", select, draw,
-    caption="Time of one run so far against its iterations, without compilation, on the machine that made this report. "
-    "Runs that were computed together share their time evenly. A line that bends down has steps that became cheaper.",
+    caption="Elapsed time of one run against its iterations, without compilation, on the machine that made this "
+    "report: the time of runs that were computed together, divided by their number. A falling slope: cheaper steps.",
     when=looks_at("particles"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What figures of ELBOs share: which quantity a panel shows, its axis, and why it is empty."""
+"""Shared code of figures of ELBOs: the quantity of a panel, its axis, and the reason why it is empty."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from lowvar.studies.base import Frame
 from lowvar.studies.drawing.panels import Axes
 
 CONVERGENCE = ("problem", "method", "backend", "step_size", "gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low",
-               "elbo_high", "repetitions", "diverged")  # fmt: skip  # what its figures read
-_REACH = 1e3  # the largest distance to the best that is shown, over the smallest
+               "elbo_high", "repetitions", "diverged")  # fmt: skip  # columns that the figures read
+_REACH = 1e3  # largest over smallest shown distance to the best
 
 
 def quantity(rows: Frame) -> str:
-    """What a panel of a convergence table shows: ``"gap"`` where the optimum is known, else ``"elbo"``."""
+    """The quantity of a panel of the table ``convergence``: ``"gap"`` if the optimum is known, else ``"elbo"``."""
     return "elbo" if rows["gap_mean"].isna().all() and np.isfinite(rows["elbo_mean"]).any() else "gap"
 
 
 def elbo_axis(ax: Axes, drawn: Frame) -> float:
-    """Scales an axis of ELBOs: logarithmic in the distance to a little above the best, with ELBOs at its ticks.
+    """Makes an axis of ELBOs logarithmic in the distance to a ceiling slightly above the best, with ELBOs at its ticks.
 
-    How little: a tenth of naive's distance to the best, by their best means (of the worst method's, where naive is the
-    best or is not there), or the half width of the best one's interval, so that no line leaves the panel because it is
-    the best itself. A thousand times that is shown.
+    The ceiling is above the best mean by a tenth of naive's distance to it (of the worst method's, if naive is the best
+    or missing), or by the half width of the best method's interval if that is larger, so that the best line stays in
+    the panel. The axis shows distances up to a thousand times that.
 
     Args:
         ax: the panel.
-        drawn: finite rows of a convergence table.
+        drawn: finite rows of the table ``convergence``.
 
     Returns:
-        The lowest ELBO that is shown.
+        The lowest ELBO that the axis shows.
     """
     best = drawn.groupby("method")["elbo_mean"].max()
     top, values = float(best.max()), drawn["elbo_mean"].to_numpy(float)
@@ -59,7 +59,7 @@ def elbo_axis(ax: Axes, drawn: Frame) -> float:
 
 
 def _elbo_ticks(ceiling: float, least: float, most: float) -> list[float]:
-    """Round ELBOs at about geometric distances below ``ceiling``, five or so."""
+    """About five round ELBOs at roughly geometric distances below ``ceiling``."""
     decades = math.log10(most / least)
     ticks: list[float] = []
     for part in np.linspace(0.02, 0.97, 5):
@@ -72,18 +72,18 @@ def _elbo_ticks(ceiling: float, least: float, most: float) -> list[float]:
 
 
 def lost(rows: Frame) -> Frame:
-    """Which rows belong to a line that ends without a mean, because repetitions diverged."""
+    """Mask of the rows whose step size has no mean because repetitions diverged."""
     lines = [rows[name] for name in ("problem", "method", "backend", "step_size")]
-    known = np.isfinite(rows["gap_mean"]) | np.isfinite(rows.get("elbo_mean", np.nan))
-    dead = (rows["diverged"] > 0) & ~known
-    return dead.groupby(lines, dropna=False).transform("any")
+    finite = np.isfinite(rows["gap_mean"]) | np.isfinite(rows.get("elbo_mean", np.nan))
+    diverged = (rows["diverged"] > 0) & ~finite
+    return diverged.groupby(lines, dropna=False).transform("any")
 
 
 def why_empty(rows: Frame) -> str:
-    """The reason why rows of a convergence table leave nothing to draw."""
+    """The reason why rows of the table ``convergence`` give nothing to draw."""
     if not len(rows):
         return "no runs"
     if lost(rows).all():
-        whole = (rows["diverged"] >= rows["repetitions"])[rows["diverged"] > 0].all()
-        return "all runs diverged" if whole else "some runs diverged\nat every step size"
+        complete = (rows["diverged"] >= rows["repetitions"])[rows["diverged"] > 0].all()
+        return "all runs diverged" if complete else "some runs diverged\nat every step size"
     return "nothing finite to draw"

@@ -1,10 +1,10 @@
-"""The error of gradients along a run, and what it leaves of the signal: given the past, and with the past in it."""
+"""Errors and signal-to-noise ratios of gradients along runs, conditional and true."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -16,9 +16,9 @@ DIAGNOSTICS = ("problem", "method", "backend", "step_size", "best", "epoch", "it
                "high", "diverged")  # fmt: skip
 ERRORS = ("squared_error", "variance")
 RATIOS = {"paper": ("snr_true", "snr_conditional"), "plain": ("snr_true_1", "snr_conditional_1")}
-_TOGETHER = 5  # methods whose two lines fit one panel; of more, each has a panel for the true and one for the other
+_TOGETHER = 5  # most methods whose true and conditional lines share a panel
 _DASH = (0, (2.2, 1.6))
-_BEYOND = 1e15  # of an axis: the largest value shown over the smallest
+_BEYOND = 1e15  # largest over smallest value that an axis shows
 
 
 def measured(diagnostics: Frame, *quantities: str) -> Frame:
@@ -35,13 +35,13 @@ def measured(diagnostics: Frame, *quantities: str) -> Frame:
 
 
 def at_best(diagnostics: Frame, *quantities: str) -> Frame:
-    """The same, each method at its best step size."""
+    """The rows of some quantities, each method in one backend and at its best step size; raises as ``measured``."""
     rows = measured(diagnostics, *quantities)
     return in_order(rows[best_or_smallest(rows)], "problem", "method", "quantity", "iteration")
 
 
 def best_or_smallest(rows: Frame) -> Frame:
-    """Which rows are of the best step size, or of the smallest where every one diverged."""
+    """Mask of the rows at the best step size, or at the smallest if all diverged."""
     runs = [rows[name] for name in ("problem", "method", "backend")]
     none = ~rows["best"].eq(True).groupby(runs).transform("any")
     smallest = rows["step_size"] == rows["step_size"].groupby(runs).transform("min")
@@ -49,7 +49,7 @@ def best_or_smallest(rows: Frame) -> Frame:
 
 
 def diverged(rows: Frame, looks: dict[str, Estimator]) -> list[str]:
-    """Labels of the methods of a panel of which a repetition had diverged at the end."""
+    """Labels of a panel's methods with a diverged repetition at the end."""
     last = rows["iteration"] == rows.groupby("method")["iteration"].transform("max")
     return panels.labels(looks, set(rows.loc[last & (rows["diverged"] > 0), "method"]))
 
@@ -63,11 +63,11 @@ def _open(look: Estimator) -> dict:
 
 
 def _conditional(look: Estimator) -> dict:
-    return _open(look) | {"ms": look.size + 4.5}  # a rim around the other's markers, where the two coincide
+    return _open(look) | {"ms": look.size + 4.5}  # a rim around the true line's markers where the two coincide
 
 
 def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit: str) -> Picture:
-    """A panel for each problem; two side by side, for the true quantity and the other, if methods are many."""
+    """A panel for each problem; with many methods two, for the true and the conditional quantity."""
     names, looks = problems(rows), estimators(rows["method"])
     kinds = dict(zip(quantities, (_true, _conditional), strict=True))
     if len(looks) > _TOGETHER:
@@ -75,10 +75,10 @@ def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit
         fig = panels.figure(2.8 * len(names))
         grid = fig.subplots(len(names), 2, squeeze=False, sharey="row")
         for name, pair in zip(names, grid, strict=True):
-            here = part(rows, problem=name)
+            both = part(rows, problem=name)
             for quantity, word, ax in zip(quantities, words, pair, strict=True):
                 ax.set_title(f"{name}: {word}")
-                _panel(ax, part(here, quantity=quantity), looks, {quantity: kinds[quantity]}, here)
+                _panel(ax, part(both, quantity=quantity), looks, {quantity: kinds[quantity]}, both)
             pair[0].set_ylabel(unit)
         for ax in grid[-1]:
             ax.set_xlabel("iteration")
@@ -93,13 +93,10 @@ def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit
 
 
 def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None = None) -> None:
-    """Lines of quantities by method; ``scale`` has the rows that the vertical axis is to show."""
+    """Lines of quantities by method; the vertical axis shows all rows of ``scale``."""
     drawn = positive(rows, "mean")
-    if not len(drawn):
-        panels.say(ax, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured")
+    if not panels.ready(ax, drawn, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured"):
         return
-    ax.set_yscale("log")
-    ax.grid()
     for method, look in looks.items():
         for quantity, kind in kinds.items():
             line = part(drawn, method=method, quantity=quantity)
@@ -116,21 +113,20 @@ def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None 
 
 @styled
 def draw_errors(rows: Frame) -> Picture:
-    """The true squared error (full) and the variance given the past (dashed)."""
-    words = ("true squared error", "variance given the past")
+    """The true squared error (solid) and the conditional variance (dashed)."""
+    words = ("true squared error", "conditional variance")
     return _pair(rows, ERRORS, words, "gradient error (trace, nats²)")
 
 
 VARIANCE = Figure(
     "variance", "diagnostics", lambda diagnostics: at_best(diagnostics, *ERRORS), draw_errors,
-    caption="Error of the gradients along the runs, each method at its best step size. Full lines: the true squared "
-    "error, which is the expected squared distance to the exact gradient. Dashed lines: the variance given the past, "
-    "which is all that fresh noise shows. For an estimator without a past the two coincide; for one that sums up its "
-    "steps, the past leaves an error that the dashed line hides. Full lines are arithmetic means over the "
-    "repetitions, dashed lines geometric means; bands are 95 % intervals. More than five methods have a panel for the "
-    "one error and a panel for the other.",
-    answer="error of the gradients along the runs. Full lines: the true squared error; dashed: the variance given the "
-    "past, which hides what estimators have summed up.",
+    caption="Errors of the gradients along the runs, each method at its best step size. Solid lines: the true squared "
+    "error, the expected squared distance to the exact gradient. Dashed lines: the conditional variance given the "
+    "past. Without carryover the two coincide; with carryover, the conditional variance excludes the carried error. "
+    "Solid lines are arithmetic means over the repetitions, dashed lines geometric means; bands are 95 % intervals. "
+    "With more than five methods, each error has its own panel.",
+    answer="errors of the gradients along the runs. Solid lines: the true squared error; dashed: the conditional "
+    "variance, which excludes the carried error.",
     when=looks_at("errors"),
 )  # fmt: skip
 
@@ -138,27 +134,26 @@ VARIANCE = Figure(
 def select_ratios(diagnostics: Frame, of: str = "paper") -> Frame:
     """Signal-to-noise ratios at each method's best step size.
 
-    The paper's is the squared norm of the gradient over a standard deviation; the plain one is the norm over it.
+    ``of``: ``paper`` for the squared norm of the gradient over a standard deviation, ``plain`` for the norm over it.
     """
-    if of not in RATIOS:
-        raise unknown_name("signal-to-noise ratio", of, RATIOS)
+    check_known("signal-to-noise ratio", of, RATIOS)
     return at_best(diagnostics, *RATIOS[of])
 
 
 @styled
 def draw_ratios(rows: Frame, of: str = "paper") -> Picture:
-    """The true ratio (full) and that given the past (dashed)."""
+    """The true ratio (solid) and the conditional one (dashed)."""
     unit = {"paper": r"SNR, $\|E\,g\|^2$ / sd (nats)", "plain": r"SNR, $\|E\,g\|$ / sd"}
-    return _pair(rows, RATIOS[of], ("true SNR", "SNR given the past"), unit[of])
+    return _pair(rows, RATIOS[of], ("true SNR", "conditional SNR"), unit[of])
 
 
 SNR = Figure(
     "snr", "diagnostics", select_ratios, draw_ratios,
     caption="Signal-to-noise ratio of the gradients along the runs, each method at its best step size: the squared "
-    "norm of the gradient over the standard deviation of its estimate, as Fujisawa and Sato define it. Full lines: the "
-    "true ratio, of the exact gradient and the true error; signal and error are each averaged over the repetitions, as "
-    "arithmetic means. Dashed lines: the ratio given the past, as a geometric mean over the repetitions. Bands are "
-    "95 % intervals.",
+    "norm of the gradient over the standard deviation of its estimate, as defined by Fujisawa and Sato. Solid lines: "
+    "the true ratio, from arithmetic means over the repetitions of the exact gradient's squared norm and of the true "
+    "squared error. Dashed lines: the conditional ratio, a geometric mean over the repetitions. Bands are 95 % "
+    "intervals.",
     when=looks_at("errors"),
 )  # fmt: skip
 
@@ -178,7 +173,7 @@ def draw_points(rows: Frame) -> Picture:
 
 
 def _whole_numbers(ax: Axes) -> None:
-    """Ticks of a logarithmic axis of counts: 1, 3, 10, 30 and so on, as numbers."""
+    """Sets the ticks of a logarithmic axis of counts to 1, 3, 10, 30 and so on."""
     if ax.get_yscale() != "log":
         return
     low, high = ax.get_ylim()
@@ -192,6 +187,7 @@ def _whole_numbers(ax: Axes) -> None:
 POINTS = Figure(
     "particles", "diagnostics", lambda diagnostics: at_best(diagnostics, "particles"), draw_points,
     caption="Particles of the next step along the runs, each method at its best step size: means over the "
-    "repetitions, bands are 95 % intervals. A point costs a gradient, or two in estimators that compare two steps.",
+    "repetitions, bands are 95 % intervals. A particle costs one gradient evaluation, or two in estimators that "
+    "compare two steps.",
     when=looks_at("particles"),
 )  # fmt: skip

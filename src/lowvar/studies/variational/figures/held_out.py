@@ -1,4 +1,4 @@
-"""What runs predict on rows that were held out: along iterations, and against how many rows they learnt from."""
+"""Log-likelihood of held-out rows: along runs, and against the number of training rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from lowvar.errors import unknown_name
+from lowvar.errors import check_known, unknown_name
 from lowvar.studies.base import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
@@ -20,9 +20,8 @@ _WORDS = "test log-likelihood\n(nats per row)"
 
 
 def select(diagnostics: Frame, sizes: str = "best", task: str | None = None) -> Frame:
-    """Each method at its best step size (``best``), or all step sizes (``each``) of one problem, the first if None."""
-    if sizes not in ("best", "each"):
-        raise unknown_name("choice of step sizes", sizes, ("best", "each"))
+    """Each method at its best step size (``best``), or all step sizes (``each``) of ``task`` (the first problem)."""
+    check_known("choice of step sizes", sizes, ("best", "each"))
     if sizes == "best":
         return at_best(diagnostics, "test_log_likelihood")
     rows = measured(diagnostics, "test_log_likelihood")
@@ -34,24 +33,22 @@ def select(diagnostics: Frame, sizes: str = "best", task: str | None = None) -> 
 
 @styled
 def draw(rows: Frame, sizes: str = "best") -> Picture:
-    """A panel for each problem, or for each step size from the largest down."""
+    """A panel for each problem, or for each step size in descending order."""
     looks = estimators(rows["method"])
     panel = partial(_along, looks=looks)
     if sizes == "best":
         fig = panels.each(rows, panel, "iteration", _WORDS)
     else:
         name, rows = rows["problem"].iloc[0], rows.sort_values("step_size", ascending=False, kind="stable")
-        fig = panels.each(rows, panel, "iteration", _WORDS, by="step_size", title=f"{name}, first step {{:g}}".format)
+        fig = panels.each(rows, panel, "iteration", _WORDS, by="step_size", title=f"{name}, step size {{:g}}".format)
     lines.legend(fig, lines.keys(looks))
     return fig
 
 
 def _along(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
-    if not len(drawn):
-        panels.say(ax, "all runs diverged")
+    if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    ax.grid()
     for method, line in by_method(drawn, looks, "iteration"):
         x, middle, low, high = numbers(line, "iteration", "mean", "low", "high")
         lines.band(ax, x, low, high, looks[method], f"{method}: 95 %")
@@ -68,12 +65,12 @@ def _along(ax: Axes, rows: Frame, looks: dict) -> None:
 TEST = Figure(
     "test", "diagnostics", select, draw,
     caption="Log-likelihood of held-out rows, per row, along the runs, each method at its best step size: means over "
-    "the repetitions, bands are 95 % intervals. The axis is logarithmic in the distance to a little above the best.",
+    "the repetitions, bands are 95 % intervals. The axis is logarithmic in the distance to just above the best.",
     when=looks_at("test"),
 )  # fmt: skip
 RATES = Figure(
     "rates", "diagnostics", select, draw,
-    caption="Log-likelihood of held-out rows, per row, along the runs of one problem, a panel for each first step "
+    caption="Log-likelihood of held-out rows, per row, along the runs of one problem, a panel for each initial step "
     "size: means over the repetitions, bands are 95 % intervals.",
     when=looks_at("rates"),
     options={"sizes": "each"},
@@ -102,16 +99,14 @@ def draw_ends(rows: Frame) -> Picture:
 
 def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
-    if not len(drawn):
-        panels.say(ax, "all runs diverged")
+    if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    ax.grid()
-    known = list(by_method(drawn, looks, "fraction"))
-    apart = 1.2 * (np.arange(len(known)) - (len(known) - 1) / 2)  # so that whiskers stand side by side, in per cent
-    for (method, line), beside in zip(known, apart, strict=True):
+    methods = list(by_method(drawn, looks, "fraction"))
+    shifts = 1.2 * (np.arange(len(methods)) - (len(methods) - 1) / 2)  # per cent, so that bars do not overlap
+    for (method, line), shift in zip(methods, shifts, strict=True):
         fraction, middle, low, high = numbers(line, "fraction", "mean", "low", "high")
-        lines.bars(ax, 100 * fraction + beside, low, high, looks[method], f"{method}: 95 %")
-        ax.plot(100 * fraction + beside, middle, label=method, **lines.kind(looks[method]))
+        lines.bars(ax, 100 * fraction + shift, low, high, looks[method], f"{method}: 95 %")
+        ax.plot(100 * fraction + shift, middle, label=method, **lines.kind(looks[method]))
     ends = drawn["mean"].min(), drawn["mean"].max()
     room = 0.12 * (ends[1] - ends[0]) or 1e-3
     low = min(max(np.nanmin(drawn["low"].to_numpy(float), initial=ends[0]), ends[0] - 4 * room), ends[0])
@@ -126,7 +121,7 @@ def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
 SIZES = Figure(
     "sizes", "fractions", select_ends, draw_ends,
     caption="Log-likelihood of held-out rows at the end of the runs, per row, against the share of the training rows "
-    "that was learnt from: means over the repetitions with 95 % intervals. The numbers of updates are alike, so that "
-    "fewer rows are visited more often.",
-    answer="log-likelihood of held-out rows at the end against how many rows were learnt from.",
+    "that is used: means over the repetitions with 95 % intervals. The numbers of updates are equal, so fewer rows are "
+    "visited more often.",
+    answer="log-likelihood of held-out rows at the end against the number of training rows.",
 )  # fmt: skip

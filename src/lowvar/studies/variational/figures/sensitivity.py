@@ -1,4 +1,4 @@
-"""How far runs end below the best one, over first step sizes and settings of a step schedule."""
+"""Drop of the final ELBO below the best, over initial step sizes and settings of the step schedule."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import one_backend, problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, styled
 
-_LEAST, _MOST = 0.1, 1e3  # nats below the best where the colours begin and end
-_ROW = 0.27  # inches of one first step size
-_NARROW = 0.34  # inches of one drop rate below which a cell has no room for three digits
+_LEAST, _MOST = 0.1, 1e3  # ends of the colour scale, nats below the best
+_ROW = 0.27  # height of a cell, inches
+_NARROW = 0.34  # width of a cell below which three digits do not fit, inches
 
 
 def select(sensitivity: Frame) -> Frame:
@@ -26,7 +26,7 @@ def select(sensitivity: Frame) -> Frame:
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A row of maps for each problem, a map for each decay; in narrow cells the colour alone shows numbers above 99."""
+    """A row of maps for each problem, a map for each decay; narrow cells show numbers above 99 by colour only."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
 
@@ -42,19 +42,19 @@ def draw(rows: Frame) -> Picture:
     drawn = []
     for name, line in zip(names, grid, strict=True):
         drawn += list(line[: len(betas[name])])
-        here = rows[rows["problem"] == name]
+        problem = rows[rows["problem"] == name]
         for spare in line[len(betas[name]) :]:
             spare.remove()
         for rank, (beta, ax) in enumerate(zip(betas[name], line, strict=False)):
             ax.set_title(f"{name}: β = {beta:g}" if rank == 0 else f"β = {beta:g}")
-            _map(ax, here[here["beta"] == beta], here, steps[name], colours, narrow)
+            _map(ax, problem[problem["beta"] == beta], problem, steps[name], colours, narrow)
             ax.set_xlabel("r (iterations)")
             ax.set_yticks(range(len(steps[name])), [f"{step:.2g}" for step in steps[name]] if rank == 0 else [])
-        line[0].set_ylabel("first step α₀")
+        line[0].set_ylabel("initial step size α₀")
     bar = fig.colorbar(colours, ax=drawn, location="right", extend="both", shrink=0.85, pad=0.01)
     bar.set_label("ELBO below the best (nats)")
     bar.ax.tick_params(labelsize=SMALL)
-    bar.solids.set(rasterized=False, edgecolor="face")  # pyright: ignore  # a vector, without seams
+    bar.solids.set(rasterized=False, edgecolor="face")  # pyright: ignore  # vector graphics without seams
     keys = [lines.patch("95 % interval reaches the best's", fc="none", ec=INK, lw=1.6)]
     if np.isinf(rows["below"]).any():
         keys.append(lines.entry("diverged", ls="", marker="x", mew=1.6, color=FAINT))
@@ -102,8 +102,8 @@ def _short(below: float) -> str:
 
 SENSITIVITY = Figure(
     "sensitivity", "sensitivity", select, draw,
-    caption="How far the mean ELBO at the end lies below the best of the problem, in nats, for each first step size, "
-    "factor and drop rate of the step schedule; 0 is the best itself. A frame is around settings whose 95 % interval "
-    "reaches that of the best. A cross is where a repetition diverged, and a blank was not run.",
-    answer="how far runs end below the best one, over first step sizes and settings of the step schedule.",
+    caption="Drop of the mean final ELBO below the problem's best, in nats, for each initial step size, factor β and "
+    "period r of the step schedule. Frames mark settings whose 95 % interval overlaps that of the best, crosses mark "
+    "settings with a diverged repetition; blank cells were not run.",
+    answer="drop of the final ELBO below the best, over initial step sizes and settings of the step schedule.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where the noise of gradients comes from, and which estimator removes it: variances by source at the end of a run."""
+"""Gradient variance of each estimator at the end of a run, by source."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lowvar.studies.drawing.rows import problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, SOURCES, estimators, styled
 from lowvar.studies.variational.gathering import first_noise
 
-DECOMPOSITION = ("problem", "method", "block", "source", "variance", "low", "high")  # what all its figures read
+DECOMPOSITION = ("problem", "method", "block", "source", "variance", "low", "high")  # columns that its figures read
 _BAR = 0.56  # height of a bar; rows are 1 apart
-_LEVEL = {"subsampling": 0.335, "monte_carlo": 0.405, "interaction": 0.475}  # whiskers lie under the bar
-_DECADES = 2.5  # how far below the smallest total a component is still drawn to scale
+_LEVEL = {"subsampling": 0.335, "monte_carlo": 0.405, "interaction": 0.475}  # heights of the whiskers under a bar
+_DECADES = 2.5  # below the smallest total, down to which components are drawn to scale
 
 
 def select(decomposition: Frame) -> Frame:
@@ -32,11 +32,11 @@ def select(decomposition: Frame) -> Frame:
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A row of two panels for each problem: bars of shares, and points of amounts.
+    """A row of two panels for each problem: stacked bars of shares, and points of variances.
 
-    A logarithmic axis cannot be stacked, and on a linear one an estimator that is a hundred times better cannot be
-    seen. So bars show the shares, which add up to 100 %, and points show the total and its parts on one logarithmic
-    axis. A whisker below a bar is the interval of one share, from the end at which its segment lies.
+    Bars cannot be stacked on a logarithmic axis, and a linear axis hides estimators with a much smaller variance. So
+    bars show shares, which add up to 100 %, and points show the total and its parts on a logarithmic axis. A whisker
+    below a bar is the interval of a share, at the position of its segment.
     """
     names = problems(rows)
     looks = estimators(rows["method"])
@@ -45,9 +45,9 @@ def draw(rows: Frame) -> Picture:
     fig = panels.figure(sum(heights) + 0.3)
     axes = fig.subplots(len(names), 2, squeeze=False, gridspec_kw={"height_ratios": heights, "width_ratios": [1.15, 1]})
     for name, (left, right) in zip(names, axes, strict=True):
-        here = rows[rows["problem"] == name]
-        methods = [method for method in looks if method in set(here["method"])]
-        sizes = here["batch_size"].dropna().unique() if "batch_size" in here else []
+        problem = rows[rows["problem"] == name]
+        methods = [method for method in looks if method in set(problem["method"])]
+        sizes = problem["batch_size"].dropna().unique() if "batch_size" in problem else []
         batch = f", batches of {sizes[0]:g}" if len(sizes) == 1 else ""
         left.set_title(f"{name}{batch}")
         left.set_yticks(range(len(methods)), [textwrap.fill(looks[method].label, 14) for method in methods])
@@ -55,7 +55,7 @@ def draw(rows: Frame) -> Picture:
         for ax in (left, right):
             panels.lanes(ax, len(methods))
             ax.set_ylim(top=-0.5)
-        by = here.drop_duplicates(["method", "source"]).set_index(["method", "source"])
+        by = problem.drop_duplicates(["method", "source"]).set_index(["method", "source"])
         _composition(left, by, methods)
         _amounts(right, by, methods)
     axes[-1, 0].set_xlabel("share of the variance (%)")
@@ -72,34 +72,34 @@ def draw(rows: Frame) -> Picture:
 
 SHARES = Figure(
     "shares", "decomposition", select, draw,
-    caption="Variance of each gradient estimator at the end of the followed run, by source: subsampling of the data, "
-    "Monte Carlo noise, and their interaction. Left: shares. Right: the total and its parts. Bars are 95 % intervals.",
-    answer="variance of the gradient at the end of the followed run, by source and estimator. Left: shares; right: "
+    caption="Variance of each gradient estimator at the end of the leader's run, by source: subsampling of the data, "
+    "Monte Carlo noise, and their interaction. Left: shares. Right: total and parts. Whiskers are 95 % intervals.",
+    answer="variance of the gradient at the end of the leader's run, by source and estimator. Left: shares; right: "
     "totals and parts, with 95 % intervals.",
 )  # fmt: skip
 
 
 def _composition(ax: Axes, by: Frame, methods: list[str]) -> None:
-    """Stacked bars; a slightly negative estimate has no length, and the rest is scaled to 100 %."""
+    """Stacked bars; negative estimates have no length, and the others are scaled to 100 %."""
     ax.set_xlim(0, 100)
     ax.set_xticks([0, 25, 50, 75, 100])
     for y, method in enumerate(methods):
         part = {source: _get(by, method, source, "share") for source in SOURCES}
         length = {source: max(np.nan_to_num(share), 0.0) for source, share in part.items()}
-        whole = sum(length.values())
-        if whole == 0:
+        total = sum(length.values())
+        if total == 0:
             ax.text(50, y, "no finite variance", ha="center", va="center", color=FAINT, fontsize=SMALL)
             continue
         start = 0.0
         for source, look in SOURCES.items():
-            width = 100 * length[source] / whole
+            width = 100 * length[source] / total
             bar = ax.barh(y, width, _BAR, left=start, color=look.colour, lw=0)
             bar.set_label(source)
             if width >= 7:
                 words = f"{width:.0f} %" if width >= 16 else f"{width:.0f}"
                 style = {"ha": "center", "va": "center", "fontsize": SMALL}
                 ax.text(start + width / 2, y, words, color=look.ink, **style)
-            low, high = (100 * _get(by, method, source, key) / whole for key in ("share_low", "share_high"))
+            low, high = (100 * _get(by, method, source, key) / total for key in ("share_low", "share_high"))
             ends = (100 - high, 100 - low) if source == "interaction" else (start + low, start + high)
             if np.isfinite(ends).all():
                 style = {"color": look.colour, "lw": 1.6, "marker": "|", "ms": 4}
@@ -108,7 +108,7 @@ def _composition(ax: Axes, by: Frame, methods: list[str]) -> None:
 
 
 def _amounts(ax: Axes, by: Frame, methods: list[str]) -> None:
-    """Total and components on a logarithmic axis, and the total in words at the right."""
+    """Total and components on a logarithmic axis, with the total as text at the right."""
     total = {method: _interval(by, method, "total") for method in methods}
     positive = [value[0] for value in total.values() if np.isfinite(value[0]) and value[0] > 0]
     if not positive:
@@ -144,7 +144,7 @@ def _point(ax: Axes, y: float, interval: tuple[float, float, float], colour: str
 
 
 def _against(total: dict, method: str) -> str:
-    """How a total compares with naive's: a factor, or that the two intervals overlap."""
+    """A total compared with naive's: a factor, or ``≈ naive`` if the intervals overlap."""
     if method == "naive" or "naive" not in total or not np.isfinite(total[method][0]):
         return ""
     (reference, low, high), (value, mine_low, mine_high) = total["naive"], total[method]

@@ -1,4 +1,4 @@
-"""How each estimator bears its step size: where the run ends, and where it diverges."""
+"""Final gap and divergence of each method against its step size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lowvar.studies.drawing.rows import backends, numbers, part, require
 from lowvar.studies.drawing.style import FAINT, INK, Estimator, estimators, styled
 from lowvar.studies.variational.figures import elbo
 
-_STRIP = 0.055  # height of one row of crosses, as a part of the panel
+_STRIP = 0.055  # height of one row of crosses, as a fraction of the panel
 
 
 def select(convergence: Frame) -> Frame:
-    """The last row of every method and step size; one that ends worse than it started counts as diverged."""
+    """The last row of every method and step size; a run that ends worse than at its start counts as diverged."""
     require(convergence, (*elbo.CONVERGENCE, "iteration"), "convergence")
     keys = ["problem", "method", "backend", "step_size"]
     iterations = convergence.groupby(keys, dropna=False)["iteration"]
@@ -34,7 +34,7 @@ def select(convergence: Frame) -> Frame:
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A panel for each problem, with a strip at the top for the step sizes that lead nowhere."""
+    """A panel for each problem, with a strip at the top for step sizes at which runs diverged."""
     looks, known = estimators(rows["method"]), backends(rows)
     panel = partial(_panel, looks=looks, backends=known)
     fig = panels.each(rows, panel, "step size", "final gap: ELBO* − ELBO (nats)")
@@ -51,20 +51,15 @@ def draw(rows: Frame) -> Picture:
 def _panel(ax: Axes, rows: Frame, looks: dict, backends: list[str]) -> None:
     y = elbo.quantity(rows)
     drawn = rows[np.isfinite(rows[f"{y}_mean"]) & ((rows["gap_mean"] > 0) | (y == "elbo"))]
-    if not len(drawn):
-        panels.say(ax, elbo.why_empty(rows))
+    if not panels.ready(ax, drawn, elbo.why_empty(rows), "xy" if y == "gap" else "x"):
         return
-    ax.set_xscale("log")
-    if y == "gap":
-        ax.set_yscale("log")
-    ax.grid()
     _room(ax, drawn, rows)
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
             line = part(drawn, method=method, backend=backend).sort_values("step_size")
             if len(line):
                 _line(ax, line, y, look, rank, f"{method}, {backend}")
-    if y == "elbo" and len(drawn) == 1:  # no distance to anything
+    if y == "elbo" and len(drawn) == 1:  # no distance to another value
         ax.set_ylabel("ELBO (nats)")
         ax.ticklabel_format(axis="y", useOffset=False)
         ax.margins(y=0.3)
@@ -78,7 +73,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict, backends: list[str]) -> None:
 
 
 def _room(ax: Axes, drawn: Frame, rows: Frame) -> None:
-    """Limits around a single step size, to which a logarithmic axis would shrink."""
+    """Sets limits around a single step size, to which a logarithmic axis would collapse."""
     if drawn["step_size"].nunique() > 1:
         return
     sizes = np.unique(rows["step_size"])
@@ -100,7 +95,7 @@ def _line(ax: Axes, line: Frame, y: str, look: Estimator, rank: int, label: str)
 
 
 def _crosses(ax: Axes, rows: Frame, looks: dict) -> None:
-    """Marks step sizes without a mean in a strip above the data, a line for each method."""
+    """Marks diverged step sizes in a strip above the data, with a row for each method."""
     from matplotlib.patches import Rectangle
 
     lost = rows[elbo.lost(rows)]
@@ -114,9 +109,9 @@ def _crosses(ax: Axes, rows: Frame, looks: dict) -> None:
     style = {"color": FAINT, "alpha": 0.14, "lw": 0, "zorder": 0}
     ax.add_patch(Rectangle((0, 1 - strip), 1, strip, transform=ax.transAxes, **style))
     for rank, method in enumerate(methods):
-        here = lost[lost["method"] == method]
-        whole = here["diverged"] >= here["repetitions"]
-        for some, marker in ((here[whole], "x"), (here[~whole], "o")):
+        ended = lost[lost["method"] == method]
+        complete = ended["diverged"] >= ended["repetitions"]
+        for some, marker in ((ended[complete], "x"), (ended[~complete], "o")):
             place = np.unique(some["step_size"])
             height = np.full(len(place), 1 - _STRIP * (rank + 0.7))
             style = {"color": looks[method].colour, "ls": "", "marker": marker, "mew": 1.8, "ms": 6, "mfc": "none"}
@@ -127,7 +122,7 @@ def _crosses(ax: Axes, rows: Frame, looks: dict) -> None:
 STEPS = Figure(
     "steps", "convergence", select, draw,
     caption="Gap between the final ELBO and the optimum against step size: geometric means over the repetitions with "
-    "95 % intervals. Where the optimum is not known: the mean final ELBO, on an axis that is logarithmic in the "
-    "distance to a little above the best. Diverged runs are not averaged away: a cross marks a step size at which all "
-    "diverged or that ends worse than it started, a ring one at which some diverged.",
+    "95 % intervals. Where the optimum is unknown: the mean final ELBO, on an axis that is logarithmic in the distance "
+    "to a value slightly above the best. A cross marks a step size at which all runs diverged or ended worse than at "
+    "their start, a ring one at which some did.",
 )  # fmt: skip

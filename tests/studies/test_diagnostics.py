@@ -5,30 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from traces import GRADIENTS, trace
 
 from lowvar.studies.variational import convergence as C
 from lowvar.studies.variational import diagnostics as D
 from lowvar.studies.variational import published, schedules
 
 STEP = SimpleNamespace(kind="step", beta=0.5, r=10)
-
-
-def trace(method="mc", problem="p", step=0.1, repetitions=3, **columns):
-    """Stops at iterations 0, 10 and 20; a column is a number, or a list by stop, or by stop and repetition."""
-    rows = []
-    for at, iteration in enumerate((0, 10, 20)):
-        for repetition in range(repetitions):
-            row = {"problem": problem, "method": method, "backend": "jax", "step_size": step, "repetition": repetition,
-                   "epoch": iteration, "iteration": iteration, "gradients": 100 * iteration, "hvps": 0, "particles": 8,
-                   "elbo": -5.0 + at, "elbo_se": 0.0, "status": "ok"}  # fmt: skip
-            for name, value in columns.items():
-                value = value[at] if isinstance(value, list) else value
-                row[name] = value[repetition] if isinstance(value, list) else value
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-GRADIENTS = {"variance": 4.0, "mean2": 16.0, "squared_error": [4.0, 9.0, 25.0], "signal": 36.0, "reference_error": 1e-3}
 
 
 def measured(*traces, optima=None):
@@ -167,7 +150,7 @@ def test_sensitivity_and_selected_have_the_schedules():
     assert published.of(published.SIZES, "logistic_regression", "anything") == {}
 
 
-def test_pace_is_of_stretches():
+def test_pace_is_of_stretches_that_were_timed(tmp_path):
     measures, _ = measured(trace("mlmc", particles=[8, 2, 2]))
     timings = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
                             "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
@@ -176,14 +159,7 @@ def test_pace_is_of_stretches():
         [10, 10, 8, 0.1],
         [20, 10, 2, 0.05],
     ]
-
-
-def test_pace_of_runs_that_were_not_timed_has_no_rows(tmp_path):
-    measures, _ = measured(trace("mlmc", particles=[8, 2, 2]))
-    timed = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
-                          "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
-    whole = schedules.pace(measures, timed)
-    for empty in (schedules.pace(measures, None), schedules.pace(measures, timed.assign(method="mc"))):
+    for empty in (schedules.pace(measures, None), schedules.pace(measures, timings.assign(method="mc"))):
         assert len(empty) == 0
-        assert empty.dtypes.to_dict() == whole.dtypes.to_dict()
+        assert empty.dtypes.to_dict() == table.dtypes.to_dict()
         empty.to_parquet(tmp_path / "pace.parquet")
