@@ -61,10 +61,10 @@ doctests: install  ## of the docstrings, the README and docs
 	$(PART) $@ $(PYTEST) -n $(CORES) --doctest-modules "--doctest-glob='*.md'" src README.md docs
 
 unit: install  ## unit and contract tests
-	$(PART) $@ $(PYTEST) -n $(CORES) --dist worksteal
+	$(PART) $@ $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder
 
 test-long: install  ## the long tests alone: statistics that take minutes, as CI runs them each week
-	$(PART) $@ $(PYTEST) -n $(CORES) --dist worksteal -m long
+	$(PART) $@ $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder -m long
 
 pull: install  ## results from the DVC remote, right after a fresh clone, before any edit
 	dvc pull

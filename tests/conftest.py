@@ -1,5 +1,7 @@
 """Strict numerics for every test: float64 unless asked, no silent rank promotion."""
 
+import contextlib
+import ctypes
 import gc
 import os
 
@@ -28,6 +30,21 @@ def pytest_configure():
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+# A worker takes whole files (`--dist loadfile`), so fixtures are made once; the longest files go first.
+LONGEST = (
+    "test_workflow.py", "test_resume.py", "test_cli.py", "test_api.py", "test_fit.py", "contracts/test_estimators.py",
+    "test_figures_contract.py", "test_minimize.py", "test_docs.py", "test_models.py", "test_auto.py",
+    "test_example_package.py", "contracts/test_integrators.py", "test_integrate.py", "test_readme.py", "test_tuning.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    ranks = {name: position for position, name in enumerate(LONGEST)}
+    items.sort(
+        key=lambda item: next((r for name, r in ranks.items() if item.path.as_posix().endswith(name)), len(ranks))
+    )
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _forget_compiled_programs():
     """No module uses another's, and together they take more memory than all arrays."""
@@ -36,6 +53,8 @@ def _forget_compiled_programs():
 
     jax.clear_caches()
     gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # glibc alone gives freed memory back on request
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def peak():

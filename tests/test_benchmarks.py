@@ -1,4 +1,4 @@
-"""Every benchmark runs, at its smallest size, as a user runs it: what it prints of it means nothing."""
+"""Every benchmark runs, at its smallest size, as a user runs it; the numbers that it then prints mean nothing."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def test_there_are_benchmarks():
     assert {"vi_step.py", "joint.py", "mlmc.py", "search.py", "integrals.py"} <= set(BENCHMARKS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_it_runs(name, tmp_path):
     for needed in ("pyro", "torch", "cma", "cmaes", "evosax", "pymoo"):

@@ -2,12 +2,11 @@
 
 import argparse
 import importlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import yaml
+from commands import lowvar
 
 SMALL = {
     "name": "small",
@@ -42,12 +41,6 @@ INTEGRAL = {
 RUN = ["run", "small.yaml", "--problem", "bc", "--method", "naive"]
 
 
-def lowvar(folder, *words):
-    return subprocess.run(
-        [sys.executable, "-m", "lowvar.cli", *map(str, words)], cwd=folder, capture_output=True, text=True
-    )
-
-
 @pytest.fixture
 def folder(tmp_path):
     for content in (SMALL, SEARCH, INTEGRAL):
@@ -80,8 +73,8 @@ def branches(x, y=None):
         (["run", "small.yaml", "--problem", "bc", "--method", "nave"], "unknown method 'nave': did you mean 'naive'?"),
         ([*RUN, "--data", "no.npz"], "no.npz"),
         ([*RUN, "--threads", "0"], "--threads 0"),
-        (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such file of an experiment"),
-        (["decompose", "model.py", "--data", "d.npz"], "model.py: which function? write model.py:FUNCTION"),
+        (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such experiment file"),
+        (["decompose", "model.py", "--data", "d.npz"], "model.py: no function is named; write model.py:FUNCTION"),
         (["decompose", "model.py:good", "--data", "empty.npz"], "the model cannot be run on these data: AssertionError"),
         (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
@@ -90,7 +83,7 @@ def branches(x, y=None):
         (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed: only for a model of your own"),
         (["decompose", "model.py:good", "--data", "d.npz", "--scale", "quick"], "--scale: only for an experiment; model.py:good is a model of your own: leave it out"),
         (["decompose", "model.py:good", "--data", "d.npz", "--problem", "bc"], "--problem: only for an experiment"),
-        (["decompose", "small.yaml"], "say which problem with --problem (known: bc)"),
+        (["decompose", "small.yaml"], "--problem: name one (known: bc)"),
         (["decompose", "nosuch.py:model", "--data", "d.npz"], "nosuch.py: no such file; write MODEL.py:FUNCTION"),
         (["decompose", "model.py:good"], "--data: give an npz file whose names are the model's keyword arguments"),
         (["decompose", "model.py:goood", "--data", "d.npz"], "unknown function 'goood': did you mean 'good'?"),
@@ -99,17 +92,17 @@ def branches(x, y=None):
         (["decompose", "model.py:good", "--data", "text.npz"], "text.npz"),
         (["table", "small.yaml"], "no such file; make it with: lowvar prepare breast_cancer --scaling minmax"),
         (["figure", "sharez", "small.yaml"], "unknown figure 'sharez': did you mean 'shares'?"),
-        (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--data", "d.npz"], "--data d.npz: e stands on no data"),
+        (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--data", "d.npz"], "--data d.npz: e has no data"),
         (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--scale", "smoke"], "budget 5: one generation takes"),
-        (["decompose", "search.yaml"], "search.yaml: it has no decomposition"),
+        (["decompose", "search.yaml"], "search.yaml: this experiment has no decomposition"),
         (["table", "search.yaml"], "make it with: lowvar run search.yaml --scale quick --problem bits --method ingo_binary --backend jax --out results/"),
         (["figure", "scaling", "search.yaml"], "experiment 'search': unknown figure 'scaling'"),
-        (["sample", "small.yaml", "--problem", "bc"], "experiment 'small' draws no points beforehand"),
+        (["sample", "small.yaml", "--problem", "bc"], "experiment 'small' has no samples"),
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo"], "samples.npz: no such file; make it with: lowvar sample integral.yaml"),
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo", "--data", "d.npz"], "d.npz: not an array file of lowvar"),
         (["integrate", "d.npz"], "array 'x': the names must be samples, scores and values"),
         (["list", "serches"], "did you mean 'searches'?"),
-        ([*RUN, "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX sees no GPU here"),
+        ([*RUN, "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX finds no GPU"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip

@@ -141,7 +141,7 @@ def test_an_ensemble_is_between_its_two():
 
 @pytest.mark.parametrize("beta", [0, 1, -0.5, 1.5, float("nan")])
 def test_shares_of_an_ensemble(beta):
-    with pytest.raises(UserError, match=r"ensemble: beta = .*; it must lie between 0 and 1"):
+    with pytest.raises(UserError, match=r"ensemble: beta = .*; it must lie between 0 \('inc'\) and 1"):
         GRADIENT.get("ensemble")(problem(), reshuffled(N, BATCH), beta=beta)
 
 

@@ -126,7 +126,7 @@ def test_values_compile_and_map_over_runs():
     [
         ({"dim": 0}, r"dim 0: it must be a whole number, 1 or more"),
         ({"dim": 2.5}, r"dim 2.5"),
-        ({}, r"ellipsoid needs a dimension: dim=100"),
+        ({}, r"ellipsoid needs a dimension, for example dim=100"),
         ({"dim": 3, "rotate": True}, r"ellipsoid: unknown option 'rotate': did you mean 'rotation'\? .*known: .*shift"),
         ({"dim": 3, "rotation": "yes"}, r"rotation 'yes': it must be true or false or a whole number"),
         ({"dim": 3, "shift": [1.0, 2.0]}, r"shift \[1.0, 2.0\]: it must be a finite number, or a vector of 3"),

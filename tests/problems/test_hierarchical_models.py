@@ -211,7 +211,7 @@ def test_size_on_images():
 @pytest.mark.parametrize("name", HELD)
 def test_half_a_test_is_refused(name):
     data = {key: value for key, value in DATA[name].items() if key != "test_y"}
-    with pytest.raises(UserError, match="the test part has no test_y; it needs test_x, test_y"):
+    with pytest.raises(UserError, match="the test part lacks test_y; it needs test_x, test_y"):
         made(name, data)
 
 

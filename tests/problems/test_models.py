@@ -194,26 +194,30 @@ def test_the_definition_runs_in_numpyro(name):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("hlr", {"y": np.zeros((N, 2))}, r"y is float64 of shape \(13, 2\); it should be numbers, one for each of the"),
+        ("hlr", {"y": np.zeros((N, 2))}, r"y is float64 of shape \(13, 2\); it must have one number for each of the"),
         ("hlr", {"y": np.zeros(N - 1), "test_y": np.zeros(TEST)}, r"y is float64 of shape \(12,\)"),
         ("hlr", {"x": X[0]}, r"test_x has shape \(7, 3\) and x \(3,\)|x must be a floating array \(N, d\)"),
         ("hlr", {"test_y": MEASURED["test_y"][:3]}, r"the test part has the shapes test_x \(7, 3\), test_y \(3, 1\)"),
         ("hlr", {"test_x": TEST_X[:, :2]}, r"test_x has shape \(7, 2\) and x \(13, 3\); only their numbers of rows"),
         ("blr", {"y": np.arange(N) % 3}, "y must hold labels 0 and 1; it has 2"),
         ("blr", {"test_y": np.arange(TEST) - 1}, "test_y must hold labels 0 and 1; it has -1"),
-        ("blr", {"y": np.zeros(3, int)}, r"y has shape \(3,\); it should be \(13,\), a label for each row of x"),
+        ("blr", {"y": np.zeros(3, int)}, r"y has shape \(3,\); it must be \(13,\), a label for each row of x"),
         ("blr", {"x": X.astype(int)}, r"x must be a floating array \(N, d\), not int64 of shape \(13, 3\)"),
         (
             "blr",
             {"test_x": TEST_X[:0], "test_y": np.zeros(0, int)},
-            ".*; all should have the same number of rows, not 0",
+            ".*; all must have the same number of rows, not 0",
         ),
         ("blr_softmax", {"y": np.arange(N) - 1}, "y must hold classes 0, 1, 2, ...; it has -1"),
         ("blr_softmax", {"classes": 3}, "y has class 3, but there are 3 classes"),
         ("blr_softmax", {"y": np.zeros(N, int), "classes": 2}, "y has class 3, but there are 2 classes"),
         ("blr_softmax", {"test_y": np.full(TEST, 0.5)}, "y must hold classes 0, 1, 2, ...; it has 0.5"),
         ("softmax_regression", {"test_y": np.full(TEST, -1)}, "y must hold classes 0, 1, 2, ...; it has -1"),
-        ("bnn", {"y": np.ones(N), "test_y": np.ones(TEST)}, "y is 1 in all 13 rows to fit; to be standardised"),
+        (
+            "bnn",
+            {"y": np.ones(N), "test_y": np.ones(TEST)},
+            "y is 1 in all 13 rows to fit; it must vary to be standardised",
+        ),
         ("bnn", {"y": np.array(["a"] * N), "test_y": np.zeros(TEST)}, "y is <U1 of shape"),
         ("softmax_regression", {"y": np.zeros(3)}, r"x has 13 rows and y has shape \(3,\)"),
         ("bradley_terry", {"players": 4}, "winner has player [45], but there are 4 players"),
@@ -222,7 +226,7 @@ def test_the_definition_runs_in_numpyro(name):
         ("movielens", {"users": 4}, "user has number 4, but there are 4 users"),
         ("movielens", {"user": np.zeros(2, int)}, r"x has 13 rows and user has shape \(2,\)"),
         ("ppca", {"x": np.arange(5)}, r"x must be a floating array \(N, D\), not int64 of shape \(5,\)"),
-        ("ppca", {"components": 0}, "components = 0; there must be 1 or more"),
+        ("ppca", {"components": 0}, "components = 0; it must be 1 or more"),
     ],
 )
 def test_mistakes(name, change, message):

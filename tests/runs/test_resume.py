@@ -50,7 +50,10 @@ def _newer(path, moment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "scale", "kills"), [("jax", "quick", 10), ("torch", "paper", 2)])
+@pytest.mark.parametrize(
+    ("backend", "scale", "kills"),
+    [("jax", "quick", 2), ("torch", "paper", 2), pytest.param("jax", "quick", 12, marks=pytest.mark.long)],
+)
 def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start = time.monotonic()

@@ -130,7 +130,7 @@ def test_es_is_gradient_descent_from_antithetic_pairs():
     gradient = shaped(np.asarray(values), "mean", None) @ np.asarray(z) / 0.5
     np.testing.assert_allclose(after.mean, 1 - 0.1 * gradient, rtol=1e-12)
     assert float(after.sigma) == 0.5
-    with pytest.raises(ValueError, match="antithetic samples 7: it must be an even number"):
+    with pytest.raises(ValueError, match="antithetic particles 7: it must be an even number"):
         SEARCH.get("es")(JAX, Domain("real", d), 7)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral.choosing.score_check import doubt
+from lowvar.estimators.integral.choosing.score_check import RELIABLE, doubt
 from lowvar.problems.integrals.samples import Samples
 
 _FEWEST = 3  # points of a task
@@ -81,6 +81,11 @@ def doubts(samples: Samples) -> list[str]:
             notes.append(f"samples{where}: coordinate {int(still.argmax())} does not vary")
         if (doubted := doubt(x, score, samples.chain)) is not None:
             notes.append(f"scores{where}: {doubted}")
+        elif len(x) < RELIABLE:
+            notes.append(
+                f"scores{where}: {len(x)} samples are too few to test them reliably; the standard error assumes that "
+                "they are correct"
+            )
     return notes
 
 

@@ -9,7 +9,8 @@ from lowvar.estimators.integral.chains import effective_size
 from lowvar.estimators.integral.choosing.tails import stride
 
 DOUBT = 1e-2  # significance, all tests of a set of points together
-ENOUGH = 20  # (effective) points from which on scores are checked
+ENOUGH = 8  # (effective) points from which scores are tested: with fewer, right scores fail too often
+RELIABLE = 20  # points from which the test detects a mean that is off by a standard deviation in most cases
 
 
 @dataclass(frozen=True)
