@@ -128,7 +128,6 @@ RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "varia
         (ERROR | {"effect": "coverage", "task": None, "below": 1}, "task"),
         (RATIO | {"of": "varianc", "below": 1}, "did you mean 'variance'"),
         ({"effect": "evaluation_ratio", "problem": "p", "method": "m", "below": 1}, "key 'others' is missing"),
-        ({"effect": "problem_size", "problem": "p", "of": "row", "published": 3}, "did you mean 'rows'"),
     ],
 )
 def test_claims_that_say_too_little_or_too_much(tmp_path, test, words):
@@ -185,15 +184,6 @@ def test_numbers_of_the_claims_are_those_of_the_tables(repository):
     for name in experiment.problems:
         of = (experiment.model(name).model, experiment.model(name).dataset)
         assert stated("joint", "variance", name, "source") == published.of(published.VARIANCES, *of), name
-        sizes = stated("joint", "problem_size", name, "of")
-        assert (sizes["rows"], sizes["dim"]) == published.of(published.SIZES, *of), name
         times = published.of(published.MILLISECONDS, *of)
         for method, ratio in stated("joint", "time_ratio", name, "method").items():
             assert ratio == pytest.approx(times[method] / times["naive"], rel=5e-3)
-    for file, problems in {"mlmc": ("hlr", "blr", "bnn"), "mlmc_fashion": ("fashion",)}.items():
-        for name in problems:
-            sizes = published.of(published.SIZES, {"fashion": "blr_softmax"}.get(name, name), "any")
-            assert (
-                stated(file, "problem_size", name, "of").items()
-                <= dict(zip(("rows", "dim"), sizes, strict=True)).items()
-            )

@@ -57,23 +57,19 @@ def test_variance_ratio_to_parts_and_under_the_first_noise_scheme(judge):
 
 
 @pytest.mark.parametrize(
-    ("shares", "along", "end"),
-    [([(0.6, 0.7, 0.8), (0.85, 0.9, 0.95)], "holds", "holds"), ([(1.05, 1.1, 1.15), (0.5, 0.6, 0.7)], "fails", "fails"),
-     ([(0.85, 0.9, 0.95), (0.7, 0.8, 1.2)], "undecided", "undecided"), ([(0.85, 0.9, 0.95), (-1, 0.9, 1)], "holds", "undecided")],
+    ("share", "verdict"),
+    [((0.85, 0.9, 0.95), "holds"), ((0.5, 0.6, 0.7), "fails"), ((0.7, 0.8, 1.2), "undecided"),
+     ((-1, 0.9, 1), "undecided")],
 )  # fmt: skip
-def test_total_to_part(judge, shares, along, end):
-    """Along the run the worst moment decides; the share has the interval, not the two variances."""
+def test_total_to_part(judge, share, verdict):
+    """At the end of the run; the share has the interval, not the two variances."""
     rows = [{"problem": "p", "method": "joint", "block": "all", "source": source, "epoch": epoch, "end": epoch == 1,
-             "variance": 9.0, "low": 0.0, "high": 99.0, "share": share, "share_low": low, "share_high": high}
-            for source in ("total", "subsampling") for epoch, (low, share, high) in enumerate(shares)]  # fmt: skip
-    tables = {"decomposition": pd.DataFrame(rows)}
-    row = judge("total_to_part", tables, **AT, part="subsampling", above=1, tolerance=0.1)
-    worst = int(np.argmax([share for _, share, _ in shares]))
-    assert (row["verdict"], row["ours"]) == (along, 1 / shares[worst][1])
-    assert f"at epoch {worst}, the worst" in row["note"]
-    row = judge("total_to_part", tables, **AT, part="subsampling", moment="end", at_most=1.25)
-    assert row["verdict"] == end
-    assert (shares[1][0] > 0) == (row["low"] == 1 / shares[1][2])
+             "variance": 9.0, "low": 0.0, "high": 99.0, "share": mid, "share_low": low, "share_high": high}
+            for source in ("total", "subsampling")
+            for epoch, (low, mid, high) in enumerate([(0.1, 0.2, 0.3), share])]  # fmt: skip
+    row = judge("total_to_part", {"decomposition": pd.DataFrame(rows)}, **AT, part="subsampling", at_most=1.25)
+    assert row["verdict"] == verdict
+    assert (share[0] > 0) == (row["low"] == 1 / share[2])
 
 
 def test_noise_variance_ratio(judge):
@@ -208,16 +204,10 @@ def test_step_sizes_and_which_are_stable(judge):
     assert judge("stable_step_ratio", {**tables, **one}, **AT, other="naive", above=1)["verdict"] == "undecided"
 
 
-def test_sizes_and_costs(judge):
-    sizes = {"table2": pd.DataFrame([{"problem": "p", "rows": 208, "dim": 60}])}
-    for published, verdict in ((60, "holds"), (61, "fails")):
-        assert judge("problem_size", sizes, problem="p", of="dim", published=published)["verdict"] == verdict
+def test_time_ratio(judge):
     rows = [{"method": method, "evaluations": evaluations, "seconds": s, "seconds_low": s - 0.1, "seconds_high": s + 0.1}
             for method, evaluations, s in (("naive", 1.0, 1.0), ("joint", 2.97, 1.7), ("cv", 2.0, NAN))]  # fmt: skip
     costs = {"table3": pd.DataFrame(rows).assign(problem="p", backend="jax", runs=25)}
-    for published, verdict in ((3, "holds"), (4, "fails")):
-        row = judge("gradient_evaluations", costs, **AT, published=published, tolerance=0.1)
-        assert (row["verdict"], row["ours"]) == (verdict, 2.97)
     row = judge("time_ratio", costs, **AT, published=1.69, tolerance=0.25)
     assert (row["verdict"], row["ours"]) == ("undecided", pytest.approx(1.7))  # jobs at different times
     assert judge("time_ratio", costs, **AT, published=4, tolerance=0.25)["verdict"] == "fails"

@@ -161,18 +161,6 @@ def stable_step_ratio(tables, problem: str, method: str, other: str, backend: st
 
 
 @EFFECTS.effect
-def problem_size(tables, problem: str, of: Literal["rows", "dim"]):
-    """Data rows or latent dimension of a problem."""
-    return Effect.certain(row(tables, "table2", problem=problem)[of])
-
-
-@EFFECTS.effect
-def gradient_evaluations(tables, problem: str, method: str, backend: str = "jax"):
-    """Gradient evaluations of an iteration, in batches."""
-    return Effect.certain(_cost(tables, problem, method, backend)["evaluations"])
-
-
-@EFFECTS.effect
 def time_ratio(tables, problem: str, method: str, other: str = "naive", backend: str = "jax"):
     """Seconds of an iteration divided by another method's.
 
