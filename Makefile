@@ -19,7 +19,7 @@ PYTEST := pytest -q --durations=25
 .PHONY: report results install test test-long lint types workflow smoke wheel doctests unit pull clean distclean help
 
 report: results  ## run what params.yaml picks, and write report.html (the default)
-	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; all that was said: $(LOG)"; exit 1; }
+	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
 	@echo "report:  $(CURDIR)/report.html"
 	@echo "results: $(CURDIR)/results (its README.md says what is what)"
 	@echo "logs:    $(CURDIR)/logs"
@@ -46,7 +46,7 @@ lint: install  ## ruff
 types: install  ## pyright
 	$(PART) $@ pyright
 
-# Snakemake's lint but for its wish for conda or containers, and dry runs
+# Snakemake's lint, except the rule on conda and containers, and dry runs
 workflow: install  ## Snakemake's lint, and plans of the workflow
 	$(PART) $@ .ci/workflow
 

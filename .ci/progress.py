@@ -61,7 +61,7 @@ def main(log, *command):
         print()
     if process.returncode:
         rest = trouble or Path(log).read_text().splitlines()[-SHOWN:]
-        print(*rest[:SHOWN], f"failed after {took}; all that was said: {log}", sep="\n")
+        print(*rest[:SHOWN], f"failed after {took}; full output: {log}", sep="\n")
     elif not tenth:
         print(f"nothing to be done: results are up to date ({took})")
     return process.returncode

@@ -1,5 +1,6 @@
 """``lowvar.fit`` and ``lowvar.decompose`` on a user's own model."""
 
+import functools
 import importlib.util
 import re
 import subprocess
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 
 import lowvar
+from lowvar.api.settings import methods_of
 from lowvar.errors import UserError
+from lowvar.estimators.gradient.storm import storm
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +143,7 @@ def test_to_arviz_before_and_since_1(fitted, from_dict, monkeypatch):
 def test_decompose(example, data, fitted, given):
     found = lowvar.decompose(
         example.model, data, fitted.params if given else None, estimators=("naive", "cv", "joint"),
-        batch_size=50, num_steps=1500, replicates=8, columns=4, progress=False,
+        batch_size=50, num_steps=None if given else 1500, replicates=8, columns=4, progress=False,
     )  # fmt: skip
     total = found.table[(found.table["block"] == "all") & (found.table["source"] == "total")].set_index("method")
     assert set(total.index) == {"naive", "cv", "joint"}
@@ -203,6 +206,7 @@ def test_plot(example, data, fitted, tmp_path):
             {"batch_size": 601},
             "batch size 601: it must be a whole number between 1 and the number of rows, 600",
         ),
+        ({"num_steps": 1.5}, "num_steps 1.5: it must be a whole number, 1 or more"),
         ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
         ({"optimizer": object()}, "optimizer: give 'adam' or 'sgd', and step_size"),
         ({"estimator": "joint", "tabel": "rows"}, "estimator: joint: unknown option 'tabel': did you mean 'table'"),
@@ -226,13 +230,16 @@ def test_bad_input_of_fit(example, data, options, message):
 def test_numbers_of_numpy(example, data):
     """They are taken as Python's are."""
     common = {"estimator": "naive", "progress": False}
-    python, numpy = (
-        lowvar.fit(example.model, data, step_size=step, seed=whole(3), num_steps=whole(24), batch_size=whole(50),
+    python, numpy, floats = (
+        lowvar.fit(example.model, data, step_size=step, seed=whole(3), num_steps=steps, batch_size=whole(50),
                    num_particles=whole(2), **common)
-        for step, whole in ((float(np.float32(0.02)), int), (np.float32(0.02), np.int64))
+        for step, whole, steps in (
+            (float(np.float32(0.02)), int, 24), (np.float32(0.02), np.int64, np.int64(24)), (np.float32(0.02), int, 24.0)
+        )
     )  # fmt: skip
+    np.testing.assert_array_equal(python.params["w_auto_loc"], floats.params["w_auto_loc"])
     np.testing.assert_array_equal(python.params["w_auto_loc"], numpy.params["w_auto_loc"])
-    found = lowvar.decompose(example.model, data, python, estimators="naive", step_size=np.float32(0.02),
+    found = lowvar.decompose(example.model, data, python, estimators="naive", num_particles=np.int64(2),
                              seed=np.int32(1), replicates=4, columns=2, progress=False)  # fmt: skip
     assert (found.table["variance"] >= 0).any()
 
@@ -256,12 +263,23 @@ def test_numbers_of_numpy(example, data):
         ({}, "estimators: name at least one"),
         ([], "estimators: name at least one"),
         (3, "give a list of names, or a mapping of labels to names, not int"),
+        (
+            [functools.partial(storm, a=0.1), "naive", functools.partial(storm, a=0.5)],
+            "2 of them have the label 'storm'; give a mapping of labels of your own to estimators",
+        ),
+        (["joint", "naive", "joint"], "2 of them have the label 'joint'; give a mapping"),
     ],
-    ids=str,
+    ids=lambda value: "" if isinstance(value, list) and any(map(callable, value)) else str(value),
 )
 def test_bad_estimators_of_decompose(example, data, estimators, message):
     with pytest.raises(UserError, match=message):
         lowvar.decompose(example.model, data, estimators=estimators, progress=False)
+
+
+def test_a_mapping_separates_estimators_of_one_name():
+    slow, fast = functools.partial(storm, a=0.1), functools.partial(storm, a=0.5)
+    methods = methods_of({"slow": slow, "fast": fast, "joint": "joint"})
+    assert {name: method.factory for name, method in methods.items()} == {"slow": slow, "fast": fast, "joint": "joint"}
 
 
 def test_bad_input_of_decompose(example, data, fitted):
@@ -269,6 +287,11 @@ def test_bad_input_of_decompose(example, data, fitted):
                              ({"step_size": True}, "step_size True: it must be a positive number")):  # fmt: skip
         with pytest.raises(UserError, match=message):
             lowvar.decompose(example.model, data, progress=False, **options)
+    for params in (fitted, fitted.params):
+        with pytest.raises(
+            UserError, match="decompose: step_size, num_steps, init: settings of a fit, which is made only"
+        ):
+            lowvar.decompose(example.model, data, params, step_size=0.1, num_steps=10, init=fitted)
     with pytest.raises(UserError, match="num_samples 0: it must be a whole number, 1 or more"):
         fitted.sample(0)
     with pytest.raises(UserError, match="unknown estimator 'nave'"):
@@ -294,3 +317,15 @@ def test_command_line_on_a_model_file(request, tmp_path):
     )
     assert (tmp_path / "results" / "decomposition" / "poisson_regression.parquet").exists()
     assert (tmp_path / "results" / "figures" / "poisson_regression.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (lambda problem, batches=None: 3, "the factory returned a int, not an Estimator"),
+        (lambda: 3, r"its factory must take \(problem, batches\)"),
+    ],
+)
+def test_a_factory_that_makes_no_estimator(example, data, factory, message):
+    with pytest.raises(UserError, match=message):
+        lowvar.fit(example.model, data, estimator=factory, num_steps=1)

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def branches(x, y=None):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["rnu"], "unknown COMMAND 'rnu': did you mean 'run'?"),
+        (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
         (["fetch", "sonnar"], "unknown dataset 'sonnar': did you mean 'sonar'?"),
         (["prepare", "mnist", "--scaling", "lenet"], "is missing: run `lowvar fetch mnist`"),
         (["run", "smal.yaml", "--problem", "bc", "--method", "naive"], "did you mean 'small'?"),
@@ -77,6 +78,7 @@ def branches(x, y=None):
         (["decompose", "model.py", "--data", "d.npz"], "model.py: no function is named; write model.py:FUNCTION"),
         (["decompose", "model.py:good", "--data", "empty.npz"], "the model cannot be run on these data: AssertionError"),
         (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
+        (["decompose", "leaves.py:model", "--data", "d.npz"], "leaves.py: cannot be imported: SystemExit: 0"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
         (["decompose", "model.py:branches", "--data", "d.npz"], "the model branches in Python on a value that JAX traces"),
         (["decompose", "small.yaml", "--problem", "bc", "--estimators", "cv"], "--estimators: only for a model of your own; the settings of small.yaml apply instead"),
@@ -101,13 +103,14 @@ def branches(x, y=None):
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo"], "samples.npz: no such file; make it with: lowvar sample integral.yaml"),
         (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo", "--data", "d.npz"], "d.npz: not an array file of lowvar"),
         (["integrate", "d.npz"], "array 'x': the names must be samples, scores and values"),
-        (["list", "serches"], "did you mean 'searches'?"),
+        (["list", "serches"], "unknown list 'serches': did you mean 'searches'?"),
         ([*RUN, "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX finds no GPU"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_mistakes(folder, words, message):
     (folder / "model.py").write_text(MODEL)
+    (folder / "leaves.py").write_text("import sys\nsys.exit(0)")
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20, 2)), rng.normal(size=20)
     np.savez(folder / "d.npz", x=x, y=y)
@@ -220,6 +223,48 @@ def test_names_are_checked_before_anything_is_fetched(tmp_path, monkeypatch):
     assert fetched == []
     cli._fetch(argparse.Namespace(datasets=["tennis", "mnist"], raw=tmp_path))
     assert fetched == ["tennis", "mnist"]
+
+
+@pytest.mark.parametrize(
+    ("given", "exported", "limits"),
+    [
+        (8, {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}, ("8", "8", "true")),
+        (1, {"OMP_NUM_THREADS": "8", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=true"}, ("1", "1", "false")),
+        (None, {"OMP_NUM_THREADS": "8", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=true"}, ("8", "1", "true")),
+        (None, {}, ("1", "1", "false")),
+    ],
+)
+def test_an_option_wins_over_an_exported_variable(given, exported, limits, monkeypatch):
+    from lowvar import cli
+
+    for name in ("OMP_NUM_THREADS", "NPROC", "XLA_FLAGS"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name, value in exported.items():
+        monkeypatch.setenv(name, value)
+    assert cli._limit_threads(given) == (given or 1)
+    flag = os.environ["XLA_FLAGS"].rpartition("--xla_cpu_multi_thread_eigen=")[2]
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["NPROC"], flag) == limits
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "exported", "platform"),
+    [("torch", "auto", None, "cpu"), ("torch", "auto", "cuda", None), ("jax", "auto", None, None), ("jax", "cpu", "cuda", "cpu")],
+)  # fmt: skip
+def test_jax_is_told_its_device_whether_it_is_imported_or_not(backend, device, exported, platform, monkeypatch):
+    import jax
+
+    from lowvar import cli
+
+    set_ = {}
+    monkeypatch.setattr(jax.config, "update", set_.__setitem__)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    if exported:
+        monkeypatch.setenv("JAX_PLATFORMS", exported)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    cli._configure(argparse.Namespace(device=device, threads=1), backend=backend, dtype="float64")
+    assert set_.get("jax_platforms") == platform
+    assert os.environ.get("JAX_PLATFORMS") == exported
 
 
 @pytest.mark.parametrize("scaling", ["lenet", "unit"])

@@ -324,6 +324,24 @@ def test_what_a_large_khat_may_come_from():
     assert "the step size 0.2 is not small relative to the smallest standard deviation" in jumping.summary()
 
 
+def test_point_estimates_are_no_dimensions_of_khat():
+    def model(x, y, batch_size=None):
+        shift = numpyro.param("shift", jnp.zeros(50))
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(shift.sum() + x[index] @ w, 0.5), obs=y[index])
+
+    short = fitted(model, num_steps=30, khat_samples=300)
+    assert "k-hat says little before convergence" in short.summary()
+    assert "small misfits add up" not in short.summary()
+    assert repr(short).startswith("Fit(model, dim 2: ELBO")
+
+
+def test_too_few_draws_for_khat():
+    with pytest.raises(UserError, match="khat_samples 5: k-hat needs at least 200; 0 skips it"):
+        fitted(khat_samples=5)
+
+
 def test_khat_has_a_price_limit(monkeypatch):
     from lowvar.api import fit as module
 
@@ -331,7 +349,7 @@ def test_khat_has_a_price_limit(monkeypatch):
     found = fitted(khat_samples=None)
     assert found.khat is None
     assert "k-hat was not computed" in found.summary()
-    assert fitted(khat_samples=50).khat is not None
+    assert fitted(khat_samples=psis.LEAST).khat is not None
 
 
 # --- decompose and the memory of a fit --------------------------------------------------------------------------------
@@ -411,6 +429,43 @@ def test_another_batch_size_fills_memories(on_the_way):
     found = lowvar.decompose(moving, data, fit, estimators=("naive", "joint"), batch_size=50, replicates=4, columns=2,
                              progress=False)  # fmt: skip
     assert found.memories["joint"].startswith("filled at these parameters")
+
+
+def test_decompose_takes_the_noise_scheme_of_the_fit():
+    """Also where its memory cannot be used; a scheme of one's own replaces it."""
+    fit = fitted(moving, FAR, estimator="naive", noise="rqmc", num_particles=8, batch_size=20, num_steps=20)
+    common = {"estimators": "naive", "batch_size": N, "replicates": 4, "columns": 4, "progress": False}
+    own, rqmc, iid = (
+        lowvar.decompose(moving, FAR, params, noise=noise, num_particles=8, **common)
+        for params, noise in ((fit, None), (fit.params, "rqmc"), (fit, "iid"))
+    )
+    assert total(own).loc["naive", "variance"] == total(rqmc).loc["naive", "variance"]
+    assert total(own).loc["naive", "variance"] < 0.5 * total(iid).loc["naive", "variance"]
+    assert ", rqmc noise of 8 particles)" in own.title
+    assert iid.title.endswith(f"batch {N})")
+    with pytest.raises(UserError, match="decompose: noise: antithetic needs an even number of particles, not 3"):
+        lowvar.decompose(moving, FAR, fit, noise="antithetic", num_particles=3)
+
+
+def test_the_memory_of_another_model_is_not_used(on_the_way):
+    """Its parameters are plain ones; the same model defined again is no other."""
+    data, fit = on_the_way
+    common = {"estimators": ("naive", "joint"), "replicates": 4, "columns": 2, "progress": False}
+
+    def defined(scale):
+        def again(x, y, batch_size=None):
+            w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+            with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+                numpyro.sample("y", dist.Normal(x[index] @ w, scale), obs=y[index])
+
+        return again
+
+    assert lowvar.decompose(defined(1.0), data, fit, **common).memories == {"joint": "the fit's own"}
+    found = lowvar.decompose(defined(2.0), data, fit, **common)
+    plain = lowvar.decompose(defined(2.0), data, fit.params, batch_size=20, **common)
+    assert found.title == plain.title
+    assert found.memories["joint"].startswith("filled at these parameters")
+    np.testing.assert_array_equal(total(found)["variance"], total(plain)["variance"])
 
 
 def test_a_memory_that_adds_noise_is_said_first():

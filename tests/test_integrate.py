@@ -1,6 +1,7 @@
 """``lowvar.integrate``, ``lowvar.scores`` and ``lowvar integrate``: users' own samples, and users' mistakes."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 
@@ -63,7 +64,7 @@ def test_result_prints_and_fits():
 def test_scores_of_another_density_are_noticed():
     x = normal(300)
     for scores, what in ((-x / 2, "spread of all coordinates"), (1 - x, "mean of coordinate")):
-        with pytest.warns(UserWarning, match=f"look like another density's.*{what}"):
+        with pytest.warns(UserWarning, match=f"they do not match the density of the samples .*{what}"):
             lowvar.integrate(x, scores, smooth(x), "zero_variance")
 
 
@@ -113,7 +114,7 @@ def test_auto_along_a_chain_knows_what_the_chain_is_worth():
     rng, x = np.random.default_rng(3), np.zeros((150, 1))
     for i in range(1, 150):
         x[i] = 0.97 * x[i - 1] + np.sqrt(1 - 0.97**2) * rng.normal(size=1)
-    with pytest.warns(UserWarning, match="worth fewer than 200 independent samples"):
+    with pytest.warns(UserWarning, match="the effective sample size is below 200: the chain may not have explored"):
         lowvar.integrate(x, -x, np.exp(0.3 * x[:, 0]), chain=True)
 
 
@@ -151,7 +152,7 @@ def test_copies_and_constants():
     x = normal()
     again = np.concatenate([x, x[:10]])
     found = lowvar.integrate(again, -again, smooth(again), "control_functional")
-    assert found.notes == ("10 samples that occur more than once were used once",)
+    assert found.notes == ("10 duplicate samples were dropped",)
     assert np.allclose(found.value, lowvar.integrate(x, -x, smooth(x), "control_functional").value, rtol=1e-6)
     with pytest.warns(UserWarning, match="equal at all samples"):
         found = lowvar.integrate(x, -x, np.full(60, 2.5))
@@ -239,6 +240,68 @@ def test_scores_of_a_numpyro_model():
             lowvar.scores(model, {"y": jnp.array(1.5)}, wrong)
 
 
+def line(x, y, batch_size=None):
+    import numpyro
+    import numpyro.distributions as dist
+
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
+    with numpyro.plate("rows", len(y), subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(x[index] @ w, scale), obs=y[index])
+
+
+LINE = {"x": np.random.default_rng(5).normal(size=(20, 2)), "y": np.random.default_rng(6).normal(size=20)}
+DRAWS = {"w": np.array([[1.0, 2.0], [0.0, -1.0], [3.0, 0.0]])}
+
+
+@pytest.mark.parametrize(
+    "data", [LINE, {k: v.tolist() for k, v in LINE.items()} | {"x": LINE["x"]}, LINE | {"batch_size": 4}],
+    ids=["numpy", "lists", "batch_size"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [float, int])
+def test_scores_of_parameters_and_of_data_of_every_kind(data, kind):
+    """At the parameters that are given, on all rows."""
+    fitted = {"scale": 3.0, "w_auto_loc": np.zeros(2), "w_auto_scale": np.ones(2)}
+    points, scores = lowvar.scores(line, data, {"w": DRAWS["w"].astype(kind)}, params=fitted)
+    np.testing.assert_array_equal(points, DRAWS["w"])
+    exact = (LINE["y"] - DRAWS["w"] @ LINE["x"].T) @ LINE["x"] / 9 - DRAWS["w"]
+    np.testing.assert_allclose(scores, exact, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("params", "draws", "data", "message"),
+    [
+        (None, {}, {}, "line: the model has parameters (numpyro.param) without values: scale; give the fitted ones"),
+        ({"scale": -1.0}, {}, {}, "params: 'scale' is outside its constraint, or not finite"),
+        ({"scale": [1.0, 2.0]}, {}, {}, "params: 'scale' has shape (2,); the model's has ()"),
+        ({"scale": "x"}, {}, {}, "params: 'scale' is not an array of numbers"),
+        ({"scale": 1.0, "shift": 2.0}, {}, {}, "params: unknown parameter 'shift'"),
+        (3.0, {}, {}, "params: give a mapping of numpyro.param sites to values, or a Fit, not float"),
+        ({"scale": 1.0}, {"scale": np.ones(3)}, {}, "draws: 'scale' is a parameter (numpyro.param); give its value in"),
+        ({"scale": 1.0}, {"v": np.ones(3)}, {}, "draws: unknown site 'v' (known: w)"),
+        ({"scale": 1.0}, {"w": np.ones((0, 2))}, {}, "draws: the site 'w' has no rows; give at least one draw"),
+        ({"scale": 1.0}, {"w": [["a", "b"]]}, {}, "draws: 'w' is not an array of numbers"),
+        ({"scale": 1.0}, {"w": [[1.0, 2.0], [np.nan, 0.0]]}, {}, "draws: site 'w', row 1: the value is outside its"),
+        ({"scale": 1.0}, {}, {"y": np.full(20, np.nan)}, "draws: site 'w', row 0: the gradient of the log density is not"),
+        ({"scale": 1.0}, {}, {"rows": 3}, "line: the model does not accept these data (x, y, rows)"),
+    ],
+)  # fmt: skip
+def test_wrong_input_of_scores(params, draws, data, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        lowvar.scores(line, LINE | data, DRAWS | draws, params=params)
+
+
+def test_draws_outside_their_support():
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model():
+        numpyro.sample("scale", dist.HalfNormal(1.0))
+
+    with pytest.raises(UserError, match="draws: site 'scale', row 2: the value is outside its support, or not finite"):
+        lowvar.scores(model, {}, {"scale": [1, 2, -1]})
+
+
 def test_the_example(repository, capsys):
     spec = importlib.util.spec_from_file_location("posterior_means", repository / "examples" / "posterior_means.py")
     assert spec is not None
@@ -290,13 +353,13 @@ def test_wrong_scores_are_told_once_with_what_came_of_it():
     x = normal(300)
     with pytest.warns(UserWarning, match="Monte Carlo's estimate was returned"):
         found = lowvar.integrate(x, -2 * x, x[:, 0] ** 2)
-    assert sum("another density's" in note for note in found.notes) == 1
+    assert sum("not match the density" in note for note in found.notes) == 1
     assert found.method == "monte_carlo"
 
 
 def test_constant_scores_are_said_to_be_constant():
     x = normal(300)
-    with pytest.warns(UserWarning, match="the same at all samples in coordinate 1"):
+    with pytest.warns(UserWarning, match="coordinate 1 of the scores is constant, which no density"):
         found = lowvar.integrate(x, np.column_stack([-x[:, 0], np.ones(300)]), x[:, 0])
     assert found.method == "monte_carlo"
 
@@ -340,7 +403,7 @@ def test_more_folds_than_samples():
 
 def test_a_plain_mean_learns_no_parameters():
     x = np.cumsum(normal(60), axis=0)
-    with pytest.warns(UserWarning, match="fewer than ten independent samples"):
+    with pytest.warns(UserWarning, match="the effective sample size is below 10: the standard error is unreliable"):
         found = lowvar.integrate(x, -x, x[:, 0], "monte_carlo", chain=True)
     assert not any("parameters" in note for note in found.notes)
 
@@ -380,3 +443,36 @@ def test_a_refusal_of_a_method_that_auto_tries_is_told(monkeypatch):
     with pytest.warns(UserWarning, match="control_functional was not tried: it needs 12 GB"):
         found = lowvar.integrate(x, -x, x[:, 0])
     assert found.method == "monte_carlo"
+
+
+def test_a_fitted_function_takes_points_of_the_samples_dimension():
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    fitted = lowvar.integrate(x, -x, x[:, 0] ** 2 + x[:, 1], method="zero_variance").fitted
+    points = np.array([[1.0, 2.0], [3.0, -1.0]])
+    np.testing.assert_allclose(fitted(points, -points), [3, 8], rtol=1e-9)
+    for width in (1, 3):
+        other = np.resize(points, (2, width))
+        with pytest.raises(UserError, match=f"points: they have {width} coordinates, but the samples have 2"):
+            fitted(other, -other)
+
+
+def test_chains_of_a_scalar_need_an_axis_for_it():
+    x = np.random.default_rng(1).normal(size=(4, 500))
+    with pytest.raises(UserError, match=r"they are 4 points of 500 coordinates; .* samples\[..., None\]"):
+        lowvar.integrate(x, -x, x**2, chain=True)
+    found = lowvar.integrate(x[..., None], -x[..., None], x**2, chain=True)
+    assert abs(found.value[0] - 1) < 5 * found.standard_error[0] + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": np.array(["1.0"] * 30)}, "values: cannot be converted to an array of numbers: its entries are <U3"),
+        ({"samples": np.full((30, 1), 1j)}, "samples: the numbers are complex; they must be real"),
+        ({"method": lambda: 3}, "the factory returned a int, not an Integrator"),
+    ],
+)
+def test_what_is_no_number_and_no_integrator(change, message):
+    x = np.random.default_rng(0).normal(size=(30, 1))
+    with pytest.raises(UserError, match=message):
+        lowvar.integrate(**({"samples": x, "scores": -x, "values": x[:, 0]} | change))

@@ -42,7 +42,7 @@ def test_progress_is_a_line_for_each_tenth(repository, tmp_path):
 def test_a_failure_is_shown(repository, tmp_path, error):
     said = progress(repository, tmp_path, [*SAID, "noise", error, *(f"line {i}" for i in range(100))], code=1)
     assert said[2:4] == [error, "line 0"]
-    assert said[-1].endswith("all that was said: logs/make.log")
+    assert said[-1].endswith("full output: logs/make.log")
     assert len(said) < 40
 
 

@@ -322,7 +322,10 @@ def test_the_callback():
     assert seen[-1].fun == result.fun == min(g.values.min() for g in seen)
     np.testing.assert_array_equal(seen[-1].searcher.mean, result.mean)
     assert quiet(sphere, X0, 0.5, budget=500, callback=stop).nit == 1
-    assert quiet(sphere, X0, 0.5, budget=100, callback=lambda generation: "go on").status == "budget"
+    for going, status in ((None, "budget"), (0, "budget"), (1, "callback"), (np.array([1]), "callback")):
+        assert quiet(sphere, X0, 0.5, budget=100, callback=lambda generation, going=going: going).status == status
+    with pytest.raises(UserError, match="callback: it returned a ndarray that is neither true nor false"):
+        quiet(sphere, X0, 0.5, budget=100, callback=lambda generation: generation.x)
 
 
 # a loop of the user's own -------------------------------------------------------------------------------------------
@@ -605,3 +608,19 @@ def test_tell_takes_a_list_of_tensors_with_gradients():
     weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
     solver.tell([(torch.from_numpy(x) * weight).sum() for x in solver.ask()])
     assert np.isfinite(solver.best)
+
+
+def test_a_masked_value_is_missing():
+    def f(x):
+        return np.ma.masked if x[0] < 0 else float(x @ x)
+
+    with pytest.raises(UserError, match="nan"):
+        lowvar.minimize(f, np.ones(2), 0.5, budget=300)
+    found = lowvar.minimize(f, np.ones(2), 0.5, budget=300, errors="mark")
+    assert found.failures > 0
+    assert found.x[0] >= 0
+
+
+def test_a_factory_that_makes_no_search():
+    with pytest.raises(UserError, match="the factory returned a int, not a SearchSolver"):
+        lowvar.minimize(sphere, np.ones(2), 0.5, budget=100, method=lambda backend, domain, population=None: 3)

@@ -1,5 +1,7 @@
 """Factories of a user's own: as objects in the four calls, as ``module:function`` in experiment files."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -87,8 +89,10 @@ def test_minimize_takes_a_search():
     def flips(backend, domain, population=None):
         raise AssertionError
 
-    with pytest.raises(UserError, match="flips searches binary domains, not real ones"):
-        lowvar.minimize(sphere, np.ones(3), 0.5, method=flips, **settings)
+    for name in ("flips", "ingo"):  # what it declares counts, even if it has the name of one of lowvar's
+        flips.__name__ = name
+        with pytest.raises(UserError, match=f"{name} searches binary domains, not real ones"):
+            lowvar.minimize(sphere, np.ones(3), 0.5, method=flips, **settings)
 
 
 EXPERIMENT = """
@@ -166,6 +170,38 @@ def test_a_registry_reads_signatures_without_importing(tmp_path, monkeypatch):
         letters.get("heavy_one:made")
     with pytest.raises(UserError, match="write module:function"):
         letters.get("path/to.py:made")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["theirs", "theirs"], "letter 'theirs': package0 and package1 both register it; uninstall one, or rename"),
+        (
+            ["ours"],
+            "letter 'ours': lowvar and package0 both register it; uninstall package0, or rename its entry point",
+        ),
+    ],
+)
+def test_entry_points_of_one_name_are_refused(names, message, monkeypatch):
+    from lowvar import registry
+
+    class Installed:
+        def select(self, group):
+            return [
+                SimpleNamespace(name=name, value=f"package{i}:made", dist=SimpleNamespace(name=f"package{i}"))
+                for i, name in enumerate(names)
+            ]
+
+    monkeypatch.setattr(registry, "_entry_points", Installed)
+    letters = Registry("letter", {"ours": "string:capwords", "another": "string:Template"}, group="letters")
+    assert letters.entry("another").target == "string:Template"
+    assert letters.entry("string:capwords").target == "string:capwords"  # its module says which is meant
+    for use in (lambda: letters.get(names[0]), lambda: list(letters)):
+        with pytest.raises(UserError, match=message):
+            use()
+    elsewhere = Registry("letter", {"ours": "string:capwords"}, group="letters", accepts=lambda arguments: False)
+    monkeypatch.setattr(registry, "_arguments", lambda entry: ({}, True))
+    assert list(elsewhere) == ["ours"]
 
 
 def test_two_modules_of_one_name_are_refused(tmp_path, monkeypatch):

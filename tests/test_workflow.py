@@ -162,6 +162,7 @@ def test_a_folder_without_params_is_one_sentence(copy, tmp_path):
         ("sclae=quick", "unknown key 'sclae': did you mean 'scale'?"),
         ("experiments=quickstat", "experiments: unknown experiment 'quickstat': did you mean 'quickstart'?"),
         ("device=tpu", "device: unknown device 'tpu'"),
+        ("experiments=mine.yaml", "experiments: mine.yaml: no such file in "),
     ],
 )
 def test_a_wrong_setting_is_one_message(copy, config, message):

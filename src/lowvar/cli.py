@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
     args = _parser().parse_args(argv)
     try:
-        _limit_threads(getattr(args, "threads", 1))  # numerical libraries read it when they are first imported
+        args.threads = _limit_threads(getattr(args, "threads", None))  # libraries read it when first imported
         args.do(args)
     except UserError as error:
         if args.debug:
@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         if "invalid choice: " in message and "(choose from" in message:
             choice = message.split("invalid choice: ")[1].split(" (")[0].strip("'")
             choices = [word.strip(" '") for word in message.split("(choose from ")[1].rstrip(")").split(",")]
-            kind = message.split(":")[0].removeprefix("argument ")
+            kind = message.split(":")[0].removeprefix("argument ").lower()
             message = str(unknown_name(kind, choice, choices))
         print(f"lowvar: {message}", file=sys.stderr)
         sys.exit(2)
@@ -107,7 +107,7 @@ def _parser():
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--out", metavar="TABLE.csv", help="also write the table to this file")
     sub.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
-    sub.add_argument("--threads", type=int, default=1, help="threads of the numerical libraries (default: %(default)s)")
+    sub.add_argument("--threads", type=int, help="threads of the numerical libraries (default: 1)")
 
     sub = command("table", _table, "gather an experiment's runs into tables")
     _experiment_options(sub)
@@ -130,7 +130,7 @@ def _parser():
     sub.add_argument("--out", default="docs/reproduction", help="folder (default: %(default)s)")
 
     sub = command("list", _list, "list the known names: " + ", ".join(_LISTS))
-    sub.add_argument("what", nargs="?", choices=_LISTS)
+    sub.add_argument("what", nargs="?", choices=_LISTS, metavar="LIST")
 
     sub = command("schema", _schema, "print the JSON schema of experiment files, for editors")
     sub.add_argument("--page", action="store_true", help="print docs/results-schema.md instead: all files and columns")
@@ -159,7 +159,7 @@ def _job_options(sub):
     sub.add_argument("--data", help="npz file")
     sub.add_argument("--out", help="folder for the results")
     sub.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])
-    sub.add_argument("--threads", type=int, default=1, help="threads of the numerical libraries (default: %(default)s)")
+    sub.add_argument("--threads", type=int, help="threads of the numerical libraries (default: 1)")
 
 
 def _fetch(args):
@@ -352,28 +352,30 @@ def _schema(args):
     print(page().rstrip("\n") if args.page else json.dumps(json_schema(), indent=2))
 
 
-def _limit_threads(threads: int) -> None:
-    whole("--threads", threads, 1)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    os.environ.setdefault("NPROC", str(threads))  # XLA's thread pool
-    if threads == 1:
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+def _limit_threads(threads: int | None) -> int:
+    """The number of threads, by default 1; put where libraries look when imported, over what is exported if given."""
+    number = whole("--threads", 1 if threads is None else threads, 1)
+    flag, flags = "--xla_cpu_multi_thread_eigen", os.environ.get("XLA_FLAGS", "")
+    if threads is not None or flag not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {flag}={'false' if number == 1 else 'true'}".strip()  # the last one counts
+    for name in ("OMP_NUM_THREADS", "NPROC"):  # NPROC is of XLA's thread pool
+        if threads is not None or name not in os.environ:
+            os.environ[name] = str(number)
+    return number
 
 
 def _configure(args, *, backend: str, dtype: str) -> None:
     """Sets up the numerical libraries."""
-    threads, device = getattr(args, "threads", 1), getattr(args, "device", "auto")
+    device = getattr(args, "device", "auto")
     # arrays that a compiled function closes over become its arguments, not copies in every program; JAX reads this once
     os.environ.setdefault("JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS", "1")
-    if backend == "torch" and device != "gpu":
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX only draws the noise
     import jax
 
     from lowvar.backends import get
 
     jax.config.update("jax_enable_x64", dtype == "float64")
-    if device == "cpu":
+    only_noise = backend == "torch" and device == "auto" and "JAX_PLATFORMS" not in os.environ  # is what JAX draws
+    if device == "cpu" or only_noise:
         jax.config.update("jax_platforms", "cpu")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "lowvar", "jax"))
@@ -382,7 +384,7 @@ def _configure(args, *, backend: str, dtype: str) -> None:
     if backend == "torch":
         import torch
 
-        torch.set_num_threads(threads)
+        torch.set_num_threads(args.threads)
         if device == "gpu" or (device == "auto" and torch.cuda.is_available()):
             if not torch.cuda.is_available():
                 raise UserError("--device gpu: PyTorch finds no GPU; use --device cpu")

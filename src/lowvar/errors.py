@@ -43,8 +43,13 @@ def check_known(kind: str, name: object, known: Collection[str], *, where: str =
         raise unknown_name(kind, name, known, where=where)
 
 
-def whole(name: str, value: object, least: int) -> int:
-    """``value`` as an int; raises UserError unless it is a whole number, ``least`` or more."""
+def whole(name: str, value: object, least: int, *, or_float: bool = False) -> int:
+    """``value`` as an int; raises UserError unless it is a whole number, ``least`` or more.
+
+    With ``or_float``, ``1e4`` counts as one.
+    """
+    if or_float and isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():  # type: ignore[arg-type]
+        value = int(value)  # type: ignore[call-overload]
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
     return int(value)

@@ -2,8 +2,10 @@
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,7 +108,20 @@ def read_yaml(path: str | os.PathLike) -> Any:
     """
     import yaml
 
-    class Strict(yaml.SafeLoader):
+    try:
+        return _yaml_loader()(Path(path).read_text(encoding="utf-8")).get_single_data()
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+
+
+@functools.cache
+def _yaml_loader() -> Any:
+    """PyYAML's loader (its fast one, if it has been built) without duplicate keys and with the numbers of YAML 1.2."""
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Strict(base):
         def construct_mapping(self, node, deep=False):
             seen = set()
             for key, _ in node.value:
@@ -116,8 +131,7 @@ def read_yaml(path: str | os.PathLike) -> Any:
                     seen.add(key.value)
             return super().construct_mapping(node, deep)
 
-    try:
-        loader = Strict(Path(path).read_text(encoding="utf-8"))
-        return loader.get_single_data()
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    # YAML 1.1, which PyYAML reads, takes 1e-3 for text
+    number = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+    Strict.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    return Strict

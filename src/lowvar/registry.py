@@ -150,20 +150,26 @@ class Registry:
         return tuple(self._own)
 
     @functools.cached_property
+    def _points(self) -> tuple[Entry, ...]:
+        """The entry points of the group, which may be shared by several registries."""
+        points = _entry_points().select(group=self.group) if self.group else ()
+        return tuple(Entry(one.name, one.value, distribution=one.dist and one.dist.name) for one in points)
+
+    @functools.cached_property
     def _installed(self) -> dict[str, Entry]:
         """The entry points of installed packages."""
         entries: dict[str, Entry] = {}
-        for point in importlib.metadata.entry_points(group=self.group) if self.group else ():
-            entry = Entry(point.name, point.value, distribution=point.dist and point.dist.name)
-            other = entries.get(point.name)
-            if other and other.target != entry.target:
-                raise UserError(
-                    f"{self.kind} {point.name!r}: {other.distribution} and {entry.distribution} both register it; "
-                    "uninstall one, or write module:function"
-                )
-            if point.name not in self._own and (self._accepts is None or self._accepts(list(_arguments(entry)[0]))):
-                entries[point.name] = entry
-        return entries
+        for entry in self._points:
+            if self._accepts is None or self._accepts(list(_arguments(entry)[0])):
+                other = entries.get(entry.name) or self._own.get(entry.name)
+                if other and other.target != entry.target:
+                    theirs = "one" if other.distribution else entry.distribution
+                    raise UserError(
+                        f"{self.kind} {entry.name!r}: {other.distribution or 'lowvar'} and {entry.distribution} both "
+                        f"register it; uninstall {theirs}, or rename its entry point"
+                    )
+                entries[entry.name] = entry
+        return {name: entry for name, entry in entries.items() if name not in self._own}
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._own, *self._installed))
@@ -183,7 +189,7 @@ class Registry:
             also: further names that the caller accepts, for suggestions.
 
         Raises:
-            UserError: the name or function does not exist.
+            UserError: the name or function does not exist, or two packages register the name.
         """
         if not isinstance(given, str):
             if not callable(given):
@@ -192,12 +198,13 @@ class Registry:
                     f"not {type(given).__name__}"
                 )
             return Entry(label(given), given)
-        if given in self._own:
-            return self._own[given]
-        if given in self._installed:
-            return self._installed[given]
         if ":" not in given:
-            raise unknown_name(self.kind, given, {*self, *also}, where=where)
+            if given in self._own and all(given != point.name for point in self._points):
+                return self._own[given]  # without a look into other packages
+            entry = self._installed.get(given) or self._own.get(given)
+            if entry is None:
+                raise unknown_name(self.kind, given, {*self, *also}, where=where)
+            return entry
         try:
             _file(given)
         except UserError as error:
@@ -215,7 +222,7 @@ class Registry:
     def about(self, given: str | Callable[..., Any]) -> SimpleNamespace:
         """Attributes of a factory, known without calling it; for factories outside lowvar, from ``declares``."""
         entry = self.entry(given)
-        declared = entry.about if entry.name in self._own else getattr(entry.factory(), "about", {})
+        declared = entry.about if entry is self._own.get(entry.name) else getattr(entry.factory(), "about", {})
         for key in declared:
             check_known("declaration", key, self._about, where=entry.name)
         return SimpleNamespace(**{**self._about, **declared})
@@ -228,14 +235,8 @@ class Registry:
         """
         return {name: one for name, one in _arguments(self.entry(given))[0].items() if name not in self.given}
 
-    def check_options(
-        self,
-        given: str | Callable[..., Any],
-        options: Mapping[str, Any],
-        *,
-        where: str = "",
-        also: Collection[str] = (),
-    ) -> None:
+    def check_options(self, given: str | Callable[..., Any], options: Mapping[str, Any], *, where: str = "",
+                      also: Collection[str] = ()) -> None:  # fmt: skip
         """Checks a factory's options.
 
         Args:
@@ -263,6 +264,11 @@ class Registry:
         """The hash of the file that defines a name's factory, if it is not lowvar's own: ``{name: hash}``."""
         foreign = name not in self._own and (":" in name or name in self._installed)
         return {name: self.entry(name).source()} if foreign else {}
+
+
+@functools.cache
+def _entry_points() -> Any:
+    return importlib.metadata.entry_points()
 
 
 def look_in(folder: str | Path) -> None:
@@ -380,7 +386,7 @@ def _function(target: str) -> Callable[..., Any]:
         sys.path.insert(0, str(folder))
     try:
         module = importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{file}: cannot be imported: {type(error).__name__}: {error}") from error
     if module.__file__ and Path(module.__file__).resolve() != file.resolve():
         raise UserError(f"{file}: {module.__file__} has the same module name, {name!r}: rename yours")

@@ -27,7 +27,7 @@ def load_model(target: str):
     sys.modules.setdefault(path.stem, module)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{file}: cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(getattr(module, function, None)):
         functions = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]

@@ -1,5 +1,6 @@
 """Signatures, shapes, compilation, mapping, backends, bad values, bad settings: for every registered search."""
 
+import dataclasses
 import inspect
 
 import jax
@@ -11,7 +12,9 @@ from lowvar import backends
 from lowvar.errors import UserError
 from lowvar.noise import GAUSSIAN, named_key
 from lowvar.problems.blackbox.problem import Domain
+from lowvar.registry import declares
 from lowvar.solvers.search import OURS, SEARCH
+from lowvar.solvers.search.fast_ingo import fast_ingo
 from lowvar.solvers.search.search import Search, generation
 from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, domain, loop, made, start, values
 
@@ -22,6 +25,30 @@ class TestSearches(SearchContract):
     @pytest.fixture(params=sorted(OURS))
     def name(self, request):
         return request.param
+
+
+@declares(backends=("jax",))
+def theirs(backend, domain, population: int | None = None, noise: float = 0.0, baseline: int = 0, beta: str = "b"):
+    """A user's search for one backend, whose options have names of lowvar's and meanings of their own."""
+    if backend.name != "jax":
+        raise UserError("theirs does not run on torch")
+    return dataclasses.replace(fast_ingo(backend, domain, population), name="theirs")
+
+
+def test_the_contract_asks_for_what_a_search_declares():
+    contract = SearchContract()
+    contract.test_bad_settings_are_refused(theirs)
+    contract.test_bad_options_of_our_own_are_refused(theirs)
+    contract.test_one_dimension(theirs)
+    contract.test_ask_and_tell_are_the_compiled_loop_in_every_backend(theirs)
+    with pytest.raises(pytest.skip.Exception, match="theirs does not run on torch"):
+        contract.test_values_may_be_integers_or_of_another_precision(theirs, "torch")
+
+
+def test_the_contract_compares_every_array_of_a_saved_state(monkeypatch):
+    monkeypatch.setattr(Search, "state_arrays", lambda search: {"iteration": np.asarray(50)})
+    with pytest.raises(ValueError, match="zip"):
+        SearchContract().test_ask_and_tell_are_the_compiled_loop_in_every_backend("fast_ingo")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from lowvar.estimators import GRADIENT
 from lowvar.noise import antithetic, iid, independent, sampler
 from lowvar.testing import estimator_contract
 from lowvar.testing.enumerable import BATCH, enumerated_mean, exact_gradient, flat, params, problem, run
-from lowvar.testing.estimators import DIGITS, assert_keeps
+from lowvar.testing.estimators import DIGITS, assert_carryover
 
 MOST, CHUNK, PILOT = 2**21, 2**13, 4  # draws, draws at a time, chunks that tell how many are needed
 RECURSIVE = [name for name in GRADIENT.own if GRADIENT.about(name).recursive]
@@ -64,8 +64,8 @@ def assert_unbiased(p, estimator, state, gaussian, seed):
 
 @pytest.mark.parametrize("recursive", sorted(RECURSIVE))
 @pytest.mark.parametrize("fed", [{}, {"base": "cv"}], ids=["naive", "cv"])
-def test_the_bias_is_what_is_kept_of_the_last_error(recursive, fed):
-    """``E[G_t | past] - grad f(w_t) = keep (G_{t-1} - grad f(w_{t-1}))``, over all batches and all of the noise."""
+def test_the_bias_is_the_carryover_of_the_last_error(recursive, fed):
+    """``E[G_t | past] - grad f(w_t) = carryover (G_{t-1} - grad f(w_{t-1}))``, over all batches and all of the noise."""
     if recursive in ("mlmc_adaptive", "mlmc_optimal") and fed:
         with pytest.raises(UserError, match=f"{recursive}: base = 'cv' would need"):
             run(problem(), recursive, epochs=1, **fed)
@@ -73,8 +73,8 @@ def test_the_bias_is_what_is_kept_of_the_last_error(recursive, fed):
     if recursive == "mlmc_prox":
         fed = {"ball": 40.0} if fed else {"box": [-40.0, 40.0]}  # so wide that nothing is cut off
     estimator, late = run(problem(), recursive, epochs=3, **fed)
-    assert_keeps(estimator, late.estimator)
-    assert {estimator.properties.keeps} == ({0.9} if recursive == "storm" else {1.0})
+    assert_carryover(estimator, late.estimator)
+    assert {estimator.properties.carryover} == ({0.9} if recursive == "storm" else {1.0})
 
 
 def test_every_recursive_estimator_is_tested_for_its_bias():

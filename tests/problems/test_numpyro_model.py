@@ -172,6 +172,61 @@ def test_sizes_from_a_file_and_wrong_data():
         from_numpyro(gamma_regression, [X])
 
 
+@pytest.mark.parametrize(
+    ("outputs", "inner", "given"),
+    [(1, True, {}), (2, True, {}), (3, False, {}), (2, False, {"batch_size": 4}), (3, True, {"batch_size": 11})],
+    ids=str,
+)
+def test_a_fixed_plate_inside_the_data_plate(outputs, inner, given):
+    """Its sum belongs to the row, and a latent site in it to the prior."""
+    y = RNG.normal(size=(11, outputs))
+
+    def model(x, y, batch_size=None):
+        fixed = numpyro.plate("a fixed one", outputs, dim=-1 if inner else -2)
+        with fixed:
+            sd = numpyro.sample("sd", dist.LogNormal(0, 1).expand([outputs] if inner else [outputs, 1]))
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([3, outputs]).to_event(2))
+        with numpyro.plate("rows", 11, subsample_size=batch_size, dim=-2 if inner else -1) as index, fixed:
+            mean = x[index] @ w
+            if inner:
+                numpyro.sample("y", dist.Normal(mean, sd[None, :]), obs=y[index])
+            else:
+                numpyro.sample("y", dist.Normal(mean.T, sd), obs=y[index].T)
+
+    p = from_numpyro(model, {"x": X, "y": y, **given})
+    assert (p.N, p.plate, p.dim) == (11, "rows", 4 * outputs)
+    z, index = 0.3 * RNG.normal(size=p.dim), np.array([3, 0, 7, 3])
+    u, w = z[:outputs], z[outputs:].reshape(3, outputs)  # u: log sd
+
+    def normal(x, mean, sd):
+        return -0.5 * ((x - mean) / sd) ** 2 - np.log(sd) - 0.5 * np.log(2 * np.pi)
+
+    rows = normal(y, X @ w, np.exp(u)).sum(axis=1)
+    np.testing.assert_allclose(jax.jit(p.log_likelihood)(z, index), rows[index], rtol=1e-12)
+    prior = normal(u, 0.0, 1.0).sum() + normal(w, 0.0, 1.0).sum()
+    assert float(jax.jit(p.log_prior)(z)) == pytest.approx(prior, rel=1e-12)
+
+
+def both_indexed(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("rows", 11, dim=-2) as i, numpyro.plate("columns", 3, dim=-1) as j:
+        numpyro.sample("y", dist.Normal(w, 1), obs=x[i][:, j])
+
+
+def both_subsampled(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("rows", 11, 4, dim=-2) as i, numpyro.plate("columns", 3, 2, dim=-1) as j:
+        numpyro.sample("y", dist.Normal(w, 1), obs=x[i][:, j])
+
+
+def one_apart(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("first", 11, 4) as index:
+        numpyro.sample("y", dist.Normal(w, 1), obs=y[index])
+    with numpyro.plate("second", 11):
+        numpyro.sample("again", dist.Normal(w, 1), obs=y)
+
+
 def no_plate(x, y=None):
     w = numpyro.sample("w", dist.Normal(0, 1))
     numpyro.sample("y", dist.Normal(w * x, 1).to_event(1), obs=y)
@@ -227,6 +282,9 @@ def improper(x, y=None):
     [
         (no_plate, "no_plate: the model needs exactly one data plate around its observations and has none"),
         (two_plates, "has several: 'first', 'second'"),
+        (one_apart, "has several: 'first', 'second'"),
+        (both_indexed, "has several: 'columns', 'rows'"),
+        (both_subsampled, "has several: 'columns', 'rows'"),
         (not_indexed, "the data are not indexed by the plate 'data'"),
         (local_latent, "latent site 'u' is inside the data plate 'data'"),
         (discrete, "latent site 'k' is discrete"),

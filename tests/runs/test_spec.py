@@ -128,6 +128,19 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         ({"solver.noise": "antithetic"}, "antithetic"),
         ({"methods": ["naive", "joint"]}, "methods = ['naive', 'joint']: it must be a mapping of names"),
         ({"scales": {"quick": 3}}, "scales.quick = 3: it must be a mapping of keys"),
+        ({"problems": {"../../evil": BASE["problems"]["bc"]}}, "problems: '../../evil': a name may have only letters"),
+        ({"methods": {"nai/ve": {"estimator": "naive"}}}, "methods: 'nai/ve': a name may have only letters"),
+        ({"name": "small\n"}, "name: 'small\\n': a name may have only letters"),
+        ({"solver.epochs": True}, "solver.epochs = True: input should be a valid integer"),
+        ({"solver.epochs": "3"}, "solver.epochs = '3': input should be a valid integer"),
+        ({"solver.step_sizes": ["0.1"]}, "solver.step_sizes.0 = '0.1': input should be a valid number"),
+        ({"seed": -1}, "seed = -1: input should be greater than or equal to 0"),
+        ({"scales.paper": {"solvr": {}}}, "at scale paper: unknown key 'solvr': did you mean 'solver'?"),
+        ({"scales.paper": {"problems": {"bc": {"solver": {"epoch": 1}}}}}, "at scale paper: problems.bc.solver: unknown key 'epoch'"),
+        ({"scales.smoke": {"methods": {"nave": {"estimator": "nave"}}}}, "at scale smoke: methods.nave.estimator: unknown estimator 'nave'"),
+        ({"backends": ["jax", "jax"]}, "backends: 'jax' occurs twice: the entries must be different"),
+        ({"solver.step_sizes": [0.1, 1, 0.1]}, "solver.step_sizes: 0.1 occurs twice"),
+        ({"decomposition.methods": ["naive", "naive"]}, "decomposition.methods: 'naive' occurs twice"),
         ({"decomposition.rows": 1}, "decomposition.rows = 1: input should be greater than or equal to 2"),
     ],
 )  # fmt: skip
@@ -156,6 +169,15 @@ def assert_refused(tmp_path, changes, message, base):
         ({"methods.ones.solver": "ingo_binry"}, "methods.ones.solver: unknown search 'ingo_binry': did you mean 'ingo_binary'?"),
         ({"search.budgt": 3}, "unknown key 'search.budgt': did you mean 'budget'?"),
         ({"search": {"repetitions": 3}}, "key 'search.budget' is missing"),
+        ({"backends": ["torch", "torch"]}, "backends: 'torch' occurs twice"),
+        ({"problems.e.methods": ["es", "es"]}, "problems.e.methods: 'es' occurs twice"),
+        ({"decomposition": {**TAKEN_APART, "problems": ["e", "e"]}}, "decomposition.problems: 'e' occurs twice"),
+        ({"decomposition": {**TAKEN_APART, "populations": [4, 8, 4]}}, "decomposition.populations: 4 occurs twice"),
+        ({"decomposition": {**TAKEN_APART, "sigmas": [1, 1.0]}}, "decomposition.sigmas: 1.0 occurs twice"),
+        ({"decomposition": {**TAKEN_APART, "schemes": ["iid", "iid"]}}, "decomposition.schemes: 'iid' occurs twice"),
+        ({"decomposition": {**TAKEN_APART, "baselines": ["mean", "mean"]}}, "decomposition.baselines: 'mean' occurs twice"),
+        ({"problems": {"..": SEARCH["problems"]["e"]}}, "problems: '..': a name may have only letters"),
+        ({"methods": {"{x}": {"solver": "es"}}}, "methods: '{x}': a name may have only letters"),
         ({"draw": ["efort"]}, "draw: unknown figure 'efort': did you mean 'effort'?"),
         ({"draw": ["gradients"]}, "draw: unknown figure 'gradients'"),
         ({"decomposition": {**TAKEN_APART, "problems": ["d"]}}, "decomposition.problems: unknown problem 'd'"),
@@ -181,6 +203,8 @@ def test_refused_of_a_search(tmp_path, changes, message):
         ({"family": "intgral"}, "family: unknown family 'intgral': did you mean 'integral'?"),
         ({"backends": ["torch"]}, "unknown key 'backends'"),
         ({"solver": {"epochs": 3}}, "unknown key 'solver'"),
+        ({"problems": {"a b": INTEGRAL["problems"]["b"]}}, "problems: 'a b': a name may have only letters"),
+        ({"methods": {"": {"integrator": "monte_carlo"}}}, "methods: '': a name may have only letters"),
         ({"estimation": {"chunk": 3}}, "key 'estimation.repetitions' is missing"),
         ({"estimation.chunks": 5}, "unknown key 'estimation.chunks': did you mean 'chunk'?"),
         ({"problems.b.problem": "borhole"}, "problems.b.problem: unknown problem 'borhole': did you mean 'borehole'?"),
@@ -194,7 +218,7 @@ def test_refused_of_a_search(tmp_path, changes, message):
         ({"problems.b.methods": 3}, "problems.b.methods: 3: it must be a list of methods"),
         ({"problems.b.sampler": "published"}, "the published points differ between sizes"),
         ({"problems.high.sizes": [200]}, "problems.high.sizes: 200 points, but b draws"),
-        ({"problems.high.tasks": ["high", "high"]}, "tasks: one occurs twice"),
+        ({"problems.high.tasks": ["high", "high"]}, "problems.high.tasks: 'high' occurs twice"),
         ({"figure_options": {"boxs": {}}}, "figure_options: unknown figure 'boxs'"),
         ({"problems.b.within": "s"}, "problems.b: exactly one of 'problem' and 'within' must be given"),
         ({"problems.b": {"sizes": [3]}}, "problems.b: exactly one of 'problem' and 'within' must be given"),
@@ -210,6 +234,8 @@ def test_refused_of_a_search(tmp_path, changes, message):
         ({"draw": ["eror"]}, "draw: unknown figure 'eror': did you mean 'errors'?"),
         ({"draw": ["fits"]}, "draw: unknown figure 'fits'"),
         ({"draw": []}, "draw = []"),
+        ({"draw": ["boxes", "boxes"]}, "draw: 'boxes' occurs twice"),
+        ({"problems.s.methods": ["monte_carlo", "monte_carlo"]}, "problems.s.methods: 'monte_carlo' occurs twice"),
         ({"illustrate": {"fit": {}}}, "unknown key 'illustrate.fit': did you mean 'fits'?"),
         ({"illustrate": {"fits": {"c": ["monte_carlo"]}}}, "illustrate.fits: unknown problem 'c'"),
         ({"illustrate": {"fits": {"s": ["stoped"]}}}, "illustrate.fits.s: unknown method 'stoped': did you mean 'stopped'?"),
@@ -257,11 +283,14 @@ def test_specs_know_what_there_is():
     from lowvar.problems.blackbox.catalogue import FUNCTIONS, build
     from lowvar.studies.integral.spec import Sampler
     from lowvar.studies.search.engine import TARGETS
-    from lowvar.studies.search.spec import Baseline, Scheme, SearchSettings
+    from lowvar.studies.search.figures import curves
+    from lowvar.studies.search.spec import TARGET, Baseline, Scheme, SearchSettings
 
     assert (get_args(Scheme), get_args(Baseline)) == (tuple(GAUSSIAN), BASELINES)
     assert get_args(Sampler) == SAMPLERS.own
     assert (TARGETS[0], TARGETS[-1], len(TARGETS)) == (1e4, 1e-10, 71)
+    assert curves.TARGET is SearchSettings(budget=1).target is TARGET
+    assert TARGETS[-1] == TARGET
     for target in TARGETS:
         assert SearchSettings(budget=1, target=target).target == target
     for name in FUNCTIONS.own:
@@ -408,6 +437,44 @@ def test_a_job_must_be_of_the_experiment(tmp_path):
         experiment.run("bc", "min", "jax")
     with pytest.raises(UserError, match="unknown backend 'torch'"):
         experiment.run("bc", "mine", "torch")
+
+
+def test_a_whole_float_counts(tmp_path):
+    solver = load_experiment(write(tmp_path, {"solver.epochs": 1e3}), "quick").solver
+    assert solver.epochs == 1000
+    assert isinstance(solver.epochs, int)
+    with pytest.raises(UserError, match=r"solver\.epochs = 1000\.5"):
+        load_experiment(write(tmp_path, {"solver.epochs": 1000.5}), "quick")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_text_or_truth_value_is_taken_for_a_number(family):
+    """Numbers and truth values of specs are strict, wherever they are nested."""
+
+    def lax(schema, where):
+        if isinstance(schema, dict):
+            if schema.get("type") in ("int", "float", "bool") and not schema.get("strict"):
+                yield where
+            for key, part in schema.items():
+                yield from lax(part, f"{where}.{key}")
+        for part in schema if isinstance(schema, list) else ():
+            yield from lax(part, where)
+
+    assert not list(lax(FAMILIES[family].experiment.__pydantic_core_schema__, family))
+
+
+def test_numbers_without_a_point_or_a_sign_are_numbers(tmp_path, monkeypatch):
+    """YAML 1.1 takes them for text."""
+    from lowvar import registry
+
+    monkeypatch.setattr(registry, "_folders", [])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = yaml.safe_dump(BASE).replace("- 0.001", "- 1e-3\n  - 2E4\n  - .5e1").replace("table: rows", "share: 1e-1")
+    (tmp_path / "small.yaml").write_text(text.replace("estimator: joint", "estimator: 'with_share:mine'"))
+    (tmp_path / "with_share.py").write_text("def mine(problem, batches=None, share: float = 0.5): ...")
+    experiment = load_experiment(tmp_path / "small.yaml", "quick")
+    assert experiment.solver.step_sizes == (1e-3, 2e4, 5.0)
+    assert experiment.methods["mine"].options == {"share": 0.1}
 
 
 def test_step_sizes_need_one():

@@ -165,7 +165,7 @@ def test_impossible_options_are_refused(name, options, message):
 
 def test_numbers_of_numpy_are_numbers():
     batches = BATCHES["reshuffled"](N, 10)
-    assert GRADIENT.get("storm")(problem(), batches, a=np.float32(0.25)).properties.keeps == 0.75
+    assert GRADIENT.get("storm")(problem(), batches, a=np.float32(0.25)).properties.carryover == 0.75
     assert GRADIENT.get("mlmc")(problem(), batches, particles=np.int64(4), restart=np.int64(4)).particles(0, None) == 4
     GRADIENT.get("mlmc_prox")(problem(), batches, box=np.array([-5.0, 5.0]))
 

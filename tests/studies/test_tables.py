@@ -1,5 +1,6 @@
 """Tables are declared once: made lazily, in the declared columns, where an experiment has them."""
 
+import dataclasses
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 from lowvar.studies.base import Table, columns, names_of
 from lowvar.studies.gathered import Gathered
+from lowvar.studies.load import FAMILIES
 
 ONE = columns("name | string | | its own", "mean.. | float64 | nats | the mean", "n | int64? | | how many")
 
@@ -63,6 +65,15 @@ def test_tables_are_made_once_and_when_asked_for():
     assert not place.read
     assert list(gathered) == ["base", "above", "evidence", "broken"]
     assert names_of(TABLES, place.experiment) == ("base", "above", "broken")
+
+
+def test_wall_times_are_known_by_their_declaration_whatever_their_name():
+    clock = (*TABLES[:3], dataclasses.replace(TABLES[3], name="clock"))
+    assert names_of(clock, None, timed=True) == ("clock",)
+    drawn = {"slow": SimpleNamespace(table="clock", when=lambda experiment: True),
+             "fast": SimpleNamespace(table="seconds", when=lambda experiment: True)}  # fmt: skip
+    family = dataclasses.replace(FAMILIES["search"], tables=clock, figures=drawn)
+    assert list(family.figures_of(SimpleNamespace())) == ["slow"]
 
 
 def test_for_claims_and_seconds_tables_are_read_from_their_files():

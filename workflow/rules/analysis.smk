@@ -27,27 +27,32 @@ for name, study in STUDIES.items():
         shell:
             "{params.command} > {log} 2>&1"
 
-    rule:
-        # wall times differ from run to run; in a separate file, they leave the other tables reproducible to the byte
-        name: f"{name}_seconds"
-        input:
-            runs_of(name) + paths(study.table_files()),
-        output:
-            [in_report(name, path, "table", "seconds") for path in study.table_files("seconds", ending="csv")],
-            paths(study.table_files("seconds")),
-        log:
-            f"{LOGS}/{name}/seconds.log",
-        benchmark:
-            f"{LOGS}/{name}/seconds.tsv"
-        threads: 1
-        resources:
-            **SMALL,
-        params:
-            spec=study.experiment.hash,
-            name=name,
-            command=read_by("table", name),
-        shell:
-            "{params.command} --seconds > {log} 2>&1"
+    if study.timed:
+
+        rule:
+            # wall times differ from run to run; in a separate file, they leave the other tables reproducible to the byte
+            name: f"{name}_seconds"
+            input:
+                runs_of(name) + paths(study.table_files()),
+            output:
+                [
+                    in_report(name, path, "table", path.stem, caption="seconds")
+                    for path in study.table_files(*study.timed, ending="csv")
+                ],
+                paths(study.table_files(*study.timed)),
+            log:
+                f"{LOGS}/{name}/seconds.log",
+            benchmark:
+                f"{LOGS}/{name}/seconds.tsv"
+            threads: 1
+            resources:
+                **SMALL,
+            params:
+                spec=study.experiment.hash,
+                name=name,
+                command=read_by("table", name),
+            shell:
+                "{params.command} --seconds > {log} 2>&1"
 
 
 rule figure:
@@ -75,7 +80,7 @@ rule claims:
         lambda w: paths(STUDIES[w.experiment].table_files()),
         lambda w: paths(filter(None, [STUDIES[w.experiment].claims])),
     output:
-        in_report("{experiment}", ANY.verdicts, "table", "claims"),
+        in_report("{experiment}", ANY.verdicts, "table", "claims", caption="claims"),
     log:
         f"{LOGS}/{{experiment}}/claims.log",
     benchmark:

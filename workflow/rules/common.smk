@@ -11,11 +11,9 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
-from lowvar.studies.spec import SCALES, validated
+from lowvar.studies.spec import NAME, SCALES, validated
 from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError
-
-NAME = "[A-Za-z0-9_]+"
 
 
 class Params(pydantic.BaseModel):
@@ -37,6 +35,11 @@ def load_all():
     config["experiments"] = [Path(name).stem if Path(name) in own else name for name in params.experiments]
     params = params.model_copy(update={"experiments": tuple(config["experiments"])})
     for path in own:
+        if not path.is_file():
+            raise UserError(
+                f"params.yaml or --config: experiments: {path}: no such file in {Path.cwd()}, where Snakemake runs; give "
+                "its absolute path"
+            )
         shipped = Path(f"workflow/experiments/{path.stem}.yaml")
         if shipped.is_file() and shipped.resolve() != path.resolve():
             raise UserError(f"{path}: {shipped} has the same name, so their results would share a folder; rename yours")
@@ -114,9 +117,9 @@ def runs_of(name):
 def results_of(name):
     """The tables, figures and claims of a study."""
     study = STUDIES[name]
-    of_times = [kind for kind, figure in study.figures.items() if "seconds" in (kind, figure.table)]
+    of_times = [kind for kind, figure in study.figures.items() if figure.table in study.timed]
     figures = [path for path in study.figure_files() if path.stem not in of_times]
-    timed = [*study.table_files("seconds", ending="csv"), *study.figure_files(*of_times)] if of_times else []
+    timed = [*study.table_files(*study.timed, ending="csv"), *study.figure_files(*of_times)] if of_times else []
     timed = timed if timed_here(name) else []
     return paths([*study.table_files(ending="csv"), *figures, study.verdicts, *timed])
 
@@ -143,12 +146,11 @@ def headline_of(name):
     return {"figure": figure.name, "answer": figure.answer}
 
 
-def in_report(name, path, kind, label):
+def in_report(name, path, kind, label, caption=None):
     """An output that the report shows under the experiment's name."""
-    stem = {"seconds": "seconds", "claims": "claims"}.get(label, f"{kind}s")
     return report(
         str(path),
-        caption=f"../report/{stem}.rst",
+        caption=f"../report/{caption or kind + 's'}.rst",
         category=name,
         subcategory=f"{kind}s",
         labels={kind: label},

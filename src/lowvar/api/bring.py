@@ -40,6 +40,11 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
                 raise UserError(f"values[{t}]: its shape is {array.shape}; with a list of tasks it must be (m,)")
     else:
         value = _array(values, "values")
+        if chain and np.ndim(samples) == 2 and np.shape(samples) == value.shape and value.shape[0] < value.shape[1]:
+            raise UserError(
+                f"samples: with shape {value.shape} they are {value.shape[0]} points of {value.shape[1]} coordinates; "
+                "for chains of a scalar give samples[..., None] and scores[..., None]"
+            )
         if chain:
             samples, scores, value = _of_chains(_array(samples, "samples"), _array(scores, "scores"), value)
         one_set, set_scores = _points(samples, "samples"), _points(scores, "scores")
@@ -160,7 +165,10 @@ def _array(value: Any, name: str) -> np.ndarray:
         raise UserError(f"{name}: the array is masked; remove the masked samples")
     try:
         if np.iscomplexobj(value):
-            raise UserError(f"{name}: the numbers are complex; integrate real and imaginary parts as two integrands")
+            advice = "integrate real and imaginary parts as two integrands"
+            raise UserError(f"{name}: the numbers are complex; {advice if 'values' in name else 'they must be real'}")
+        if (dtype := np.asarray(value).dtype).kind in "USmM":
+            raise UserError(f"{name}: cannot be converted to an array of numbers: its entries are {dtype}")
         array = np.array(value, dtype=np.float64)  # a copy: the method may keep it, and the original may be read-only
     except UserError:
         raise

@@ -26,6 +26,7 @@ from lowvar.studies.variational.spec import DecompositionSpec
 
 COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
+_COMPARED_ROWS = 7  # rows whose densities tell whether two functions are the same model
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
 
 
@@ -78,9 +79,10 @@ def decompose(
     estimators: Sequence[str | Callable[..., Estimator]] | Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     num_particles: int | None = None,
-    optimizer: str | optax.GradientTransformation = "adam",
+    noise: str | None = None,
+    optimizer: str | optax.GradientTransformation | None = None,
     step_size: float | None = None,
-    num_steps: int = 5000,
+    num_steps: int | None = None,
     init: Callable | Mapping[str, Any] | Fit | None = None,
     replicates: int = 32,
     columns: int = 8,
@@ -96,8 +98,9 @@ def decompose(
         data: the model's keyword arguments.
         params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an ``AutoNormal`` SVI result.
             Without them, a fit with the last of ``estimators`` is made first, and its memory is used. A ``Fit``
-            keeps the memory of its own estimator, which joins the comparison; the other estimators replay its last
-            epochs. At plain ``params``, memories are refilled there, which gives the lowest variance they can have.
+            of this model on these data keeps the memory of its own estimator, which joins the comparison; the other
+            estimators replay its last epochs. At plain ``params``, memories are refilled there, which gives the lowest
+            variance they can have.
         estimators: the estimators to compare: a list of names; or a mapping of labels of your own to names, or to
             ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
             {"estimator": "joint", "naive_epochs": 3}}``. A factory ``(problem, batches, **options) -> Estimator`` of
@@ -105,10 +108,11 @@ def decompose(
             if there is no ``naive``. If not given: naive, cv, joint, joint_svrg and joint_adaptive.
         batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else 100, or all rows if they are fewer.
         num_particles: particles per update; the ``Fit``'s if not given, else 1.
-        optimizer: optimizer of the fit, see ``fit``.
-        step_size: step size of the fit, see ``fit``.
-        num_steps: length of the fit.
-        init: start of the fit, see ``fit``.
+        noise: noise scheme of the particles, see ``fit``; the ``Fit``'s if not given, else ``"iid"``.
+        optimizer: optimizer of the fit that is made without ``params``, see ``fit``; ``"adam"`` if not given.
+        step_size: its step size, see ``fit``.
+        num_steps: its number of updates; 5000 if not given.
+        init: its start, see ``fit``.
         replicates: number of independent crossed designs, the sample size of the intervals.
         columns: noise draws of a design.
         rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
@@ -126,7 +130,13 @@ def decompose(
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
     methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
-    num_steps = whole("num_steps", num_steps, 1)
+    of_fit = {"optimizer": optimizer, "step_size": step_size, "num_steps": num_steps, "init": init}
+    if params is not None and (idle := [name for name, value in of_fit.items() if value is not None]):
+        raise UserError(
+            f"decompose: {', '.join(idle)}: settings of a fit, which is made only without params; leave them out"
+        )
+    optimizer = "adam" if optimizer is None else optimizer
+    num_steps = whole("num_steps", 5000 if num_steps is None else num_steps, 1, or_float=True)
     fitted = params if isinstance(params, Fit) else None
     given: Any = params if fitted is None else fitted.params
     if not isinstance(given, Mapping | None):
@@ -135,23 +145,29 @@ def decompose(
     problem = from_numpyro(model, data, name=name, **where)
     if given is not None:
         _check_complete(problem, given)
-    run = fitted.run if fitted and fitted.run and _same(problem, fitted.problem) else None
-    batch_size = run.solver.batch_size if run and batch_size is None else batch_size
+    run = fitted.run if fitted else None
+    batch_size = min(run.solver.batch_size, problem.N) if run and batch_size is None else batch_size
     num_particles = (run.solver.particles if run else 1) if num_particles is None else num_particles
+    noise = (run.solver.noise if run else "iid") if noise is None else noise
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
+    replicates, columns = whole("replicates", replicates, 4), whole("columns", columns, 2)
     spec = validated(
         DecompositionSpec,
         {"leader": list(methods)[-1], "step_size": STEP_SIZE, "epochs": 1, "replicates": replicates,
-         "columns": columns, "rows": rows},
+         "columns": columns, "rows": None if rows is None else whole("rows", rows, 2)},
         where="decompose",
     )  # fmt: skip
     solver = solver_of(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
-        num_particles=num_particles, elbo_samples=2,
+        num_particles=num_particles, elbo_samples=2, noise=noise, where="decompose",
     )  # fmt: skip
-    if run and (run.solver.batch_size, run.solver.particles) != (solver.batch_size, solver.particles):
-        run = None  # its memories belong to batches of another size
+    if (
+        fitted
+        and run
+        and not (_same(problem, fitted.problem, fitted.mean_field) and _batches(run.solver) == _batches(solver))
+    ):
+        run = None  # its memories belong to another density, or to other batches or noise
     if run:
         label = _own_label(methods, run.method)
         methods = {**methods, label: run.method}
@@ -180,7 +196,8 @@ def decompose(
         for name, estimator in parts.items()
     }
     table = analysis.table(problem, values, solver.batch_size, replacement=False)
-    title = f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size})"
+    scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
+    title = f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size}{scheme})"
     carried = _carried(runs, parts, memory, mean_field, problem)
     origins = {name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(mean_field))}
     return Decomposition(table, _times(runs, parts, mean_field), auto, title, carried, origins)
@@ -190,12 +207,39 @@ def _arrays(problem, params):
     return {block: jnp.asarray(value, problem.dtype) for block, value in params.items()}
 
 
-def _same(problem: NumPyroProblem, other: NumPyroProblem) -> bool:
-    """Whether two problems can share estimator states: their sites, data and precision agree."""
+def _batches(solver):
+    """What a memory depends on besides the rows: ``(batch size, particles, noise scheme)``."""
+    return solver.batch_size, solver.particles, solver.noise
+
+
+def _same(problem: NumPyroProblem, other: NumPyroProblem, params) -> bool:
+    """Whether two problems can share estimator states: their sites, data, precision and densities agree.
+
+    Args:
+        problem: one problem.
+        other: the other one.
+        params: the guide at which densities of different functions are compared.
+    """
     if (problem.N, dict(problem.sites), problem.dtype) != (other.N, dict(other.sites), other.dtype):
         return False
     mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
-    return mine[1] == others[1] and all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True))
+    if mine[1] != others[1] or not all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True)):
+        return False
+    return problem.model is other.model or np.allclose(_densities(problem, params), _densities(other, params))
+
+
+def _densities(problem, params) -> np.ndarray:
+    """Log densities of a few rows and of the prior, at the guide's mean and a standard deviation to either side."""
+    mean, sd = params["mu"], np.exp(params["log_sigma"])
+    points = jnp.asarray(np.stack([mean, mean + sd, mean - sd]), problem.dtype)
+    index = jnp.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
+
+    @jax.jit
+    @jax.vmap
+    def of(z):
+        return jnp.append(problem.log_likelihood(z, index), problem.log_prior(z))
+
+    return np.asarray(of(points))
 
 
 def _check_complete(problem, params) -> None:
@@ -258,7 +302,7 @@ def _carried(runs, parts, memory, params, problem):
     for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
     keys, carried = jax.random.split(for_noise, 64), {}
     for name, estimator in parts.items():
-        if estimator.properties.keeps:
+        if estimator.properties.carryover:
 
             @jax.jit
             def errors(state, estimator=estimator):

@@ -90,7 +90,7 @@ class Fit:
         digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 8)) if error > 0 else 4
         reached = f"ELBO {elbo:.{digits}f} +- {error:.{digits}f} nats after {int(last['iteration'])} steps"
         tail = "" if self.khat is None else f", k-hat {self.khat:.2f}"
-        return f"Fit({self.problem.name}, dim {self.problem.dim}: {reached}{tail})"
+        return f"Fit({self.problem.name}, dim {len(_noisy(self.problem))}: {reached}{tail})"
 
     def summary(self) -> str:
         """The line of ``repr``, the settings of the fit, and the notes."""
@@ -170,8 +170,8 @@ def fit(
     """Mean-field variational inference of a NumPyro model.
 
     Args:
-        model: a NumPyro model with one data plate, indexed by it. Its ``numpyro.param`` sites are trained as point
-            estimates.
+        model: a NumPyro model with one data plate, indexed by it; plates that are not subsampled, such as one over
+            outputs, may lie around the observations too. Its ``numpyro.param`` sites are trained as point estimates.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
@@ -179,7 +179,7 @@ def fit(
             two passes over the data.
         optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``.
         step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given; an optax optimizer has its own.
-        num_steps: number of updates.
+        num_steps: number of updates; ``1e4`` counts as a whole number.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
         num_particles: particles per update, shared by the rows of the batch; for ``mlmc``, those of the first update.
         noise: noise scheme of the particles: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
@@ -192,8 +192,8 @@ def fit(
         seed: seed of starts and noise; the same seed gives the same result.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
             rows.
-        khat_samples: posterior draws for ``khat``, on all the data; 0 for none. If not given 10 000, fewer above 3 300
-            rows, and none above 167 000.
+        khat_samples: posterior draws for ``khat``, on all the data, 200 or more; 0 for none. If not given
+            10 000, fewer above 3 300 rows, and none above 167 000.
         progress: whether to show a progress bar; by default on a terminal only.
         **options: options of the estimator.
 
@@ -211,8 +211,10 @@ def fit(
         check_estimator(estimator)
     elif options:
         raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
-    seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1)
+    seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
+    if draws and draws < psis.LEAST:
+        raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
     problem = from_numpyro(model, data, **start_of(model, init, seed))
     if "particles" in options:
         raise UserError("particles: fit calls this num_particles")
@@ -328,7 +330,7 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
 def _remedy(fitted, solver, late: bool) -> str:
     """Possible causes of a large k-hat, and remedies."""
     problem, first = fitted.problem, ""
-    noisy = ~problem.noiseless if problem.noiseless is not None else slice(None)
+    noisy = _noisy(problem)
     least = float(np.exp(fitted.mean_field["log_sigma"][noisy].min()))
     step = solver.step_sizes[0]
     if late:
@@ -339,15 +341,20 @@ def _remedy(fitted, solver, late: bool) -> str:
             "means still fluctuate: first decay it (schedule) or reduce it; if k-hat stays high, "
         )
     many = (
-        f"; in {problem.dim} dimensions small misfits add up to such a k-hat, and means may still be right"
-        if problem.dim >= _MANY
+        f"; in {len(noisy)} dimensions small misfits add up to such a k-hat, and means may still be right"
+        if len(noisy) >= _MANY
         else ""
     )
     return (
         f"{first}a mean-field normal approximates this posterior badly, and its standard deviations may be far too "
-        f"small, as where latent variables are correlated{many}. Check the intervals against NUTS, or reparameterise "
-        "the model so that its latent variables are less correlated (whitened features, non-centred hierarchies)"
+        f"small, as where latent variables are correlated, skewed or heavy-tailed{many}. Check the intervals against "
+        "NUTS, or reparameterise the model (whitened features, non-centred hierarchies)"
     )
+
+
+def _noisy(problem) -> np.ndarray:
+    """The coordinates with noise, those that are no point estimates."""
+    return np.arange(problem.dim) if problem.noiseless is None else np.flatnonzero(~np.asarray(problem.noiseless))
 
 
 def _late_rise(trace) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
 
-_ONCE = "samples that occur more than once were used once"
+_COPIES = "duplicate samples were dropped"
 _APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
 _FALSE = np.zeros(1, bool)
 _HALF = scipy.stats.norm.isf(0.025)
@@ -48,6 +48,7 @@ class IntegralResult:
     condition: float
     info: dict[str, np.ndarray] = field(repr=False)
     _fitted: Any = field(repr=False, default=None)
+    _dims: tuple[int, ...] = field(repr=False, default=())
 
     def fitted(self, points: Any, scores: Any, task: int = 0) -> np.ndarray:
         """The fitted function of a task at other points.
@@ -58,7 +59,7 @@ class IntegralResult:
             task: index of the integral.
 
         Raises:
-            UserError: the method fits no function.
+            UserError: the method fits no function, or the shapes do not match the samples'.
         """
         if self._fitted is None:
             raise UserError(f"{self.method} fits no function")
@@ -67,6 +68,10 @@ class IntegralResult:
             raise UserError(f"scores: their shape is {rows[1].shape}, but points have {rows[0].shape}; they must agree")
         if not 0 <= task < len(self.value):
             raise UserError(f"task {task}: it must be between 0 and {len(self.value) - 1}")
+        if rows[0].shape[1] != self._dims[task]:
+            raise UserError(
+                f"points: they have {rows[0].shape[1]} coordinates, but the samples have {self._dims[task]}"
+            )
         return self._fitted(task, rows[0][None], rows[1][None])[0]
 
     def __repr__(self) -> str:
@@ -175,11 +180,12 @@ def integrate(
     if not np.isfinite(value).all():
         notes.append(f"{method} gave no finite value: its options do not suit these samples")
     for note in notes:
-        if not note.endswith(_ONCE):  # noted in the result, but too common for a warning
+        if not note.endswith(_COPIES):  # noted in the result, but too common for a warning
             warnings.warn(note, stacklevel=2)
     return IntegralResult(
         value, error, str(method), tuple(notes), _table(names, methods, value, error, plain),
         float(result.condition[0]), {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
+        tuple(points.shape[2] for points in data.points),
     )  # fmt: skip
 
 
@@ -197,7 +203,7 @@ def _run(method: str | Callable[..., Integrator], options, folds, data: Samples,
     if not integrator.properties.interpolates:
         return integrator.integrate(data, seeds), []
     used, copies = without_copies(data)
-    return integrator.integrate(used, seeds), [f"{copies} {_ONCE}"] if copies else []
+    return integrator.integrate(used, seeds), [f"{copies} {_COPIES}"] if copies else []
 
 
 def _with_consequence(notes: list[str]) -> list[str]:

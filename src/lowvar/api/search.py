@@ -81,8 +81,8 @@ def minimize(
         errors: action if ``f`` raises or returns no finite value: ``"raise"`` a ``UserError``, or ``"mark"`` the point
             as a failure, which counts as the worst of its generation, and continue.
         progress: whether to show a progress bar; by default on a terminal only.
-        callback: called with a ``Generation`` after each; returning True, or raising ``StopIteration``, ends the
-            search.
+        callback: called with a ``Generation`` after each; returning a true value, or raising ``StopIteration``, ends
+            the search.
         bounds: ``(low, high)`` of a real search, each a number, ``(dim,)`` numbers (possibly infinite), or None;
             or a ``scipy.optimize.Bounds``. ``f`` is called only at points within them; any method accepts them.
         noisy: whether repeated evaluations of a point differ; None to detect it. With False, no point is
@@ -152,9 +152,7 @@ def _budget(budget, searcher) -> int:
     """``budget`` as an int that pays for at least one generation; ``1e4`` counts as a whole number."""
     if budget is None:
         raise UserError("budget: give the maximum number of evaluations of f, for example budget=10_000")
-    if isinstance(budget, (float, np.floating)) and float(budget).is_integer():
-        budget = int(budget)
-    budget, size = whole("budget", budget, 1), len(searcher.ask())
+    budget, size = whole("budget", budget, 1, or_float=True), len(searcher.ask())
     if budget < size:
         raise UserError(f"budget {budget}: one generation of {searcher.method} takes {size} evaluations")
     return budget

@@ -201,7 +201,14 @@ class Run:
             stop = self.callback(report)
         except StopIteration:
             stop = True
-        if isinstance(stop, (bool, np.bool_)) and stop:
+        try:
+            stop = bool(stop)
+        except (TypeError, ValueError) as error:  # an array
+            raise UserError(
+                f"callback: it returned a {type(stop).__name__} that is neither true nor false; return True to end the "
+                "search, and None to continue"
+            ) from error
+        if stop:
             return "callback", f"the callback ended it after generation {self.iteration}"
         return None
 

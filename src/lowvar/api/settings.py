@@ -42,7 +42,13 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
                 f"estimators: a list takes names and factories only, not {wrong[0]!r}; give options in a mapping: "
                 "{'label': {'estimator': 'joint', ...}}"
             )
-        names = {label(name): name for name in names}
+        labels = [label(name) for name in names]
+        if twice := [one for one in dict.fromkeys(labels) if labels.count(one) > 1]:
+            raise UserError(
+                f"estimators: {labels.count(twice[0])} of them have the label {twice[0]!r}; give a mapping of labels "
+                "of your own to estimators: {'label': estimator, ...}"
+            )
+        names = dict(zip(labels, names, strict=True))
     if not names:
         raise UserError("estimators: name at least one")
     methods = {}
@@ -60,8 +66,9 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
 
 
 def solver_of(
-    problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid"
-):
+    problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid",
+    where="fit",
+):  # fmt: skip
     """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
     check_known("noise", str(noise), GAUSSIAN)
     size = min(BATCH, problem.N) if batch_size is None else batch_size
@@ -87,6 +94,6 @@ def solver_of(
         {"optimizer": optimizer, "step_sizes": (positive("step_size", step_size),), "batch_size": size,
          "particles": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
          "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise},
-        where="fit",
+        where=where,
     )  # fmt: skip
     return spec if own is None else spec.with_transformation(own)

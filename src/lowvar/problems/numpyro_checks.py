@@ -17,7 +17,7 @@ from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError
-from lowvar.problems.numpyro_model import _FixedIndex, _frame, _log_prob, _one_line
+from lowvar.problems.numpyro_trace import FixedIndex, frame_of, log_prob_of, one_line
 
 _ROWS = 7  # rows evaluated jointly
 _TOLERANCE = 1e-5  # relative difference attributed to rounding
@@ -53,18 +53,18 @@ def _check_traceable(problem, z):
         except jax.errors.ConcretizationTypeError as error:
             raise UserError(
                 f"{problem.name}: the model branches in Python on a value that JAX traces; use jnp.where or "
-                f"jax.lax.cond ({_one_line(error)[:80]})"
+                f"jax.lax.cond ({one_line(error)[:80]})"
             ) from error
         except UserError:
             raise
         except Exception as error:
             if rows is not index:
                 raise UserError(
-                    f"{problem.name}: the model fails on a batch of one row: {_one_line(error)}; a possible cause is "
+                    f"{problem.name}: the model fails on a batch of one row: {one_line(error)}; a possible cause is "
                     "a squeeze() that also removes the axis of the rows"
                 ) from error
             message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
-            raise UserError(f"{message} ({_one_line(error)})") from error
+            raise UserError(f"{message} ({one_line(error)})") from error
 
 
 def _some_rows(N):
@@ -99,7 +99,7 @@ def _check_lengths(problem, free):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPyro has already issued them
-            handlers.trace(handlers.seed(_FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
+            handlers.trace(handlers.seed(FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
     except IndexError as error:
         lengths = ", ".join(f"{key} {value.shape[0]}" for key, value in data.items() if np.ndim(value))
         raise UserError(
@@ -221,11 +221,11 @@ def _interacting(traced, problem, z, index, worst, alone, among):
 
     def run(z):
         for site in traced(z, jnp.asarray(index)).values():
-            frame = _frame(site, problem.plate)
+            frame = frame_of(site, problem.plate)
             if site["type"] == "sample" and frame is not None:
                 shapes.append(
                     (site["name"], jnp.shape(site["value"]), site["fn"].batch_shape, site["fn"].event_shape,
-                     jnp.shape(_log_prob(site)), frame.dim)
+                     jnp.shape(log_prob_of(site)), frame.dim)
                 )  # fmt: skip
         return 0.0
 

@@ -15,13 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
-from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import _unconstrain_reparam, helpful_support_errors
-from numpyro.primitives import Messenger
 
 from lowvar.backends import get
 from lowvar.errors import UserError, unknown_name
 from lowvar.problems.guide import NO_NOISE
+from lowvar.problems.numpyro_trace import (
+    FixedIndex,
+    by_row,
+    converted,
+    data_plate,
+    frame_of,
+    is_latent,
+    log_prob_of,
+    one_line,
+    prototype,
+)
 from lowvar.problems.variational import VariationalProblem
 
 _JITTER = 0.1  # standard deviation of the initial means, to avoid saddle points
@@ -53,20 +62,6 @@ class NumPyroProblem(VariationalProblem):
     values: Callable = None  # type: ignore[assignment]
 
 
-class _FixedIndex(Messenger):
-    """Substitutes ``index`` for the data plate's random index."""
-
-    def __init__(self, fn, plate, index):
-        self.plate, self.index = plate, index
-        super().__init__(fn)
-
-    def process_message(self, msg):
-        if msg["type"] == "plate" and msg["name"] == self.plate:
-            size, _ = msg["args"]
-            msg["args"] = (size, self.index.shape[0])
-            msg["value"] = self.index
-
-
 def from_numpyro(
     model: Callable,
     data: Mapping[str, Any],
@@ -79,7 +74,8 @@ def from_numpyro(
     """The negative ELBO of ``model(**data)``.
 
     Args:
-        model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it.
+        model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it; they may also lie in
+            plates that are not subsampled, whose sums belong to the row.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         name: name in reports.
         init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or an
@@ -96,23 +92,19 @@ def from_numpyro(
     from lowvar.problems.numpyro_checks import check
 
     name = str(name or getattr(model, "__name__", "model"))
-    if not callable(model):
-        raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
-    if not isinstance(data, Mapping):
-        raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    data = converted(model, data, name)
     if not isinstance(init, Callable | Mapping | None):
         raise UserError(
             f"init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit, "
             f"not {type(init).__name__}"
         )
-    data = {key: _array(key, value) for key, value in data.items()}
-    trace = _prototype(model, data, name, init if callable(init) else None, key)
-    plate, N = _data_plate(trace, name)
-    latent = {site["name"]: site for site in trace.values() if _is_latent(site)}
+    trace = prototype(model, data, name, init if callable(init) else None, key)
+    plate, N = data_plate(model, data, trace, name)
+    latent = {site["name"]: site for site in trace.values() if is_latent(site)}
     params = {site["name"]: site for site in trace.values() if site["type"] == "param"}
     _check_sites(trace, latent, params, plate, N, name)
 
-    transforms = {key: _transform(site, name) for key, site in (latent | params).items()}
+    transforms = {key: transform(site, name) for key, site in (latent | params).items()}
     free = {key: transforms[key].inv(site["value"]) for key, site in (latent | params).items()}
     # use the data's precision: under x64, NumPyro draws its first values in float64 for data of any precision
     floating = [v.dtype for v in data.values() if isinstance(v, jax.Array) and jnp.issubdtype(v.dtype, jnp.floating)]
@@ -143,7 +135,7 @@ def from_numpyro(
         return {
             key: site["value"]
             for key, site in sites_at.items()
-            if key in latent or (site["type"] == "deterministic" and _frame(site, plate) is None)
+            if key in latent or (site["type"] == "deterministic" and frame_of(site, plate) is None)
         }
 
     problem = NumPyroProblem(
@@ -184,7 +176,7 @@ class _Functions:
                 return _unconstrain_reparam(free, site)
 
             substituted = handlers.substitute(self.model, substitute_fn=substitute)
-            seeded = handlers.seed(_FixedIndex(watch(substituted), plate, index), jax.random.key(0))
+            seeded = handlers.seed(FixedIndex(watch(substituted), plate, index), jax.random.key(0))
             return handlers.trace(seeded).get_trace(**self.data)
 
         def log_likelihood(z, index):
@@ -193,20 +185,20 @@ class _Functions:
                 return jnp.concatenate([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
             total = jnp.zeros(index.shape, dtype)
             for site in traced(z, index).values():
-                frame = _frame(site, plate)
+                frame = frame_of(site, plate)
                 if site["type"] == "sample" and frame is not None:
                     # the model's own scale of the site, without the plate's N / B
                     scale = 1.0 if site["scale"] is None else site["scale"] * (rows / N)
-                    total = total + _by_row(_log_prob(site) * scale, frame.dim, rows)
+                    total = total + by_row(log_prob_of(site) * scale, frame.dim, rows)
             return total
 
         def log_prior(z, index):
             # XLA drops the data plate's sites, which are traced too
             total = jnp.zeros((), dtype)
             for site in traced(z, index).values():
-                if site["type"] == "sample" and _frame(site, plate) is None:
+                if site["type"] == "sample" and frame_of(site, plate) is None:
                     scale = site["scale"]
-                    total = total + jnp.sum(_log_prob(site)) * (1.0 if scale is None else scale)
+                    total = total + jnp.sum(log_prob_of(site)) * (1.0 if scale is None else scale)
             return total
 
         return traced, log_likelihood, log_prior
@@ -216,7 +208,7 @@ def _is_floating(value):
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
 
 
-def _transform(site, name):
+def transform(site, name):
     """The bijection from R^d to a site's support."""
     if site["type"] == "param":
         return biject_to(site["kwargs"].get("constraint", constraints.real))
@@ -237,13 +229,13 @@ def _check_sites(trace, latent, params, plate, N, name):
     for site in latent.values():
         if jnp.issubdtype(jnp.result_type(site["value"]), jnp.integer) or site["fn"].support.is_discrete:
             raise UserError(f"{name}: latent site {site['name']!r} is discrete; marginalise it out of the model")
-        if _frame(site, plate) is not None:
+        if frame_of(site, plate) is not None:
             raise UserError(
                 f"{name}: latent site {site['name']!r} is inside the data plate {plate!r}; sample all of its values "
                 "before the plate (dist.Normal(0, 1).expand([N]).to_event(1)) and index them inside, or marginalise it"
             )
     for site in params.values():
-        frame = _frame(site, plate)
+        frame = frame_of(site, plate)
         if frame is not None and site["kwargs"].get("event_dim") is not None and frame.size != N:
             raise UserError(
                 f"{name}: the parameter {site['name']!r} has values for the rows of one batch only; give it one for "
@@ -277,9 +269,7 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
             leaves = jax.tree.leaves(value if suffix else transforms[site].inv(jax.tree.map(jnp.asarray, value)))
             array = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
         except (TypeError, ValueError) as error:
-            raise UserError(
-                f"{name}: {init_is}: {given_name} is not a value of its site: {_one_line(error)}"
-            ) from error
+            raise UserError(f"{name}: {init_is}: {given_name} is not a value of its site: {one_line(error)}") from error
         where = sites[site]
         if array.size != where.stop - where.start:
             raise UserError(
@@ -292,92 +282,3 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
         else:
             mu[where] = array
     return {"mu": mu, "log_sigma": log_sigma}
-
-
-def _array(key, value):
-    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
-        return value.item()  # a size, stored in an npz file as an array
-    if hasattr(value, "to_numpy"):
-        value = value.to_numpy()  # pandas
-    if isinstance(value, np.ma.MaskedArray):
-        raise UserError(f"data: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
-    if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic) and hasattr(value, "__array__"):
-        value = np.asarray(value)  # torch
-    try:
-        converted = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
-    except (TypeError, ValueError) as error:
-        raise UserError(f"data: {key!r} is not an array of numbers: {error}") from error
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(converted, value):
-        raise UserError(f"data: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
-    return converted
-
-
-def _is_latent(site):
-    return site["type"] == "sample" and not site["is_observed"]
-
-
-def _frame(site, plate):
-    return next((f for f in site.get("cond_indep_stack", ()) if f.name == plate), None)
-
-
-def _log_prob(site):
-    return site["fn"].log_prob(site["value"]) if not site["intermediates"] else site["fn"].log_prob(
-        site["value"], site["intermediates"]
-    )  # fmt: skip
-
-
-def _by_row(log_prob, dim, rows):
-    """Sums a site's log density over everything but the plate's axis ``dim`` (negative)."""
-    log_prob = jnp.moveaxis(log_prob, dim, 0)
-    if log_prob.shape[0] != rows:
-        log_prob = jnp.broadcast_to(log_prob, (rows, *log_prob.shape[1:]))
-    return sum_rightmost(log_prob, log_prob.ndim - 1)
-
-
-def _prototype(model, data, name, init, key):
-    """One trace of the model, with latent values from ``init``, or drawn as by NumPyro's ``init_to_uniform``."""
-    from numpyro.infer import init_to_uniform
-
-    def run():
-        seeded = handlers.seed(model, jax.random.key(0) if key is None or init is None else key)
-        started = handlers.substitute(seeded, substitute_fn=init or init_to_uniform(radius=0.1))  # type: ignore[arg-type]
-        return handlers.trace(started).get_trace(**data)
-
-    try:
-        return run()
-    except TypeError as error:
-        if "argument" in str(error):
-            raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
-        raise UserError(_RAISED.format(name=name, error=_one_line(error))) from error
-    except ValueError as error:
-        if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
-            raise UserError(f"{name}: {error} Check the priors and the data.") from error
-        raise UserError(_RAISED.format(name=name, error=_one_line(error))) from error
-    except Exception as error:
-        raise UserError(_RAISED.format(name=name, error=_one_line(error))) from error
-
-
-_RAISED = "{name}: the model cannot be run on these data: {error}"
-
-
-def _one_line(error):
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def _data_plate(trace, name):
-    observed = [site for site in trace.values() if site["type"] == "sample" and site["is_observed"]]
-    sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
-    holding = {frame.name for site in observed for frame in site["cond_indep_stack"]}
-    subsampled = {
-        s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])
-    }
-    plates = sorted(holding | subsampled)
-    if sizes and not observed:
-        raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
-    if len(plates) != 1:
-        names = "none" if not plates else "several: " + ", ".join(map(repr, plates))
-        raise UserError(
-            f"{name}: the model needs exactly one data plate around its observations and has {names}; write "
-            "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
-        )
-    return plates[0], sizes[plates[0]]

@@ -124,9 +124,9 @@ class Table:
         return pd.DataFrame(rows)[[one.name for one in self.columns]].reset_index(drop=True)
 
 
-def names_of(tables: tuple[Table, ...], experiment: Any) -> tuple[str, ...]:
-    """The names of the tables that an experiment writes to files, except those of wall times."""
-    return tuple(one.name for one in tables if one.kept and not one.timed and one.when(experiment))
+def names_of(tables: tuple[Table, ...], experiment: Any, *, timed: bool = False) -> tuple[str, ...]:
+    """The names of the tables that an experiment writes to files: those of wall times, or all others."""
+    return tuple(one.name for one in tables if one.kept and one.timed == timed and one.when(experiment))
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class Family:
         Raises:
             UserError: an unknown figure.
         """
-        tables = (*names_of(self.tables, experiment), "seconds")
+        tables = (*names_of(self.tables, experiment), *names_of(self.tables, experiment, timed=True))
         known = {name: one for name, one in self.figures.items() if one.table in tables and one.when(experiment)}
         for name in (chosen := getattr(experiment, "draw", known)):
             check_known("figure", name, known, where=f"{where}: draw")

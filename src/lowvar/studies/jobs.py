@@ -101,7 +101,7 @@ def tables(study: Study, *, seconds: bool = False) -> list[Path]:
     """Makes the tables from an experiment's runs and decompositions; refuses stale ones."""
     mark, declared = study.tables_stamp(), study.family.tables
     gathered = Gathered(study, declared, made=not seconds)
-    names = [one.name for one in declared if one.timed] if seconds else study.tables
+    names = study.timed if seconds else study.tables
     tables = {name: gathered[name] for name in names}  # all are made before one is written
     metrics = None if seconds else nested(study.experiment.problems, study.family.metrics(gathered))
     written = []

@@ -12,6 +12,7 @@ from typing import Any
 from lowvar.errors import UserError, check_known, unknown_name
 from lowvar.files import read_yaml
 from lowvar.registry import look_in
+from lowvar.studies.base import Family
 from lowvar.studies.integral.family import FAMILY as INTEGRAL
 from lowvar.studies.integral.spec import IntegralExperiment
 from lowvar.studies.search.family import FAMILY as SEARCH
@@ -26,7 +27,7 @@ FAMILIES = {family.name: family for family in (VARIATIONAL, SEARCH, INTEGRAL)}
 
 
 def load_experiment(path: str | Path, scale: str) -> "Experiment":
-    """The experiment of a YAML file at a scale.
+    """The experiment of a YAML file at a scale; the file is checked at every scale.
 
     Args:
         path: e.g. ``workflow/experiments/quickstart.yaml``.
@@ -67,11 +68,21 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         if not isinstance(override or {}, dict):
             raise UserError(f"{path}: scales.{name} = {override!r}: it must be a mapping of keys")
     look_in(path.parent)
-    experiment = validated(FAMILIES[family].experiment, merged(content, scales.get(scale) or {}), where=str(path))
+    experiment = _checked(FAMILIES[family], merged(content, scales.get(scale) or {}), path, str(path))
+    for other in SCALES:  # a mistake is found before its scale runs
+        if scales.get(other) != scales.get(scale):
+            where = f"{path}: at scale {other}"
+            _checked(FAMILIES[family], merged(content, scales.get(other) or {}), path, where)
+    return experiment
+
+
+def _checked(family: Family, content: dict[str, Any], path: Path, where: str) -> "Experiment":
+    """The experiment of a family with this content."""
+    experiment = validated(family.experiment, content, where=where)
     if experiment.name != path.stem:
-        raise UserError(f"{path}: name {experiment.name!r} must equal the file's name, {path.stem!r}")
-    experiment.check_names(str(path))
-    FAMILIES[family].figures_of(experiment, str(path))
+        raise UserError(f"{where}: name {experiment.name!r} must equal the file's name, {path.stem!r}")
+    experiment.check_names(where)
+    family.figures_of(experiment, where)
     return experiment
 
 

@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -12,9 +13,32 @@ from pydantic import Field
 from lowvar.errors import UserError, check_known, unknown_name
 
 SCALES = ("smoke", "quick", "paper")
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+NAME = "[A-Za-z0-9_]+"  # of an experiment, problem or method, which is a part of paths and of the workflow's wildcards
+
+
+def _named(name: str) -> str:
+    if not re.fullmatch(NAME, name):
+        raise ValueError(f"{name!r}: a name may have only letters of the English alphabet, digits and underscores")
+    return name
+
+
+def different(values: tuple) -> tuple:
+    """``values``; raises ValueError if one of them occurs twice."""
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise ValueError(f"{value!r} occurs twice: the entries must be different")
+    return values
+
+
+Different = pydantic.AfterValidator(different)  # a duplicate would count, or be computed, twice
+Name = Annotated[str, pydantic.AfterValidator(_named)]
+# numbers are strict: pydantic would else take true and "1" for 1
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+_whole = pydantic.BeforeValidator(lambda value: int(value) if type(value) is float and value.is_integer() else value)
+Count = Annotated[int, Field(ge=1, strict=True), _whole]  # 1e5 counts too
+Seed = Annotated[int, Field(ge=0, strict=True), _whole]
 BackendName = Literal["jax", "torch"]
+BackendNames = Annotated[tuple[BackendName, ...], Field(min_length=1), Different]
 
 
 class Strict(pydantic.BaseModel):
@@ -86,10 +110,10 @@ class ExperimentSpec(Strict):
     raise UserError if there is no such job; ``run_cost`` and the like return its cost. Families override these.
     """
 
-    name: str
+    name: Name
     title: str
     family: Any
-    seed: int = 0
+    seed: Seed = 0
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run."""
@@ -154,7 +178,8 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
     except pydantic.ValidationError as error:
         # a misspelt required key is also missing: report the misspelling
         first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        key = ".".join(str(part) for part in first["loc"])
+        loc = first["loc"][:-2] if first["loc"][-1:] == ("[key]",) else first["loc"]  # our message has the name itself
+        key = ".".join(str(part) for part in loc)
         if first["type"] == "extra_forbidden":
             known = _fields_at(model, first["loc"][:-1])
             near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.4)

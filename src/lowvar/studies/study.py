@@ -198,6 +198,11 @@ class Study:
         return names_of(self.family.tables, self.experiment)
 
     @cached_property
+    def timed(self) -> tuple[str, ...]:
+        """The names of its tables of wall times."""
+        return names_of(self.family.tables, self.experiment, timed=True)
+
+    @cached_property
     def figures(self) -> dict[str, Figure]:
         """Its figures by name, in the order of a report."""
         return self.family.figures_of(self.experiment)
@@ -342,5 +347,5 @@ class Study:
     def table(self, name: str):
         """Reads a table of this experiment; refuses a stale one."""
         rebuild = self.command("table", results=self.results, data=self.data)
-        rebuild += " --seconds" if name == "seconds" else ""
+        rebuild += " --seconds" if name in self.timed else ""
         return artifact.read_table(self.table_files(name)[0], expect=self.tables_stamp(), rebuild=rebuild)

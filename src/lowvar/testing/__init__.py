@@ -56,7 +56,7 @@ def estimator_contract(
 def search_contract(method: str | Callable[..., Any], **options: Any) -> type:
     """A class of tests of the contract of a search ``(backend, domain, population, **options) -> SearchSolver``.
 
-    They test shapes, mapped runs, ask and tell against the compiled loop in both backends, values that are not finite,
+    They test shapes, mapped runs, ask and tell against the compiled loop in each declared backend, values that are not finite,
     the scale of values, and the rejection of bad settings.
     """
     from lowvar.testing.searches import SEARCH, SearchContract

@@ -86,13 +86,13 @@ def with_iid_memory(p, name):
     return estimator, state.estimator
 
 
-def assert_keeps(estimator, state):
-    """``E[G_t | past] - grad f(w_t) = keeps (G_{t-1} - grad f(w_{t-1}))``, over all batches and all of the noise."""
+def assert_carryover(estimator, state):
+    """``E[G_t | past] - grad f(w_t) = carryover (G_{t-1} - grad f(w_{t-1}))``, over all batches and all of the noise."""
     p, mean, w = estimator.problem, enumerated_mean(estimator), params(seed=5)
-    kept = estimator.properties.keeps * (flat(state["G"]) - flat(exact_gradient(p, state["params"])))
+    carried = estimator.properties.carryover * (flat(state["G"]) - flat(exact_gradient(p, state["params"])))
     exact = flat(exact_gradient(p, w))
-    assert np.linalg.norm(kept) > 0.01 * np.linalg.norm(exact), "the error is too small for a test with power"
-    assert np.abs(np.asarray(mean(state, w)) - exact - kept).max() < DIGITS * np.linalg.norm(exact)
+    assert np.linalg.norm(carried) > 0.01 * np.linalg.norm(exact), "the error is too small for a test with power"
+    assert np.abs(np.asarray(mean(state, w)) - exact - carried).max() < DIGITS * np.linalg.norm(exact)
     fresh = np.asarray(mean(estimator.init(params()), w))
     assert np.abs(fresh - exact).max() < DIGITS * np.linalg.norm(exact)  # the first estimate has no carryover
 
@@ -256,14 +256,14 @@ class EstimatorContract:
             error = np.abs(np.asarray(mean(state, w)) - exact).max()
             assert error < DIGITS * np.linalg.norm(exact), (which, error)
 
-    def test_the_bias_is_what_is_kept_of_the_last_error(self, name):
+    def test_the_bias_is_the_carryover_of_the_last_error(self, name):
         made = functools.partial(GRADIENT.get(name), **self.unconstrained)
         estimator, late = run(problem(), made, epochs=3)
         if not estimator.properties.unbiased:
-            assert_keeps(estimator, late.estimator)
+            assert_carryover(estimator, late.estimator)
         else:
             assert not GRADIENT.about(name).recursive
-            assert estimator.properties.keeps == 0
+            assert estimator.properties.carryover == 0
 
     def test_mean_with_iid_batches_all_the_way(self, name):
         p = problem()

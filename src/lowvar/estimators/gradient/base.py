@@ -15,7 +15,7 @@ class Properties:
 
     Attributes:
         unbiased: its mean over iid noise is the exact gradient, at any params and any state.
-        keeps: carryover of a biased estimator: its mean given the past is the exact gradient plus ``keeps`` times the
+        carryover: of a biased estimator: its mean given the past is the exact gradient plus ``carryover`` times the
             error of the previous estimate.
         backends: the backends it runs on.
         gradients: gradients per data row and particle in one call.
@@ -31,7 +31,7 @@ class Properties:
     """
 
     unbiased: bool
-    keeps: float = 0.0
+    carryover: float = 0.0
     gradients: int = 1
     gradients_without_noise: int = 0
     hvps: int = 0

@@ -27,4 +27,4 @@ def mlmc(problem, batches=None, particles=None, schedule=None, base="naive", res
     """
     particles, plan = checked("mlmc", particles, schedule)
     taken = scheduled(particles, plan, batches.steps if batches else 1, restart)
-    return recursive("mlmc", problem, batches, keep=1.0, base=base, restart=restart, particles=taken)
+    return recursive("mlmc", problem, batches, carryover=1.0, base=base, restart=restart, particles=taken)

@@ -1,9 +1,9 @@
 """Recursive estimates: the common part of the multilevel estimator and its variants.
 
-    G_0 = g(w_0; xi_0),   G_t = g(w_t; xi_t) + keep (G_{t-1} - g(w_{t-1}; xi_t)),
+    G_0 = g(w_0; xi_0),   G_t = g(w_t; xi_t) + carryover (G_{t-1} - g(w_{t-1}; xi_t)),
 
 with both gradients of a step on the same rows and base noise ``xi_t``. The error ``e_t = G_t - grad f(w_t)`` obeys
-``E[e_t | past] = keep e_{t-1}``: the carried error is a bias that fresh samples cannot reveal.
+``E[e_t | past] = carryover e_{t-1}``: the carried error is a bias that fresh samples cannot reveal.
 """
 
 import importlib
@@ -23,7 +23,7 @@ def recursive(
     problem,
     batches,
     *,
-    keep: float,
+    carryover: float,
     base: str = "naive",
     restart: int | None = None,
     particles: Callable[[int, Any], int] | None = None,
@@ -34,7 +34,7 @@ def recursive(
         name: name of the estimator.
         problem: the objective.
         batches: how rows are drawn.
-        keep: carryover: the fraction of the previous error that remains, in [0, 1].
+        carryover: the fraction of the previous error that remains, in [0, 1].
         base: the estimator whose gradients are used.
         restart: steps between restarts of ``G``; never if not given.
         particles: see ``Estimator``.
@@ -57,13 +57,13 @@ def recursive(
 
     def estimate(state, params, noise):
         now, before = gradient.of(params, noise), gradient.of(state["params"], noise)
-        kept = keep * xp.astype(state["step"] > 0, state["step"].dtype)
-        G = backend.tree_map(lambda now, G, before: now + kept * (G - before), now, state["G"], before)
+        carried = carryover * xp.astype(state["step"] > 0, state["step"].dtype)
+        G = backend.tree_map(lambda now, G, before: now + carried * (G - before), now, state["G"], before)
         step = state["step"] + 1
         step = step if restart is None else step * xp.astype(step != restart, step.dtype)
         return G, {"G": G, "params": params, "step": step}
 
-    return Estimator(name, problem, gradient.declared(keep), init, estimate, particles=particles)
+    return Estimator(name, problem, gradient.declared(carryover), init, estimate, particles=particles)
 
 
 class Base:
@@ -76,11 +76,11 @@ class Base:
         """The gradient."""
         return self.estimator.estimate((), params, noise)[0]
 
-    def declared(self, keep: float) -> Properties:
-        """The properties of a recursion with carryover ``keep``."""
+    def declared(self, carryover: float) -> Properties:
+        """The properties of a recursion with this carryover."""
         properties = self.estimator.properties
         return Properties(
-            unbiased=False, keeps=keep, gradients=2 * properties.gradients, hvps=2 * properties.hvps,
+            unbiased=False, carryover=carryover, gradients=2 * properties.gradients, hvps=2 * properties.hvps,
             backends=properties.backends,
         )  # fmt: skip
 

@@ -28,4 +28,4 @@ def storm(problem, batches=None, a=0.1, base="naive") -> Estimator:
     """
     if isinstance(a, bool) or not isinstance(a, Real) or not 0 < a <= 1:
         raise UserError(f"storm: a = {a!r}; it must be a number above 0 and at most 1")
-    return recursive("storm", problem, batches, keep=1.0 - float(a), base=base)
+    return recursive("storm", problem, batches, carryover=1.0 - float(a), base=base)

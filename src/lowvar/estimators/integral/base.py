@@ -66,16 +66,16 @@ FLAGS = {
     "few_points": "there are too few points for the number of parameters learnt: the standard error is optimistic",
     "at_bound": "a hyper-parameter ended at its bound: the kernel may not suit the integrand",
     "not_converged": "the optimiser stopped before it converged",
-    "scores_doubted": "the scores look like another density's than the samples': Monte Carlo's estimate was returned",
+    "scores_doubted": "the scores do not match the density of the samples: Monte Carlo's estimate was returned",
     "far_from_monte_carlo": "a control variate moved the estimate by more than four standard errors of Monte Carlo's, "
     "which was returned: the scores may be another density's, or few samples hold most of the integral",
-    "like_a_chain": "samples depend on others a few rows away: they were taken as Markov chains; put the draws of each "
-    "chain below those of another and say chain=True, or shuffle samples that are independent and sorted",
+    "like_a_chain": "the samples are autocorrelated and were treated as Markov chains; concatenate the chains and pass "
+    "chain=True, or shuffle samples that are independent and sorted",
     "few_carriers": "very few samples hold most of the variance: more samples may move the estimate by more than its "
     "standard error",
-    "short_chain": "the chain is worth fewer than 200 independent samples: it may not have been everywhere, and its "
-    "standard error is a guess",
-    "few_states": "the chain is worth fewer than ten independent samples: its standard error is a guess",
+    "short_chain": "the effective sample size is below 200: the chain may not have explored the whole distribution, so "
+    "its standard error is unreliable",
+    "few_states": "the effective sample size is below 10: the standard error is unreliable",
     "miscalibrated": "left-out values lie farther off than the fit says: multiply the standard error accordingly",
 }
 

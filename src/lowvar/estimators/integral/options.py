@@ -22,8 +22,11 @@ def make(name: str | Callable[..., Integrator], options: Mapping[str, Any]) -> I
     INTEGRAL.check_options(name, options)
     factory = INTEGRAL.get(name)
     try:
-        return factory(**options)
+        integrator = factory(**options)
     except UserError:
         raise
     except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
         raise UserError(f"{label(name)}: it cannot be made with the options {dict(options)}: {error}") from error
+    if not isinstance(integrator, Integrator):
+        raise UserError(f"{label(name)}: the factory returned a {type(integrator).__name__}, not an Integrator")
+    return integrator

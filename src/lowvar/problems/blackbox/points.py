@@ -59,6 +59,8 @@ def to_host(value: Any) -> np.ndarray:
     if isinstance(value, (list, tuple)):
         value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
     value = value.detach().cpu() if hasattr(value, "detach") else value
+    if np.ma.isMaskedArray(value):
+        return np.ma.filled(value.astype(float), np.nan)  # a masked value is missing
     try:
         return np.asarray(value)
     except (TypeError, ValueError):  # ragged lists and the like

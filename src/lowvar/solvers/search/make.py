@@ -49,7 +49,10 @@ def make_solver(
     """
     factory = _checked(name, backend.name, domain, options)
     with _refusals(name):
-        return factory(backend, domain, **options)
+        solver = factory(backend, domain, **options)
+    if not isinstance(solver, SearchSolver):
+        raise UserError(f"{label(name)}: the factory returned a {type(solver).__name__}, not a SearchSolver")
+    return solver
 
 
 def make_driven(

@@ -6,7 +6,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import Cost, Count, Data, ExperimentSpec, Strict, merged
+from lowvar.studies.spec import Cost, Count, Data, Different, ExperimentSpec, Name, Seed, Strict, different, merged
 
 
 def _sizes(given: Any) -> Any:
@@ -34,10 +34,10 @@ def _chosen(given: Any) -> Any:
         raise ValueError(f"{given!r}: it must be a list of methods, or a mapping from methods to options")
     if not given or not all(isinstance(name, str) for name in given):
         raise ValueError(f"{given!r}: it must name at least one method")
-    return given
+    return given if isinstance(given, dict) else different(tuple(given))
 
 
-Sizes = Annotated[tuple[int | tuple[int, ...], ...], pydantic.BeforeValidator(_sizes)]
+Sizes = Annotated[tuple[pydantic.StrictInt | tuple[pydantic.StrictInt, ...], ...], pydantic.BeforeValidator(_sizes)]
 Chosen = Annotated[dict[str, dict[str, Any] | None] | tuple[str, ...] | None, pydantic.BeforeValidator(_chosen)]
 Sampler = Literal["iid", "rqmc", "nuts", "tempered", "published"]
 
@@ -48,7 +48,9 @@ class IntegralProblemSpec(Strict):
     problem: str | None = Field(None, description="a problem of the catalogue")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
     within: str | None = Field(None, description="another problem of this experiment, whose points it uses")
-    tasks: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(None, description="its tasks, with 'within'")
+    tasks: Annotated[tuple[str, ...], Field(min_length=1), Different] | None = Field(
+        None, description="its tasks, with 'within'"
+    )
     sampler: Sampler | None = Field(None, description="sampler of the points; the problem's own choice if null")
     sizes: Sizes = Field(description="numbers of points: one for all tasks, or a list with one for each task")
     methods: Chosen = Field(
@@ -66,8 +68,6 @@ class IntegralProblemSpec(Strict):
         own = [key for key in ("options", "sampler", "repetitions", "truth_effort") if key in self.model_fields_set]
         if self.within is not None and own:
             raise ValueError(f"{own[0]!r} comes from the problem named by 'within'")
-        if self.tasks and len(set(self.tasks)) < len(self.tasks):
-            raise ValueError("tasks: one occurs twice")
         if self.sampler == "published" and len(self.sizes) > 1:
             raise ValueError("sizes: the published points differ between sizes: give one size")
         return self
@@ -90,11 +90,11 @@ class EstimationSpec(Strict):
 class Illustrations(Strict):
     """Computations for figures only."""
 
-    fits: dict[str, tuple[str, ...]] = Field(
+    fits: dict[str, Annotated[tuple[str, ...], Different]] = Field(
         default_factory=dict, description="one-dimensional problem -> methods whose fitted functions are drawn"
     )
-    stein_kernels: bool = Field(False, description="matrix-valued Stein kernels on a grid")
-    epochs: dict[str, tuple[str, ...]] = Field(
+    stein_kernels: pydantic.StrictBool = Field(False, description="matrix-valued Stein kernels on a grid")
+    epochs: dict[str, Annotated[tuple[str, ...], Different]] = Field(
         default_factory=dict, description="problem -> stochastic methods (with the option record) drawn by epoch"
     )
     power_scores: str | None = Field(None, description="a problem with power posteriors, to draw their scores")
@@ -105,11 +105,11 @@ class IntegralExperiment(ExperimentSpec):
     """An experiment at one scale: every method on the same points of every problem."""
 
     family: Literal["integral"]
-    problems: Annotated[dict[str, IntegralProblemSpec], Field(min_length=1)]
-    methods: Annotated[dict[str, IntegralMethodSpec], Field(min_length=1)]
+    problems: Annotated[dict[Name, IntegralProblemSpec], Field(min_length=1)]
+    methods: Annotated[dict[Name, IntegralMethodSpec], Field(min_length=1)]
     estimation: EstimationSpec
     illustrate: Illustrations = Illustrations()  # type: ignore[call-arg]
-    draw: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+    draw: Annotated[tuple[str, ...], Field(min_length=1), Different] = Field(
         ("errors", "boxes", "split", "seconds"), description="figures; the first opens the report"
     )
     figure_options: dict[str, dict[str, Any]] = Field(
@@ -265,26 +265,26 @@ class IntegralExperiment(ExperimentSpec):
 class IntegralRunSpec(Strict):
     """A job: one method on one problem, all sizes and repetitions."""
 
-    seed: int
+    seed: Seed
     name: str
     tasks: tuple[str, ...] | None
     sizes: Sizes
     method: IntegralMethodSpec
-    repetitions: int
-    chunk: int
+    repetitions: Count
+    chunk: Count
 
 
 class SampleSpec(Strict):
     """A job: the points of one problem, and the truth of its integrals."""
 
-    seed: int
+    seed: Seed
     name: str
     problem: str
     options: dict[str, Any]
     sampler: Sampler | None
     sizes: Count | tuple[Count, ...]
-    repetitions: int
-    truth_effort: int
+    repetitions: Count
+    truth_effort: Count
 
 
 def _largest(sizes):

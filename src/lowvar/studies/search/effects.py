@@ -13,7 +13,8 @@ from pydantic import Field
 from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
 from lowvar.studies.effects import Count, Declared, Effect, Effects, Positive, Rivals, Share, missing, select, table
-from lowvar.studies.search.progress import TARGET, median_interval, quantile, same_target, share_interval
+from lowvar.studies.search.progress import median_interval, quantile, same_target, share_interval
+from lowvar.studies.search.spec import TARGET
 
 EFFECTS = Declared()
 Of = Literal["mean", "best"]

@@ -15,12 +15,11 @@ import numpy as np
 from lowvar.analysis.intervals import median_interval, share_interval
 from lowvar.studies.base import Table, columns
 from lowvar.studies.search.gathering import KEYS, RUN, dims, optima
-from lowvar.studies.search.spec import TARGET_EXPONENTS
+from lowvar.studies.search.spec import TARGET
 
 _DIM = "dim | int64 | | coordinates of a point"
 _BUDGET = "budget | int64 | evaluations | of each repetition; if the optimum is unknown, those used"
 _OPTIMUM = "optimum | float64 | f's | smallest value of `f`; NaN if unknown"
-TARGET = 10.0 ** TARGET_EXPONENTS[-1]  # the last target, as in the paper's curves
 PROFILE = (-8.0, 2.0)  # exponents of the hardest and the easiest target of a profile
 _PER_DECADE = 10  # grid points of a profile
 

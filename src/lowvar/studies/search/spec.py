@@ -7,10 +7,22 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import BackendName, Cost, Count, ExperimentSpec, Positive, Strict
+from lowvar.studies.spec import (
+    BackendName,
+    BackendNames,
+    Cost,
+    Count,
+    Different,
+    ExperimentSpec,
+    Name,
+    Positive,
+    Seed,
+    Strict,
+)
 
 # log10 of the targets (gaps)
 TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
+TARGET = 10.0 ** TARGET_EXPONENTS[-1]  # the last target, as in the paper's curves
 
 Scheme = Literal["iid", "antithetic", "orthogonal", "rqmc"]
 Baseline = Literal["none", "mean", "centre"]
@@ -29,7 +41,7 @@ class SearchProblemSpec(Strict):
     dim: Count | None = Field(None, description="coordinates; a policy's are implied")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
     population: Count | None = Field(None, description="points of a generation, for methods that specify none")
-    methods: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+    methods: Annotated[tuple[str, ...], Field(min_length=1), Different] | None = Field(
         None, description="the methods that run on it; all if null"
     )
     budget: Count | None = Field(None, description="evaluations of a run, in place of search.budget")
@@ -50,8 +62,10 @@ class SearchSettings(Strict):
     budget: Count = Field(description="evaluations of a run")
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
     sigma0: Positive | None = Field(None, description="initial standard deviation; the problem's if null")
-    target: Positive = Field(1e-10, description="gap that counts as solved")
-    early_stop: bool = Field(True, description="end when every repetition has met the last target, 1e-10")
+    target: Positive = Field(TARGET, description="gap that counts as solved")
+    early_stop: pydantic.StrictBool = Field(
+        True, description="end when every repetition has met the last target, 1e-10"
+    )
 
     @pydantic.model_validator(mode="after")
     def _watched(self):
@@ -68,12 +82,14 @@ class SearchSettings(Strict):
 class GradientVarianceSpec(Strict):
     """Decomposition of the variance of search gradients under Gaussians."""
 
-    problems: Annotated[tuple[str, ...], Field(min_length=1)]
-    sigmas: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.5, 0.05, 0.005)
-    populations: Annotated[tuple[Annotated[int, Field(ge=2)], ...], Field(min_length=1)]
-    schemes: tuple[Scheme, ...] = ("iid", "antithetic", "orthogonal", "rqmc")
-    baselines: tuple[Baseline, ...] = ("none", "mean", "centre")
-    replicates: Annotated[int, Field(ge=50)] = Field(2000, description="independent estimates of each combination")
+    problems: Annotated[tuple[str, ...], Field(min_length=1), Different]
+    sigmas: Annotated[tuple[Positive, ...], Field(min_length=1), Different] = (0.5, 0.05, 0.005)
+    populations: Annotated[tuple[Annotated[int, Field(ge=2, strict=True)], ...], Field(min_length=1), Different]
+    schemes: Annotated[tuple[Scheme, ...], Different] = ("iid", "antithetic", "orthogonal", "rqmc")
+    baselines: Annotated[tuple[Baseline, ...], Different] = ("none", "mean", "centre")
+    replicates: Annotated[int, Field(ge=50, strict=True)] = Field(
+        2000, description="independent estimates of each combination"
+    )
 
     @pydantic.model_validator(mode="after")
     def _compared(self):
@@ -90,12 +106,12 @@ class SearchExperiment(ExperimentSpec):
     """An experiment at one scale: methods that minimise functions."""
 
     family: Literal["search"]
-    problems: Annotated[dict[str, SearchProblemSpec], Field(min_length=1)]
-    backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
-    methods: Annotated[dict[str, SearchMethodSpec], Field(min_length=1)]
+    problems: Annotated[dict[Name, SearchProblemSpec], Field(min_length=1)]
+    backends: BackendNames = ("jax",)
+    methods: Annotated[dict[Name, SearchMethodSpec], Field(min_length=1)]
     search: SearchSettings
     decomposition: GradientVarianceSpec | None = None
-    draw: tuple[str, ...] = Field(
+    draw: Annotated[tuple[str, ...], Different] = Field(
         ("effort", "curves", "profiles", "seconds"), description="figures; the first opens the report"
     )
 
@@ -217,7 +233,7 @@ class SearchExperiment(ExperimentSpec):
 class SearchRunSpec(Strict):
     """A job: one method on one function, all repetitions."""
 
-    seed: int
+    seed: Seed
     name: str
     problem: SearchProblemSpec
     method: SearchMethodSpec
@@ -228,7 +244,7 @@ class SearchRunSpec(Strict):
 class GradientVarianceJob(Strict):
     """A job: the variance of the search gradient on one function."""
 
-    seed: int
+    seed: Seed
     name: str
     problem: SearchProblemSpec
     decomposition: GradientVarianceSpec

@@ -7,7 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import BackendName, Cost, Data, ExperimentSpec, merged, validated
+from lowvar.studies.spec import BackendNames, Cost, Data, ExperimentSpec, Name, merged, validated
 from lowvar.studies.variational.spec import (
     DecompositionJob,
     DecompositionSpec,
@@ -27,9 +27,9 @@ class VariationalExperiment(ExperimentSpec):
     """An experiment at one scale: methods on problems, and the variance of their gradients."""
 
     family: Literal["variational"] = "variational"
-    problems: Annotated[dict[str, ProblemSpec], Field(min_length=1)]
-    backends: Annotated[tuple[BackendName, ...], Field(min_length=1)] = ("jax",)
-    methods: Annotated[dict[str, MethodSpec], Field(min_length=1)]
+    problems: Annotated[dict[Name, ProblemSpec], Field(min_length=1)]
+    backends: BackendNames = ("jax",)
+    methods: Annotated[dict[Name, MethodSpec], Field(min_length=1)]
     solver: SolverSpec
     decomposition: DecompositionSpec | None = None
     tuning: TuningSpec | None = Field(None, description="the search for tuned settings")

@@ -1,9 +1,11 @@
 """Estimators and solvers from the methods of specs, with their options checked before a run starts."""
 
+import inspect
 from dataclasses import replace
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
+from lowvar.estimators.gradient.base import Estimator
 from lowvar.solvers import OWN
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
@@ -59,6 +61,8 @@ def make_estimator(method, problem, batches, spec=None):
     GRADIENT.check_options(method.factory, method.options, where="estimator")
     factory = GRADIENT.get(method.factory)
     estimator = _made("estimator", method, factory, problem, batches)
+    if not isinstance(estimator, Estimator):
+        raise UserError(f"{method.estimator}: the factory returned a {type(estimator).__name__}, not an Estimator")
     if backend not in estimator.properties.backends:
         known = ", ".join(estimator.properties.backends)
         raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
@@ -70,6 +74,12 @@ def _made(kind, method, factory, *args):
         return factory(*args, **method.options)
     except TypeError as error:
         if not method.options:
+            try:
+                inspect.signature(factory).bind(*args)
+            except TypeError:
+                raise UserError(
+                    f"{kind} {method.estimator!r}: its factory must take (problem, batches): {error}"
+                ) from error
             raise
         options = ", ".join(f"{key} = {value!r}" for key, value in method.options.items())
         raise UserError(f"options of {kind} {method.estimator!r}: {options}: {error}") from error

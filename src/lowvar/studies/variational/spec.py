@@ -10,14 +10,14 @@ from pydantic import Field
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.schedules import schedule
 from lowvar.registry import label
-from lowvar.studies.spec import BackendName, Count, Positive, Sparse, Strict, validated
+from lowvar.studies.spec import BackendName, Count, Different, Positive, Seed, Sparse, Strict, validated
 
 
 class SplitSpec(Sparse):
     """Held-out rows, and the number of training rows."""
 
-    test: Annotated[float, Field(gt=0, lt=1)] = Field(description="share of the rows that is held out")
-    train: Annotated[float, Field(gt=0, le=1)] | Annotated[int, Field(ge=2)] | None = Field(
+    test: Annotated[float, Field(gt=0, lt=1, strict=True)] = Field(description="share of the rows that is held out")
+    train: Annotated[float, Field(gt=0, le=1, strict=True)] | Annotated[int, Field(ge=2, strict=True)] | None = Field(
         None, description="share (up to 1.0) or number of the remaining rows to train on; all if null"
     )
 
@@ -65,8 +65,8 @@ class StepSizeRange(_Range):
 class BetaRange(_Range):
     """Decays of a schedule."""
 
-    low: Annotated[float, Field(gt=0, le=1)]
-    high: Annotated[float, Field(gt=0, le=1)]
+    low: Annotated[float, Field(gt=0, le=1, strict=True)]
+    high: Annotated[float, Field(gt=0, le=1, strict=True)]
 
 
 class PeriodRange(_Range):
@@ -136,12 +136,12 @@ class ScheduleSpec(Sparse):
     """Decay of the step size."""
 
     kind: Literal["time", "step", "exponential", "piecewise"]
-    beta: float | None = Field(None, description="decay, in (0, 1]; not for piecewise")
-    r: int | None = Field(None, description="steps between drops, for step")
-    values: tuple[tuple[int, float], ...] | None = Field(
+    beta: pydantic.StrictFloat | None = Field(None, description="decay, in (0, 1]; not for piecewise")
+    r: pydantic.StrictInt | None = Field(None, description="steps between drops, for step")
+    values: tuple[tuple[pydantic.StrictInt, pydantic.StrictFloat], ...] | None = Field(
         None, description="for piecewise: pairs of a step and the factor from there on"
     )
-    rounded: bool | None = Field(
+    rounded: pydantic.StrictBool | None = Field(
         None,
         description="round numbers of particles up to one of some twenty; smooth schedules always do",
     )
@@ -162,8 +162,8 @@ class ScheduleSpec(Sparse):
 class DiagnosticsSpec(Strict):
     """Measurement of gradient errors along a run."""
 
-    draws: Annotated[int, Field(ge=4)] = Field(64, description="fresh estimates at every evaluated epoch")
-    reference: Annotated[int, Field(ge=16)] = Field(
+    draws: Annotated[int, Field(ge=4, strict=True)] = Field(64, description="fresh estimates at every evaluated epoch")
+    reference: Annotated[int, Field(ge=16, strict=True)] = Field(
         4096, description="particles of the reference gradient, on all the data"
     )
 
@@ -172,7 +172,7 @@ class SolverSpec(Sparse):
     """Settings of runs: optimizer, noise, length, repetitions."""
 
     optimizer: Literal["sgd", "adam"] = "sgd"
-    step_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    step_sizes: Annotated[tuple[Positive, ...], Field(min_length=1), Different]
     batch_size: Count
     batches: Literal["reshuffled", "iid", "fixed"] = "reshuffled"
     noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = "iid"
@@ -184,11 +184,11 @@ class SolverSpec(Sparse):
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
     dtype: Literal["float64", "float32"] = "float64"
     per_decade: Count = Field(12, description="evaluations of the ELBO per decade of epochs")
-    elbo_samples: Annotated[int, Field(ge=2)] = Field(
+    elbo_samples: Annotated[int, Field(ge=2, strict=True)] = Field(
         1000, description="particles for an ELBO without a closed form, and for a test log-likelihood"
     )
     schedule: ScheduleSpec | None = Field(None, description="decay of the step sizes; constant if null")
-    per_row: bool | None = Field(
+    per_row: pydantic.StrictBool | None = Field(
         None, description="whether step sizes apply to the ELBO divided by N; irrelevant to adam"
     )
     diagnostics: DiagnosticsSpec | None = Field(None, description="measurement of gradient errors; none if null")
@@ -227,10 +227,12 @@ class DecompositionSpec(Strict):
     step_size: Positive
     epochs: Count = Field(description="length of the run")
     points_along: Count = Field(6, description="moments, geometrically spaced, besides the start and the end")
-    replicates: Annotated[int, Field(ge=4)] = Field(32, description="independent designs")
-    columns: Annotated[int, Field(ge=2)] = Field(8, description="noise draws of a design")
-    rows: Annotated[int, Field(ge=2)] | None = Field(None, description="data rows of a design; all if null")
-    methods: tuple[str, ...] | None = Field(
+    replicates: Annotated[int, Field(ge=4, strict=True)] = Field(32, description="independent designs")
+    columns: Annotated[int, Field(ge=2, strict=True)] = Field(8, description="noise draws of a design")
+    rows: Annotated[int, Field(ge=2, strict=True)] | None = Field(
+        None, description="data rows of a design; all if null"
+    )
+    methods: Annotated[tuple[str, ...], Different] | None = Field(
         None, description="methods to decompose; if null, all estimators without carryover"
     )
     noises: Annotated[dict[str, NoiseSpec], Field(min_length=1)] | None = Field(
@@ -245,7 +247,7 @@ class RunSpec(Sparse):
         study: hash of the job that tunes its settings; before that, they have the lower ends of their ranges.
     """
 
-    seed: int
+    seed: Seed
     name: str
     problem: ModelSpec
     method: MethodSpec
@@ -261,14 +263,14 @@ class RunSpec(Sparse):
 class TuneJob(Strict):
     """A job: tuning the settings of one method on one problem."""
 
-    seed: int
+    seed: Seed
     name: str
     problem: ModelSpec
     method: MethodSpec
     backend: BackendName
     solver: SolverSpec
     ranges: TuneSpec
-    trials: int
+    trials: Count
 
     def trial(self, choice: Mapping[str, float]) -> RunSpec:
         """The run of a trial, under a name of its own: its noise and starts are independent of the runs'.
@@ -292,7 +294,7 @@ class TuneJob(Strict):
 class DecompositionJob(Strict):
     """A job: the variance of every method along one run on one problem."""
 
-    seed: int
+    seed: Seed
     name: str
     problem: ModelSpec
     methods: dict[str, MethodSpec]

@@ -12,7 +12,7 @@ from lowvar.estimators.integral.choosing.tails import average, worth_of_chain, w
 from lowvar.problems.integrals.samples import Samples
 
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
-SHORT = 200.0  # effective points, below which a chain may not have been everywhere
+SHORT = 200.0  # effective points, below which a chain may not have explored the whole distribution
 FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
 SIMPLER = 0.8  # of the error of a simpler fit: what a later one must stay below, or chance would choose
 

@@ -30,12 +30,12 @@ class Doubt:
     def __str__(self) -> str:
         if self.what == "constant":
             return (
-                f"they are the same at all samples in coordinate {self.coordinate}, and so no density's that vanishes "
-                "at the edge of its support"
+                f"coordinate {self.coordinate} of the scores is constant, which no density that vanishes at the "
+                "boundary of its support has"
             )
         where = "all coordinates together" if self.coordinate is None else f"coordinate {self.coordinate}"
         return (
-            f"they look like another density's than the samples' (Stein's identity for the {self.what} of {where} is "
+            f"they do not match the density of the samples (Stein's identity for the {self.what} of {where} is "
             f"off by {self.deviations:.1f} standard errors)"
         )
 

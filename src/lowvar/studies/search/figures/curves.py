@@ -10,11 +10,11 @@ from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
 from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, searchers, styled
+from lowvar.studies.search.spec import TARGET
 
 RUN = ("problem", "method", "backend")  # columns that all figures of searches read
 OF = {"mean": "f at the mean", "best": "best point"}  # of the distribution, or of all evaluated points
 AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "time of one run (seconds)"}
-TARGET = 1e-10
 _COLUMN = {"mean": "f", "best": "best"}
 _LEAST = 2e-11  # smaller gaps are drawn at this value: runs end slightly below the target
 _MARKS = 7  # markers on a line, besides its end

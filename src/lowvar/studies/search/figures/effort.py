@@ -13,8 +13,9 @@ from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import one_backend, problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
-from lowvar.studies.search.figures.curves import OF, RUN, TARGET, checked
+from lowvar.studies.search.figures.curves import OF, RUN, checked
 from lowvar.studies.search.gathering import solved
+from lowvar.studies.search.spec import TARGET
 
 _COLUMNS = 3
 _EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")

@@ -1,0 +1,196 @@
+"""A user's NumPyro model and data: conversion, a first trace, the sites, and the data plate."""
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions.util import sum_rightmost
+from numpyro.primitives import Messenger
+
+from lowvar.errors import UserError
+
+
+class FixedIndex(Messenger):
+    """Substitutes ``index`` for the data plate's random index."""
+
+    def __init__(self, fn, plate, index):
+        self.plate, self.index = plate, index
+        super().__init__(fn)
+
+    def process_message(self, msg):
+        """Replaces the plate's index."""
+        if msg["type"] == "plate" and msg["name"] == self.plate:
+            size, _ = msg["args"]
+            msg["args"] = (size, self.index.shape[0])
+            msg["value"] = self.index
+
+
+class AllRows(Messenger):
+    """The model without subsampling: plates return the indices of all their rows."""
+
+    def process_message(self, msg):
+        """Replaces the size of a subsample and its random indices."""
+        if msg["type"] == "plate":
+            size, _ = msg["args"]
+            msg["args"], msg["value"] = (size, size), jnp.arange(size)
+
+
+def converted(model, data, name) -> dict[str, Any]:
+    """The keyword arguments of a model with JAX arrays.
+
+    Raises:
+        UserError: not a function, not a mapping, or an entry that is no array of numbers.
+    """
+    if not callable(model):
+        raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
+    if not isinstance(data, Mapping):
+        raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    return {key: as_array(key, value) for key, value in data.items()}
+
+
+def as_array(key, value, where="data"):
+    """``value`` as a JAX array, if it is an array or a list; 0-dimensional integers as Python's."""
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
+        return value.item()  # a size, stored in an npz file as an array
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()  # pandas
+    if isinstance(value, np.ma.MaskedArray):
+        raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
+    if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic) and hasattr(value, "__array__"):
+        value = np.asarray(value)  # torch
+    try:
+        array = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: {key!r} is not an array of numbers: {error}") from error
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(array, value):
+        raise UserError(f"{where}: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
+    return array
+
+
+def is_latent(site):
+    """Whether a site is a latent variable."""
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def frame_of(site, plate):
+    """The frame of a plate around a site, or None."""
+    return next((f for f in site.get("cond_indep_stack", ()) if f.name == plate), None)
+
+
+def log_prob_of(site):
+    """The log density of a site's value, entry by entry."""
+    return site["fn"].log_prob(site["value"]) if not site["intermediates"] else site["fn"].log_prob(
+        site["value"], site["intermediates"]
+    )  # fmt: skip
+
+
+def by_row(log_prob, dim, rows):
+    """Sums a site's log density over everything but the plate's axis ``dim`` (negative)."""
+    log_prob = jnp.moveaxis(log_prob, dim, 0)
+    if log_prob.shape[0] != rows:
+        log_prob = jnp.broadcast_to(log_prob, (rows, *log_prob.shape[1:]))
+    return sum_rightmost(log_prob, log_prob.ndim - 1)
+
+
+def prototype(model, data, name, init=None, key=None):
+    """One trace of the model, with latent values from ``init``, or drawn as by NumPyro's ``init_to_uniform``."""
+    from numpyro.infer import init_to_uniform
+
+    def run():
+        seeded = handlers.seed(model, jax.random.key(0) if key is None or init is None else key)
+        started = handlers.substitute(seeded, substitute_fn=init or init_to_uniform(radius=0.1))  # type: ignore[arg-type]
+        return handlers.trace(started).get_trace(**data)
+
+    with run_on(name, data):
+        return run()
+
+
+@contextmanager
+def run_on(name, data=()):
+    """Turns errors of a model into UserErrors.
+
+    Args:
+        name: of the model.
+        data: names of its keyword arguments.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except TypeError as error:
+        if "argument" in str(error):
+            raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
+        raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
+    except ValueError as error:
+        if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
+            raise UserError(f"{name}: {error} Check the priors and the data.") from error
+        raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
+    except Exception as error:
+        raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
+
+
+_RAISED = "{name}: the model cannot be run on these data: {error}"
+
+
+def one_line(error):
+    """An error's type and message in one line of at most 200 characters."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def data_plate(model, data, trace, name):
+    """Name and size of the plate to subsample.
+
+    Of several plates around the observations it is the one that has a ``subsample_size``, or else the one whose index
+    the model uses; the others are fixed, such as one over the outputs of each row.
+    """
+    stacks = [
+        {frame.name for frame in site["cond_indep_stack"]}
+        for site in trace.values()
+        if site["type"] == "sample" and site["is_observed"]
+    ]
+    sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
+    holding = set().union(*stacks)
+    subsampled = {
+        s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])
+    }
+    plates = sorted(holding | subsampled)
+    if sizes and not stacks:
+        raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
+    if len(plates) > 1:
+        around = [plate for plate in plates if all(plate in stack for stack in stacks if stack)]
+        chosen = subsampled or {plate for plate in around if _is_indexed(model, data, trace, plate, sizes[plate])}
+        plates = list(chosen) if len(chosen) == 1 and chosen <= set(around) else plates
+    if len(plates) != 1:
+        names = "none" if not plates else "several: " + ", ".join(map(repr, plates))
+        raise UserError(
+            f"{name}: the model needs exactly one data plate around its observations and has {names}; write "
+            "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it alone"
+        )
+    return plates[0], sizes[plates[0]]
+
+
+def _is_indexed(model, data, trace, plate, size):
+    """Whether the model can be run on another number of rows of ``plate``: without its index, shapes disagree."""
+    if size == 1:
+        return False  # one row broadcasts
+    index = jnp.arange(size - 1 if size > 2 else size + 1) % size
+    outside = {
+        key: site["value"]
+        for key, site in trace.items()
+        if (is_latent(site) or site["type"] == "param") and frame_of(site, plate) is None
+    }
+    started = FixedIndex(handlers.substitute(model, data=outside), plate, index)
+
+    def run(key):
+        sites = handlers.trace(handlers.seed(started, key)).get_trace(**data)
+        return [log_prob_of(site) for site in sites.values() if site["type"] == "sample"]
+
+    try:
+        jax.eval_shape(run, jax.random.key(0))
+    except Exception:  # any error: of the model, of NumPyro or of JAX
+        return False
+    return True
