@@ -47,7 +47,7 @@ def mlmc_optimal(problem, batches=None, particles=None, variances=None, epochs=N
         raise UserError(f"mlmc_optimal: pilot = {pilot!r}; a variance needs a whole number of particles, 2 or more")
     if base == "cv":
         raise UserError("mlmc_optimal: base = 'cv' would need a Hessian-vector product for every point; use 'naive'")
-    made = recursive("mlmc_optimal", problem, batches, keep=1.0, base=base)
+    made = recursive("mlmc_optimal", problem, batches, carryover=1.0, base=base)
     if first is None or variances is None or epochs is None:
         return made
     counts = allocated(variances, epochs, batches.steps if batches else 1, first)

@@ -206,6 +206,7 @@ class VariationalEngine(ArrayEngine):
         """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
         values: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
+        values["state_bytes"] = self._together([_bytes_of_runs(part) for part in state])
         if self._review:
             for name in ("particles", "taken"):
                 values[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
@@ -268,6 +269,13 @@ class VariationalEngine(ArrayEngine):
         """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
         parts = [self.backend.to_numpy(part.params) for part in state]
         return {name: self._together([part[name] for part in parts]) for name in parts[0]}
+
+
+def _bytes_of_runs(part):
+    """Bytes of the arrays of each run in a part of the state, ``(step sizes, repetitions)``."""
+    leaves = jax.tree.leaves(part)
+    shape = next(iter(part.params.values())).shape[:2]
+    return np.full(shape, sum(leaf.nbytes for leaf in leaves) // (shape[0] * shape[1]))
 
 
 def noise_keys(seed: int, name: str, repetitions: int):
