@@ -252,6 +252,17 @@ def test_the_error_is_a_martingale(restart):
         assert (np.diff(expected) > 0).all()  # it never falls
 
 
+@pytest.mark.parametrize(("beta", "r", "first"), [(0.5, 100, 100), (0.226316, 458, 100), (0.99, 100, 200)])
+def test_rounding_up_stays_within_the_budget_of_theorem_2(beta, r, first):
+    """Lemma 2: ``sum_t C_t ceil(eta_{t-1} N_0) < sum_t C_t N_0`` if ``eta_t <= 1 - 2 / N_0`` from ``T / 2`` on."""
+    T, eta = 1000, schedule("step", beta=beta, r=r)
+    assert all(eta.eta(t) <= 1 - 2 / first for t in range(T // 2, T))
+    cost = [1] + [2] * T
+    spent = sum(C * eta.particles(t, first) for t, C in enumerate(cost))
+    assert spent < sum(cost) * first
+    assert eta.particles(T, first) < first
+
+
 def test_storm_forgets_and_mlmc_is_storm_that_does_not():
     p, batches = problem(), BATCHES["reshuffled"](N, 5)
     draw = sampler(batches, GAUSSIAN["iid"](2), DIM, np.float64)
