@@ -10,7 +10,9 @@ from lowvar.estimators.gradient.recursion import checked, recursive
 from lowvar.estimators.gradient.schedules import rounded_to
 
 
-def mlmc_optimal(problem, batches=None, particles=None, variances=None, epochs=None, pilot=10, base="naive"):
+def mlmc_optimal(
+    problem, batches=None, particles=None, variances=None, epochs=None, pilot=100, base="naive", pilot_taken=0
+):
     """``mlmc`` whose ``N_t`` minimise ``V_0 / N_0 + sum_t V_t / N_t`` at the cost of a run with ``particles`` each.
 
     With costs ``C_0 = 1`` and ``C_t = 2`` gradients for each particle, ``T`` differences and the budget
@@ -19,12 +21,13 @@ def mlmc_optimal(problem, batches=None, particles=None, variances=None, epochs=N
         N_t = M sqrt(V_t / C_t) / (sqrt(V_0) + sqrt(2) sum_s sqrt(V_s)).
 
     Most particles go to the first steps, whose differences vary most; there ``N_t`` may be far above ``particles``.
-    Each number is rounded to the nearest of ten sizes a decade, since each size needs a compiled program, so the cost
+    Each number is rounded to the nearest of five sizes a decade, since each size needs a compiled program, so the cost
     is the budget's to some 10 %. Where an epoch has several steps, they all take the number of the middle one.
 
-    ``V_t`` depends on all later steps, so a pilot run measures it first, in ``lowvar.fit`` and in experiments: the
-    same descent with fresh gradients of ``pilot`` particles each, from a start and noise of its own. Its gradients
-    count as the run's.
+    ``N_t`` depends on ``V_s`` of all later steps, so a pilot run measures them first, in ``lowvar.fit`` and in
+    experiments: a run of ``mlmc_adaptive`` with ``pilot`` particles at its start, with noise of its own. Its gradients
+    count as the run's. A pilot run with fresh gradients would not do: its parameters keep moving in their noise, where
+    those of a multilevel run come to rest, so that it overestimates ``V_t`` of late steps by orders of magnitude.
 
     Args:
         problem: an objective.
@@ -33,8 +36,9 @@ def mlmc_optimal(problem, batches=None, particles=None, variances=None, epochs=N
         variances: ``V_t`` as pairs ``(t, V_t)`` with ``t`` ascending from 0; log-log interpolated between them. If
             not given, the pilot run's; without one, ``N_t = particles``.
         epochs: length of the run; in experiments ``solver.epochs``.
-        pilot: particles of a step of the pilot run, at least 2.
+        pilot: particles of the pilot run's first steps, at least 2.
         base: the estimator whose gradients are differenced: ``"naive"`` or ``"stl"``.
+        pilot_taken: particles that the pilot run took in all its steps, each of which cost two gradients.
 
     Raises:
         UserError: a number below 1, a pilot of one particle, another base, or variances that are not such pairs.
@@ -53,7 +57,7 @@ def mlmc_optimal(problem, batches=None, particles=None, variances=None, epochs=N
     counts = allocated(variances, epochs, batches.steps if batches else 1, first)
     return replace(
         made,
-        properties=replace(made.properties, full_passes_at_start=2 * pilot * epochs),  # the pilot run's
+        properties=replace(made.properties, full_passes_at_start=2 * pilot_taken),  # the pilot run's
         particles=lambda epoch, state: counts[min(epoch, epochs - 1)],
     )
 
