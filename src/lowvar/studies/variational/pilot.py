@@ -1,7 +1,7 @@
 """Pilot runs: the variances ``V_t`` of gradient differences along a multilevel run, for estimators that ask for them.
 
-An estimator asks by the options ``variances=None``, ``pilot`` and ``base``. If a method does not state its variances, a
-pilot run of ``mlmc_adaptive`` measures them before its own run, and says how many particles it took (``pilot_taken``).
+An estimator asks by the options ``variances=None``, ``pilot``, ``base`` and ``pilot_taken``. If a method does not state
+its variances, a pilot run of ``mlmc_adaptive`` measures them before its own run, and says how many particles it took.
 """
 
 import inspect
