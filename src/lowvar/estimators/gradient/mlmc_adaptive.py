@@ -49,7 +49,7 @@ def mlmc_adaptive(problem, batches=None, particles=None, base="naive") -> Estima
         zero = xp.sum(xp.zeros_like(next(iter(params.values()))))
         start = backend.tree_map(xp.zeros_like, params)
         counts = {"step": zero, "particles": zero + (first or 0), "taken": zero}
-        return {"G": start, "params": params, "V_0": zero, "V": zero, **counts}
+        return {"G": start, "params": params, "V_0": zero, "V": zero, "spread": zero, **counts}
 
     def allocated(V, V_0):
         """The smallest size of at least ``N_0 sqrt(V_t / (2 V_0))``; the largest if there is no estimate yet."""
@@ -71,7 +71,7 @@ def mlmc_adaptive(problem, batches=None, particles=None, base="naive") -> Estima
         step = state["step"] + 1
         particles = xp.where(step % period == 0, allocated(V, V_0), state["particles"])
         counts = {"step": step, "particles": particles, "taken": state["taken"] + noise.eps.shape[0]}
-        return G, {"G": G, "params": params, "V_0": V_0, "V": V, **counts}
+        return G, {"G": G, "params": params, "V_0": V_0, "V": V, "spread": spread, **counts}
 
     def chosen(epoch, state):
         return int(state["particles"])

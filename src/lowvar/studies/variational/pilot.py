@@ -52,12 +52,12 @@ def with_pilot(method, problem, solver, build):
     for stop in [1, *(one for one in pilot.stops if one > 1)]:
         state, done = pilot.advance(state, done, stop - done), stop
         measured = {name: float(value.mean()) for name, value in pilot.backend.to_numpy(state[0].estimator).items()
-                    if name in ("V_0", "V", "taken")}  # fmt: skip
+                    if name in ("V_0", "spread", "taken")}  # fmt: skip
         taken = measured["taken"]
         if done == 1:
             found.append((0, measured["V_0"]))
         if (step := done * pilot.steps - 1) > 0:
-            found.append((step, measured["V"]))
+            found.append((step, measured["spread"]))  # of this step alone: a running mean would lag behind the fall
     lost = next((n for n, (_, V) in enumerate(found) if not (np.isfinite(V) and V > 0)), len(found))
     if lost < 2:  # the run that follows will be a row that says so
         return method
