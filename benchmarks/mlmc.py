@@ -27,8 +27,9 @@ METHODS = {  # name: estimator, its options, solver settings
     "antithetic": ("naive", {}, {"noise": "antithetic"}),
     **{f"mlmc, N = {n}": ("mlmc", {"particles": None}, {"particles": n}) for n in (100, 50, 25, 10, 1)},
     **{f"mlmc, N = {n}, fixed": ("mlmc", {"particles": None}, {"particles": n, "batches": "fixed"}) for n in (100, 1)},
+    "mc, N = 50": ("naive", {}, {"particles": 50}),  # as many as bnn's experiment has
     "storm": ("storm", {}, {}),
-    "mlmc_optimal": ("mlmc_optimal", {"particles": None}, {}),
+    "mlmc_adaptive": ("mlmc_adaptive", {"particles": None}, {}),
 }
 FEWEST = ("mc", "mlmc, N = 100", "mlmc, N = 1")  # methods of the smallest size
 SCIPY, PEER, PLAIN = "rqmc by SciPy's engine", "NumPyro svi.update", "PyTorch, autograd"

@@ -19,4 +19,4 @@ def test_results_of_runs_that_were_not_timed_have_no_figures_of_times(repository
     wanted = {name.removeprefix(f"{tmp_path}/paper/mlmc/") for name in rules["results_of"]("mlmc")}
     of_times = {"tables/seconds.csv", "figures/seconds.svg", "figures/cost.svg"}
     assert wanted & of_times == (of_times if timed else set())
-    assert {"tables/pace.csv", "figures/particles.svg", "claims.csv"} <= wanted
+    assert {"tables/measured.csv", "figures/particles.svg", "claims.csv"} <= wanted

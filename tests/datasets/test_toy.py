@@ -10,14 +10,21 @@ from lowvar.datasets import DATASETS, fetch, load, prepare, toy
 from lowvar.errors import UserError
 
 
-def drawn(seed=0, rows=100, test_rows=25, features=10):
-    return toy.hlr("nowhere", seed=seed, rows=rows, test_rows=test_rows, features=features)
+def drawn(seed=0, rows=100, test_rows=25, features=10, **more):
+    return toy.hlr("nowhere", seed=seed, rows=rows, test_rows=test_rows, features=features, **more)
 
 
-def test_bytes_repeat():
-    table = DATASETS["hlr"].read(Path("nowhere"))
-    digest = hashlib.sha256(b"".join(table.arrays[key].astype("<f8").tobytes() for key in sorted(table.arrays)))
-    assert digest.hexdigest() == "2023b8ae0c0625713d6e539579e7827e39e4cba74c81a492d064ea7ca714c2f5"
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("hlr", "38ed614bf41550fa1adc0d665f042b0fa2e7d58cc4e8acd60812664af35dbc89"),
+        ("hlr_sd", "2023b8ae0c0625713d6e539579e7827e39e4cba74c81a492d064ea7ca714c2f5"),
+    ],
+)
+def test_bytes_repeat(name, digest):
+    table = DATASETS[name].read(Path("nowhere"))
+    found = hashlib.sha256(b"".join(table.arrays[key].astype("<f8").tobytes() for key in sorted(table.arrays)))
+    assert found.hexdigest() == digest
 
 
 def test_what_is_prepared(tmp_path):
@@ -42,18 +49,20 @@ def test_the_seed_draws():
     assert drawn(1).notes["mu"] != drawn(0).notes["mu"]
 
 
-def test_the_draws_follow_the_model():
-    """Least squares finds ``mu``; what is left has the variance ``sigma^2 |x|^2 + eps^2``, in both parts."""
-    table = drawn(seed=3, rows=20_000, test_rows=20_000, features=4)
+@pytest.mark.parametrize(("intercepts", "power"), [("variance", 1), ("sd", 2)])
+def test_the_draws_follow_the_model(intercepts, power):
+    """Least squares finds ``mu``; what is left has the variance ``V |x|^2 + eps^2``, in both parts."""
+    table = drawn(seed=3, rows=20_000, test_rows=20_000, features=4, intercepts=intercepts)
     mu, sigma, eps = (np.asarray(table.notes[key]) for key in ("mu", "sigma", "eps"))
+    V = sigma**power
     for part in ("", "test_"):
         x, y = table.arrays[f"{part}x"], table.arrays[f"{part}y"][:, 0]
-        variance = sigma**2 * (x * x).sum(1) + eps**2
+        variance = V * (x * x).sum(1) + eps**2
         left = (y - x @ mu) / np.sqrt(variance)
         assert abs(left.mean()) < 5 / len(x) ** 0.5
         assert abs((left**2).mean() - 1) < 5 * (2 / len(x)) ** 0.5
         slope = np.polyfit((x * x).sum(1), (y - x @ mu) ** 2, 1)
-        np.testing.assert_allclose(slope, [sigma**2, eps**2], rtol=0.15)
+        np.testing.assert_allclose(slope, [V, eps**2], rtol=0.15)
 
 
 def test_hyperparameters_follow_their_priors():

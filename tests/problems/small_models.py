@@ -37,6 +37,7 @@ RATED = {
 }
 DATA = {
     "hlr": MEASURED,
+    "hlr_sd": MEASURED,
     "blr": BINARY,
     "blr_softmax": CLASSES,
     "blr_softmax_without": CLASSES,
@@ -50,6 +51,7 @@ DATA = {
 }
 DIMS = {
     "hlr": N * 3 + 3 + 2,
+    "hlr_sd": N * 3 + 3 + 2,
     "blr": 5,
     "blr_softmax": 4 * 4 + 2,
     "blr_softmax_without": 14,
@@ -63,6 +65,7 @@ DIMS = {
 }
 PYRO = {
     "hlr": hlr.model,
+    "hlr_sd": functools.partial(hlr.model, intercepts="sd"),
     "blr": blr.model,
     "blr_softmax": functools.partial(blr_softmax.model, classes=4),
     "blr_softmax_without": functools.partial(blr_softmax.model, classes=4, intercept=False),
@@ -74,13 +77,14 @@ PYRO = {
     "movielens": functools.partial(movielens.model, users=5, classes=4),
     "ppca": functools.partial(ppca.model, components=3),
 }
-OPTIONS = {"bnn": {"hidden": 4}, "blr_softmax_without": {"intercept": False}}
+OPTIONS = {"bnn": {"hidden": 4}, "blr_softmax_without": {"intercept": False}, "hlr_sd": {"intercepts": "sd"}}
+VARIANTS = {"blr_softmax_without": "blr_softmax", "hlr_sd": "hlr"}
 MODELS, HELD = sorted(DIMS), sorted(name for name, data in DATA.items() if "test_x" in data)
 
 
 def made(name, data, backend="jax"):
     """The model on other data."""
-    return build(name.removesuffix("_without"), data, backend, **OPTIONS.get(name, {}))
+    return build(VARIANTS.get(name, name), data, backend, **OPTIONS.get(name, {}))
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import pytest
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
+from lowvar.estimators.gradient.mlmc_optimal import allocated
 from lowvar.estimators.gradient.schedules import rounded_up, schedule
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
@@ -45,7 +46,7 @@ def falling():
 def few_points(method, backend):
     """An engine of few programs that goes past a drop of the particles and past a review of them, on to four stops."""
     made = build(
-        method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_optimal" else 4,
+        method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_adaptive" else 4,
         noise="rqmc" if method == "storm" else "iid", diagnostics={"draws": 4, "reference": 16},
     )  # fmt: skip
     made.stops = [0, 1, 20, 27, 29]
@@ -141,7 +142,7 @@ def test_impossible_schedules_are_refused(given, message):
     ("name", "options", "message"),
     [
         ("mlmc", {"particles": 0}, "mlmc: particles 0: it must be a whole number, 1 or more"),
-        ("mlmc_optimal", {"particles": 2.5}, "particles 2.5: it must be a whole number"),
+        ("mlmc_adaptive", {"particles": 2.5}, "particles 2.5: it must be a whole number"),
         ("mlmc", {"base": "joint"}, "unknown base 'joint'"),
         ("mlmc", {"restart": 7}, "restart = 7; it must be a number of steps that fills whole epochs, a multiple of 2"),
         ("mlmc", {"schedule": {"sort": "step"}}, "mlmc: schedule = {'sort': 'step'}"),
@@ -251,6 +252,17 @@ def test_the_error_is_a_martingale(restart):
         assert (np.diff(expected) > 0).all()  # it never falls
 
 
+@pytest.mark.parametrize(("beta", "r", "first"), [(0.5, 100, 100), (0.226316, 458, 100), (0.99, 100, 200)])
+def test_rounding_up_stays_within_the_budget_of_theorem_2(beta, r, first):
+    """Lemma 2: ``sum_t C_t ceil(eta_{t-1} N_0) < sum_t C_t N_0`` if ``eta_t <= 1 - 2 / N_0`` from ``T / 2`` on."""
+    T, eta = 1000, schedule("step", beta=beta, r=r)
+    assert all(eta.eta(t) <= 1 - 2 / first for t in range(T // 2, T))
+    cost = [1] + [2] * T
+    spent = sum(C * eta.particles(t, first) for t, C in enumerate(cost))
+    assert spent < sum(cost) * first
+    assert eta.particles(T, first) < first
+
+
 def test_storm_forgets_and_mlmc_is_storm_that_does_not():
     p, batches = problem(), BATCHES["reshuffled"](N, 5)
     draw = sampler(batches, GAUSSIAN["iid"](2), DIM, np.float64)
@@ -301,28 +313,28 @@ def test_a_wide_set_changes_nothing(falling):
 # --- numbers of particles that depend on the run ----------------------------------------------------------------------
 
 
-def test_optimal_points_are_those_of_the_theorem():
-    """After a review, ``N_t`` is ``N_0 sqrt(V_t / V_0)`` rounded up, of the variances that the state holds."""
-    found = build("mlmc_optimal", epochs=30, particles=8, step_sizes=(4e-2,), repetitions=2)
+def test_adaptive_particles_have_the_theorem_s_proportions():
+    """After a review, ``N_t`` is ``N_0 sqrt(V_t / (2 V_0))`` rounded up, of the variances that the state holds."""
+    found = build("mlmc_adaptive", epochs=30, particles=20, step_sizes=(4e-2,), repetitions=2)
     assert found.parts == [(slice(0, 1), slice(0, 1)), (slice(0, 1), slice(1, 2))]
     state, chosen = found.advance(found.init(), 0, 25), []
     for part in state:
         of = {name: np.asarray(part.estimator[name])[0, 0] for name in ("V", "V_0", "particles", "taken")}
-        wanted = 8 * np.sqrt(of["V"] / of["V_0"])
+        wanted = 20 * np.sqrt(of["V"] / (2 * of["V_0"]))
         assert of["particles"] == max(2, rounded_up(int(np.ceil(wanted))))
-        assert of["particles"] < 8  # differences of small steps vary little
-        assert of["taken"] == 25 * 8
+        assert of["particles"] < 20  # differences of small steps vary little
+        assert of["taken"] == 25 * 20
         chosen.append(int(of["particles"]))
     assert max(chosen) > 2, "only the least number was chosen"
     measured = found.measure(found.advance(state, 25, 5), 30)
     last = found.trace([30], {name: values[None] for name, values in measured.items()})
     assert last["particles"].tolist() == chosen
-    assert last["gradients"].tolist() == [2 * N * (25 * 8 + 5 * particles) for particles in chosen]
+    assert last["gradients"].tolist() == [2 * N * (25 * 20 + 5 * particles) for particles in chosen]
 
 
-def test_optimal_variance_is_that_between_points():
+def test_adaptive_variance_is_that_between_particles():
     p, batches = problem(), BATCHES["reshuffled"](N, N)
-    made = GRADIENT.get("mlmc_optimal")(p, batches, particles=400)
+    made = GRADIENT.get("mlmc_adaptive")(p, batches, particles=400)
     noise = one_batch(400)(jax.random.key(0))
     w = {"mu": jnp.zeros(DIM), "log_sigma": jnp.zeros(DIM)}
     _, state = jax.jit(made.estimate)(made.init(w), w, noise)
@@ -331,8 +343,79 @@ def test_optimal_variance_is_that_between_points():
     np.testing.assert_allclose(state["V_0"], expected, rtol=1e-10)
 
 
+def total(V, N_t):
+    """The variance of the sum of all differences, and its cost, as in Theorem 1."""
+    return (V / N_t).sum(), (np.r_[1, np.full(len(V) - 1, 2)] * N_t).sum()
+
+
+def test_theorem_1_spends_the_budget_and_no_other_allocation_does_better():
+    """Against the theorem's own formula for ``N_1``, and against a thousand others of the same cost."""
+    T, first = 400, 1000
+    V = 50.0 / (1 + np.arange(T + 1)) ** 1.5
+    counts = np.array(allocated(list(enumerate(V)), T + 1, 1, first), float)
+    N_1 = (2 * T + 1) * np.sqrt(V[1]) * first / (np.sqrt(2 * V[0]) + 2 * np.sqrt(V[1:]).sum())
+    assert abs(np.log(counts[1] / N_1)) < np.log(10) / 10 + 0.05  # the nearest of five sizes a decade, whole
+    least, cost = total(V, counts)
+    assert cost == pytest.approx((2 * T + 1) * first, rel=0.1)
+    assert total(V, np.full(T + 1, float(first)))[0] > 2 * least
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        other = counts * np.exp(0.3 * rng.normal(size=T + 1))
+        variance, others = total(V, other)
+        assert variance * others > 0.99 * least * cost  # at the same cost; rounding to sizes costs up to a percent
+
+
+def test_a_pilot_run_measures_what_theorem_1_needs():
+    """The variances are those between particles on the way; the pilot's gradients count."""
+    solver = {"epochs": 40, "step_sizes": (4e-2,), "particles": 30, "per_decade": 2}
+    made, plain = build("mlmc_optimal", options={"pilot": 20}, **solver), build("mlmc", **solver)
+    counts = np.array([made.particles(epoch) for epoch in range(40)])
+    cost = counts[0] + 2 * counts[1:].sum()
+    assert cost == pytest.approx(79 * 30, rel=0.15)
+    assert counts[0] > 2 * 30  # most of it goes to the first steps
+    assert counts[-1] < counts[1]
+    assert made.parts == [(slice(0, 1), slice(0, 2))]  # one plan for all repetitions
+    mine, theirs = loop.run(made).trace, loop.run(plain).trace
+    pilot = mine["gradients"].min()
+    assert (
+        2 * N * (25 * 20 + 15 * 2) <= pilot <= 2 * N * 40 * 20
+    )  # 20 particles until its first review, at least 2 then
+    assert mine["gradients"].max() == pilot + 2 * N * counts.sum()
+    assert theirs["gradients"].max() == 2 * N * 40 * 30
+    assert (mine.query("epoch == 40")["particles"] == counts[-1]).all()
+    again = build("mlmc_optimal", options={"pilot": 20}, **{**solver, "repetitions": 1})
+    assert [again.particles(epoch) for epoch in range(40)] == counts.tolist()
+
+
+def test_theorem_1_asks_for_one_step_size():
+    with pytest.raises(UserError, match="mlmc_optimal: 2 step sizes; its pilot run measures the variances of one"):
+        build("mlmc_optimal")
+
+
+def test_a_pilot_that_diverges_leaves_a_run_that_says_so():
+    end = loop.run(build("mlmc_optimal", step_sizes=(1e6,), epochs=10, particles=4, per_decade=1)).trace
+    assert set(end.query("epoch == 10")["status"]) == {"diverged"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pilot": 1}, "mlmc_optimal: pilot = 1; a variance needs a whole number of particles, 2 or more"),
+        ({"variances": [[1, 2.0]]}, "variances must be pairs"),
+        ({"variances": [[0, 2.0], [1, 0.0]]}, "variances must be pairs"),
+        ({"variances": [[0, 2.0], [0, 1.0]]}, "variances must be pairs"),
+        ({"variances": [1.0, 2.0]}, "variances must be pairs"),
+        ({"variances": []}, "variances must be pairs"),
+        ({"base": "cv"}, "base = 'cv' would need"),
+    ],
+)
+def test_wrong_options_of_theorem_1(options, message):
+    with pytest.raises(UserError, match=message):
+        build("mlmc_optimal", options=options, step_sizes=(1e-2,))
+
+
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal", "storm"])
+@pytest.mark.parametrize("method", ["mlmc", "mlmc_adaptive", "storm"])
 def test_a_cut_changes_nothing(few, method, backend):
     """Wherever ``advance`` is called with how many epochs: phases do not depend on it."""
     found, result = few(method, backend)
@@ -344,7 +427,7 @@ def test_a_cut_changes_nothing(few, method, backend):
     assert (result.trace.query("epoch == 29")["particles"] == (4 if method == "storm" else 2)).all()
 
 
-@pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal"])
+@pytest.mark.parametrize("method", ["mlmc", "mlmc_adaptive"])
 def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
     """Killed after the particles have changed, and gone on with by an engine of its own."""
     (found, expected), path = few(method, "jax"), tmp_path / "checkpoint.npz"
@@ -372,7 +455,7 @@ def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
         assert values.tobytes() == expected.params[block].tobytes()
 
 
-@pytest.mark.parametrize("method", ["mlmc", "mlmc_optimal", "mlmc_prox", "storm"])
+@pytest.mark.parametrize("method", ["mlmc", "mlmc_adaptive", "mlmc_prox", "storm"])
 def test_backends_agree_along_a_run(few, method):
     jax_, torch = (few(method, backend)[1].trace for backend in ("jax", "torch"))
     pd.testing.assert_frame_equal(torch, jax_, rtol=1e-7, atol=1e-9)
@@ -430,14 +513,14 @@ def test_measuring_moves_nothing(falling):
 
 
 def test_a_run_that_diverges_is_a_row():
-    found = build("mlmc_optimal", step_sizes=(1e6,), repetitions=1, epochs=30, particles=4, per_decade=1)
+    found = build("mlmc_adaptive", step_sizes=(1e6,), repetitions=1, epochs=30, particles=4, per_decade=1)
     last = loop.run(found).trace.iloc[-1]
     assert last["status"] == "diverged"
     assert last["particles"] == 4
 
 
 def test_pairs_of_points_stay_pairs():
-    found = build("mlmc_optimal", noise="antithetic", particles=10, epochs=2)
+    found = build("mlmc_adaptive", noise="antithetic", particles=10, epochs=2)
     assert found._sizes() == [2, 4, 6, 8, 10]
     scheduled = build("mlmc", noise="antithetic", particles=10, schedule=STEP, epochs=12)
     assert scheduled._sizes() == [10, 6, 4, 2]

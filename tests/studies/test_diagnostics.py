@@ -148,18 +148,3 @@ def test_sensitivity_and_selected_have_the_schedules():
     assert chosen.loc["storm", [name for name in chosen if name.startswith("published_")]].isna().all()
     assert published.of(published.SIZES, "hlr", "anything") == (100, 1012)
     assert published.of(published.SIZES, "logistic_regression", "anything") == {}
-
-
-def test_pace_is_of_stretches_that_were_timed(tmp_path):
-    measures, _ = measured(trace("mlmc", particles=[8, 2, 2]))
-    timings = pd.DataFrame({"problem": "p", "method": "mlmc", "backend": "jax", "epoch": [0, 10, 20],
-                            "seconds_per_run": [0.0, 1.0, 1.5]})  # fmt: skip
-    table = schedules.pace(measures, timings)
-    assert table[["iteration", "steps", "particles", "seconds"]].to_numpy().tolist() == [
-        [10, 10, 8, 0.1],
-        [20, 10, 2, 0.05],
-    ]
-    for empty in (schedules.pace(measures, None), schedules.pace(measures, timings.assign(method="mc"))):
-        assert len(empty) == 0
-        assert empty.dtypes.to_dict() == table.dtypes.to_dict()
-        empty.to_parquet(tmp_path / "pace.parquet")

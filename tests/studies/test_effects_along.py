@@ -1,4 +1,4 @@
-"""Effects of gradients along runs, held-out rows, particles, paces and settings: paired intervals, and what notes say."""
+"""Effects of gradients along runs, held-out rows, particles, memory and settings: paired intervals, and what notes say."""
 
 from types import SimpleNamespace
 
@@ -193,36 +193,38 @@ def test_final_particles(judge, particles, verdict, high, note):
     assert (row["verdict"], row["high"], row["note"]) == (verdict, high, f"mine; {note}")
 
 
-def stretches(method, seconds, particles, steps=10):
-    return pd.DataFrame({"problem": "p", "method": method, "backend": "jax", "steps": steps, "particles": particles,
-                         "seconds": seconds})  # fmt: skip
+def test_ranks_decide_where_tails_are_heavy(judge):
+    """Nine runs end lower and one far below: a t-interval of the mean contains 0."""
+    losses = [3.0, 4.0, 5.0, 3.5, 4.5, 5.5, 6.0, 2500.0, 3.2, 4.1]
+    mine = gradients("mlmc", elbo=[-9.0, -8.0, [-5.0 - loss for loss in losses]], repetitions=10,
+                     squared_error=[4.0, 9.0, [2.0 * loss for loss in losses]])  # fmt: skip
+    mc = gradients("mc", elbo=[-9.0, -8.0, -5.0], repetitions=10, squared_error=2.0)
+    assert difference(judge, mine, mc)["verdict"] == "undecided"
+    row = difference(judge, mine, mc, interval="rank")
+    assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(-np.median(losses)))
+    assert (row["low"], row["high"]) == (pytest.approx(-6.0), pytest.approx(-3.2))
+    assert row["note"].endswith("iterations; median and its rank interval; 10 pairs")
+    few = [one[one["repetition"] < 5] for one in (mine, mc)]
+    assert difference(judge, *few, interval="rank")["verdict"] == "undecided"  # five pairs have no such interval
+    row = ratio(judge, mine, mc, of="squared_error", interval="rank", above=1)
+    assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(np.exp(np.median(np.log(losses)))))
+    with pytest.raises(UserError, match="interval: rank needs pairs, and others_on leaves none"):
+        difference(judge, mine, mc, interval="rank", others_on="p")
 
 
-@pytest.mark.parametrize(("late", "verdict"), [(0.1, "holds"), (0.8, "undecided"), (3.0, "fails")])
-def test_pace_is_of_all_stretches_with_few_points_together(judge, late, verdict):
-    """One stretch alone has the least particles, as in a run whose last drop is in its last stretch."""
-    falls = stretches("mlmc", [1.0, 1.0, 9.0, 9.0, 2 * late, 0.8 * late], [90, 80, 50, 45, 20, 1], [9, 9, 9, 9, 10, 50])
-    for other in (None, "mc"):
-        row = judge(
-            "pace_ratio", {"pace": pd.concat([falls, stretches("mc", [1.1, 0.9], 90)])}, **AT, other=other, below=1
-        )
-        assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(late))
-        assert (row["low"], row["high"]) == (pytest.approx(late / 1.5), pytest.approx(late * 1.5))
+def test_the_error_after_the_first_step_is_a_moment(judge):
+    mine = gradients("mlmc", squared_error=[4.0, [8.0, 9.0, 10.0], [16.0, 18.0, 20.0]])
+    row = ratio(judge, mine, of="squared_error", others=[], to_moment="first", above=1)
+    assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(2.0))
 
 
-def test_pace_without_stretches_that_tell(judge):
-    odd = stretches("mlmc", [900.0, 1.0, 0.5, 0.1], [90, 90, 1, 1], [1, 9, 10, 30])
-    assert judge("pace_ratio", {"pace": odd}, **AT, below=1)["ours"] == pytest.approx(0.2)  # weighed by steps
-    tables = measured(trace("mlmc", particles=[8, 2, 2]))
-    for pace, words in [
-        (odd.assign(steps=1), "no timed stretch of 5 steps"),
-        (stretches("mlmc", [1.0, 0.01], [90, 60]), "the number of particles of mlmc does not fall by half"),
-        (schedules.pace(tables["measured"], None), "times were not measured on this machine"),
-    ]:
-        row = judge("pace_ratio", tables | {"pace": pace}, **AT, below=1)
-        assert (row["verdict"], row["note"]) == ("undecided", f"mine; {words}")
-    with pytest.raises(UserError, match="no rows of problem p, method mc"):
-        judge("pace_ratio", tables | {"pace": pace}, problem="p", method="mc", below=1)
+def test_state_is_measured_in_bytes(judge):
+    tables = measured(gradients("mlmc", state_bytes=772), gradients("mc", state_bytes=256))
+    row = judge("state_ratio", tables, **AT, other="mc", at_most=2)
+    assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(772 / 256))
+    assert row["note"] == "mine; 772 bytes a run against 256 of mc"
+    with pytest.raises(UserError, match="state_bytes of mlmc on p was not measured"):
+        judge("state_ratio", measured(gradients("mlmc"), gradients("mc")), **AT, other="mc", at_most=2)
 
 
 def grid(elbo, lose=()):

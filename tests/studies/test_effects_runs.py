@@ -1,5 +1,7 @@
 """Effects of variances and of runs: gaps and ELBOs in pairs, iterations, steps, sizes, costs, noise schemes."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ from traces import runs
 
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
+from lowvar.studies.variational import times
 
 NAN, INF = np.nan, np.inf
 AT = {"problem": "p", "method": "joint"}
@@ -57,23 +60,19 @@ def test_variance_ratio_to_parts_and_under_the_first_noise_scheme(judge):
 
 
 @pytest.mark.parametrize(
-    ("shares", "along", "end"),
-    [([(0.6, 0.7, 0.8), (0.85, 0.9, 0.95)], "holds", "holds"), ([(1.05, 1.1, 1.15), (0.5, 0.6, 0.7)], "fails", "fails"),
-     ([(0.85, 0.9, 0.95), (0.7, 0.8, 1.2)], "undecided", "undecided"), ([(0.85, 0.9, 0.95), (-1, 0.9, 1)], "holds", "undecided")],
+    ("share", "verdict"),
+    [((0.85, 0.9, 0.95), "holds"), ((0.5, 0.6, 0.7), "fails"), ((0.7, 0.8, 1.2), "undecided"),
+     ((-1, 0.9, 1), "undecided")],
 )  # fmt: skip
-def test_total_to_part(judge, shares, along, end):
-    """Along the run the worst moment decides; the share has the interval, not the two variances."""
+def test_total_to_part(judge, share, verdict):
+    """At the end of the run; the share has the interval, not the two variances."""
     rows = [{"problem": "p", "method": "joint", "block": "all", "source": source, "epoch": epoch, "end": epoch == 1,
-             "variance": 9.0, "low": 0.0, "high": 99.0, "share": share, "share_low": low, "share_high": high}
-            for source in ("total", "subsampling") for epoch, (low, share, high) in enumerate(shares)]  # fmt: skip
-    tables = {"decomposition": pd.DataFrame(rows)}
-    row = judge("total_to_part", tables, **AT, part="subsampling", above=1, tolerance=0.1)
-    worst = int(np.argmax([share for _, share, _ in shares]))
-    assert (row["verdict"], row["ours"]) == (along, 1 / shares[worst][1])
-    assert f"at epoch {worst}, the worst" in row["note"]
-    row = judge("total_to_part", tables, **AT, part="subsampling", moment="end", at_most=1.25)
-    assert row["verdict"] == end
-    assert (shares[1][0] > 0) == (row["low"] == 1 / shares[1][2])
+             "variance": 9.0, "low": 0.0, "high": 99.0, "share": mid, "share_low": low, "share_high": high}
+            for source in ("total", "subsampling")
+            for epoch, (low, mid, high) in enumerate([(0.1, 0.2, 0.3), share])]  # fmt: skip
+    row = judge("total_to_part", {"decomposition": pd.DataFrame(rows)}, **AT, part="subsampling", at_most=1.25)
+    assert row["verdict"] == verdict
+    assert (share[0] > 0) == (row["low"] == 1 / share[2])
 
 
 def test_noise_variance_ratio(judge):
@@ -208,19 +207,59 @@ def test_step_sizes_and_which_are_stable(judge):
     assert judge("stable_step_ratio", {**tables, **one}, **AT, other="naive", above=1)["verdict"] == "undecided"
 
 
-def test_sizes_and_costs(judge):
-    sizes = {"table2": pd.DataFrame([{"problem": "p", "rows": 208, "dim": 60}])}
-    for published, verdict in ((60, "holds"), (61, "fails")):
-        assert judge("problem_size", sizes, problem="p", of="dim", published=published)["verdict"] == verdict
-    rows = [{"method": method, "evaluations": evaluations, "seconds": s, "seconds_low": s - 0.1, "seconds_high": s + 0.1}
-            for method, evaluations, s in (("naive", 1.0, 1.0), ("joint", 2.97, 1.7), ("cv", 2.0, NAN))]  # fmt: skip
-    costs = {"table3": pd.DataFrame(rows).assign(problem="p", backend="jax", runs=25)}
-    for published, verdict in ((3, "holds"), (4, "fails")):
-        row = judge("gradient_evaluations", costs, **AT, published=published, tolerance=0.1)
-        assert (row["verdict"], row["ours"]) == (verdict, 2.97)
-    row = judge("time_ratio", costs, **AT, published=1.69, tolerance=0.25)
-    assert (row["verdict"], row["ours"]) == ("undecided", pytest.approx(1.7))  # jobs at different times
-    assert judge("time_ratio", costs, **AT, published=4, tolerance=0.25)["verdict"] == "fails"
-    assert judge("time_ratio", costs, **AT, above=1, below=3)["verdict"] == "holds"
-    row = judge("time_ratio", costs, problem="p", method="cv", below=1.2)
-    assert (row["verdict"], row["note"]) == ("undecided", "mine; times were not measured on this machine")
+def kept(folder, load=0.2, **runs):
+    """A benchmark's output: ``task=[(case, ratio, low, high), ...]``."""
+    rows = {task.replace("_", "-"): {"runs": [{"case": case, "ratio": ratio, "ratio_low": low, "ratio_high": high,
+            "calls": 9} for case, ratio, low, high in cases]} for task, cases in runs.items()}  # fmt: skip
+    text = json.dumps({"environment": {"load_at_start": load}, "sections": {"steps": rows}})
+    (folder / "joint.json").write_text(text)
+    return {"times": times.times(folder)}
+
+
+def test_times_are_judged_by_a_kept_benchmark(judge, tmp_path):
+    cases = [("naive", 1.0, 1.0, 1.0), ("joint", 1.7, 1.6, 1.75), ("cv", 1.25, 1.2, 1.3)]
+    tables = kept(tmp_path, p=cases, q_torch=cases)
+    row = judge("time_ratio", tables, **AT, published=1.69, tolerance=0.1)
+    assert (row["verdict"], row["ours"], row["low"], row["high"]) == ("holds", 1.7, 1.6, 1.75)
+    assert row["note"] == "mine; joint.json: 9 alternating rounds"
+    assert judge("time_ratio", tables, **AT, published=4, tolerance=0.25)["verdict"] == "fails"
+    row = judge("time_ratio", tables, **AT, other="cv", above=1.2)
+    assert (row["verdict"], row["low"], row["high"]) == ("holds", pytest.approx(1.6 / 1.3), pytest.approx(1.75 / 1.2))
+    torch = {"problem": "q", "method": "joint", "backend": "torch"}
+    assert judge("time_ratio", tables, **torch, above=1)["verdict"] == "holds"
+
+
+def test_times_without_a_quiet_benchmark_are_not_judged(judge, tmp_path):
+    row = judge("time_ratio", {"times": times.times(tmp_path)}, **AT, below=9)
+    assert (row["verdict"], row["note"]) == (
+        "undecided", "mine; not judged: no kept benchmark times joint and naive on p, jax"
+    )  # fmt: skip
+    busy = kept(tmp_path, load=3.4, p=[("naive", 1.0, 1.0, 1.0), ("joint", 1.7, 1.6, 1.75)])
+    row = judge("time_ratio", busy, **AT, below=9)
+    assert (row["verdict"], row["note"]) == ("undecided", "mine; not judged: joint.json began at load 3.4, above 1")
+    (tmp_path / "joint.json").write_text('{"environment": {}}')
+    with pytest.raises(UserError, match=r"joint\.json: not the output of a benchmark with the section 'steps'"):
+        times.times(tmp_path)
+
+
+@pytest.mark.parametrize(("missing", "verdict"), [(9, "fails"), (8, "undecided")])  # p = 0.02 and 0.11
+def test_ranks_of_iterations_to_a_level(judge, missing, verdict):
+    """Most runs never get there, so that no t-interval exists."""
+    level = [[-9.0] * 10, [-5.0] * 10, [-1.0] * 10]
+    mine = [[-9.0] * 10, [-8.0] * 10, [-0.5] * (10 - missing) + [-4.0] * missing]
+    row = judge("effort_ratio", gathered(runs("naive", level), runs("joint", mine)), **AT, others=["naive"],
+                interval="rank", below=1)  # fmt: skip
+    assert row["verdict"] == verdict
+    assert f"joint misses the level in {missing} of 10" in row["note"]
+    good = [[-9.0] * 10, [-1.0] * 10, [-0.5] * 10]
+    row = judge("effort_ratio", gathered(runs("naive", level), runs("joint", good)), **AT, others=["naive"],
+                interval="rank", below=1)  # fmt: skip
+    assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(0.5))
+
+
+def test_ranks_of_elbos(judge):
+    level = [[-9.0] * 8, [-1.0] * 8]
+    mine = [[-9.0] * 8, [*np.linspace(-3, -2, 8)]]
+    row = judge("elbo_difference", gathered(runs("naive", level), runs("joint", mine)), **AT, others=["naive"],
+                interval="rank", above=0)  # fmt: skip
+    assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(-1.5))

@@ -98,6 +98,25 @@ def median_interval(values):
     return ordered[..., rank - 1], ordered[..., n - rank]
 
 
+def rank_interval(sample) -> tuple[float, float, float]:
+    """The median of independent values and its distribution-free interval, for heavy tails.
+
+    A sign test at 5 % rejects the values outside. Infinite values are allowed.
+
+    Returns:
+        NaN for ends with fewer than six values; all NaN if a value is.
+
+    >>> rank_interval([3.0, 1.0, 2.0, 5.0, 4.0, np.inf])
+    (3.5, 1.0, inf)
+    """
+    sample = np.asarray(sample, float)
+    if not len(sample) or np.isnan(sample).any():
+        return np.nan, np.nan, np.nan
+    low, high = median_interval(sample)
+    with np.errstate(invalid="ignore"):
+        return float(np.median(sample)), float(low), float(high)
+
+
 def share_interval(count, n: int):
     """Clopper and Pearson's 95 % interval of a probability, from ``count`` successes in ``n`` trials.
 

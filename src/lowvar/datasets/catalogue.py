@@ -286,18 +286,24 @@ _ENTRIES = (
         outputs=("quality",),
         rows=1599,
     ),
-    Dataset(
-        name="hlr",
-        title="Hierarchical linear regression, drawn with seed 0: 100 rows, 10 features; 25 rows more to predict",
-        files=(),
-        read=partial(toy.hlr, seed=0, rows=100, test_rows=25, features=10),
-        licence="none needed: drawn by lowvar",
-        citation=(
-            "Fujisawa, M. and Sato, I. (2021). Multilevel Monte Carlo Variational Inference. Journal of Machine "
-            "Learning Research 22(278), Appendix F.1: the model that it is drawn from."
-        ),
-        outputs=("y",),
-        scalings=("none",),
+    *(
+        Dataset(
+            name=name,
+            title=f"Hierarchical linear regression, drawn with seed 0: 100 rows, 10 features{note}; 25 rows to predict",
+            files=(),
+            read=partial(toy.hlr, seed=0, rows=100, test_rows=25, features=10, intercepts=intercepts),
+            licence="none needed: drawn by lowvar",
+            citation=(
+                "Fujisawa, M. and Sato, I. (2021). Multilevel Monte Carlo Variational Inference. Journal of Machine "
+                "Learning Research 22(278), Appendix F.1: the model that it is drawn from."
+            ),
+            outputs=("y",),
+            scalings=("none",),
+        )
+        for name, intercepts, note in (
+            ("hlr", "variance", ""),
+            ("hlr_sd", "sd", ", sigma' read as a standard deviation"),
+        )
     ),
     _idx_images(
         "mnist",

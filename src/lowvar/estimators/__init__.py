@@ -20,7 +20,7 @@ GRADIENT = Registry(
         },
         **{
             name: row(f"lowvar.estimators.gradient.{name}", recursive=True)
-            for name in ("mlmc", "mlmc_prox", "mlmc_optimal", "storm")
+            for name in ("mlmc", "mlmc_prox", "mlmc_adaptive", "mlmc_optimal", "storm")
         },
     },
     given=("problem", "batches"),

@@ -1,11 +1,12 @@
 """Hierarchical linear regression with weights for each row: a NumPyro model, and analytic gradients.
 
-``mu_j ~ N(0, 10^2)``, ``sigma ~ LogNormal(0, 0.5)``, ``eps ~ LogNormal(0, 0.5)``, ``b_ij ~ N(mu_j, sigma^2)``,
-``y_i ~ N(x_i . b_i, eps^2)``. The second arguments of the paper's ``N(mu', sigma')`` and ``N(x_i . b_i, eps)`` are
-taken as standard deviations. With 100 rows of 10 features, ``z`` has 1000 + 10 + 2 = 1012 entries.
+``mu_j ~ N(0, 10^2)``, ``sigma ~ LogNormal(0, 0.5)``, ``eps ~ LogNormal(0, 0.5)``, ``b_ij ~ N(mu_j, sigma)`` with
+variance ``sigma``, ``y_i ~ N(x_i . b_i, eps^2)``. Appendix F.1 calls ``sigma'`` the variance of the intercepts, and
+does not say what ``eps`` is: it is taken as a standard deviation. With ``intercepts="sd"``, ``sigma`` is one too. With
+100 rows of 10 features, ``z`` has 1000 + 10 + 2 = 1012 entries.
 
 A test row has its own weights, which the data do not inform. They are integrated out: given the common parameters, its
-density is ``y ~ N(x . mu, sigma^2 |x|^2 + eps^2)``.
+density is ``y ~ N(x . mu, sigma |x|^2 + eps^2)``.
 
 References:
     Fujisawa and Sato, "Multilevel Monte Carlo variational inference", JMLR 2021, Appendix F.1.
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import get
-from lowvar.errors import UserError
+from lowvar.errors import UserError, unknown_name
 from lowvar.problems.blr import features
 from lowvar.problems.split import HeldOut, test_part
 from lowvar.problems.variational import VariationalProblem
@@ -26,16 +27,19 @@ from lowvar.problems.variational import VariationalProblem
 _LOG_2PI = math.log(2 * math.pi)
 _MEAN_SD, _LOG_SD = 10.0, 0.5  # prior standard deviations of `mu`, and of `log sigma` and `log eps`
 
+_POWERS = {"variance": 1, "sd": 2}  # of `sigma` in the variance of the rows' weights
+
 DATA = ("x", "y")  # arrays that the model needs
 
 
-def model(x, y=None, batch_size=None):
+def model(x, y=None, batch_size=None, intercepts="variance"):
     """The NumPyro model; the weights of all rows are one site, indexed by the data plate.
 
     Args:
         x: features, ``(N, d)``.
         y: responses, ``(N,)`` or ``(N, 1)``.
         batch_size: rows of a mini-batch; all of them if not given.
+        intercepts: what ``sigma`` is of the rows' weights: their ``"variance"`` or their ``"sd"``.
     """
     import jax.numpy as jnp
     import numpyro
@@ -45,21 +49,24 @@ def model(x, y=None, batch_size=None):
     mu: Any = numpyro.sample("mu", dist.Normal(0, _MEAN_SD).expand([d]).to_event(1))
     sigma = numpyro.sample("sigma", dist.LogNormal(0, _LOG_SD))
     eps = numpyro.sample("eps", dist.LogNormal(0, _LOG_SD))
-    b: Any = numpyro.sample("b", dist.Normal(mu, sigma).expand([N, d]).to_event(2))
+    b: Any = numpyro.sample("b", dist.Normal(mu, sigma ** (_POWERS[intercepts] / 2)).expand([N, d]).to_event(2))
     with numpyro.plate("data", N, subsample_size=batch_size) as index:
         observed = None if y is None else y.reshape(-1)[index]
         numpyro.sample("y", dist.Normal(jnp.sum(x[index] * b[index], axis=1), eps), obs=observed)
 
 
-def problem(arrays, backend: str = "jax", name: str = "hlr") -> "Hierarchical":
+def problem(arrays, backend: str = "jax", name: str = "hlr", intercepts: str = "variance") -> "Hierarchical":
     """The model on data ``{"x": (N, d) floating, "y": (N,) or (N, 1)}``, in either backend.
 
     ``z`` is all ``b``, ``log eps``, ``mu``, then ``log sigma``. ``test_x`` and ``test_y`` in the data are the test
-    rows.
+    rows. ``intercepts`` is as for ``model``.
 
     Raises:
-        UserError: arrays of other shapes.
+        UserError: arrays of other shapes, or no such reading of ``sigma``.
     """
+    if intercepts not in _POWERS:
+        raise unknown_name("intercepts", intercepts, _POWERS)
+    k = _POWERS[intercepts]
     ops, x = get(backend), features(arrays["x"], name)
     y = responses(arrays["y"], x, name)
     (N, d), test = x.shape, test_part(arrays, ("x", "y"), name)
@@ -82,26 +89,33 @@ def problem(arrays, backend: str = "jax", name: str = "hlr") -> "Hierarchical":
         b, u, mu, s = _parts(xp, z, N)
         of_scales = -0.5 / _LOG_SD**2 * (u * u + s * s)
         of_mu = -0.5 / _MEAN_SD**2 * xp.sum(mu * mu)
-        return _constant(N, d) + of_scales + of_mu - cells * s - 0.5 * xp.exp(-2 * s) * xp.sum((b - mu[None, :]) ** 2)
+        return (
+            _constant(N, d)
+            + of_scales
+            + of_mu
+            - cells * k / 2 * s
+            - 0.5 * xp.exp(-k * s) * xp.sum((b - mu[None, :]) ** 2)
+        )
 
     held_out = None
     if test is not None:
         where = f"{name}, test part"
-        density = _predictive(ops, cells, features(test["x"], where), responses(test["y"], test["x"], where))
+        density = _predictive(ops, cells, k, features(test["x"], where), responses(test["y"], test["x"], where))
         held_out = HeldOut(len(test["x"]), density)
     return Hierarchical(
-        name, ops, N, cells + d + 2, log_likelihood, log_prior, sites=sites, dtype=x.dtype, held_out=held_out, x=X, y=Y,
+        name, ops, N, cells + d + 2, log_likelihood, log_prior, sites=sites, dtype=x.dtype, held_out=held_out,
+        x=X, y=Y, k=k,
     )  # fmt: skip
 
 
-def _predictive(ops, cells, x, y):
+def _predictive(ops, cells, k, x, y):
     """The log density of rows with their weights integrated out."""
     xp, d = ops.xp, x.shape[1]
     X, Y, squares = ops.asarray(x), ops.asarray(y), ops.asarray((x * x).sum(axis=1))
 
     def log_likelihood(z, index):
         u, mu, s = z[cells], z[cells + 1 : cells + 1 + d], z[cells + 1 + d]
-        variance = xp.exp(2 * s) * ops.take(squares, index) + xp.exp(2 * u)
+        variance = xp.exp(k * s) * ops.take(squares, index) + xp.exp(2 * u)
         apart = ops.take(Y, index) - ops.take(X, index) @ mu
         return -0.5 * (apart * apart / variance + xp.log(variance) + _LOG_2PI)
 
@@ -117,10 +131,12 @@ class Hierarchical(VariationalProblem):
     Attributes:
         x: features, ``(N, d)``.
         y: responses, ``(N,)``.
+        k: the variance of the rows' weights is ``sigma^k``.
     """
 
     x: Any = None
     y: Any = None
+    k: int = 1
 
     def __post_init__(self):
         object.__setattr__(self, "expected_log_prior", self._expected_log_prior)
@@ -143,10 +159,11 @@ class Hierarchical(VariationalProblem):
         """The gradient with ``weight (N,)`` on the rows' likelihoods, or None for the prior alone."""
         xp = self.backend.xp
         b, u, mu, s = _parts(xp, z, self.N)
-        apart, precision = b - mu[None, :], xp.exp(-2 * s)
+        apart, precision = b - mu[None, :], xp.exp(-self.k * s)
         pull = precision * apart
         of_mu = mu / _MEAN_SD**2 - xp.sum(pull, axis=0)
-        of_u, of_s = u / _LOG_SD**2, s / _LOG_SD**2 + b.shape[0] * b.shape[1] - xp.sum(pull * apart)
+        of_u = u / _LOG_SD**2
+        of_s = s / _LOG_SD**2 + self.k / 2 * (b.shape[0] * b.shape[1] - xp.sum(pull * apart))
         if weight is not None:
             error = xp.sum(self.x * b, axis=1) - self.y
             scaled = weight * error * xp.exp(-2 * u)
@@ -169,7 +186,8 @@ class Hierarchical(VariationalProblem):
         of_scales = -0.5 / _LOG_SD**2 * (u * u + vu + s * s + vs)
         of_mu = -0.5 / _MEAN_SD**2 * xp.sum(mu * mu + vmu)
         squares = xp.sum((b - mu[None, :]) ** 2 + vb) + N * xp.sum(vmu)
-        return _constant(N, d) + of_scales + of_mu - N * d * s - 0.5 * xp.exp(2 * (vs - s)) * squares
+        mean_precision = xp.exp(self.k * (self.k / 2 * vs - s))
+        return _constant(N, d) + of_scales + of_mu - self.k / 2 * N * d * s - 0.5 * mean_precision * squares
 
     def _exact_elbo(self, params):
         """The ELBO, nats."""

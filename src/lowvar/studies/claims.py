@@ -23,7 +23,7 @@ from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
-from lowvar.studies.effects import Effect, Effects
+from lowvar.studies.effects import Effect, Effects, Positive
 from lowvar.studies.load import FAMILIES
 from lowvar.studies.spec import Strict, validated
 
@@ -40,8 +40,19 @@ class Test(Strict):
     """An effect and bounds on its value; a subclass for each effect adds the effect's arguments.
 
     The 95 % interval decides: the claim holds if all of it meets every bound, fails if all of it violates one, and is
-    undecided otherwise. A published value without another bound must be met within its tolerance, or within two
-    standard errors, combined from ours and the published one. Beside another bound, a published value is only shown.
+    undecided otherwise. A published value without another bound must be met within its tolerance. Beside another
+    bound, it is only shown.
+
+    A claim holds only where it could have failed. An interval that meets a bound as a whole is narrow enough: as far
+    on the other side of the bound, it would have failed. Three tests have a condition of their own:
+
+    * ``published_se``: our value and the published one may be two combined standard errors apart. These must be
+      smaller than ``detectable``, by default half of the published value.
+    * ``detectable`` beside a bound: the bound is a hypothesis, such as the 95 % that an interval promises. It fails if
+      the interval excludes it. Otherwise it holds if both ends of the interval are nearer to the value than
+      ``detectable``: a value so far beyond the bound would have been excluded.
+    * counts and shares of repetitions: the value itself must meet the bound, and the worst result of as many
+      repetitions must fail.
     """
 
     __test__ = False  # not a pytest class
@@ -55,6 +66,7 @@ class Test(Strict):
     tolerance: NotNegative = Field(0.0, description="relative, of a published value or a strict bound")
     plus_minus: NotNegative | None = Field(None, description="absolute tolerance of a published value")
     published_se: NotNegative | Literal["ours"] | None = Field(None, description="ours if none was published")
+    detectable: Positive | None = Field(None, description="absolute deviation from the bound that would have failed")
 
     @pydantic.model_validator(mode="after")
     def _bounded(self):
@@ -65,6 +77,8 @@ class Test(Strict):
             raise ValueError("at most one upper and one lower bound")
         if (self.published is None or uppers or lowers) and (self.plus_minus, self.published_se) != (None, None):
             raise ValueError("plus_minus and published_se belong to a published value without another bound")
+        if self.detectable is not None and self.published_se is None and len(uppers) + len(lowers) != 1:
+            raise ValueError("detectable belongs to published_se, or to a single bound")
         return self
 
     @property
@@ -198,19 +212,27 @@ def _judged(claim, effects):
 def _verdict(test, effect):
     """Whether all bounds hold for an effect, and whether one fails."""
     low, high = effect.bounds or (effect.low, effect.high)
-    holds, fails = True, False
+    holds, fails = effect.reach is None or _reachable(test, effect.reach), False
     for sign, limit, slack, strict in test.limits():
         bottom, top = (low, high) if sign > 0 else (-high, -low)
+        excluded = bottom > limit or (bottom == limit and strict and effect.bounds is not None)
         top = sign * effect.value if effect.counted else top
-        holds &= top < limit + slack or (top == limit + slack and not strict)
-        fails |= bottom > limit or (bottom == limit and strict and effect.bounds is not None)
+        met = top < limit + slack or (top == limit + slack and not strict)
+        if test.detectable is not None:
+            met |= not excluded and max(effect.value - low, high - effect.value) < test.detectable
+        holds, fails = holds and met, fails or excluded
     return holds, fails
+
+
+def _reachable(test, reach):
+    """Whether the worst result of as many repetitions fails."""
+    return any(sign * reach[0 if sign > 0 else 1] > limit for sign, limit, _, _ in test.limits())
 
 
 def _agreement(test, effect):
     """Whether an effect agrees with a published value that has a standard error, whether it disagrees, and a note.
 
-    It is undecided if the standard errors are so large that an effect of zero would agree as well.
+    It is undecided if the standard errors are so large that a value ``detectable`` away would agree as well.
     """
     if not effect.errors:
         raise UserError(f"the effect {test.effect!r} has no standard errors: give a tolerance instead of published_se")
@@ -222,7 +244,8 @@ def _agreement(test, effect):
         return False, True, note
     if effect.pairs < _FEWEST or math.isnan(combined):
         return False, False, note
-    return apart <= allowed < abs(test.published), apart > allowed, note
+    detectable = test.detectable or abs(test.published) / 2
+    return apart <= allowed < detectable, apart > allowed, note
 
 
 def _arguments(function) -> dict[str, inspect.Parameter]:

@@ -33,6 +33,7 @@ class Effect:
             if the results decide nothing. Bounds are exact: one that equals a strict bound violates it.
         counted: the value is a count or share over repetitions: the claim holds if the value itself meets the bound,
             and fails if the interval excludes the bound.
+        reach: of a count or share: the largest ``low`` and the smallest ``high`` that as many repetitions can give.
         errors: standard errors of the value that add in quadrature; the first is that over repetitions.
         rank: orders effects in place of ``value``.
     """
@@ -44,6 +45,7 @@ class Effect:
     note: str = ""
     bounds: tuple[float, float] | None = None
     counted: bool = False
+    reach: tuple[float, float] | None = None
     errors: tuple[float, ...] = ()
     rank: float | None = None
 

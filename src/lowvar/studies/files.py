@@ -75,9 +75,10 @@ CHECKPOINT = File(
     done | int64 | | epochs, generations or chunks of repetitions done
     clock | float64 | s | time so far, and compilation time, (2,)
     laps | float64 | s | time at each measurement so far, (measurements,)
-    measured_{column} | any | | measured columns of the trace, (measurements, ...): `elbo` and
-    + `elbo_se`, perhaps `test_log_likelihood`, errors of gradients, `particles` and `taken`; `f`, `best`, `sigma`,
-    + `condition` and `failures`; `value`, `standard_error`, `condition`, `refused`, `flag_{name}` and `info_{name}`
+    measured_{column} | any | | measured columns of the trace, (measurements, ...): `elbo`,
+    + `elbo_se` and `state_bytes`, perhaps `test_log_likelihood`, errors of gradients, `particles` and `taken`; `f`,
+    + `best`, `sigma`, `condition` and `failures`; `value`, `standard_error`, `condition`, `refused`, `flag_{name}` and
+    + `info_{name}`
     leaf{i} | any | | the arrays of the solver's state, in a fixed order
     """),
 )  # fmt: skip

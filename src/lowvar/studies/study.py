@@ -269,6 +269,11 @@ class Study:
         beside = (self.path.parent.parent / "claims", self.path.parent / "claims")
         return next((file for folder in beside if (file := folder / f"{self.name}.yaml").is_file()), None)
 
+    @property
+    def times(self) -> Path:
+        """The folder of kept benchmarks, by which claims about time are judged."""
+        return self.path.parent.parent / "times"
+
     def prepared(self, problem: str) -> Path | None:
         """The file of a problem's prepared data, if it has any."""
         data = self.experiment.data(problem)

@@ -11,11 +11,11 @@ from lowvar.studies.variational import diagnostics as D
 from lowvar.studies.variational import schedules
 
 PAPER = ("mc", "rqmc", "mlmc")
-ALL = (*PAPER, "mlmc_rqmc", "mlmc_cv", "mlmc_prox", "mlmc_restart", "mlmc_optimal", "mlmc_adam", "storm", "storm_rqmc",
+ALL = (*PAPER, "mlmc_rqmc", "mlmc_cv", "mlmc_prox", "mlmc_restart", "mlmc_adaptive", "mlmc_adam", "storm", "storm_rqmc",
        "mc_sgd", "rqmc_sgd")  # fmt: skip
 # method -> (conditional variance, true error) as multiples of mc's 10, and how well it ends
 NOISE = {"mc": (1.0, 1.0), "rqmc": (0.1, 0.1), "mlmc": (1e-4, 70.0), "mlmc_rqmc": (1e-5, 8.0), "mlmc_cv": (3e-5, 30.0),
-         "mlmc_prox": (2e-4, 50.0), "mlmc_restart": (1e-3, 5.0), "mlmc_optimal": (1e-2, 0.7), "mlmc_adam": (1e-4, 60.0),
+         "mlmc_prox": (2e-4, 50.0), "mlmc_restart": (1e-3, 5.0), "mlmc_adaptive": (1e-2, 0.7), "mlmc_adam": (1e-4, 60.0),
          "storm": (1e-2, 0.12), "storm_rqmc": (1e-3, 0.02), "mc_sgd": (1.0, 1.0), "rqmc_sgd": (0.1, 0.1)}  # fmt: skip
 STOPS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SCHEDULE = SimpleNamespace(kind="step", beta=0.5, r=100)

@@ -27,7 +27,7 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
 
     References:
         Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024,
-        eq. 11 and Algorithm 1.
+        eq. 5 and Algorithm 1.
     """
     if naive_epochs < 1:
         raise UserError(f"joint: naive_epochs = {naive_epochs}; it must be 1 or more: a naive epoch fills the table")

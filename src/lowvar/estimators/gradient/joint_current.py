@@ -23,7 +23,7 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
 
     References:
         After Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024,
-        eq. 11 and Algorithm 1.
+        eq. 5 and Algorithm 1.
     """
     problem = variational(problem, "joint_current")
     stored, xp = table_of_vectors("joint_current", table, problem.backend, batches), problem.backend.xp

@@ -24,7 +24,7 @@ def joint_glm(problem, batches) -> Estimator:
 
     References:
         After Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024,
-        eq. 11 and Algorithm 1.
+        eq. 5 and Algorithm 1.
     """
     return from_predictors("joint_glm", problem, batches, scale=False)
 

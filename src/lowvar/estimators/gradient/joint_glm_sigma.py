@@ -21,6 +21,6 @@ def joint_glm_sigma(problem, batches) -> Estimator:
 
     References:
         After Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024,
-        eq. 11, Algorithm 1 and eq. 67.
+        eq. 5, Algorithm 1 and eq. 67.
     """
     return from_predictors("joint_glm_sigma", problem, batches, scale=True)

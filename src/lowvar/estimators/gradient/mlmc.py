@@ -23,7 +23,7 @@ def mlmc(problem, batches=None, particles=None, schedule=None, base="naive", res
         UserError: ``N_0`` below 1, an impossible schedule, base or restart.
 
     References:
-        Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, eq. 7, Theorem 2 and Algorithm 1.
+        Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, eq. 8, Theorem 2 and Algorithm 1.
     """
     particles, plan = checked("mlmc", particles, schedule)
     taken = scheduled(particles, plan, batches.steps if batches else 1, restart)

@@ -1,88 +1,86 @@
-"""The multilevel gradient with numbers of particles from the variance of its differences, estimated during the run."""
+"""The multilevel gradient with the numbers of particles of Theorem 1, from variances that a pilot run has measured."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.estimators.gradient.base import Estimator
-from lowvar.estimators.gradient.recursion import base_of, checked
-from lowvar.estimators.gradient.schedules import rounded_up
-
-_REVIEW = 25  # epochs between updates of the number of particles
-_RATE = 0.1  # of the running mean of the differences' variance
-_LEAST = 2  # particles, the minimum for a variance estimate
+from lowvar.estimators.gradient.recursion import checked, recursive
+from lowvar.estimators.gradient.schedules import rounded_to
 
 
-def mlmc_optimal(problem, batches=None, particles=None, base="naive") -> Estimator:
-    """``mlmc`` with ``N_t = N_0 sqrt(V_t / V_0)``, which minimises the total variance by Theorem 1.
+def mlmc_optimal(
+    problem, batches=None, particles=None, variances=None, epochs=None, pilot=100, base="naive", pilot_taken=0
+):
+    """``mlmc`` whose ``N_t`` minimise ``V_0 / N_0 + sum_t V_t / N_t`` at the cost of a run with ``particles`` each.
 
-    The theorem assumes equal costs of all steps. A difference costs two gradients and the first step one, so the
-    optimal ``N_t`` would be smaller by a factor of ``sqrt(2)``. ``V_t`` is the variance for independent particles;
-    quasi-random or antithetic particles give the mean of a step a smaller variance.
+    With costs ``C_0 = 1`` and ``C_t = 2`` gradients for each particle, ``T`` differences and the budget
+    ``M = (2 T + 1) particles``:
 
-    ``V_0`` is the variance of the gradient with one particle, at the start. ``V_t`` is that of the difference of two
-    gradients: a running mean over steps of the variance between a step's particles. ``N_t`` is updated every 25
-    epochs, between 2 and ``N_0``, and rounded up to one of a few sizes, each with its own compiled program.
+        N_t = M sqrt(V_t / C_t) / (sqrt(V_0) + sqrt(2) sum_s sqrt(V_s)).
+
+    Most particles go to the first steps, whose differences vary most; there ``N_t`` may be far above ``particles``.
+    Each number is rounded to the nearest of five sizes a decade, since each size needs a compiled program, so the cost
+    is the budget's to some 10 %. Where an epoch has several steps, they all take the number of the middle one.
+
+    ``N_t`` depends on ``V_s`` of all later steps, so a pilot run measures them first, in ``lowvar.fit`` and in
+    experiments: a run of ``mlmc_adaptive`` with ``pilot`` particles at its start, with noise of its own. Its gradients
+    count as the run's. A pilot run with fresh gradients would not do: its parameters keep moving in their noise, where
+    those of a multilevel run come to rest, so that it overestimates ``V_t`` of late steps by orders of magnitude.
 
     Args:
         problem: an objective.
-        batches: how rows are drawn; those of a step are the same for both gradients. Their
-            contribution is common to all particles of a difference, and not part of ``V_t``.
-        particles: ``N_0``; in experiments ``solver.particles``. Without it, all steps use the sampler's number.
-        base: the estimator whose gradients are differenced: ``"naive"`` or ``"stl"``. Not ``"cv"``: its single
-            Hessian-vector product serves all particles of a step, but here every particle would need its own.
+        batches: how rows are drawn; those of a step are the same for both gradients.
+        particles: what a run of the same cost would take at every step; in experiments ``solver.particles``.
+        variances: ``V_t`` as pairs ``(t, V_t)`` with ``t`` ascending from 0; log-log interpolated between them. If
+            not given, the pilot run's; without one, ``N_t = particles``.
+        epochs: length of the run; in experiments ``solver.epochs``.
+        pilot: particles of the pilot run's first steps, at least 2.
+        base: the estimator whose gradients are differenced: ``"naive"`` or ``"stl"``.
+        pilot_taken: particles that the pilot run took in all its steps, each of which cost two gradients.
 
     Raises:
-        UserError: ``N_0`` below 1, or another base.
+        UserError: a number below 1, a pilot of one particle, another base, or variances that are not such pairs.
 
     References:
-        Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Theorem 1; the choice with known
-        ``V_t`` is Giles's, "Multi-level Monte Carlo path simulation", 2008.
+        Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Theorem 1.
     """
     first, _ = checked("mlmc_optimal", particles, None)
+    if isinstance(pilot, bool) or not isinstance(pilot, int) or pilot < 2:
+        raise UserError(f"mlmc_optimal: pilot = {pilot!r}; a variance needs a whole number of particles, 2 or more")
     if base == "cv":
-        raise UserError("mlmc_optimal: base = 'cv' would need a Hessian-vector product for every particle; use 'naive'")
-    gradient = base_of(problem, batches, base)
-    backend, xp = problem.backend, problem.backend.xp
-    period = _REVIEW * (batches.steps if batches else 1)
-    sizes = tuple(sorted({min(first or 1, max(_LEAST, rounded_up(n))) for n in range(1, (first or 1) + 1)}))
+        raise UserError("mlmc_optimal: base = 'cv' would need a Hessian-vector product for every point; use 'naive'")
+    made = recursive("mlmc_optimal", problem, batches, carryover=1.0, base=base)
+    if first is None or variances is None or epochs is None:
+        return made
+    counts = allocated(variances, epochs, batches.steps if batches else 1, first)
+    return replace(
+        made,
+        properties=replace(made.properties, full_passes_at_start=2 * pilot_taken),  # the pilot run's
+        particles=lambda epoch, state: counts[min(epoch, epochs - 1)],
+    )
 
-    def init(params):
-        zero = xp.sum(xp.zeros_like(next(iter(params.values()))))
-        start = backend.tree_map(xp.zeros_like, params)
-        counts = {"step": zero, "particles": zero + (first or 0), "taken": zero}
-        return {"G": start, "params": params, "V_0": zero, "V": zero, **counts}
 
-    def allocated(V, V_0):
-        """The smallest size of at least ``N_0 sqrt(V_t / V_0)``; the largest if there is no estimate yet."""
-        one = xp.ones_like(V)
-        estimated = (V_0 > 0) & xp.isfinite(V_0) & xp.isfinite(V)
-        wanted = sizes[-1] * xp.sqrt(xp.where(estimated, V, one) / xp.where(estimated, V_0, one))
-        size = sizes[-1] * one
-        for smaller in sizes[-2::-1]:
-            size = xp.where(wanted <= smaller, smaller * one, size)
-        return size
+def allocated(variances: Sequence[tuple[int, float]], epochs: int, steps: int, particles: int) -> list[int]:
+    """``N_t`` of each epoch by Theorem 1, rounded; see ``mlmc_optimal``.
 
-    def estimate(state, params, noise):
-        dtype = state["step"].dtype
-        later = xp.astype(state["step"] > 0, dtype)
+    >>> allocated([(0, 8.0), (1, 1.0), (4, 1.0)], epochs=5, steps=1, particles=10)  # exactly 26.8, 6.7, 6.7, ...
+    [25, 6, 6, 6, 6]
 
-        def change(eps):
-            alone = noise._replace(eps=eps[None])
-            now, before = gradient.of(params, alone), gradient.of(state["params"], alone)
-            return backend.tree_map(lambda now, before: now - later * before, now, before)
-
-        count = noise.eps.shape[0]
-        changes = backend.vmap(change)(noise.eps)
-        mean = backend.tree_map(lambda leaf: xp.mean(leaf, axis=0), changes)
-        spread = sum(xp.sum((changes[block] - mean[block][None, :]) ** 2) for block in mean) / max(1, count - 1)
-        G = backend.tree_map(lambda G, change: G + change, state["G"], mean)
-        rate = xp.where(state["step"] > 1, _RATE * later, later)
-        V, V_0 = state["V"] + rate * (spread - state["V"]), xp.where(state["step"] == 0, spread, state["V_0"])
-        step = state["step"] + 1
-        particles = xp.where(step % period == 0, allocated(V, V_0), state["particles"])
-        counts = {"step": step, "particles": particles, "taken": state["taken"] + count}
-        return G, {"G": G, "params": params, "V_0": V_0, "V": V, **counts}
-
-    def chosen(epoch, state):
-        return int(state["particles"])
-
-    varying = {} if first is None else {"particles": chosen, "review": _REVIEW, "sizes": sizes}
-    return Estimator("mlmc_optimal", problem, gradient.declared(1.0), init, estimate, **varying)
+    Raises:
+        UserError: the variances are not pairs of ascending steps from 0 and of numbers above 0.
+    """
+    try:
+        at, V = np.asarray(variances, float).reshape(-1, 2).T
+    except (TypeError, ValueError):
+        at, V = np.array([np.nan]), np.array([np.nan])
+    if not len(at) or at[0] != 0 or (np.diff(at) <= 0).any() or not (np.isfinite(V) & (V > 0)).all():
+        raise UserError("mlmc_optimal: variances must be pairs (t, V_t), t ascending from 0, every V_t above 0")
+    t = np.arange(epochs * steps)
+    V_t = np.exp(np.interp(np.log1p(t), np.log1p(at), np.log(V)))
+    cost = np.where(t == 0, 1.0, 2.0)
+    budget = cost.sum() * particles
+    N_t = budget * np.sqrt(V_t / cost) / np.sqrt(V_t * cost).sum()
+    middle = [min(epoch * steps + steps // 2, len(t) - 1) if epoch or steps > 1 else 0 for epoch in range(epochs)]
+    return [rounded_to(N_t[step]) for step in middle]

@@ -85,6 +85,32 @@ class Base:
         )  # fmt: skip
 
 
+def differences(gradient: "Base", before, params, noise, later):
+    """The mean over particles of ``g(params) - later g(before)``, and the variance of one particle's difference.
+
+    Args:
+        gradient: ``base_of`` a problem.
+        before: the previous parameters.
+        params: the current ones.
+        noise: a batch's, with its particles.
+        later: 1, or 0 for the gradient itself: a number of the backend.
+
+    Returns:
+        ``(mean, V)``: a gradient, and the sum over coordinates of the variances between particles; 0 for a single one.
+    """
+    backend, xp = gradient.estimator.problem.backend, gradient.estimator.problem.backend.xp
+
+    def change(eps):
+        alone = noise._replace(eps=eps[None])
+        now, then = gradient.of(params, alone), gradient.of(before, alone)
+        return backend.tree_map(lambda now, then: now - later * then, now, then)
+
+    count = noise.eps.shape[0]
+    changes = backend.vmap(change)(noise.eps)
+    mean = backend.tree_map(lambda leaf: xp.mean(leaf, axis=0), changes)
+    return mean, sum(xp.sum((changes[block] - mean[block][None, :]) ** 2) for block in mean) / max(1, count - 1)
+
+
 def base_of(problem, batches, base: str) -> Base:
     """The gradients of the estimator called ``base``.
 

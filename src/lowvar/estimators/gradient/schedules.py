@@ -104,3 +104,12 @@ def rounded_up(count: int) -> int:
     while (size := round(10 ** (k / 10))) < count:
         k += 1
     return size
+
+
+def rounded_to(count: float) -> int:
+    """The nearest of 1, 2, 3, 4, 6, 10, 16, 25, 40, ... (five per decade) on a logarithmic scale; 1 below them.
+
+    >>> [rounded_to(n) for n in (0.2, 7, 11, 26.8)]
+    [1, 6, 10, 25]
+    """
+    return round(10 ** (max(0, round(5 * math.log10(count))) / 5))

@@ -67,12 +67,15 @@ ESTIMATORS = {
     "mlmc_cv": Estimator("MLMC, cv", "#CC79A7", "X", 1.6),
     "mlmc_prox": Estimator("MLMC, proximal", "#882255", "<", 1.5, _DASH),
     "mlmc_restart": Estimator("MLMC, restarts", "#AA4499", ">", 1.6),
-    "mlmc_optimal": Estimator("MLMC, N by Theorem 1", "#7B6FD0", "*", 1.8),
+    "mlmc_optimal": Estimator("MLMC, N by Theorem 1", "#CC79A7", "o", 2.2),
+    "mlmc_adaptive": Estimator("MLMC, N online", "#7B6FD0", "*", 1.8),
     "mlmc_adam": Estimator("MLMC, Adam", "#D55E00", "D", 1.5, _DASH),
     "storm": Estimator("STORM", "#0072B2", "o", 2.2),
     "storm_rqmc": Estimator("STORM, RQMC", "#56B4E9", "v", 1.6),
     "mc_sgd": Estimator("MC, SGD", "#000000", "d", 1.4, _DASH),
     "rqmc_sgd": Estimator("RQMC, SGD", "#009E73", "d", 1.4, _DASH),
+    "mc_adam": Estimator("MC, Adam", "#000000", "d", 1.4, _DASH),
+    "rqmc_adam": Estimator("RQMC, Adam", "#009E73", "d", 1.4, _DASH),
 }
 # The INGO family is blue, other methods of ours are warm, peers are black, grey or green, and dashed.
 SEARCHERS = {

@@ -101,7 +101,9 @@ def problems_solved(tables, problems: Annotated[tuple[str, ...], Field(min_lengt
     solved = [problem for problem, rate in rates.items() if rate.value >= share]
     excluded = [problem for problem, rate in rates.items() if rate.value < share and rate.high < share]
     note = f"{', '.join(solved) or 'none'}; {budgets(spent)}"
-    return Effect(len(solved), len(solved), len(rates) - len(excluded), counted=True, note=note)
+    least = sum(rate.reach[1] >= share for rate in rates.values())  # those that no result excludes
+    reach = len(rates), least
+    return Effect(len(solved), len(solved), len(rates) - len(excluded), counted=True, reach=reach, note=note)
 
 
 @EFFECTS.effect
@@ -121,7 +123,8 @@ def _share(met, note=""):
     """The share of repetitions for which ``met`` is true."""
     number, n = int(met.sum()), len(met)
     low, high = (float(end) for end in share_interval(number, n))
-    return Effect(number / n, low, high, pairs=n, counted=True, note=note)
+    reach = float(share_interval(n, n)[0]), float(share_interval(0, n)[1])
+    return Effect(number / n, low, high, pairs=n, counted=True, reach=reach, note=note)
 
 
 def _ratio(mine, rival):

@@ -33,7 +33,8 @@ PARTS = {
 }
 """Every positive quantity as a product of columns: their powers."""
 REALISED = ("squared_error", "signal", "snr_true", "snr_true_1")  # arithmetic means, and ratios of means
-_MEASURED = ("particles", "test_log_likelihood", "variance", "mean2", "squared_error", "signal", "reference_error")
+_ERRORS = ("variance", "mean2", "squared_error", "signal", "reference_error")
+_MEASURED = ("particles", "state_bytes", "test_log_likelihood", *_ERRORS)
 _RUN = list(KEYS)
 _LINE = [*_RUN, "step_size"]
 _RESOLUTION = 0.1  # fraction of a correction's error below which a corrected value is indistinguishable from 0
@@ -79,6 +80,7 @@ MEASURED = Table(
     hvps | int64 | data rows | Hessian-vector products so far
     elbo | float64 | nats | ELBO
     particles | int64 | | particles of the next step
+    state_bytes | float64 | bytes | as in the trace
     test_log_likelihood | float64 | nats per row | as in the trace
     variance | float64 | nats^2 | conditional variance
     mean2 | float64 | nats^2 | squared norm of the conditional mean, at least a thousandth of `variance`

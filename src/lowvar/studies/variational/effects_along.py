@@ -1,4 +1,4 @@
-"""Effects on gradient errors along runs, held-out rows, numbers of particles, step times and settings.
+"""Effects on gradient errors along runs, held-out rows, numbers of particles and settings.
 
 Methods are compared at their best step sizes, or all at ``step_size``, over pairs of repetitions.
 """
@@ -7,20 +7,18 @@ from typing import Literal
 
 import numpy as np
 
-from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
 from lowvar.studies.effects import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
 from lowvar.studies.variational.diagnostics import PARTS, REALISED, ratio_of_means
-from lowvar.studies.variational.effects_runs import OTHERS
+from lowvar.studies.variational.effects_runs import INTERVALS, Interval, said
 
 Quantity = Literal[
     "variance", "squared_error", "signal", "mean2", "snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1",
 ]  # fmt: skip
-Moment = Literal["start", "end", "along"]
+Moment = Literal["start", "first", "end", "along"]
 
 EFFECTS = Declared()
 
-_STEPS = 5  # least length of a timed stretch
 _SETTINGS = {"alpha0": "step_size", "beta": "beta", "r": "r"}
 _UNITS = {"elbo": "nats", "test_log_likelihood": "nats per test row"}
 
@@ -28,12 +26,13 @@ _UNITS = {"elbo": "nats", "test_log_likelihood": "nats per test row"}
 @EFFECTS.effect
 def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tuple[str, ...] = (),
                    moment: Moment = "along", to: Quantity | None = None, to_moment: Moment | None = None,
-                   step_size: Positive | None = None, backend: str = "jax"):  # fmt: skip
+                   step_size: Positive | None = None, interval: Interval = "t", backend: str = "jax"):  # fmt: skip
     """A quantity of the table ``measured`` divided by each rival's, or by the method's own ``to`` or at ``to_moment``.
 
     A geometric mean of ratios. If either quantity includes the carried error, of which one run is a single draw, it is
-    the ratio of arithmetic means over repetitions (geometric over iterations). ``moment`` is the start, the end (the
-    last common iteration), or all common iterations after the start.
+    the ratio of arithmetic means over repetitions (geometric over iterations). ``moment`` is the start, the first
+    common iteration after it, the end (the last), or all common iterations after the start. With ``interval="rank"``,
+    it is the median over pairs of the ratio, with its distribution-free interval.
     """
     if not others and to is None and to_moment is None:
         raise UserError("measured_ratio needs a comparison: others, to or to_moment")
@@ -52,12 +51,13 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
             notes.append(f"{other} has no common iteration after the start")
         else:
             own, his = _moment(mine, of, moment, shared), _moment(rival, theirs, at, shared)
-            ratio, pairs = _ratio(own, his, of, theirs, same=moment == at)
+            ratio, pairs = _ratio(own, his, of, theirs, interval, same=moment == at)
             last = shared[-1]
             notes += _unresolved(method, of, own) + _unresolved(other, theirs, his)
         against = f"to {theirs} of {other}" if others else f"to its {theirs}"
         against += f" at the {to_moment}" if to_moment else ""
-        each.append(Effect.of(ratio, pairs=pairs, note=f"{against}, up to iteration {last}; {count(pairs, 'pair')}"))
+        note = f"{against}, up to iteration {last}; {said(interval)}{count(pairs, 'pair')}"
+        each.append(Effect.of(ratio, pairs=pairs, note=note))
     return Effects(each, after=list(dict.fromkeys(notes))) if each else Effect.undecided("; ".join(notes))
 
 
@@ -65,13 +65,16 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
 def measured_difference(tables, problem: str, method: str, others: Rivals,
                         of: Literal["elbo", "test_log_likelihood"] = "elbo",
                         by: Literal["iterations", "evaluations"] = "iterations", others_on: str | None = None,
-                        step_size: Positive | None = None, backend: str = "jax"):  # fmt: skip
+                        step_size: Positive | None = None, interval: Interval = "t", backend: str = "jax"):  # fmt: skip
     """ELBO or test log-likelihood less each rival's after the same iterations or gradient evaluations.
 
     Two methods are seldom evaluated after the same number of gradient evaluations. The last evaluation of each before
     the common number is then compared with the other's first from there on; the interval contains both differences.
-    ``others_on`` is the rivals' problem if it is another one; repetitions are then not paired.
+    ``others_on`` is the rivals' problem if it is another one; repetitions are then not paired. ``interval`` is that of
+    ``elbo_difference``; ``rank`` needs pairs.
     """
+    if interval == "rank" and others_on is not None:
+        raise UserError("measured_difference: interval: rank needs pairs, and others_on leaves none: use t")
     mine = _lane(tables, problem, method, backend, step_size)
     if mine is None:
         return Effect.certain(-np.inf, _gone(method, step_size))
@@ -83,11 +86,11 @@ def measured_difference(tables, problem: str, method: str, others: Rivals,
             continue
         sides, at = _after_the_same(mine, rival, of, by)
         if at > 0:
-            difference, number, between = _differences(sides, paired=others_on is None)
+            difference, number, between = _differences(sides, others_on is None, interval)
         else:
             notes.append(f"{other} has no common iteration after the start")
             difference, number, between = (np.nan,) * 3, 0, ""
-        repeated = count(number, "pair") if others_on is None else f"{number} repetitions, not paired"
+        repeated = said(interval) + count(number, "pair") if others_on is None else f"{number} repetitions, not paired"
         where = f" on {others_on}" if others_on else ""
         note = f"{_UNITS[of]} ahead of {other}{where} after {at:g} {by}{between}; {repeated}"
         each.append(Effect.of(difference, pairs=number, note=note))
@@ -113,29 +116,14 @@ def final_particles(tables, problem: str, method: str, step_size: Positive | Non
 
 
 @EFFECTS.effect
-def pace_ratio(tables, problem: str, method: str, other: str | None = None, backend: str = "jax"):
-    """Seconds of a step with few particles, divided by those of a step with many, or of a step of ``other``.
-
-    Few and many particles are the lower and the upper third between the run's minimum and maximum, over all stretches
-    of at least five steps together. The interval has a factor of 1.5 on either side for other load on the machine.
-    """
-    ran = _stretches(tables, problem, method, backend)
-    rivals = _stretches(tables, problem, other, backend) if other else None
-    if not len(ran) or (rivals is not None and not len(rivals)):
-        return Effect.undecided("times were not measured on this machine")
-    few, many = _thirds(ran)
-    if ran["particles"].isna().any() or ran["particles"].min() > ran["particles"].max() / 2:
-        return Effect.undecided(f"the number of particles of {method} does not fall by half")
-    if rivals is not None:
-        many = rivals if rivals["particles"].isna().any() else _thirds(rivals)[0]
-    late, early = _rate(few), _rate(many)
-    if not np.isfinite([late, early]).all():
-        return Effect.undecided(f"no timed stretch of {_STEPS} steps")
-    ratio = late / early
-    note = f"{late:.3g} s a step against {early:.3g} s" + (f" of {other}" if other else "")
-    note += f", with at most {few['particles'].max():g} particles"
-    note += "; jobs ran at different times, perhaps beside other jobs" if other else "; perhaps beside other jobs"
-    return Effect(ratio, ratio / OTHERS, ratio * OTHERS, note=note)
+def state_ratio(tables, problem: str, method: str, other: str, backend: str = "jax"):
+    """Bytes of a run's state, all its arrays together, divided by another method's; no sampling error."""
+    sizes = []
+    for name in (method, other):
+        ran = rows(tables, "measured", problem=problem, method=name, backend=backend)
+        _check_measured(ran, "state_bytes")
+        sizes.append(float(ran["state_bytes"].max()))
+    return Effect.certain(sizes[0] / sizes[1], f"{sizes[0]:.0f} bytes a run against {sizes[1]:.0f} of {other}")
 
 
 @EFFECTS.effect
@@ -189,17 +177,18 @@ def _check_measured(ran, name):
 def _moment(ran, name, moment, iterations):
     """A method's rows at a moment."""
     _check_measured(ran, name)
-    chosen = {"start": iterations[:1], "end": iterations[-1:], "along": [one for one in iterations if one > 0]}[moment]
+    after = [one for one in iterations if one > 0]
+    chosen = {"start": iterations[:1], "first": after[:1], "end": iterations[-1:], "along": after}[moment]
     return ran[ran["iteration"].isin(chosen)]
 
 
-def _ratio(mine, rival, name, other, same):
+def _ratio(mine, rival, name, other, interval: Interval, same):
     """The ratio of two quantities with its interval, and the number of pairs."""
-    if {name, other} & set(REALISED):
+    if interval == "t" and {name, other} & set(REALISED):
         return _of_means(mine, rival, name, other, same)
     a, b = _logs(mine, name), _logs(rival, other)
     pairs = a.index.intersection(b.index)
-    return np.exp(_interval(a[pairs] - b[pairs])), len(pairs)
+    return np.exp(_interval(a[pairs] - b[pairs], interval)), len(pairs)
 
 
 def _logs(ran, name):
@@ -259,11 +248,11 @@ def _first(ran, name, effort):
     return ran[ran["effort"] >= effort].sort_values("effort").groupby("repetition")[name].first()
 
 
-def _differences(sides, paired):
-    """The midpoint of mean differences with the hull of their intervals; the number of values; the range in words."""
+def _differences(sides, paired, interval):
+    """The midpoint of differences with the hull of their intervals; the number of values; the range in words."""
     if paired:
         pairs = [own.index.intersection(other.index) for own, other in sides]
-        each = [_interval(own[both] - other[both]) for (own, other), both in zip(sides, pairs, strict=True)]
+        each = [_interval(own[both] - other[both], interval) for (own, other), both in zip(sides, pairs, strict=True)]
         number = min(map(len, pairs))
     else:
         each = [_unpaired(own, other) for own, other in sides]
@@ -273,9 +262,9 @@ def _differences(sides, paired):
     return (middles.mean(), lows.min(), highs.max()), number, between
 
 
-def _interval(values):
+def _interval(values, interval: Interval = "t"):
     values = np.asarray(values, float)
-    return mean_interval(values) if len(values) and np.isfinite(values).all() else (np.nan,) * 3
+    return INTERVALS[interval](values) if len(values) and np.isfinite(values).all() else (np.nan,) * 3
 
 
 def _unpaired(mine, other):
@@ -303,29 +292,3 @@ def _scheduled(ran, selected):
         return None
     drops = np.log(min(1 / most, 1)) / np.log(beta)
     return next((int(k * r) + 1 for k in range(int(drops), int(drops) + 3) if particles(k * r + 1) <= 1), None)
-
-
-def _stretches(tables, problem, method, backend):
-    """The timed stretches of a method.
-
-    Raises:
-        UserError: the method did not run.
-    """
-    wanted = {"problem": problem, "method": method, "backend": backend}
-    timed = select(table(tables, "pace"), **wanted)
-    if not len(timed):
-        rows(tables, "measured", **wanted)
-    return timed
-
-
-def _thirds(stretches):
-    """Stretches in the lower and in the upper third between the smallest and the largest number of particles."""
-    least, most = stretches["particles"].min(), stretches["particles"].max()
-    part = (most - least) / 3
-    return stretches[stretches["particles"] <= least + part], stretches[stretches["particles"] >= most - part]
-
-
-def _rate(stretches):
-    """Seconds of a step over all stretches of at least ``_STEPS`` steps; NaN if there are none."""
-    long = stretches[(stretches["steps"] >= _STEPS) & (stretches["seconds"] > 0)]
-    return float((long["seconds"] * long["steps"]).sum() / long["steps"].sum()) if len(long) else np.nan

@@ -2,20 +2,23 @@
 
 Methods are compared on the envelope of step sizes (table ``paths``), except by their final gaps and by the step sizes
 at which they diverge. Repetitions of the same number share noise and start, so differences are taken within pairs of
-repetitions that both methods have; fewer than two pairs have no interval.
+repetitions that both methods have; fewer than two pairs have no interval. With ``interval="rank"``, the difference is
+the median over pairs with its distribution-free interval (a sign test), for heavy tails; it takes six pairs.
 """
 
 from typing import Literal
 
 import numpy as np
 
-from lowvar.analysis.intervals import mean_interval, ratio_interval
+from lowvar.analysis.intervals import mean_interval, rank_interval, ratio_interval
 from lowvar.errors import UserError
 from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, row, rows, select, table
 
 EFFECTS = Declared()
-OTHERS = 1.5  # slowdown of a job by other load on the machine; benchmarks time methods side by side
+Interval = Literal["t", "rank"]
+INTERVALS = {"t": mean_interval, "rank": rank_interval}
 
+QUIET = 1.0  # largest load of a machine at the start of a benchmark that judges times
 _PAIRS = 2  # least number of pairs for a verdict
 _EVERYWHERE = "diverged at every step size"
 
@@ -34,7 +37,7 @@ def gap_ratio(tables, problem: str, method: str, others: Rivals, backend: str = 
 
 @EFFECTS.effect
 def elbo_difference(tables, problem: str, method: str, others: Rivals, iteration: Count | None = None,
-                    backend: str = "jax"):  # fmt: skip
+                    interval: Interval = "t", backend: str = "jax"):  # fmt: skip
     """The ELBO less each rival's after the same iterations: at the last common one, up to ``iteration``."""
     mine = _path(tables, problem, method, backend)
     if _lost(tables, problem, method, backend):
@@ -50,8 +53,8 @@ def elbo_difference(tables, problem: str, method: str, others: Rivals, iteration
             notes.append(f"{other} has no common iteration")
         a, b = _at(mine, at), _at(rival, at)
         pairs = len(a.index.intersection(b.index)) if at else 0
-        note = f"nats ahead of {other} after {at} iterations; {count(pairs, 'pair')}"
-        each.append(Effect.of((_paired(a, b) if at else (np.nan,) * 3), pairs=pairs, note=note))
+        note = f"nats ahead of {other} after {at} iterations; {said(interval)}{count(pairs, 'pair')}"
+        each.append(Effect.of((_paired(a, b, interval) if at else (np.nan,) * 3), pairs=pairs, note=note))
     return Effects(each, before=notes) if each else Effect.certain(np.inf, "; ".join(notes))
 
 
@@ -80,11 +83,12 @@ def elbo_fraction(tables, problem: str, method: str, other: str, reference: str,
 @EFFECTS.effect
 def effort_ratio(tables, problem: str, method: str, others: Rivals,
                  unit: Literal["iterations", "seconds"] = "iterations", level: float | None = None,
-                 backend: str = "jax"):  # fmt: skip
+                 interval: Interval = "t", backend: str = "jax"):  # fmt: skip
     """The iterations or seconds to the ELBO ``level``, divided by each rival's: a geometric mean over pairs.
 
     The default level is the final ELBO of the rival's repetition in the pair. A run that does not reach the level
-    bounds the ratio; the interval then extends from the smallest to the largest bound.
+    bounds the ratio; the interval then extends from the smallest to the largest bound. With ``interval="rank"``, it is
+    the median ratio, and the distribution-free interval of the median of the bounds.
     """
     mine = _path(tables, problem, method, backend)
     if _lost(tables, problem, method, backend):
@@ -109,11 +113,14 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
         if len(shared) < _PAIRS:
             notes.append(f"fewer than {_PAIRS}: undecided")
             each.append(Effect(float(np.median([low, high])), 0.0, np.inf))
+        elif interval == "rank":
+            (least, bottom, _), (most, _, top) = rank_interval(low), rank_interval(high)
+            notes += [said(interval).strip("; "), *_missed(method, other, low, high)]
+            each.append(Effect(most if np.isinf(most) else least, bottom, top))
         elif np.array_equal(low, high):
             each.append(Effect.of(np.exp(mean_interval(np.log(low)))))
         else:
-            missed = [(method, int(np.isinf(high).sum())), (other, int((low == 0).sum()))]
-            notes += [f"{name} misses the level in {number} of {len(shared)}" for name, number in missed if number]
+            notes += _missed(method, other, low, high)
             middle = float(np.median(np.where(np.isinf(high), np.inf, low)))
             each.append(Effect(middle, float(low.min()), float(high.max())))
     return Effects(each, before=notes)
@@ -161,31 +168,28 @@ def stable_step_ratio(tables, problem: str, method: str, other: str, backend: st
 
 
 @EFFECTS.effect
-def problem_size(tables, problem: str, of: Literal["rows", "dim"]):
-    """Data rows or latent dimension of a problem."""
-    return Effect.certain(row(tables, "table2", problem=problem)[of])
-
-
-@EFFECTS.effect
-def gradient_evaluations(tables, problem: str, method: str, backend: str = "jax"):
-    """Gradient evaluations of an iteration, in batches."""
-    return Effect.certain(_cost(tables, problem, method, backend)["evaluations"])
-
-
-@EFFECTS.effect
 def time_ratio(tables, problem: str, method: str, other: str = "naive", backend: str = "jax"):
-    """Seconds of an iteration divided by another method's.
+    """Seconds of an iteration divided by another method's, from a kept benchmark on a quiet machine (table ``times``).
 
-    The interval has a factor of 1.5 on either side, because the jobs ran at different times.
+    Both are times of the benchmark's cases, divided round by round by its reference. The interval is that of the
+    smallest and the largest ratio over the rounds; for two cases other than the reference, of their quotients.
+    Without such a benchmark, the claim is not judged.
     """
-    mine, theirs = (_cost(tables, problem, one, backend) for one in (method, other))
-    ratio = float(mine["seconds"] / theirs["seconds"])
-    if not np.isfinite(ratio):
-        return Effect.undecided("times were not measured on this machine")
-    apart = np.hypot(*(np.log(one["seconds_high"] / one["seconds_low"]) / 2 for one in (mine, theirs)))
-    runs = f"{int(mine['runs'])} and {int(theirs['runs'])} runs computed together"
-    note = f"jobs ran at different times, perhaps beside other jobs; {runs}"
-    return Effect(ratio, ratio * np.exp(-apart) / OTHERS, ratio * np.exp(apart) * OTHERS, note=note)
+    timed = select(table(tables, "times"), problem=problem, backend=backend)
+    named = {name: select(timed, case=name) for name in (method, other)}
+    if lacking := [name for name, found in named.items() if len(found) != 1]:
+        return Effect.undecided(f"not judged: no kept benchmark times {' and '.join(lacking)} on {problem}, {backend}")
+    mine, theirs = (found.iloc[0] for found in named.values())
+    note = f"{mine['file']}: {int(mine['rounds'])} alternating rounds"
+    if max(mine["load"], theirs["load"]) > QUIET:
+        return Effect.undecided(f"not judged: {mine['file']} began at load {mine['load']:.1f}, above {QUIET:g}")
+    ratio = float(mine["ratio"] / theirs["ratio"])
+    return Effect(ratio, float(mine["low"] / theirs["high"]), float(mine["high"] / theirs["low"]), note=note)
+
+
+def said(interval: Interval) -> str:
+    """The statistic of an interval, for notes; empty for a mean."""
+    return "" if interval == "t" else "median and its rank interval; "
 
 
 def _at_best(tables, problem, method, backend):
@@ -220,11 +224,18 @@ def _at(path, iteration):
     return path[path["iteration"] == iteration].set_index("repetition")["elbo"]
 
 
-def _paired(mine, other):
-    """The mean of differences over common repetitions, and its interval."""
+def _paired(mine, other, interval: Interval = "t"):
+    """The mean or median of differences over common repetitions, and its interval."""
     shared = mine.index.intersection(other.index)
     with np.errstate(over="ignore", invalid="ignore"):  # ELBOs of diverged runs can overflow
-        return mean_interval((mine[shared] - other[shared]).to_numpy(float)) if len(shared) else (np.nan,) * 3
+        differences = (mine[shared] - other[shared]).to_numpy(float)
+        return INTERVALS[interval](differences) if len(shared) else (np.nan,) * 3
+
+
+def _missed(method, other, low, high):
+    """Notes on repetitions that miss the level."""
+    missed = [(method, int(np.isinf(high).sum())), (other, int((low == 0).sum()))]
+    return [f"{name} misses the level in {number} of {len(low)}" for name, number in missed if number]
 
 
 def _raced(own, rival, level):

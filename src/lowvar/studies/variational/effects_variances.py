@@ -32,21 +32,13 @@ def variance_ratio(tables, problem: str, method: str, others: Rivals, source: So
 
 
 @EFFECTS.effect
-def total_to_part(tables, problem: str, method: str, part: Part, block: str = "all",
-                  moment: Literal["end", "along"] = "along"):  # fmt: skip
-    """The variance divided by one of its parts, from the same designs: at the end, or at every moment of the run."""
+def total_to_part(tables, problem: str, method: str, part: Part, block: str = "all"):
+    """The variance at the end of the run divided by one of its parts, from the same designs."""
     _along(tables, problem, method, "total", block)
-    shares = _along(tables, problem, method, part, block)
-    shares = shares[shares["share_low"] > 0]
-    if not len(shares) or (moment == "end" and not shares["end"].iloc[-1]):
+    share = _along(tables, problem, method, part, block).iloc[-1]
+    if not (share["end"] and share["share_low"] > 0):
         return Effect.undecided("the interval of the part contains 0")
-    if moment == "end":
-        shares = shares[-1:]
-    names = ("share", "share_high", "share_low")
-    notes = [f"at epoch {epoch}, the worst" if moment == "along" else "" for epoch in shares["epoch"]]
-    return Effects(
-        [Effect.of(1 / one, note=note) for one, note in zip(shares[[*names]].to_numpy(), notes, strict=True)]
-    )
+    return Effect.of(1 / share[["share", "share_high", "share_low"]].to_numpy(float))
 
 
 @EFFECTS.effect

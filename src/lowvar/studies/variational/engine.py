@@ -22,6 +22,7 @@ from lowvar.runs.diagnostics import measurer
 from lowvar.runs.loop import ArrayEngine, geometric
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
+from lowvar.studies.variational.pilot import with_pilot
 
 _READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory, for tables
@@ -205,6 +206,7 @@ class VariationalEngine(ArrayEngine):
         """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
         values: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
+        values["state_bytes"] = self._together([_bytes_of_runs(part) for part in state])
         if self._review:
             for name in ("particles", "taken"):
                 values[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
@@ -269,6 +271,13 @@ class VariationalEngine(ArrayEngine):
         return {name: self._together([part[name] for part in parts]) for name in parts[0]}
 
 
+def _bytes_of_runs(part):
+    """Bytes of the arrays of each run in a part of the state, ``(step sizes, repetitions)``."""
+    leaves = jax.tree.leaves(part)
+    shape = next(iter(part.params.values())).shape[:2]
+    return np.full(shape, sum(leaf.nbytes for leaf in leaves) // (shape[0] * shape[1]))
+
+
 def noise_keys(seed: int, name: str, repetitions: int):
     """The noise keys of a problem's repetitions, derived by name, so that methods and backends share them."""
     return jnp.stack([named_key(seed, name, "noise", r) for r in range(repetitions)])
@@ -294,6 +303,15 @@ def build(
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
         engine: the engine's class, or a function of the same arguments.
     """
+
+    def pilot(make, settings):
+        start = starts and {block: one[:1] for block, one in starts.items()}
+        return VariationalEngine(
+            problem, make, settings, noise_keys(seed, f"{name} pilot", 1),
+            start or start_params(problem, solver.initial, seed, f"{name} pilot", 1),
+        )  # fmt: skip
+
+    method = with_pilot(method, problem, solver, pilot)
     keys = noise_keys(seed, name, solver.repetitions)
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)

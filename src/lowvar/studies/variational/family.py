@@ -1,7 +1,7 @@
 """The family ``variational``: its declarations and its jobs."""
 
 from lowvar.studies.base import Family
-from lowvar.studies.variational import convergence, costs, diagnostics, effects, figures, files, schedules
+from lowvar.studies.variational import convergence, costs, diagnostics, effects, figures, files, schedules, times
 from lowvar.studies.variational.experiment import VariationalExperiment
 from lowvar.studies.variational.gathering import build as problem
 from lowvar.studies.variational.gathering import first_noise
@@ -48,7 +48,14 @@ FAMILY = Family(
     name="variational",
     experiment=VariationalExperiment,
     method="estimator",
-    tables=(*convergence.TABLES, *costs.TABLES, *diagnostics.TABLES, *schedules.TABLES, convergence.SECONDS),
+    tables=(
+        *convergence.TABLES,
+        *costs.TABLES,
+        *diagnostics.TABLES,
+        *schedules.TABLES,
+        *times.TABLES,
+        convergence.SECONDS,
+    ),
     figures={one.name: one for one in figures.FIGURES},
     effects=effects.EFFECTS,
     files=files.FILES,

@@ -20,6 +20,7 @@ TRACE = File(
     elbo | float64 | nats | ELBO; NaN or infinite where the run diverged
     elbo_se | float64 | nats | its standard error; 0 where the ELBO is exact (quadrature)
     test_log_likelihood | float64? | nats per row | mean log predictive density of the test rows, if there are any
+    state_bytes | int64 | bytes | the run's state, all its arrays: parameters, optimizer and the estimator's memory
     variance | float64? | nats^2 | conditional variance of the next gradient; this and the next four columns need
     + `solver.diagnostics`
     mean2 | float64? | nats^2 | squared norm of its conditional mean

@@ -45,14 +45,15 @@ def _step_size(setting):
 
 
 def make_estimator(method, problem, batches, spec=None):
-    """The estimator of a ``MethodSpec``; ``particles`` and ``schedule`` default to the ``SolverSpec``'s.
+    """The estimator of a ``MethodSpec``; ``particles``, ``epochs`` and ``schedule`` default to the ``SolverSpec``'s.
 
     Raises:
         UserError: no such estimator, or it does not take the method's options.
     """
     if spec is not None:
         options = GRADIENT.options_of(method.factory)
-        defaults = {"particles": spec.particles, "schedule": spec.schedule and spec.schedule.make()}
+        defaults = {"particles": spec.particles, "epochs": spec.epochs,
+                    "schedule": spec.schedule and spec.schedule.make()}  # fmt: skip
         method = method.model_copy(
             update={"options": {name: value for name, value in defaults.items() if name in options} | method.options}
         )

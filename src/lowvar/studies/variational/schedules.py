@@ -1,4 +1,4 @@
-"""Tables of tried and selected step sizes and schedules, and of the time of a step along them."""
+"""Tables of tried and selected step sizes and schedules."""
 
 from collections.abc import Mapping
 
@@ -108,48 +108,7 @@ SELECTED = Table(
 )  # fmt: skip
 
 
-def pace(measures, timings):
-    """Seconds of a step in every stretch between evaluated epochs.
-
-    Args:
-        measures: the table ``measured``.
-        timings: of the runs that were timed on this machine; None if there are none.
-    """
-    import pandas as pd
-
-    if timings is None:
-        return PACE.frame([])
-    stops = measures.groupby([*_RUN, "epoch"], sort=False)[["iteration", "particles"]].mean().reset_index()
-    both = stops.merge(timings[[*_RUN, "epoch", "seconds_per_run"]], on=[*_RUN, "epoch"], validate="one_to_one")
-    out = []
-    for key, run in both.groupby(_RUN, sort=False):
-        run = run.sort_values("epoch")
-        steps, seconds = np.diff(run["iteration"]), np.diff(run["seconds_per_run"])
-        moved = steps > 0
-        part = pd.DataFrame({"epoch": run["epoch"].to_numpy()[1:], "iteration": run["iteration"].to_numpy(int)[1:],
-                             "particles": run["particles"].to_numpy(float)[:-1],
-                             "steps": steps.astype(int)})  # fmt: skip
-        part = part[moved].assign(seconds=seconds[moved] / steps[moved])
-        out.append(part.assign(**dict(zip(_RUN, key, strict=True))))
-    return PACE.frame(pd.concat(out, ignore_index=True) if out else [])
-
-
-PACE = Table(
-    "pace",
-    "If methods have a schedule: seconds of a step in every stretch between evaluated epochs. It decides claims about "
-    "falling times. Times do not repeat. Runs that were timed on another machine, such as those from `dvc pull`, have "
-    "no rows.",
-    columns(RUN, """
-    epoch | int64 | epochs | end of the stretch
-    iteration | int64 | updates | end of the stretch
-    steps | int64 | updates | in the stretch
-    particles | float64 | | particles of its first step, mean over repetitions
-    seconds | float64 | s | of a step of one run: the job's time per run
-    """),
-    lambda gathered: pace(gathered["measured"], gathered.timings_of(list(gathered.experiment.problems))),
-    when=looks_at("particles"),
-)  # fmt: skip
-TABLES = (SENSITIVITY, SELECTED, PACE)
+TABLES = (SENSITIVITY, SELECTED)
 
 
 def _number(plan, name):
