@@ -76,8 +76,7 @@ def paper_vv(
         B_penalty: of ``|B|^2``.
         coasting: see above.
         B_first: improve ``B`` before ``theta`` and ``beta``, as the published code does; Algorithm 1 has the reverse.
-        record: ``info["trace_epochs"] (R, epochs // record)`` has the estimates of the last task after every
-            ``record`` epochs; 0 for none.
+        record: epochs between estimates of the last task that are kept, ``info["trace_epochs"] (R, n)``; 0 for none.
 
     Raises:
         UserError: a setting out of range, or, when it integrates, a batch larger than a task.
