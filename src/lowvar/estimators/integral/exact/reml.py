@@ -141,8 +141,8 @@ def at_once(data: Stacked) -> int:
 
 
 def shifted(matrix: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """``matrix + diag(noise)``, for matrices ``(R, M, M)`` and variances ``(R, M)``."""
-    return matrix + torch.diag_embed(noise)
+    """``matrix + diag(noise)``, for matrices ``(R, M, M)`` and variances ``(R, M)`` or ``(R, 1)``."""
+    return matrix + torch.diag_embed(noise.expand(-1, matrix.shape[-1]))
 
 
 def _log_diagonal(factor):
