@@ -235,6 +235,14 @@ def test_what_was_recorded_and_learnt():
 def test_rates_by_sample_size():
     descent = Descent(penalty=0.0, batch=5, rate=BOREHOLE_RATES, decay=1.0, epochs=1, shuffle=True, record=0)
     assert [descent.rate_at(m) for m in (5, 10, 50, 400)] == pytest.approx([0.09, 0.09, 0.012, 0.002])
+    # E.4.2: 20, 40 and 60 points of the cheap model beside 20 of the accurate one
+    assert [descent.rate_at((20 + m) / 2) for m in (20, 40, 60)] == pytest.approx([0.06, 0.04, 0.02])
+    samples, seeds = draw((4, 8)), np.arange(2)
+    by_mean, plain = (
+        INTEGRAL.get("paper_vv_fixed")(**{**SHORT, "rate": rate}, **UNTUNED).integrate(samples, seeds).value
+        for rate in ({4: 0.01, 6: 0.05, 8: 0.2}, 0.05)
+    )
+    np.testing.assert_array_equal(by_mean, plain)
     assert descent.rate_at(70) == pytest.approx(0.012 * (0.0035 / 0.012) ** (np.log(70 / 50) / np.log(2)))
 
 
