@@ -155,8 +155,10 @@ def test_coverage(judge):
     for many, verdict in ((47, "holds"), (43, "fails"), (50, "holds")):  # 0.95 +- 2 sqrt(0.95 0.05 / 50)
         row = judge("coverage", evidence(trace(np.r_[np.ones(many), np.full(50 - many, 9.0)])), **AT, **PROMISED)
         assert (row["verdict"], row["ours"]) == (verdict, many / 50)
+        assert ("too narrow" in row["note"]) == (verdict == "fails")
     lasting = evidence(trace(np.ones(400)))  # intervals that always contain the truth are too wide
-    assert judge("coverage", lasting, **AT, **PROMISED)["verdict"] == "fails"
+    row = judge("coverage", lasting, **AT, **PROMISED)
+    assert (row["verdict"], row["note"].split("; ")[-2]) == ("fails", "intervals are too wide")
     assert judge("coverage", evidence(trace(np.ones(4))), **AT, **PROMISED)["verdict"] == "undecided"
     for tables, words in (
         (evidence(trace(values), truth_error=0.5), "the truth's error, 5.0e-01, is too large"),

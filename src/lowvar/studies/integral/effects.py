@@ -106,7 +106,10 @@ def coverage(tables, problem: str, method: str, sizes: Sizes, task: str, backend
     if truth_error > _KNOWN * median:
         note = f"the truth's error, {truth_error:.1e}, is too large for standard errors of {median:.1e}; {note}"
         return Effect.read(one, "coverage", pairs=count, note=note, bounds=(np.nan, np.nan), errors=(np.nan,))
-    return Effect.read(one, "coverage", pairs=count, note=note, errors=(math.sqrt(LEVEL * (1 - LEVEL) / count),))
+    error, excess = math.sqrt(LEVEL * (1 - LEVEL) / count), float(one["coverage"]) - LEVEL
+    if abs(excess) > 2 * error:
+        note = f"intervals are too {'wide' if excess > 0 else 'narrow'}; {note}"
+    return Effect.read(one, "coverage", pairs=count, note=note, errors=(error,))
 
 
 @EFFECTS.effect
