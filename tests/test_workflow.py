@@ -86,6 +86,7 @@ def test_the_experiments_of_a_paper_are_targets(copy):
     from lowvar.studies.load import FAMILIES, load_experiment
 
     papers = ["vvcv", "vvcv_table2", "vvcv_unbalanced", "vvcv_synthetic", "vvcv_evidence", "vvcv_lotka"]
+    papers += ["vvcv_step", "vvcv_coverage", "vvcv_variants"]
     names = [*papers, "ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
     names += ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sizes", "mlmc_sensitivity"]
     planned = [load_experiment(copy / f"workflow/experiments/{name}.yaml", "paper") for name in names]

@@ -3,7 +3,6 @@ import socket
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,26 +206,8 @@ def test_progress_bar_on_request(server, make, raw, body, capfd):
     assert "100%" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("mirror", [None, "mirror"])
-def test_a_file_without_an_address_comes_from_a_mirror_alone(make, raw, tmp_path, body, mirror):
-    dataset = replace(make(), files=(replace(make().files[0], url=""),))
-    message = refused(
-        r"^uci/tiny\.csv has no address and is only available from a mirror.*: " + ADVICE,
-        dataset,
-        raw,
-        mirror=mirror and tmp_path / mirror,
-    )
-    assert ("mirror does not have it)" in message) == (mirror is not None)
-    assert files(tmp_path) == []
-    put(tmp_path / "mirror", body)
-    fetch(dataset, raw, mirror=tmp_path / "mirror")
-    assert files(raw) == ["uci/tiny.csv"]
-
-
 @pytest.mark.mirror
-@pytest.mark.parametrize(
-    "name", ["sonar", "australian", "hudson_bay", "van_der_pol", "mnist", "fashion_mnist", "movielens", "tennis"]
-)
+@pytest.mark.parametrize("name", ["sonar", "australian", "hudson_bay", "mnist", "fashion_mnist", "movielens", "tennis"])
 def test_true_files_from_the_mirror(true_mirror, tmp_path, name):
     paths = fetch(name, tmp_path)
     assert [path.stat().st_size for path in paths] == [file.bytes for file in get(name).files]

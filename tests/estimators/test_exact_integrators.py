@@ -111,23 +111,71 @@ def test_one_sweep_from_the_sample_mean():
     np.testing.assert_allclose(found.value[0], design.T @ rest / design.sum(0), rtol=1e-9)
 
 
-def test_as_many_unknowns_as_values_are_enough():
-    """Theorem 4.1's system has T unknowns for each value, and needs the scores of all targets everywhere."""
-    samples, penalty = normal(equally_spread, repetitions=1, sizes=(5, 5)), 1e-2
-    level = np.trace(dense(samples, B, 0.0)[0][0]) / 10
-    found = run(vector_valued(B=B, nugget=penalty * 5 / level, **FIXED), samples)
+def theorem_4_1(samples, relation, penalty):
+    """Estimates ``(T,)`` and a function that evaluates ``g``: the paper's own system, of repetition 0.
+
+    It has T unknowns for each value, and needs the scores of all targets everywhere. For given constants its display
+    gives ``theta``; ``beta_t = mean_j (f_t - g_t)`` then determines the constants, which ``theta`` is affine in.
+    """
+    tasks, sizes = samples.tasks, samples.sizes
     x = torch.tensor(np.concatenate([p[0] for p in samples.points]))
-    scores = torch.stack([-x, -x / 1.2**2], 1)
+    spread = [1.0, 1.2]
+    scores = torch.stack([-x / s**2 for s in spread], 1)
     params = {"log_lengthscale": torch.tensor(FIXED["lengthscale"], dtype=torch.float64).log()}
-    whole = separable_stein(KERNEL, params, torch.tensor(B), x, x, scores, scores).numpy()
-    task = np.repeat([0, 1], 5)
+    whole = separable_stein(KERNEL, params, torch.tensor(relation), x, x, scores, scores).numpy()
+    task = np.repeat(np.arange(tasks), sizes)
+    weight = 1 / np.array(sizes, float)[task]  # 1 / m_t of each value
     rows = np.stack([whole[i, :, t].ravel() for i, t in enumerate(task)])  # K0(x_i, .) of the point's own task
-    left = np.concatenate([v[0] for v in samples.values]) - found.value[0][task]
-    system = rows.T @ rows / 5 + penalty * whole.transpose(0, 2, 1, 3).reshape(20, 20)
-    theta = np.linalg.lstsq(system, rows.T @ left / 5, rcond=1e-13)[0]
+    system = rows.T @ (weight[:, None] * rows) + penalty * whole.transpose(0, 2, 1, 3).reshape(2 * [rows.shape[1]])
+    y, design = np.concatenate([v[0] for v in samples.values]), np.eye(tasks)[task]
+    right = rows.T @ (weight[:, None] * np.column_stack([y, design]))
+    theta_y, theta_h = np.split(np.linalg.lstsq(system, right, rcond=1e-13)[0], [1], axis=1)
+    mean = (weight[:, None] * design).T
+    beta = np.linalg.solve(np.eye(tasks) - mean @ rows @ theta_h, mean @ (y - rows @ theta_y[:, 0]))
+    return beta, [(rows @ (theta_y[:, 0] - theta_h @ beta))[task == t] for t in range(tasks)]
+
+
+@pytest.mark.parametrize("penalty", [1e-3, 0.1])
+def test_with_a_penalty_it_is_theorem_4_1(penalty):
+    """Tasks of different sizes, units and targets: the ridge is ``lambda m_t`` of values in their own unit."""
+    samples = normal(lambda t, x: (1.0, 6.0)[t] * smooth(t, x), repetitions=1, sizes=(14, 9))
+    found = run(vector_valued(B=B, penalty=penalty, **FIXED), samples)
+    beta, functions = theorem_4_1(samples, B, penalty)
+    np.testing.assert_allclose(found.value[0], beta, rtol=1e-6)
     for t in (0, 1):
         fitted = found.fitted(t, samples.points[t], samples.scores[t])[0]
-        np.testing.assert_allclose(fitted - found.value[0, t], rows[task == t] @ theta, atol=1e-6)
+        np.testing.assert_allclose(fitted - found.value[0, t], functions[t], atol=1e-5)
+    left = [v[0] - found.value[0, t] - functions[t] for t, v in enumerate(samples.values)]
+
+    def objective(shift):
+        """Eq. (8) at other constants, less the norm of ``g``, which does not change."""
+        return sum(((one - s) ** 2).mean() for one, s in zip(left, shift, strict=True))
+
+    assert all(objective(shift) > objective((0, 0)) for shift in ((1e-3, 0), (-1e-3, 0), (0, 1e-3), (0, -1e-3)))
+    # one ridge for all values is another estimator, and so is the ridge of standardised values
+    same = run(vector_valued(B=B, nugget=1e-3, **FIXED), samples)
+    assert (np.abs(same.value[0] - beta) > 1e-3).any()
+
+
+def test_without_a_ridge_units_and_sizes_do_not_matter():
+    samples = normal(smooth, repetitions=1, sizes=(14, 9))
+    found = [run(vector_valued(B=B, **one, **FIXED), samples).value for one in ({"penalty": 1e-11}, {"nugget": 1e-11})]
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_a_penalty_at_shared_points_and_with_lengthscales_that_are_learnt():
+    samples = normal(smooth, repetitions=1, sizes=(9, 9), shared=True, spread=(1.0, 1.0))
+    found = run(vector_valued(B=B, penalty=0.01, **FIXED), samples)
+    matrix, design = dense(samples, B, 0.0)
+    inverse = np.linalg.inv(matrix[0] + 0.01 * 9 * np.eye(18))
+    y = np.concatenate([v[0] for v in samples.values])
+    np.testing.assert_allclose(
+        found.value[0], np.linalg.solve(design.T @ inverse @ design, design.T @ inverse @ y), rtol=1e-8
+    )
+    learnt = run(vector_valued(B=B, penalty=0.01), normal(smooth, sizes=(14, 9)))
+    assert np.isfinite(learnt.value).all()
+    assert (learnt.info["nugget"] == 0).all()
+    assert (learnt.info["lengthscale"] > 0).all()
 
 
 @pytest.mark.parametrize("make", [control_functional, vector_valued])
@@ -353,6 +401,9 @@ def test_groups_are_on_their_own():
         (control_functional, {"lengthscale": [1.0, 1.0, 1.0]}, "lengthscale: give one, or 2"),
         (control_functional, {"kernel": "squared_exponental"}, "did you mean 'squared_exponential'"),
         (vector_valued, {"B": [[1.0, 2.0], [2.0, 1.0]]}, "B: it must be symmetric and positive semi-definite"),
+        (vector_valued, {"penalty": 1e-3}, "penalty: give B as well; to estimate it for a given penalty, take 'alt"),
+        (vector_valued, {"penalty": 1e-3, "nugget": 0.1, "B": np.eye(2)}, "penalty and nugget: give one of them"),
+        (vector_valued, {"penalty": -1.0, "B": np.eye(2)}, "penalty -1.0: it must be a positive number"),
         (vector_valued, {"B": np.eye(3)}, "B has 3 rows: there are 2 tasks"),
         (vector_valued, {"group": [[0], [0, 1]]}, "each of the tasks 0 to 1 must be in one group"),
         (vector_valued, {"max_gigabytes": 1e-5}, "27 values at once need .* set group"),
@@ -374,5 +425,6 @@ def test_two_points_are_too_few():
 def test_shared_options_have_one_default(method):
     shared = {field.name: field.default for field in fields(FitSettings) if field.init}
     own = {name: one.default for name, one in signature(method).parameters.items() if name in shared}
-    otherwise = {alternating: {"trend": False}, convex: {"trend": False}, sparse_control_functional: {"ard": None}}
+    relation = {"trend": False, "penalty": 1e-5}  # that of (10)
+    otherwise = {alternating: relation, convex: relation, sparse_control_functional: {"ard": None}}
     assert own == {name: shared[name] for name in own} | otherwise.get(method, {})

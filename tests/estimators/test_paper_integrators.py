@@ -33,7 +33,7 @@ def draw(sizes, *, targets="one", repetitions=2, dim=2, seed=0):
 class Slow:
     """One repetition as the paper writes it: ``theta (M, T)``, PyTorch's Adam, automatic differentiation."""
 
-    def __init__(self, samples, r, seed, start, *, estimated, coasting, **options):
+    def __init__(self, samples, r, seed, start, *, estimated, coasting, B_first, **options):
         of = [
             [torch.tensor(array[r]) for array in arrays] for arrays in (samples.points, samples.scores, samples.values)
         ]
@@ -67,7 +67,7 @@ class Slow:
                         total = total + residual.square().sum() * most / (batch * sizes[t])
                     return total + self.relation().square().sum() if estimated else total
 
-                for improving_lower in (True, False) if estimated else (False,):
+                for improving_lower in (B_first, not B_first) if estimated else (False,):
                     self.lower.requires_grad_(improving_lower)
                     self.theta.requires_grad_(not improving_lower)
                     self.beta.requires_grad_(not improving_lower)
@@ -92,28 +92,31 @@ class Slow:
 
 
 @pytest.mark.parametrize(
-    ("targets", "sizes", "estimated", "coasting"),
+    ("targets", "sizes", "estimated", "coasting", "B_first"),
     [
-        ("one", (6, 6), True, True),
-        ("one", (6, 6), True, False),
-        ("shared", (7, 7, 7), True, True),
-        ("several", (6, 4, 3), True, True),
-        ("one", (4, 7), False, True),
-        ("shared", (6, 6), False, True),
+        ("one", (6, 6), True, True, False),
+        ("one", (6, 6), True, True, True),
+        ("one", (6, 6), True, False, False),
+        ("shared", (7, 7, 7), True, True, False),
+        ("several", (6, 4, 3), True, True, False),
+        ("several", (6, 4, 3), True, True, True),
+        ("one", (4, 7), False, True, False),
+        ("shared", (6, 6), False, True, False),
     ],
 )
-def test_batched_loop_is_the_plain_one(targets, sizes, estimated, coasting):
+def test_batched_loop_is_the_plain_one(targets, sizes, estimated, coasting, B_first):
     samples, seeds = draw(sizes, targets=targets), np.array([5, 11])
     start = 0.3 + 0.5 * np.eye(len(sizes))
     if estimated:
-        method = INTEGRAL.get("paper_vv")(B_start=start.tolist(), B_rate=0.01, coasting=coasting, **SHORT, **UNTUNED)
+        order = {"coasting": coasting, "B_first": B_first}
+        method = INTEGRAL.get("paper_vv")(B_start=start.tolist(), B_rate=0.01, **order, **SHORT, **UNTUNED)
     else:
         method = INTEGRAL.get("paper_vv_fixed")(B=[0.8, 0.3], **SHORT, **UNTUNED)
     found = method.integrate(samples, seeds)
     new = np.random.default_rng(1).standard_normal((2, 3, 2))
     assert found.fitted is not None
     for r, seed in enumerate(seeds):
-        slow = Slow(samples, r, seed, start, estimated=estimated, coasting=coasting, **SHORT)
+        slow = Slow(samples, r, seed, start, estimated=estimated, coasting=coasting, B_first=B_first, **SHORT)
         np.testing.assert_allclose(found.value[r], slow.beta.detach(), rtol=0, atol=1e-8)
         np.testing.assert_allclose(found.info["B"][r], slow.relation().detach(), rtol=0, atol=1e-8)
         fitted = slow.predict(1, torch.tensor(new[r]), torch.tensor(-new[r])).detach()
@@ -232,6 +235,14 @@ def test_what_was_recorded_and_learnt():
 def test_rates_by_sample_size():
     descent = Descent(penalty=0.0, batch=5, rate=BOREHOLE_RATES, decay=1.0, epochs=1, shuffle=True, record=0)
     assert [descent.rate_at(m) for m in (5, 10, 50, 400)] == pytest.approx([0.09, 0.09, 0.012, 0.002])
+    # E.4.2: 20, 40 and 60 points of the cheap model beside 20 of the accurate one
+    assert [descent.rate_at((20 + m) / 2) for m in (20, 40, 60)] == pytest.approx([0.06, 0.04, 0.02])
+    samples, seeds = draw((4, 8)), np.arange(2)
+    by_mean, plain = (
+        INTEGRAL.get("paper_vv_fixed")(**{**SHORT, "rate": rate}, **UNTUNED).integrate(samples, seeds).value
+        for rate in ({4: 0.01, 6: 0.05, 8: 0.2}, 0.05)
+    )
+    np.testing.assert_allclose(by_mean, plain, rtol=1e-9)
     assert descent.rate_at(70) == pytest.approx(0.012 * (0.0035 / 0.012) ** (np.log(70 / 50) / np.log(2)))
 
 

@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from lowvar.datasets import Prepared, fetch, load, prepare
+from lowvar.datasets import Prepared, load, prepare
 from lowvar.errors import UserError
 from lowvar.problems.integrals import catalogue, ode
 from lowvar.problems.integrals.importance import posterior_means
@@ -161,9 +161,7 @@ def test_the_thermodynamic_sum_is_exact_for_cubic_means():
     np.testing.assert_allclose(log_evidence(np.concatenate([mean, square], 1)), [0.25, 0], atol=1e-14)
 
 
-@pytest.mark.mirror
-def test_the_evidence_of_the_published_observations(mirror, tmp_path):
-    fetch("van_der_pol", tmp_path, mirror=mirror)
+def test_the_evidence_of_the_published_observations(tmp_path):
     data = load(prepare("van_der_pol", "none", raw=tmp_path, out=tmp_path / "a.npz"))
     once = catalogue.build("van_der_pol", data)
     twice = catalogue.build("van_der_pol", data, constants=2)

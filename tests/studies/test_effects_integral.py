@@ -42,6 +42,17 @@ def test_error(judge):
     assert judge("error", vague, **AT, published=1.3, published_se=0)["verdict"] == "holds"
 
 
+def test_a_published_mean_of_few_repetitions(judge):
+    """Of ten repetitions where ours are fifty: its standard error is larger than ours."""
+    error = A.mean_interval(np.abs(NOISE / MAE))[2] - 1
+    se = error / 2.0096  # t, 49 degrees of freedom
+    tables = evidence(trace(NOISE / MAE))
+    for times, verdict in ((0.99, "holds"), (1.01, "fails")):
+        published = 1 + times * 2 * se * np.sqrt(1 + 5)
+        row = judge("error", tables, **AT, published=published, published_se="ours", published_repetitions=10)
+        assert row["verdict"] == verdict
+
+
 @pytest.mark.parametrize(("bound", "verdict"), [(1.5, "holds"), (1.0, "undecided"), (0.5, "fails")])
 def test_error_range(judge, bound, verdict):
     halves = evidence(trace(NOISE / MAE / 2), trace(NOISE / MAE / 2, task="g"))
@@ -132,19 +143,31 @@ def test_size_error_ratio(judge, other, truth_error, verdict):
     assert ("at most twice the truth's error" in row["note"]) == (truth_error > 0)
 
 
+PROMISED = {"published": 0.95, "published_se": 0}
+
+
 def test_coverage(judge):
     values = np.r_[np.full(47, 1.0), np.full(3, 9.0)]
     row = judge("coverage", evidence(trace(values)), **AT, at_least=0.8)
     assert (row["verdict"], row["ours"], row["published"]) == ("holds", 0.94, 0.8)
     assert row["low"] == pytest.approx(0.8345, abs=1e-3)  # Clopper and Pearson, 47 of 50
     assert judge("coverage", evidence(trace(values)), **AT, at_least=0.9)["verdict"] == "undecided"  # not by the count
+    for many, verdict in ((47, "holds"), (43, "fails"), (50, "holds")):  # 0.95 +- 2 sqrt(0.95 0.05 / 50)
+        row = judge("coverage", evidence(trace(np.r_[np.ones(many), np.full(50 - many, 9.0)])), **AT, **PROMISED)
+        assert (row["verdict"], row["ours"]) == (verdict, many / 50)
+        assert ("too narrow" in row["note"]) == (verdict == "fails")
+    lasting = evidence(trace(np.ones(400)))  # intervals that always contain the truth are too wide
+    row = judge("coverage", lasting, **AT, **PROMISED)
+    assert (row["verdict"], row["note"].split("; ")[-2]) == ("fails", "intervals are too wide")
+    assert judge("coverage", evidence(trace(np.ones(4))), **AT, **PROMISED)["verdict"] == "undecided"
     for tables, words in (
         (evidence(trace(values), truth_error=0.5), "the truth's error, 5.0e-01, is too large"),
         (evidence(trace(values, se=np.nan)), "m gives no standard errors"),
     ):
-        row = judge("coverage", tables, **AT, at_least=0.8)
-        assert row["verdict"] == "undecided"
-        assert words in row["note"]
+        for bound in ({"at_least": 0.8}, PROMISED):
+            row = judge("coverage", tables, **AT, **bound)
+            assert row["verdict"] == "undecided"
+            assert words in row["note"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from lowvar.datasets import images, readers, toy
+from lowvar.datasets import images, listed, readers, toy
 from lowvar.datasets import tennis as atp
 from lowvar.datasets.movielens import movielens
 from lowvar.datasets.readers import Table
@@ -19,7 +19,7 @@ class RawFile:
 
     Attributes:
         name: path below ``data/raw`` and below a mirror, e.g. ``"uci/sonar.all-data"``.
-        url: the publisher's address; empty for a file that is only available from a mirror.
+        url: the publisher's address.
         sha256: the file's SHA-256, in hexadecimal.
         bytes: the file's length.
         licence: short name of the licence.
@@ -41,7 +41,7 @@ class Dataset:
     Attributes:
         name: the key in `DATASETS`.
         title: one line for lists, with the meaning of a row and of the label.
-        files: the raw files; none if an installed package contains the data.
+        files: the raw files; none if an installed package, lowvar itself perhaps, contains the data.
         read: raw folder -> `Table` of arrays, with the names of the features.
         licence: licence of the dataset.
         citation: citation of the dataset.
@@ -250,23 +250,18 @@ _ENTRIES = (
         rows=21,
         comments=2,
     ),
-    _series(
-        "van_der_pol",
-        "van der Pol oscillator: 11 noisy observations of the first coordinate at times 0 to 10",
-        file=RawFile(
-            "van_der_pol/observations.csv",
-            "",
-            "a30a2c1153b282f52a3f22657c1a88311fa02930950731c8e7c04da4450da805",
-            246,
-            "none stated",
+    Dataset(
+        name="van_der_pol",
+        title="van der Pol oscillator: 11 noisy observations of the first coordinate at times 0 to 10",
+        files=(),
+        read=listed.van_der_pol,
+        licence="none stated: eleven numbers, listed in lowvar",
+        citation=(
             "Oates, C. J., Girolami, M. and Chopin, N. (2017). Control functionals for Monte Carlo integration. "
-            "JRSS B 79(3). The values are those of data.mat in github.com/jz-fun/Vector-valued-Control-Variates-Code.",
+            "JRSS B 79(3). The values are those of TI_Example/data.mat in "
+            "github.com/jz-fun/Vector-valued-Control-Variates-Code."
         ),
-        header="time,u1",
-        separator=",",
-        inputs=("time",),
         outputs=("u1",),
-        rows=11,
     ),
     _series(
         "wine_quality_red",

@@ -38,8 +38,7 @@ def fetch(
 
     Raises:
         UserError: unknown name, wrong hash (in ``raw``, in the mirror, or of the download), no network, a request that
-            the server refuses, a file without an address that is in no mirror, a full disk, or a folder without write
-            permission.
+            the server refuses, a full disk, or a folder without write permission.
 
     >>> fetch("breast_cancer")
     []
@@ -53,8 +52,6 @@ def fetch(
             _check(path, file)
         elif mirror is not None and os.path.exists(Path(mirror) / file.name):
             _copy(Path(mirror) / file.name, path, file)
-        elif not file.url:
-            raise _no_address(file, path, mirror)
         else:
             download(file, path, mirror=mirror, bar=bar, attempts=attempts, pause=pause)
         paths.append(path)
@@ -74,14 +71,6 @@ def verify(dataset: Dataset, raw: str | os.PathLike) -> dict[str, str]:
             raise UserError(f"{path} is missing: run `lowvar fetch {dataset.name}{option}`")
         _check(path, file)
     return {file.name: file.sha256 for file in dataset.files}
-
-
-def _no_address(file: RawFile, path: Path, mirror: str | os.PathLike | None) -> UserError:
-    looked = "" if mirror is None else f" (the mirror {mirror} does not have it)"
-    return UserError(
-        f"{file.name} has no address and is only available from a mirror{looked}: "
-        f"set {MIRROR} to a folder that has {file.name}, or put the file at {path}"
-    )
 
 
 def _check(path: Path, file: RawFile) -> None:

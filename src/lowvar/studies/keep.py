@@ -6,6 +6,7 @@ from pathlib import Path
 from lowvar.errors import UserError
 from lowvar.files import write_bytes, write_text
 from lowvar.studies import jobs as commands
+from lowvar.studies.gathered import Gathered
 from lowvar.studies.study import Study
 
 
@@ -38,6 +39,7 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
         f"Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale {study.scale}`.",
         _made(study),
         *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
+        *_tables(study),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
         "## Wall time",
@@ -63,6 +65,14 @@ def _made(study):
     at = f" at {', '.join(commits)}" if commits else ""
     when = " to ".join(sorted({days[0], days[-1]}))
     return f"Made {when}{at}, on {'; '.join(machines)}; {', '.join(sorted(versions))}."
+
+
+def _tables(study):
+    """The family's own table of the page, under its title."""
+    if study.family.summary is None:
+        return []
+    title, table = study.family.summary(Gathered(study, study.family.tables, made=False))
+    return [f"## {title}", _markdown(table)]
 
 
 def _summary(claims):

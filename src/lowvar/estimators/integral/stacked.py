@@ -24,6 +24,7 @@ class Stacked:
         x_scale: ``(R, d)``.
         y_shift: ``(R, T)``.
         y_scale: ``(R, T)``.
+        ridge: ``(M,)``, a noise variance of each row that is given, in the unit of ``y^2``; zero unless a penalty is.
     """
 
     x: torch.Tensor
@@ -34,6 +35,7 @@ class Stacked:
     x_scale: torch.Tensor
     y_shift: torch.Tensor
     y_scale: torch.Tensor
+    ridge: torch.Tensor
 
     @property
     def repetitions(self) -> int:
@@ -52,7 +54,7 @@ class Stacked:
 
     def pick(self, which: torch.Tensor | slice) -> "Stacked":
         """These repetitions alone."""
-        names = [field.name for field in fields(self) if field.name != "member"]
+        names = [field.name for field in fields(self) if field.name not in ("member", "ridge")]
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
     def thin(self, rows: int) -> "Stacked":
@@ -66,7 +68,7 @@ class Stacked:
             kept.append(own[torch.linspace(0, len(own) - 1, number, device=own.device).round().long()])
         keep = torch.cat(kept)
         thinned = {name: getattr(self, name)[:, keep] for name in ("x", "scores", "y")}
-        return replace(self, member=self.member[keep], **thinned)
+        return replace(self, member=self.member[keep], ridge=self.ridge[keep], **thinned)
 
     def columns(self, number: int) -> "Stacked":
         """About ``number`` of the columns of values, spread evenly."""
@@ -90,14 +92,16 @@ def tensor(array) -> torch.Tensor:
     return torch.tensor(np.asarray(array, order="C"), dtype=torch.float64, device=torch.get_default_device())
 
 
-def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> Stacked:
+def stack(samples: Samples, standardise: bool = True, shared: bool = False, penalty: float | None = None) -> Stacked:
     """All tasks as one problem.
 
     Args:
         samples: points, scores and values.
         standardise: subtract the mean of the points and divide by their standard deviation, input by input, over all
-            tasks; scores are multiplied by it. Values are always standardised, task by task.
+            tasks; scores are multiplied by it. Values are standardised, task by task, unless there is a penalty.
         shared: tasks as columns; the samples must be shared.
+        penalty: ``lambda`` of eq. (8), not with ``shared``: values keep their unit, and task ``t`` the ridge
+            ``lambda m_t``.
 
     Returns:
         Tensors. An input that does not vary is divided by one; an integrand that does not has ``y = y_scale = 0``.
@@ -120,6 +124,8 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
         y_shift, square = own.sum(1) / sizes, (own.square().sum(1) / sizes).sqrt()
         own = (own - y_shift[:, None]) * member
         y_scale = _spread((own.square().sum(1) / (sizes - 1)).sqrt(), square)
+        if penalty is not None:
+            y_scale = torch.ones_like(y_scale)
         y = (own * _inverse(y_scale)[:, None]).sum(2, keepdim=True)
     x_shift, x_scale = torch.zeros_like(x[:, 0]), torch.ones_like(x[:, 0])
     if standardise:
@@ -127,7 +133,8 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False) -> S
         x_scale = _spread(deviation(x), x_shift)
         x_scale = torch.where(x_scale > 0, x_scale, 1.0)
         x, scores = (x - x_shift[:, None]) / x_scale[:, None], scores * x_scale[:, None]
-    return Stacked(x, scores, y, member, x_shift, x_scale, y_shift, y_scale)
+    ridge = (0.0 if penalty is None else penalty) * (member @ member.sum(0))
+    return Stacked(x, scores, y, member, x_shift, x_scale, y_shift, y_scale, ridge)
 
 
 def deviation(x: torch.Tensor) -> torch.Tensor:

@@ -114,6 +114,7 @@ INTEGRATORS = {
     "paper_cv": Estimator("paper: CV", "#332288", "<", 1.6, _DASH_DOT),
     "paper_vv_fixed": Estimator("paper: vv, fixed B", "#AA4499", "h", 1.6, _DASH_DOT),
     "paper_vv": Estimator("paper: vv, est. B", "#882255", "d", 1.6, _DASH),
+    "paper_vv_B_first": Estimator("paper: vv, B first", "#BB7799", "v", 1.6, _DASH),
 }
 SCHEMES = {
     "iid": Estimator("iid", "#000000", "o"),

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import numpy as np
 import pydantic
 
-from lowvar.analysis.intervals import FEWEST
-from lowvar.studies.effects import Declared, Effect, Effects, Rivals, row, rows
+from lowvar.analysis.intervals import FEWEST, LEVEL
+from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, row, rows
 from lowvar.studies.integral.errors import NORMAL, paired_ratio, sum_of_errors
 
 EFFECTS = Declared()
@@ -22,10 +22,18 @@ _KNOWN = 0.3  # largest error of the truth, in standard errors of the estimates,
 
 
 @EFFECTS.effect
-def error(tables, problem: str, method: str, sizes: Sizes, task: str | None = None, backend: str = "torch"):
-    """The mean absolute error, with its standard error and the truth's."""
+def error(tables, problem: str, method: str, sizes: Sizes, task: str | None = None,
+          published_repetitions: Count | None = None, backend: str = "torch"):  # fmt: skip
+    """The mean absolute error, with its standard error and the truth's.
+
+    With ``published_repetitions``, for a published mean of so many repetitions without a standard error (``ours``), the
+    standard error is such that two of it add up, in quadrature, to ours and to ours over that many repetitions.
+    """
     one, name = _errors(tables, problem, method, sizes, task, backend)
     errors = (float(one[f"{name}_se"]), float(one["truth_error"]))
+    if published_repetitions is not None:
+        more = float(one["repetitions"]) / published_repetitions
+        errors = (errors[0] * math.sqrt((1 + more) / 2), errors[1])
     return Effect.read(one, name, pairs=one["repetitions"], note=points(one), errors=errors)
 
 
@@ -86,15 +94,22 @@ def spread(tables, problem: str, method: str, sizes: Sizes, task: str, backend: 
 
 @EFFECTS.effect
 def coverage(tables, problem: str, method: str, sizes: Sizes, task: str, backend: str = "torch"):
-    """The share of repetitions in which the method's own 95 % interval contains the truth."""
+    """The share of repetitions in which the method's own 95 % interval contains the truth.
+
+    Its standard error is the binomial one of a share of 0.95, what such intervals promise.
+    """
     one, _ = _errors(tables, problem, method, sizes, task, backend)
     note, truth_error, median = points(one), float(one["truth_error"]), float(one["standard_error_median"])
+    count = int(one["repetitions"])
     if math.isnan(one["coverage"]):
-        return Effect.undecided(f"{method} gives no standard errors; {note}")
+        return Effect(np.nan, pairs=count, note=f"{method} gives no standard errors; {note}", errors=(np.nan,))
     if truth_error > _KNOWN * median:
         note = f"the truth's error, {truth_error:.1e}, is too large for standard errors of {median:.1e}; {note}"
-        return Effect.read(one, "coverage", note=note, bounds=(np.nan, np.nan))
-    return Effect.read(one, "coverage", note=note)
+        return Effect.read(one, "coverage", pairs=count, note=note, bounds=(np.nan, np.nan), errors=(np.nan,))
+    error, excess = math.sqrt(LEVEL * (1 - LEVEL) / count), float(one["coverage"]) - LEVEL
+    if abs(excess) > 2 * error:
+        note = f"intervals are too {'wide' if excess > 0 else 'narrow'}; {note}"
+    return Effect.read(one, "coverage", pairs=count, note=note, errors=(error,))
 
 
 @EFFECTS.effect

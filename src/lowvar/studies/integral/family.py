@@ -46,6 +46,19 @@ def metrics(gathered):
             yield row["problem"], name, f"{row['method']}-{row['backend']}", float(row[name])
 
 
+def summary(tables):
+    """Mean absolute errors of each problem's last task, with 95 % intervals: a row for each problem and sizes."""
+    rows = errors.last_task(tables["errors"])
+    cells = [
+        f"{value:.3g}" if low != low else f"{value:.3g} [{low:.3g}, {high:.3g}]"
+        for value, low, high in zip(rows["mae"], rows["mae_low"], rows["mae_high"], strict=True)
+    ]
+    rows = rows.assign(cell=cells, row=rows["problem"] + ": " + rows["task"] + ", m = " + rows["sizes"])
+    order, methods = rows["row"].drop_duplicates(), rows["method"].drop_duplicates()
+    table = rows.pivot(index="row", columns="method", values="cell").loc[order, methods].fillna("")
+    return "Mean absolute errors", table.rename_axis("integral").reset_index()
+
+
 FAMILY = Family(
     name="integral",
     experiment=IntegralExperiment,
@@ -58,4 +71,5 @@ FAMILY = Family(
     metrics=metrics,
     packages=packages,
     sample=sample,
+    summary=summary,
 )

@@ -31,10 +31,10 @@ def control_functional(
 ) -> Integrator:
     """``f = beta + g``, ``g`` in the span of the Stein kernel at the points: ``beta`` is the estimate.
 
-    With ``M = K + s I``, ``K = k0(x_i, x_j)``, ``beta = (1' M^-1 1)^-1 1' M^-1 y`` minimises eq. (8) over ``g`` and
-    ``beta`` together. Lengthscales and the nugget are learnt by REML. It is exact on a constant plus ``sum_i a_i
-    k0(., x_i)`` with ``sum_i a_i = 0``, up to the nugget; constants come at no cost and ``k0`` at one, so a single
-    ``k0(., x_i)`` is split between both.
+    With ``M = K + s I``, ``K = k0(x_i, x_j)``, ``beta = (1' M^-1 1)^-1 1' M^-1 y`` minimises eq. (8), with
+    ``lambda = s / m``, over ``g`` and ``beta`` together. Lengthscales and the nugget are learnt by REML. It is exact on
+    a constant plus ``sum_i a_i k0(., x_i)`` with ``sum_i a_i = 0``, up to the nugget; constants come at no
+    cost and ``k0`` at one, so a single ``k0(., x_i)`` is split between both.
 
     Args:
         kernel: a name of ``kernels.KERNELS``, or a kernel.

@@ -21,7 +21,8 @@ class FitSettings:
         kernel_options: of a kernel given by name.
         ard: one lengthscale for each input.
         lengthscale: in the unit of the points, one or one for each input; None is learnt.
-        nugget: relative to the mean diagonal of the kernel matrix; None is learnt.
+        nugget: relative to the mean diagonal of the kernel matrix; None is learnt, or none where there is a penalty.
+        penalty: ``lambda`` of eq. (8), in place of the nugget: a ridge ``lambda m_t`` for task ``t``.
         standardise: divide the points by their standard deviation first, input by input.
         beta: ``gls`` or ``mean``.
         operator: 1 or 2, the order of the Langevin Stein operator.
@@ -40,6 +41,7 @@ class FitSettings:
     ard: bool = True
     lengthscale: float | Sequence[float] | None = None
     nugget: float | None = None
+    penalty: float | None = None
     standardise: bool = True
     beta: str = "gls"
     operator: int = 1
@@ -56,6 +58,12 @@ class FitSettings:
             raise UserError(f"operator {self.operator}: it must be 1 or 2, the order of the Langevin Stein operator")
         if self.nugget is not None:
             positive("nugget", self.nugget, or_zero=True)
+        if self.penalty is not None:
+            positive("penalty", self.penalty)
+            if self.nugget is not None:
+                raise UserError(
+                    "penalty and nugget: give one of them; the penalty has a ridge of its own for each task"
+                )
         whole("steps", self.steps, 1)
         positive("max_gigabytes", self.max_gigabytes)
         object.__setattr__(self, "scales", _scales(self.lengthscale))
@@ -71,6 +79,11 @@ class FitSettings:
         if not isinstance(self.kernel, Kernel):
             raise UserError(f"kernel {self.kernel!r}: it must be one of {', '.join(KERNELS)}")
         return self.kernel
+
+    @property
+    def given_nugget(self) -> float | None:
+        """The nugget, which is zero beside a penalty; None is learnt."""
+        return self.nugget if self.penalty is None else 0.0
 
     @property
     def exact_on(self) -> str:

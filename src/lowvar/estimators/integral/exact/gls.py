@@ -52,9 +52,9 @@ class Fit:
 def solve(matrix: torch.Tensor, noise: torch.Tensor, y: torch.Tensor, member: torch.Tensor, rule: str = "gls") -> Fit:
     """The fit with given hyper-parameters.
 
-    With ``gls``, ``beta = (H' M^-1 H)^-1 H' M^-1 y``, ``M = K + diag(s)``: the minimiser of eq. (8) over the function
-    and the constants together. With ``mean`` the function is fitted around the sample means, and ``beta`` is the mean
-    of what it leaves: one sweep of block-coordinate descent.
+    With ``gls``, ``beta = (H' M^-1 H)^-1 H' M^-1 y``, ``M = K + diag(s)``: with ``s = lambda m_t`` for task ``t``
+    the minimiser of eq. (8) over the function and the constants together. With ``mean`` the function is
+    fitted around the sample means, and ``beta`` is the mean of what it leaves: one sweep of block-coordinate descent.
 
     Args:
         matrix: ``M (R, M, M)``.

@@ -70,7 +70,7 @@ def root(matrix: torch.Tensor) -> torch.Tensor:
 def amplitude(chosen: FitSettings, data: Stacked, hyper: Hyper) -> torch.Tensor:
     """Of the process, task by task, by REML from the points that lengthscales were learnt from: ``(R, T)``."""
     matrix, level = chosen.covariance.gram(data, hyper)
-    factor = torch.stack([root(one) for one in shifted(matrix, hyper.nugget * level)])
+    factor = torch.stack([root(one) for one in shifted(matrix, (hyper.nugget * level)[:, None])])
     half = torch.linalg.solve_triangular(
         factor, torch.cat([data.member.expand(len(matrix), -1, -1), data.y], 2), upper=False
     )

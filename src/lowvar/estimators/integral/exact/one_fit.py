@@ -34,9 +34,10 @@ def space_of(data: Stacked, chosen: FitSettings, factor: torch.Tensor, learn_fac
             raise UserError("lengthscale: a kernel without ard takes one")
         parameters["log_lengthscale"] = given.log()  # one for each input: standardisation may tell them apart
         learnt = tuple(name for name in learnt if name != "log_lengthscale")
-    nugget = data.y.new_full((repetitions,), NUGGET[0] if chosen.nugget is None else chosen.nugget)
+    own = chosen.given_nugget
+    nugget = data.y.new_full((repetitions,), NUGGET[0] if own is None else own)
     spread = deviation(data.x).log().nan_to_num(neginf=0.0)
-    return Space(Hyper(parameters, nugget, factor), learnt, chosen.nugget is None, learn_factor, spread)
+    return Space(Hyper(parameters, nugget, factor), learnt, own is None, learn_factor, spread)
 
 
 def fit(data: Stacked, chosen: FitSettings, space: Space) -> tuple[Hyper, torch.Tensor, Any, Fit]:
@@ -46,9 +47,9 @@ def fit(data: Stacked, chosen: FitSettings, space: Space) -> tuple[Hyper, torch.
     for which in torch.arange(data.repetitions, device=data.y.device).split(at_once(data)):
         here = data.pick(which)
         matrix, level = chosen.covariance.gram(here, hyper.pick(which))
-        shift = hyper.nugget[which] * level
+        noise = (hyper.nugget[which] * level)[:, None] + here.ridge
         levels.append(level)
-        fits.append(solve(shifted(matrix, shift), shift[:, None], here.y[:, :, 0], here.member, chosen.beta))
+        fits.append(solve(shifted(matrix, noise), noise, here.y[:, :, 0], here.member, chosen.beta))
     return hyper, torch.cat(levels), ended, joined(fits)
 
 

@@ -120,7 +120,7 @@ def objective(covariance: Covariance, data: Stacked, space: Space, origin: torch
             hyper = space.unpack(z, which)
             matrix, level = covariance.gram(here, hyper)
             shift = hyper.nugget * level
-        noisy = shifted(matrix.detach(), shift.detach())
+        noisy = shifted(matrix.detach(), shift.detach()[:, None] + here.ridge)
         likelihood, slope = restricted(noisy, here.y, here.member, slopes)
         if slope is not None:
             trace = slope.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -140,9 +140,9 @@ def at_once(data: Stacked) -> int:
     return max(1, CHUNK.get(data.y.device.type, CHUNK_ELSEWHERE) // data.rows**2)
 
 
-def shifted(matrix: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-    """``matrix + shift I``, for matrices ``(R, M, M)`` and shifts ``(R,)``."""
-    return matrix + torch.diag_embed(shift[:, None].expand(-1, matrix.shape[-1]))
+def shifted(matrix: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """``matrix + diag(noise)``, for matrices ``(R, M, M)`` and variances ``(R, M)`` or ``(R, 1)``."""
+    return matrix + torch.diag_embed(noise.expand(-1, matrix.shape[-1]))
 
 
 def _log_diagonal(factor):

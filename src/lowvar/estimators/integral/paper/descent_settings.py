@@ -10,7 +10,8 @@ from lowvar.errors import UserError, positive, whole
 from lowvar.estimators.integral.kernels import Kernel, kernel
 from lowvar.problems.integrals.samples import Samples
 
-# Adam's rate by points of a task on the borehole problem (Appendix E.4.1; 30 and 40 are from the published code)
+# Adam's rate on the borehole problem by the mean number of points of the tasks: Appendix E.4.1 for 10, 20, 50, 100 and
+# 150; Appendix E.4.2 for 30 and 40, which are its 40 and 60 points beside 20
 BOREHOLE_RATES: Mapping[int, float] = {10: 0.09, 20: 0.06, 30: 0.04, 40: 0.02, 50: 0.012, 100: 0.0035, 150: 0.002}
 BOREHOLE_B = (5e-4, 5e-5)  # diagonal, off-diagonal
 BOREHOLE_B_START = 0.0032**2  # printed as 1e-5
@@ -59,7 +60,7 @@ class Descent:
     Attributes:
         penalty: ``lambda`` of ``lambda |theta|^2``, the Euclidean norm (Appendix A.2).
         batch: points of the largest task in a mini-batch, the others in proportion.
-        rate: of Adam: a number, or numbers by points of the smallest task (see ``rate_at``).
+        rate: of Adam: a number, or numbers by mean points of the tasks (see ``rate_at``).
         decay: the rates are multiplied by it after every epoch.
         epochs: how many.
         shuffle: a new order of the points for every epoch after the first.
@@ -88,8 +89,8 @@ class Descent:
         whole("epochs", self.epochs, least=1)
         whole("record", self.record, least=0)
 
-    def rate_at(self, points: int) -> float:
-        """The rate for tasks of ``points`` points; between the sizes given log-log linear, outside the nearest."""
+    def rate_at(self, points: float) -> float:
+        """The rate at a mean number of points; between the sizes given log-log linear, outside the nearest."""
         if not isinstance(self.rate, Mapping):
             return float(self.rate)
         sizes, rates = zip(*sorted((int(size), rate) for size, rate in self.rate.items()), strict=True)

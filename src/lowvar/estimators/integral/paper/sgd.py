@@ -21,11 +21,13 @@ class Estimated:
         rate: of Adam for ``L``, times the common decay; None for that of the coefficients.
         penalty: of ``|B|^2``.
         coasting: a block that is held while the other is improved still moves by its momentum.
+        B_first: ``B`` before the rest, as in the published code; else after it, as in Algorithm 1.
     """
 
     rate: float | None
     penalty: float
     coasting: bool
+    B_first: bool
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,9 @@ def descend(
     share = share[torch.tensor(cut.layout, device=share.device)]
     flat = gram.reshape(-1, rows)
     first = torch.arange(repetitions * grams, device=gram.device).reshape(repetitions, grams, 1) * rows
-    rate = descent.rate_at(min(data.sizes))
+    rate = descent.rate_at(sum(data.sizes) / data.tasks)
     slow = rate if estimated is None or estimated.rate is None else estimated.rate
+    turns = (False,) if estimated is None else (estimated.B_first, not estimated.B_first)
     trace = []
 
     for epoch in range(descent.epochs):
@@ -94,20 +97,21 @@ def descend(
         for batch in cut.batches():
             k = flat.index_select(0, (order[:, None, batch] + first).flatten()).reshape(repetitions, grams, -1, rows)
             weight, y = share[batch], values[:, batch]
-            if estimated is not None:
+            for moves_B in turns:
                 raw = data.predict(k, theta)
                 residual = weight * (raw @ relation.matrix + beta[:, None] - y)
-                relation.step(residual.mT @ raw, estimated.penalty, slow)
-                if estimated.coasting:
-                    of_theta.coast(rate)
-                    of_beta.coast(rate)
-            residual = weight * (data.predict(k, theta) @ relation.matrix + beta[:, None] - y)
-            spread = residual @ relation.matrix
-            gradient = k.mT @ (spread[:, None] if single else spread.mT[..., None])
-            of_theta.step(gradient.add_(theta, alpha=2 * descent.penalty), rate)
-            of_beta.step(residual.sum(1), rate)
-            if estimated is not None and estimated.coasting:
-                relation.coast(slow)
+                if estimated is not None and moves_B:
+                    relation.step(residual.mT @ raw, estimated.penalty, slow)
+                    if estimated.coasting:
+                        of_theta.coast(rate)
+                        of_beta.coast(rate)
+                    continue
+                spread = residual @ relation.matrix
+                gradient = k.mT @ (spread[:, None] if single else spread.mT[..., None])
+                of_theta.step(gradient.add_(theta, alpha=2 * descent.penalty), rate)
+                of_beta.step(residual.sum(1), rate)
+                if estimated is not None and estimated.coasting:
+                    relation.coast(slow)
         rate, slow = rate * descent.decay, slow * descent.decay
         if descent.record and (epoch + 1) % descent.record == 0:
             trace.append((beta + data.shift)[:, -1])

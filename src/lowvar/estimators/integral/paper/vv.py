@@ -44,12 +44,13 @@ def paper_vv(
     B_rate: float | None = 2e-5,
     B_penalty: float = 1.0,
     coasting: bool = True,
+    B_first: bool = False,
     record: int = 0,
 ) -> Integrator:
     """``g_t(x) = sum_s B_ts sum_j k0(x, x_j; l_t, l_s) theta_js``, with ``theta``, ``beta`` and ``B`` by mini-batches.
 
-    Each step improves ``B = L L'``, ``L`` lower triangular with an exponential on its diagonal, and then ``theta`` and
-    ``beta``, on the same batch. In the published code the block that is held has gradients of zero instead of none, so
+    Each step improves ``theta`` and ``beta``, and then ``B = L L'``, ``L`` lower triangular with an exponential on its
+    diagonal, on the same batch. In the published code the block that is held has gradients of zero instead of none, so
     that Adam's momentum keeps moving it. Without this ``coasting`` the results of Table 2 do not come out. The other
     settings that the paper does not print are the defaults here: raw points, 600 epochs, rates times 0.99 after each.
 
@@ -62,7 +63,7 @@ def paper_vv(
         nu: squared lengthscale that tuning starts from, or without tuning the one that is used.
         penalty: ``lambda`` of ``lambda |theta|^2``. Not the norm in the kernel's space: another estimator.
         batch: points of the largest task in a mini-batch, the others in proportion.
-        rate: of Adam, a number or numbers by points of the smallest task.
+        rate: of Adam, a number or numbers by the mean number of points of the tasks.
         decay: of all rates, after every epoch.
         epochs: how many.
         shuffle: a new order of points in every epoch.
@@ -74,8 +75,8 @@ def paper_vv(
         B_rate: of Adam for ``L``; None for ``rate``.
         B_penalty: of ``|B|^2``.
         coasting: see above.
-        record: ``info["trace_epochs"] (R, epochs // record)`` has the estimates of the last task after every
-            ``record`` epochs; 0 for none.
+        B_first: improve ``B`` before ``theta`` and ``beta``, as the published code does; Algorithm 1 has the reverse.
+        record: epochs between estimates of the last task that are kept, ``info["trace_epochs"] (R, n)``; 0 for none.
 
     Raises:
         UserError: a setting out of range, or, when it integrates, a batch larger than a task.
@@ -89,7 +90,7 @@ def paper_vv(
     if B_rate is not None:
         positive("B_rate", B_rate)
     positive("B_penalty", B_penalty, or_zero=True)
-    estimated = Estimated(B_rate, B_penalty, coasting)
+    estimated = Estimated(B_rate, B_penalty, coasting, B_first)
     return _integrator("paper_vv", tuning, descent, ("B_start", B_start), estimated)
 
 
