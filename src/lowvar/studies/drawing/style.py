@@ -90,6 +90,7 @@ SEARCHERS = {
     "igo": Estimator("IGO", "#CC79A7", "v"),
     "es": Estimator("ES", "#E69F00", "P"),
     "reinforce_gd": Estimator("REINFORCE GD", "#D55E00", "X"),
+    "reinforce_gd_raw": Estimator("REINFORCE GD, raw values", "#882255", "X"),
     "pycma": Estimator("pycma", "#000000", "o", 1.5, _DASH),
     "cmaes": Estimator("cmaes", "#7F7F7F", "s", 1.5, _DASH),
     "sep_cmaes": Estimator("cmaes, separable", "#7F7F7F", "d", 1.5, _DOTS),

@@ -80,6 +80,15 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
 
 
 @EFFECTS.effect
+def final_gap(tables, problem: str, method: str, of: Of = "mean", backend: str = "jax"):
+    """The final gap: a geometric mean over repetitions, with a t-interval of logarithms."""
+    ends = _ends(tables, problem, method, backend)
+    gap = np.log(np.maximum(ends["f" if of == "mean" else "best"].to_numpy(float), _LEAST_GAP))
+    interval = np.exp(mean_interval(gap)) if np.isfinite(gap).all() else (np.inf, np.nan, np.nan)
+    return Effect.of(interval, pairs=len(gap), note=budgets({method: ends["budget"].max()}))
+
+
+@EFFECTS.effect
 def remaining_gap(tables, problem: str, method: str, of: Of = "mean", backend: str = "jax"):
     """The final gap divided by that of the start: the mean over repetitions, with a t-interval."""
     ends = _ends(tables, problem, method, backend)

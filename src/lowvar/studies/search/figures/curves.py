@@ -17,6 +17,7 @@ OF = {"mean": "f at the mean", "best": "best point"}  # of the distribution, or 
 AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "time of one run (seconds)"}
 _COLUMN = {"mean": "f", "best": "best"}
 _LEAST = 2e-11  # smaller gaps are drawn at this value: runs end slightly below the target
+_RISE = 1e3  # gaps above this multiple of the start's are drawn at this height
 _MARKS = 7  # markers on a line, besides its end
 _END = {
     "spent": {"marker": "o", "ms": 9, "mfc": "none", "mew": 1.3},
@@ -93,6 +94,7 @@ def _panel(ax: Axes, rows: Frame, x: str, column: str, looks: dict, returns: boo
             middle, low, high = -middle, -high, -low
         else:
             middle, low, high = (np.maximum(values, floor) for values in (middle, low, high))
+            middle = np.minimum(middle, ax.get_ylim()[1])
         top = 1e3 * ax.get_ylim()[1] if not returns else np.nan
         lines.band(ax, place, low, np.where(np.isfinite(high), high, top), look, f"{method}: quartiles")
         every = max(1, len(line) // _MARKS)
@@ -120,7 +122,10 @@ def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
     if not len(positive):
         ax.set_ylim(1e-1, 1)
         return 1e-1
+    starts = rows.groupby("method")[f"{column}_median"].first()
     least, top = float(positive.min()), float(positive.max())
+    if (highest := float(starts.max())) > 0:
+        top = min(top, _RISE * highest)
     discrete = bool((middle <= 0).any()) and least > 1e-6
     floor = 10.0 ** (np.floor(np.log10(least)) - 1) if discrete else _LEAST
     bottom = floor if discrete else max(least, floor)
@@ -146,7 +151,8 @@ def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
 _ENDS = (
     "Lines are medians over the repetitions, bands quartiles. A line ends with a ring if its budget was spent, with a "
     "rimmed dot if all repetitions had met the last target, and with a cross if some had diverged. If gaps become "
-    "exactly zero, the axis has a zero below its last decade. If the optimum is unknown, the figure shows the return."
+    "exactly zero, the axis has a zero below its last decade. Gaps above a thousand times the start's are drawn at the "
+    "upper edge. If the optimum is unknown, the figure shows the return."
 )
 CURVES = Figure(
     "curves", "curves", select, draw,
