@@ -104,12 +104,15 @@ def test_the_diagonal_form_is_the_diagonal_of_the_direct_one():
     np.testing.assert_allclose(mean, mu - beta * new * (z.T @ w) / sigma, rtol=1e-12)
 
 
-def test_reinforce_is_plain_gradient_descent():
+@pytest.mark.parametrize("raw", [False, True])
+def test_reinforce_is_plain_gradient_descent(raw):
+    """On normalised values, and on raw ones: ``f(x) z / sigma``, as Appendix K prints it."""
     d, n, a = 5, 8, 0.01
     rng = np.random.default_rng(5)
     z, values, mu, sigma = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=d), rng.uniform(0.5, 2, size=d)
-    w = shaped(values, "mean", None)
-    solver = SEARCH.get("reinforce_gd")(JAX, Domain("real", d), n, step_size=a)
+    w = values / n if raw else shaped(values, "mean", None)
+    options = {"baseline": "none", "normalise": False} if raw else {}
+    solver = SEARCH.get("reinforce_gd")(JAX, Domain("real", d), n, step_size=a, **options)
     mean, made = solver.tell(
         DiagonalState(jnp.asarray(mu), jnp.asarray(sigma)), jnp.asarray(z), None, jnp.asarray(values)
     )

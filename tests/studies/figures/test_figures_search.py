@@ -40,14 +40,16 @@ def test_curves_of_policies_are_returns_and_of_discrete_problems_reach_zero():
     assert dict(zip(ax.get_yticks(), [t.get_text() for t in ax.get_yticklabels()], strict=True))[lowest] == "0"
 
 
-def test_what_rises_far_above_its_start_is_drawn_at_the_edge():
+def test_what_rises_far_above_its_start_leaves_the_panel():
     table = S.small("curves")
     lost = (table["problem"] == "ellipsoid") & (table["method"] == "igo") & (table["iteration"] > 100)
     table = table.assign(f_median=np.where(lost, 1e200, table["f_median"]))
     ax = draw("curves", table).axes[0]
     start = part(table, problem="ellipsoid")["f_median"].iloc[0]
     assert ax.get_ylim()[1] < 1e6 * start
-    assert line(ax, "igo").get_ydata().max() == ax.get_ylim()[1]
+    assert line(ax, "igo").get_ydata()[-1] == ax.get_ylim()[1]
+    assert line(ax, "igo: end").get_marker() == "^"
+    assert line(ax, "igo").get_xdata()[-1] == table["evaluations"][lost].min()
 
 
 def test_seconds_are_of_one_run():

@@ -1,6 +1,7 @@
 """The style of all figures: colours, markers, labels, fonts and widths."""
 
 import functools
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -228,12 +229,21 @@ def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[s
         for rank, (name, shade) in enumerate(zip(of_it, shades, strict=False)):
             looks[name] = replace(
                 look,
-                label=f"{look.label} {name[len(known) + 1 :].replace('_', ' ')}",
+                label=f"{look.label} {_variant(name[len(known) + 1 :])}",
                 colour=_shade(look.colour, float(shade)),
                 marker=_VARIANT_MARKERS[rank % len(_VARIANT_MARKERS)],
                 width=1.6,
             )
     return looks | _spare(names - set(looks), {(look.colour, look.marker) for look in family.values()})
+
+
+def _variant(name: str) -> str:
+    """What distinguishes a variant, with numbers as they are written.
+
+    >>> [_variant(name) for name in ("0_01", "1e_6", "binary_fast")]
+    ['0.01', '1e-6', 'binary fast']
+    """
+    return re.sub(r"(?<=\de)_(?=\d)", "-", re.sub(r"(?<=\d)_(?=\d)", ".", name)).replace("_", " ")
 
 
 def _shade(colour: str, part: float) -> str:
