@@ -12,7 +12,19 @@ from pydantic import Field
 
 from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
-from lowvar.studies.effects import Count, Declared, Effect, Effects, Positive, Rivals, Share, missing, select, table
+from lowvar.studies.effects import (
+    Count,
+    Declared,
+    Effect,
+    Effects,
+    Positive,
+    Rivals,
+    Share,
+    count,
+    missing,
+    select,
+    table,
+)
 from lowvar.studies.search.progress import median_interval, quantile, same_target, share_interval
 from lowvar.studies.search.spec import TARGET
 
@@ -90,11 +102,13 @@ def final_gap(tables, problem: str, method: str, of: Of = "mean", backend: str =
 
 @EFFECTS.effect
 def remaining_gap(tables, problem: str, method: str, of: Of = "mean", backend: str = "jax"):
-    """The final gap divided by that of the start: the mean over repetitions, with a t-interval."""
+    """The final gap divided by that of the start: the mean over repetitions, with a t-interval cut at zero."""
     ends = _ends(tables, problem, method, backend)
     left = ends["f" if of == "mean" else "best"].to_numpy(float) / ends["start"].to_numpy(float)
-    interval = mean_interval(left) if np.isfinite(left).all() else (np.inf, np.nan, np.nan)
-    return Effect.of(interval, pairs=len(left), note=budgets({method: ends["budget"].max()}))
+    middle, low, high = mean_interval(left) if np.isfinite(left).all() else (np.inf, np.nan, np.nan)
+    return Effect.of(
+        (middle, np.maximum(low, 0.0), high), pairs=len(left), note=budgets({method: ends["budget"].max()})
+    )
 
 
 @EFFECTS.effect
@@ -111,7 +125,11 @@ def lower_rate(tables, problem: str, method: str, others: Rivals, of: Of = "mean
         a, b = (np.maximum(values, _LEAST_GAP) if np.isfinite(ends[method]["optimum"]).all() else values
                 for values in (a, b))  # fmt: skip
         apart = a != b
-        each.append(_share((a < b)[apart], _counted((a < b)[apart])) if apart.any() else Effect.undecided("all equal"))
+        each.append(
+            _share((a < b)[apart], _counted((a < b)[apart], noun="unequal pair"))
+            if apart.any()
+            else Effect.undecided("all equal")
+        )
     return Effects(each, after=[budgets({name: rows["budget"].max() for name, rows in ends.items()})])
 
 
@@ -182,9 +200,9 @@ def _rate(tables, problem, method, of, backend, column):
     return Effect.read(row, column, pairs=int(row["repetitions"]), note=note)
 
 
-def _counted(met, note=""):
-    """``k of n``, before a note."""
-    return "; ".join(filter(None, (f"{int(met.sum())} of {len(met)} repetitions", note)))
+def _counted(met, note="", noun="repetition"):
+    """``k of n`` of a noun, before a note."""
+    return "; ".join(filter(None, (f"{int(met.sum())} of {count(len(met), noun)}", note)))
 
 
 def _share(met, note=""):
