@@ -95,7 +95,8 @@ ALSO = {
     "search": {
         "decomposition": {"problems": ["ellipsoid_10"], "sigmas": [0.5], "populations": [4], "replicates": 50,
                           "schemes": ["iid", "antithetic"], "baselines": ["mean"]},
-        "draw": ["effort", "curves", "profiles", "scaling", "gradients", "seconds"],
+        "rates": {"first": 10},
+        "draw": ["effort", "curves", "profiles", "scaling", "rates", "gradients", "seconds"],
     },
     "integral": {
         "problems": {"borehole": {"methods": ["monte_carlo", "zero_variance", "ridge"]},

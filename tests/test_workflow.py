@@ -88,6 +88,7 @@ def test_the_experiments_of_a_paper_are_targets(copy):
     papers = ["vvcv", "vvcv_table2", "vvcv_unbalanced", "vvcv_synthetic", "vvcv_evidence", "vvcv_lotka"]
     papers += ["vvcv_step", "vvcv_coverage", "vvcv_variants"]
     names = [*papers, "ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
+    names += ["ingo_rates", "ingo_budgets", "ingo_discrete_2000"]
     names += ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sizes", "mlmc_sensitivity"]
     planned = [load_experiment(copy / f"workflow/experiments/{name}.yaml", "paper") for name in names]
     jobs = plan(copy, *names, "--config", "scale=paper")

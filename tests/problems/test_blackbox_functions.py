@@ -20,11 +20,13 @@ def values(problem, points):
 
 
 def literal(name, x):
-    """Table 1 of the paper, coordinate by coordinate."""
+    """Table 1 of the paper and our two convex functions, coordinate by coordinate."""
     d = len(x)
     power = [10 ** ((i - 1) / (d - 1)) if d > 1 else 1.0 for i in range(1, d + 1)]
     if name == "sphere":
         return sum(v**2 for v in x)
+    if name == "elastic_net":
+        return sum(v**2 + abs(v) for v in x)
     if name == "discus":
         return 1e6 * x[0] ** 2 + sum(v**2 for v in x[1:])
     if name == "levy":

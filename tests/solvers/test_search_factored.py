@@ -20,6 +20,7 @@ SCHEMES = [
     ("ingo", 6, 4, "iid", "centre"),
     *[(name, 12, 8, "antithetic", "centre") for name in ("ingo", "igo")],  # rows of Z that depend on each other
     ("ingo", 6, 6, "orthogonal", "mean"),
+    *[(name, 6, n, "iid", "raw") for name in ("ingo", "ingo_step") for n in (4, 9)],  # eqs. (16), (17)
 ]
 
 
@@ -42,6 +43,8 @@ def direct(name, mu, sigma, factor, z, w, beta):
 
 
 def shaped(values, baseline, centre):
+    if baseline == "raw":  # not normalised either
+        return values / len(values)
     off = {"none": 0.0, "mean": values.mean(), "centre": centre}[baseline]
     return (values - off) / values.std() / len(values)
 
@@ -49,7 +52,8 @@ def shaped(values, baseline, centre):
 @pytest.mark.parametrize(("name", "d", "n", "noise", "baseline"), SCHEMES)
 def test_one_step_is_the_direct_formula(name, d, n, noise, baseline):
     rng = np.random.default_rng(d * n)
-    solver = SEARCH.get(name)(JAX, Domain("real", d), n, beta=0.3 / d, noise=noise, baseline=baseline)
+    shaping = {"baseline": "none", "normalise": False} if baseline == "raw" else {"baseline": baseline}
+    solver = SEARCH.get(name)(JAX, Domain("real", d), n, beta=0.3 / d, noise=noise, **shaping)
     tell = jax.jit(solver.tell)
     for trial in range(2):
         mu, factor = rng.normal(size=d), np.eye(d) + 0.3 * rng.normal(size=(d, d)) / np.sqrt(d)
@@ -104,12 +108,15 @@ def test_the_diagonal_form_is_the_diagonal_of_the_direct_one():
     np.testing.assert_allclose(mean, mu - beta * new * (z.T @ w) / sigma, rtol=1e-12)
 
 
-def test_reinforce_is_plain_gradient_descent():
+@pytest.mark.parametrize("raw", [False, True])
+def test_reinforce_is_plain_gradient_descent(raw):
+    """On normalised values, and on raw ones: ``f(x) z / sigma``, as Appendix K prints it."""
     d, n, a = 5, 8, 0.01
     rng = np.random.default_rng(5)
     z, values, mu, sigma = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=d), rng.uniform(0.5, 2, size=d)
-    w = shaped(values, "mean", None)
-    solver = SEARCH.get("reinforce_gd")(JAX, Domain("real", d), n, step_size=a)
+    w = shaped(values, "raw" if raw else "mean", None)
+    options = {"baseline": "none", "normalise": False} if raw else {}
+    solver = SEARCH.get("reinforce_gd")(JAX, Domain("real", d), n, step_size=a, **options)
     mean, made = solver.tell(
         DiagonalState(jnp.asarray(mu), jnp.asarray(sigma)), jnp.asarray(z), None, jnp.asarray(values)
     )

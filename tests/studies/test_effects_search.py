@@ -127,6 +127,37 @@ def test_divergence_rate(judge):
     for last, ours, verdict in ((11, 1.0, "holds"), (9, 2 / 3, "fails")):
         row = judge("divergence_rate", ends(m=[INF, last, 12]), **AT, at_least=1)
         assert (row["ours"], row["verdict"]) == (ours, verdict)
+    row = judge("divergence_rate", ends(m=[INF, 9999, 10_001, 12]), **AT, times=1000, above=0.5)
+    assert (row["ours"], row["verdict"]) == (0.5, "undecided")  # the start is 10
+    assert row["note"] == "mine; 2 of 4 repetitions; budget 5e5 evaluations"
+    assert judge("divergence_rate", ends(m=[INF] * 6), **AT, times=1000, above=0.5)["verdict"] == "holds"
+
+
+def test_remaining_gap(judge):
+    row = judge("remaining_gap", ends(m=[0.01, 0.02, 0.03]), **AT, at_most=0.01)  # of 10
+    assert (row["ours"], row["verdict"]) == (pytest.approx(0.002), "holds")
+    assert row["high"] == pytest.approx(0.002 + 4.303 * 0.001 / np.sqrt(3), rel=1e-3)
+    assert judge("remaining_gap", ends(m=[5, 5.1, 4.9]), **AT, at_most=0.01)["verdict"] == "fails"
+    assert judge("remaining_gap", ends(m=[INF, 0, 0]), **AT, at_most=0.01)["verdict"] == "undecided"
+
+
+def test_final_gap(judge):
+    row = judge("final_gap", ends(m=[1e-3, 1e-5, 1e-4]), **AT, above=1e-10)
+    assert (row["ours"], row["verdict"]) == (pytest.approx(1e-4), "holds")
+    assert judge("final_gap", ends(m=[1e-12, 1e-11, 1e-12]), **AT, at_most=1e-10)["ours"] == pytest.approx(1e-10)
+
+
+@pytest.mark.parametrize(
+    ("mine", "n", "ours", "verdict"),
+    [([1] * 10, [2] * 10, 1.0, "holds"), ([3] * 10, [2] * 10, 0.0, "fails"),
+     ([1] * 9 + [3], [2] * 10, 0.9, "holds"), ([1, 1, 3, 3] * 2, [2] * 8, 0.5, "undecided"),
+     ([1] * 6 + [2] * 4, [2] * 10, 1.0, "holds"), ([1e-12] * 6, [1e-11] * 6, np.nan, "undecided"),
+     ([INF] + [1] * 9, [INF] + [2] * 9, 1.0, "holds")],
+)  # fmt: skip
+def test_lower_rate(judge, mine, n, ours, verdict):
+    """Ties are left out, below the target too."""
+    row = judge("lower_rate", ends(m=mine, n=n), **AT, others=["n"], above=0.5)
+    np.testing.assert_equal([row["ours"], row["verdict"]], [ours, verdict])
 
 
 def test_search_variance_ratio(judge):

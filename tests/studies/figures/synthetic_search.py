@@ -167,6 +167,19 @@ def decomposition(problems=("ellipsoid", "levy", "rastrigin10"), dim=100, sigmas
     return pd.DataFrame(rows)
 
 
+def regret(problems=("sphere", "elastic_net"), methods=("ingo_first_order", "ingo_zeroth_order")):
+    """The table ``regret`` of errors that are powers of the number of generations."""
+    rows = []
+    for problem in problems:
+        for rank, method in enumerate(methods):
+            for of, power in (("average", -1.0), ("last", -0.75 - rank)):
+                for i in np.unique(np.geomspace(1, 1e5, 60).astype(int)):
+                    gap = (2.0 + rank) * i**power
+                    rows.append({"problem": problem, "method": method, "backend": "jax", "of": of, "iteration": i, "gap_mean": gap,
+                                 "gap_low": 0.9 * gap, "gap_high": 1.1 * gap, "repetitions": 6, "fitted": i >= 1000})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
 # the figures of searches, and a column that each needs
 FIGURES = {
     "curves": "f_median",
@@ -174,6 +187,7 @@ FIGURES = {
     "profiles": "share",
     "effort": "reached",
     "scaling": "dim",
+    "rates": "gap_mean",
     "gradients": "to_iid",
 }
 
@@ -188,6 +202,8 @@ def small(name):
     """What a figure draws, of two problems and few methods."""
     if name == "scaling":
         return dimensions((10, 100, 1000), ("ellipsoid",))
+    if name == "rates":
+        return regret()
     if name == "gradients":
         return decomposition(("ellipsoid", "levy"), sigmas=(0.1, 0.5))
     make = {"curves": curves, "seconds": seconds, "profiles": profiles, "effort": targets}

@@ -40,6 +40,18 @@ def test_curves_of_policies_are_returns_and_of_discrete_problems_reach_zero():
     assert dict(zip(ax.get_yticks(), [t.get_text() for t in ax.get_yticklabels()], strict=True))[lowest] == "0"
 
 
+def test_what_rises_far_above_its_start_leaves_the_panel():
+    table = S.small("curves")
+    lost = (table["problem"] == "ellipsoid") & (table["method"] == "igo") & (table["iteration"] > 100)
+    table = table.assign(f_median=np.where(lost, 1e200, table["f_median"]))
+    ax = draw("curves", table).axes[0]
+    start = part(table, problem="ellipsoid")["f_median"].iloc[0]
+    assert ax.get_ylim()[1] < 1e6 * start
+    assert line(ax, "igo").get_ydata()[-1] == ax.get_ylim()[1]
+    assert line(ax, "igo: end").get_marker() == "^"
+    assert line(ax, "igo").get_xdata()[-1] == table["evaluations"][lost].min()
+
+
 def test_seconds_are_of_one_run():
     table = S.small("seconds")
     ax = draw("seconds", table).axes[0]
@@ -90,6 +102,20 @@ def test_scaling_exponents():
     assert list(line(ax, "ingo: not within").get_xdata()) == [1000]
     with pytest.raises(UserError, match="no function in several dimensions"):
         draw("scaling", S.small("effort"))
+
+
+def test_rates_have_fitted_exponents_and_the_rate_of_the_theorems():
+    table = S.regret()
+    axes = draw("rates", table).axes
+    assert len(axes) == 4
+    rows = part(shown("rates", table), problem="sphere", of="last", method="ingo_zeroth_order")
+    assert rows["slope"].iloc[0] == pytest.approx(-1.75)
+    np.testing.assert_array_equal(line(axes[1], "ingo_zeroth_order").get_ydata(), rows["gap_mean"])
+    assert "$T^{\\,-1.75}$" in texts(axes[1])
+    bound = line(axes[0], "log T / T")
+    at = bound.get_xdata()
+    assert at.min() >= 1000
+    np.testing.assert_allclose(bound.get_ydata() * at / np.log(at), bound.get_ydata()[0] * at[0] / np.log(at[0]))
 
 
 def test_gradients_ratios_and_composition():

@@ -13,7 +13,16 @@ FUNCTIONS = Registry(
     "function",
     {
         **dict.fromkeys(
-            ("sphere", "ellipsoid", "discus", "l1_ellipsoid", "l_half_ellipsoid", "levy", "rastrigin10"),
+            (
+                "sphere",
+                "elastic_net",
+                "ellipsoid",
+                "discus",
+                "l1_ellipsoid",
+                "l_half_ellipsoid",
+                "levy",
+                "rastrigin10",
+            ),
             "lowvar.problems.blackbox.functions",
         ),
         "binary_reconstruction": row("lowvar.problems.blackbox.discrete", domain="binary"),

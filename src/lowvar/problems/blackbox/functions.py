@@ -4,7 +4,8 @@ Every formula takes the displacement ``u = R (x - x*)`` from the optimum, in a f
 that values are accurate for gaps far below 1e-10.
 
 References:
-    Lyu and Tsang, Table 1. Their Discus reads ``10^6 x_1 + ...``, which has no minimum; ``x_1`` is squared here.
+    Lyu and Tsang, Table 1; ``sphere`` and ``elastic_net`` are not in it. Their Discus reads ``10^6 x_1 + ...``, which
+    has no minimum; ``x_1`` is squared here.
 """
 
 import math
@@ -96,6 +97,12 @@ _OPTIONS = """
 def sphere(xp, u, scale):
     """``sum x_i^2``."""
     return xp.sum(u * u, axis=-1)
+
+
+@_function()
+def elastic_net(xp, u, scale):
+    """``sum x_i^2 + |x_i|``: strongly convex, with a kink at its optimum."""
+    return xp.sum(u * u + xp.abs(u), axis=-1)
 
 
 @_function(_powers(6))

@@ -10,20 +10,22 @@ OURS = {
     **{
         name: row(f"lowvar.solvers.search.{name}")
         for name in (
-            "ingo", "ingo_step", "fast_ingo", "fast_ingo_adaptive", "ingo_cma", "ingo_path", "igo", "es",
-            "reinforce_gd",
+            "ingo", "ingo_step", "fast_ingo", "fast_ingo_adaptive", "ingo_cma", "ingo_path", "ingo_zeroth_order", "igo",
+            "es", "reinforce_gd",
         )
     },
+    "ingo_first_order": row("lowvar.solvers.search.ingo_first_order", gradients=True),
     "ingo_binary": row("lowvar.solvers.search.ingo_binary", domains=("binary",)),
     "ingo_categorical": row("lowvar.solvers.search.ingo_categorical", domains=("categorical",)),
 }  # fmt: skip
 
 # `domains`: kinds of domain that it searches; `backends`: those it runs on; `driven`: whether it is a stateful object
-# from (domain, x0, sigma0, population=None, seed=0, **options) rather than a SearchSolver
+# from (domain, x0, sigma0, population=None, seed=0, **options) rather than a SearchSolver; `gradients`: whether it
+# needs gradients of the function
 SEARCH = Registry(
     "search",
     {**OURS, **PEERS},
     given=("backend", "domain", "x0", "sigma0", "seed"),
-    about={"domains": ("real",), "backends": BACKENDS, "driven": False},
+    about={"domains": ("real",), "backends": BACKENDS, "driven": False, "gradients": False},
     group="lowvar.searches",
 )

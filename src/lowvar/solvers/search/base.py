@@ -25,13 +25,14 @@ class SearchSolver:
             a positive scalar.
         ask: ``(state, noise) -> points (evaluations, dim)``.
         tell: ``(state, noise, points, values (evaluations,)) -> state``. A value that is not finite counts as
-            the generation's worst.
+            the generation's worst. With ``gradients``, the last argument is those of ``f``, ``(evaluations, dim)``.
         mean: ``state -> (dim,)``: the estimate of the minimum (for a discrete solver, the mode).
         spread: ``state -> (sigma, condition)``: geometric mean of the standard deviations along the principal
             axes, and condition number of the covariance; for a discrete solver the mean standard deviation of
             a coordinate, and 1.
         beside: evaluations of a generation in addition to its ``N`` points; ``ask`` puts them last.
         notes: remarks for the user on the choice of settings, one sentence each.
+        gradients: whether it needs gradients of ``f``.
     """
 
     name: str
@@ -41,11 +42,12 @@ class SearchSolver:
     draw: Callable[[Any], Any]
     init: Callable[[Any, Any], Any]
     ask: Callable[[Any, Any], Any]
-    tell: Callable[[Any, Any, Any, Any], Any]
+    tell: Callable[..., Any]
     mean: Callable[[Any], Any]
     spread: Callable[[Any], tuple[Any, Any]]
     beside: int = 0
     notes: tuple[str, ...] = ()
+    gradients: bool = False
 
     @property
     def evaluations(self) -> int:

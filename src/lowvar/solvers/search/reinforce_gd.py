@@ -21,6 +21,8 @@ def reinforce_gd(
     a fixed size eventually become too large. Nothing bounds ``mu``: runs diverge, as in the paper. The only safeguard
     is that a step keeps at least 1e-3 of each variance; without it, points would be NaN rather than far away.
 
+    Appendix K prints raw values, ``f(x) z / sigma``: ``baseline="none", normalise=False``.
+
     Args:
         backend: backend of the arrays.
         domain: a real domain.

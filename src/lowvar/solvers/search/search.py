@@ -16,16 +16,18 @@ def generation(solver: SearchSolver, values: Callable[[Any], Any]) -> Callable[[
 
     Args:
         solver: a search.
-        values: ``points (n, dim) -> (n,)``, in arrays of the solver's backend.
+        values: ``points (n, dim) -> (n,)``, in arrays of the solver's backend; a value depends on its point only.
 
     Returns:
         ``(state, noise) -> (state, points, values)``, pure.
     """
+    slopes = solver.backend.grad(lambda points: solver.backend.xp.sum(values(points)))
 
     def one(state, noise):
         points = solver.ask(state, noise)
         results = values(points)
-        return solver.tell(state, noise, points, results), points, results
+        told = (results, slopes(points)) if solver.gradients else (results,)
+        return solver.tell(state, noise, points, *told), points, results
 
     return one
 
@@ -45,7 +47,7 @@ class Search:
         key: a JAX key for the noise, in place of the one from seed and name.
 
     Raises:
-        UserError: the start is not a distribution.
+        UserError: the start is not a distribution, or the solver needs gradients.
 
     >>> import numpy as np
     >>> from lowvar import backends
@@ -68,6 +70,11 @@ class Search:
         name: object = "search",
         key: Any = None,
     ):
+        if solver.gradients:
+            raise UserError(
+                f"{solver.name} needs gradients of f: it runs in experiments, on functions of the catalogue that are "
+                "array programs"
+            )
         self.solver = solver
         self._generation, self._asked, self._compiled = 0, None, {}
         positive("sigma0", sigma0)

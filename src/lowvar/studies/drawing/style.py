@@ -1,6 +1,7 @@
 """The style of all figures: colours, markers, labels, fonts and widths."""
 
 import functools
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -85,11 +86,15 @@ SEARCHERS = {
     "ingo_step": Estimator("INGOstep", "#7B6FD0", "s", 1.6),
     "ingo_cma": Estimator("INGO, CMA paths", "#56B4E9", ">", 1.6),
     "ingo_path": Estimator("INGO, mean path", "#7B6FD0", "<", 1.6),
+    "ingo_first_order": Estimator("INGO, first order", "#0072B2", "D", 2.0),
+    "ingo_zeroth_order": Estimator("INGO, zeroth order", "#D55E00", "s", 2.0),
+    "ingo_zeroth_order_orthogonal": Estimator("INGO, zeroth order, N = d orthogonal", "#009E73", "^", 2.0),
     "ingo_binary": Estimator("INGO, binary", "#0072B2", "D", 2.6),
     "ingo_categorical": Estimator("INGO, categorical", "#332288", "o", 2.3),
     "igo": Estimator("IGO", "#CC79A7", "v"),
     "es": Estimator("ES", "#E69F00", "P"),
     "reinforce_gd": Estimator("REINFORCE GD", "#D55E00", "X"),
+    "reinforce_gd_raw": Estimator("REINFORCE GD, raw values", "#882255", "X"),
     "pycma": Estimator("pycma", "#000000", "o", 1.5, _DASH),
     "cmaes": Estimator("cmaes", "#7F7F7F", "s", 1.5, _DASH),
     "sep_cmaes": Estimator("cmaes, separable", "#7F7F7F", "d", 1.5, _DOTS),
@@ -228,12 +233,21 @@ def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[s
         for rank, (name, shade) in enumerate(zip(of_it, shades, strict=False)):
             looks[name] = replace(
                 look,
-                label=f"{look.label} {name[len(known) + 1 :].replace('_', ' ')}",
+                label=f"{look.label} {_variant(name[len(known) + 1 :])}",
                 colour=_shade(look.colour, float(shade)),
                 marker=_VARIANT_MARKERS[rank % len(_VARIANT_MARKERS)],
                 width=1.6,
             )
     return looks | _spare(names - set(looks), {(look.colour, look.marker) for look in family.values()})
+
+
+def _variant(name: str) -> str:
+    """What distinguishes a variant, with numbers as they are written.
+
+    >>> [_variant(name) for name in ("0_01", "1e_6", "binary_fast")]
+    ['0.01', '1e-6', 'binary fast']
+    """
+    return re.sub(r"(?<=\de)_(?=\d)", "-", re.sub(r"(?<=\d)_(?=\d)", ".", name)).replace("_", " ")
 
 
 def _shade(colour: str, part: float) -> str:

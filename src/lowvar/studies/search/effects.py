@@ -12,13 +12,26 @@ from pydantic import Field
 
 from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
-from lowvar.studies.effects import Count, Declared, Effect, Effects, Positive, Rivals, Share, missing, select, table
+from lowvar.studies.effects import (
+    Count,
+    Declared,
+    Effect,
+    Effects,
+    Positive,
+    Rivals,
+    Share,
+    count,
+    missing,
+    select,
+    table,
+)
 from lowvar.studies.search.progress import median_interval, quantile, same_target, share_interval
 from lowvar.studies.search.spec import TARGET
 
 EFFECTS = Declared()
 Of = Literal["mean", "best"]
 Block = Literal["mu", "sigma"]
+Error = Literal["average", "last"]
 Source = Literal["total", "odd", "even"]
 
 _LEAST_GAP = TARGET  # below it, a final gap depends on when the run was stopped
@@ -34,11 +47,14 @@ def success_rate(tables, problem: str, method: str, target: Positive = TARGET, o
 
 
 @EFFECTS.effect
-def divergence_rate(tables, problem: str, method: str, backend: str = "jax"):
-    """The share of repetitions that diverged or ended above their start, with Clopper and Pearson's interval."""
+def divergence_rate(tables, problem: str, method: str, times: Positive = 1.0, backend: str = "jax"):
+    """The share of repetitions that diverged or ended above ``times`` the gap of their start, with its interval.
+
+    The interval is Clopper and Pearson's.
+    """
     ends = _ends(tables, problem, method, backend)
-    lost = (ends["status"] != "ok") | ~np.isfinite(ends["f"]) | (ends["f"] > ends["start"])
-    return _share(lost, budgets({method: ends["budget"].max()}))
+    lost = (ends["status"] != "ok") | ~np.isfinite(ends["f"]) | (ends["f"] > times * ends["start"])
+    return _share(lost, _counted(lost, budgets({method: ends["budget"].max()})))
 
 
 @EFFECTS.effect
@@ -76,6 +92,48 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
 
 
 @EFFECTS.effect
+def final_gap(tables, problem: str, method: str, of: Of = "mean", backend: str = "jax"):
+    """The final gap: a geometric mean over repetitions, with a t-interval of logarithms."""
+    ends = _ends(tables, problem, method, backend)
+    gap = np.log(np.maximum(ends["f" if of == "mean" else "best"].to_numpy(float), _LEAST_GAP))
+    interval = np.exp(mean_interval(gap)) if np.isfinite(gap).all() else (np.inf, np.nan, np.nan)
+    return Effect.of(interval, pairs=len(gap), note=budgets({method: ends["budget"].max()}))
+
+
+@EFFECTS.effect
+def remaining_gap(tables, problem: str, method: str, of: Of = "mean", backend: str = "jax"):
+    """The final gap divided by that of the start: the mean over repetitions, with a t-interval cut at zero."""
+    ends = _ends(tables, problem, method, backend)
+    left = ends["f" if of == "mean" else "best"].to_numpy(float) / ends["start"].to_numpy(float)
+    middle, low, high = mean_interval(left) if np.isfinite(left).all() else (np.inf, np.nan, np.nan)
+    return Effect.of(
+        (middle, np.maximum(low, 0.0), high), pairs=len(left), note=budgets({method: ends["budget"].max()})
+    )
+
+
+@EFFECTS.effect
+def lower_rate(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
+    """The share of pairs of repetitions in which the method ends lower than each rival: a sign test.
+
+    Pairs that end equally low are left out. The interval is Clopper and Pearson's.
+    """
+    column = "f" if of == "mean" else "best"
+    ends = {name: _ends(tables, problem, name, backend) for name in dict.fromkeys((method, *others))}
+    each = []
+    for other in others:
+        a, b = _pairs(ends, method, other, column, problem)
+        a, b = (np.maximum(values, _LEAST_GAP) if np.isfinite(ends[method]["optimum"]).all() else values
+                for values in (a, b))  # fmt: skip
+        apart = a != b
+        each.append(
+            _share((a < b)[apart], _counted((a < b)[apart], noun="unequal pair"))
+            if apart.any()
+            else Effect.undecided("all equal")
+        )
+    return Effects(each, after=[budgets({name: rows["budget"].max() for name, rows in ends.items()})])
+
+
+@EFFECTS.effect
 def final_gap_ratio(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
     """The final gap divided by each rival's: a geometric mean over pairs of repetitions."""
     return _final(tables, problem, method, others, of, backend, logarithms=True)
@@ -107,6 +165,21 @@ def problems_solved(tables, problems: Annotated[tuple[str, ...], Field(min_lengt
 
 
 @EFFECTS.effect
+def rate(tables, problem: str, method: str, of: Error = "average", backend: str = "jax"):
+    """The slope of the log of an error against the log of the generations, over the fitted generations.
+
+    ``average`` is the mean of the gaps of ``f`` at the mean over all generations so far, ``last`` the last of them.
+    """
+    return _rate(tables, problem, method, of, backend, "slope")
+
+
+@EFFECTS.effect
+def rate_excess(tables, problem: str, method: str, of: Error = "average", backend: str = "jax"):
+    """As ``rate``, less the slope of ``log(T) / T`` over the same generations ``T``."""
+    return _rate(tables, problem, method, of, backend, "excess")
+
+
+@EFFECTS.effect
 def search_variance_ratio(tables, problem: str, scheme: str, baseline: str, population: Count, sigma: Positive,
                           block: Block = "mu", source: Source = "total"):  # fmt: skip
     """The variance of a search gradient under a noise scheme, divided by that with iid noise."""
@@ -117,6 +190,21 @@ def search_variance_ratio(tables, problem: str, scheme: str, baseline: str, popu
     if len(rows) != 1:
         raise missing("decomposition", **wanted, sigma=sigma)
     return Effect.read(rows.iloc[0], "to_iid")
+
+
+def _rate(tables, problem, method, of, backend, column):
+    wanted = {"problem": problem, "method": method, "of": of}
+    rows = _of_backend(select(table(tables, "rates"), **wanted), backend)
+    if len(rows) != 1:
+        raise missing("rates", **wanted, backend=backend)
+    row = rows.iloc[0]
+    note = f"generations {_short(row['first'])} to {_short(row['last'])}"
+    return Effect.read(row, column, pairs=int(row["repetitions"]), note=note)
+
+
+def _counted(met, note="", noun="repetition"):
+    """``k of n`` of a noun, before a note."""
+    return "; ".join(filter(None, (f"{int(met.sum())} of {count(len(met), noun)}", note)))
 
 
 def _share(met, note=""):
@@ -160,15 +248,20 @@ def _final(tables, problem, method, others, of, backend, logarithms):
         raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use final_difference")
     each = []
     for other in others:
-        pairs = ends[method].index.intersection(ends[other].index)
-        if not len(pairs):
-            raise UserError(f"{method} and {other} on {problem} have no common repetitions")
-        a, b = (ends[name].loc[pairs, column].to_numpy(float) for name in (method, other))
+        a, b = _pairs(ends, method, other, column, problem)
         if logarithms:
             a, b = (np.log(np.maximum(values, _LEAST_GAP)) for values in (a, b))
-        each.append(Effect.of(_paired(a, b, logarithms), pairs=len(pairs)))
+        each.append(Effect.of(_paired(a, b, logarithms), pairs=len(a)))
     why = [] if logarithms else ["difference, because the optimum is unknown"]
     return Effects(each, after=[*why, budgets({name: rows["budget"].max() for name, rows in ends.items()})])
+
+
+def _pairs(ends, method, other, column, problem):
+    """Final values of the repetitions that two methods have in common."""
+    pairs = ends[method].index.intersection(ends[other].index)
+    if not len(pairs):
+        raise UserError(f"{method} and {other} on {problem} have no common repetitions")
+    return (ends[name].loc[pairs, column].to_numpy(float) for name in (method, other))
 
 
 def _paired(a, b, logarithms: bool):

@@ -1,7 +1,7 @@
 """The family ``search``: its declarations and its jobs."""
 
 from lowvar.studies.base import Family
-from lowvar.studies.search import effects, figures, files, progress
+from lowvar.studies.search import effects, figures, files, progress, rates
 from lowvar.studies.search.gathering import DECOMPOSITION, HITS, KEYS, build
 from lowvar.studies.search.progress import quantile, same_target
 from lowvar.studies.search.spec import SearchExperiment
@@ -50,7 +50,7 @@ FAMILY = Family(
     name="search",
     experiment=SearchExperiment,
     method="solver",
-    tables=(*progress.TABLES, DECOMPOSITION, HITS, progress.SECONDS),
+    tables=(*progress.TABLES, *rates.TABLES, DECOMPOSITION, HITS, progress.SECONDS),
     figures={one.name: one for one in figures.FIGURES},
     effects=effects.EFFECTS,
     files=files.FILES,

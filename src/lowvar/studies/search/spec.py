@@ -102,6 +102,12 @@ class GradientVarianceSpec(Strict):
         return self
 
 
+class RatesSpec(Strict):
+    """Rates of convergence: slopes of log error against the log of the number of generations."""
+
+    first: Annotated[int, Field(ge=2, strict=True)] = Field(description="generation from which slopes are fitted")
+
+
 class SearchExperiment(ExperimentSpec):
     """An experiment at one scale: methods that minimise functions."""
 
@@ -111,6 +117,7 @@ class SearchExperiment(ExperimentSpec):
     methods: Annotated[dict[Name, SearchMethodSpec], Field(min_length=1)]
     search: SearchSettings
     decomposition: GradientVarianceSpec | None = None
+    rates: RatesSpec | None = Field(None, description="fits rates of convergence, on problems with known optimum")
     draw: Annotated[tuple[str, ...], Different] = Field(
         ("effort", "curves", "profiles", "seconds"), description="figures; the first opens the report"
     )
@@ -211,13 +218,18 @@ class SearchExperiment(ExperimentSpec):
             SEARCH.entry(method.solver, where=f"{where}: methods.{name}.solver")
             SEARCH.check_options(method.solver, method.options, where=f"{where}: methods.{name}.options")
         for name, problem in self.problems.items():
-            kind = FUNCTIONS.about(problem.function).domain
+            kind, program = FUNCTIONS.about(problem.function).domain, FUNCTIONS.about(problem.function).program
             for method in problem.methods or self.methods:
                 searched = SEARCH.about(self.methods[method].solver).domains
                 if kind not in searched:
                     raise UserError(
                         f"{where}: problems.{name}: method {method!r} searches {' and '.join(searched)} domains, and "
                         f"{problem.function} has a {kind} one: list the methods to run in problems.{name}.methods"
+                    )
+                if SEARCH.about(self.methods[method].solver).gradients and not program:
+                    raise UserError(
+                        f"{where}: problems.{name}: method {method!r} needs gradients, and {problem.function} has "
+                        f"values from a simulator: list the methods to run in problems.{name}.methods"
                     )
         for name in self.decompositions():
             check_known("problem", name, self.problems, where=f"{where}: decomposition.problems")

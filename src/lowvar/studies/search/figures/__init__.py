@@ -5,6 +5,7 @@ from lowvar.studies.search.figures.curves import CURVES, SECONDS
 from lowvar.studies.search.figures.effort import EFFORT
 from lowvar.studies.search.figures.gradients import GRADIENTS
 from lowvar.studies.search.figures.profiles import PROFILES
+from lowvar.studies.search.figures.rates import RATES
 from lowvar.studies.search.figures.scaling import SCALING
 
-FIGURES: tuple[Figure, ...] = (EFFORT, CURVES, PROFILES, SCALING, GRADIENTS, SECONDS)
+FIGURES: tuple[Figure, ...] = (EFFORT, CURVES, PROFILES, SCALING, RATES, GRADIENTS, SECONDS)

@@ -17,11 +17,13 @@ OF = {"mean": "f at the mean", "best": "best point"}  # of the distribution, or 
 AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "time of one run (seconds)"}
 _COLUMN = {"mean": "f", "best": "best"}
 _LEAST = 2e-11  # smaller gaps are drawn at this value: runs end slightly below the target
+_RISE = 1e3  # lines leave the panel where gaps exceed this multiple of the start's
 _MARKS = 7  # markers on a line, besides its end
 _END = {
     "spent": {"marker": "o", "ms": 9, "mfc": "none", "mew": 1.3},
     "met": {"marker": "o", "ms": 7, "mec": INK, "mew": 1.0},
     "lost": {"marker": "x", "ms": 10, "mew": 2.6},
+    "above": {"marker": "^", "ms": 8, "mfc": "none", "mew": 1.6},
 }
 
 
@@ -60,10 +62,18 @@ def draw(rows: Frame, x: str = "evaluations", of: str = "mean") -> Picture:
 def _keys(looks: dict, rows: Frame) -> list:
     keys = [*lines.entries(looks), lines.patch("quartiles", color=INK, alpha=BAND)]
     kinds = {_fate(line) for _, line in rows.groupby(["problem", "method"], sort=False)}
-    for fate, words in (("spent", "budget spent"), ("met", "all at the target"), ("lost", "some diverged")):
+    kinds |= {"above"} if _rises(rows) else set()
+    fates = {"spent": "budget spent", "met": "all at the target", "lost": "some diverged", "above": "above the panel"}
+    for fate, words in fates.items():
         if fate in kinds:
             keys.append(lines.entry(words, ls="", color=FAINT, **_END[fate]))
     return keys
+
+
+def _rises(rows: Frame) -> bool:
+    """Whether a line may leave its panel."""
+    ends = rows.groupby(["problem", "method"], sort=False)["f_median"].agg(["first", "last"])
+    return bool((ends["last"] > _RISE * ends["first"]).any() and not rows["optimum"].isna().all())
 
 
 def _fate(line: Frame) -> str:
@@ -95,14 +105,24 @@ def _panel(ax: Axes, rows: Frame, x: str, column: str, looks: dict, returns: boo
             middle, low, high = (np.maximum(values, floor) for values in (middle, low, high))
         top = 1e3 * ax.get_ylim()[1] if not returns else np.nan
         lines.band(ax, place, low, np.where(np.isfinite(high), high, top), look, f"{method}: quartiles")
-        every = max(1, len(line) // _MARKS)
+        shown = _inside(middle, np.inf if returns else ax.get_ylim()[1])
+        left = shown < len(middle)
+        place, middle = place[:shown], np.minimum(middle[:shown], ax.get_ylim()[1]) if left else middle
+        every = max(1, shown // _MARKS)
         style = lines.kind(look) | {"ms": 0.8 * look.size}
         ax.plot(place, middle, label=method, markevery=(rank % every, every), **style)
-        fate = _END[_fate(rows[rows["method"] == method])]
-        ax.plot(place[-1], middle[-1], color=look.colour, label=f"{method}: end", zorder=5, **fate)
+        fate = _fate(rows[rows["method"] == method])
+        fate = "above" if left and fate != "lost" else fate
+        ax.plot(place[-1], middle[-1], color=look.colour, label=f"{method}: end", zorder=5, **_END[fate])
     panels.run_axis(ax, drawn[x].to_numpy())
     last = rows.groupby("method")[f"{column}_median"].last()
     panels.notes(ax, {"diverged": panels.labels(looks, last.index[~np.isfinite(last)])})
+
+
+def _inside(height: np.ndarray, top: float) -> int:
+    """The number of points up to where a line leaves the panel for good, that point included."""
+    inside = np.flatnonzero(height <= top)
+    return min(len(height), int(inside[-1]) + 2 if len(inside) else 1)
 
 
 def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
@@ -120,7 +140,10 @@ def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
     if not len(positive):
         ax.set_ylim(1e-1, 1)
         return 1e-1
+    starts = rows.groupby("method")[f"{column}_median"].first()
     least, top = float(positive.min()), float(positive.max())
+    if (highest := float(starts.max())) > 0:
+        top = min(top, _RISE * highest)
     discrete = bool((middle <= 0).any()) and least > 1e-6
     floor = 10.0 ** (np.floor(np.log10(least)) - 1) if discrete else _LEAST
     bottom = floor if discrete else max(least, floor)
@@ -146,7 +169,8 @@ def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
 _ENDS = (
     "Lines are medians over the repetitions, bands quartiles. A line ends with a ring if its budget was spent, with a "
     "rimmed dot if all repetitions had met the last target, and with a cross if some had diverged. If gaps become "
-    "exactly zero, the axis has a zero below its last decade. If the optimum is unknown, the figure shows the return."
+    "exactly zero, the axis has a zero below its last decade. A line leaves the panel, at a triangle, where gaps "
+    "exceed a thousand times the start's. If the optimum is unknown, the figure shows the return."
 )
 CURVES = Figure(
     "curves", "curves", select, draw,

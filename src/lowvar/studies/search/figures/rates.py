@@ -1,0 +1,93 @@
+"""Errors of searches against generations, with fitted slopes and the rate of the theorems."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lowvar.studies.base import Figure, Frame
+from lowvar.studies.drawing import lines, panels
+from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.rows import by_method, numbers, one_backend, part, positive, require
+from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
+from lowvar.studies.search.figures.curves import RUN
+from lowvar.studies.search.rates import fits
+
+_OF = {"average": "average of all generations", "last": "last generation"}
+_MARKS = 6  # markers on a line
+
+
+def select(regret: Frame, backend: str | None = None) -> Frame:
+    """All errors, with ``slope``: of the log of the mean error against log generations, over the fitted ones."""
+    require(regret, (*RUN, "of", "iteration", "gap_mean", "gap_low", "gap_high", "fitted"), "regret")
+    rows = one_backend(regret, "regret", backend)
+    found = {key: _slope(group) for key, group in rows.groupby(["problem", "method", "of"], sort=False)}
+    keys = zip(rows["problem"], rows["method"], rows["of"], strict=True)
+    return rows.assign(slope=[found[key] for key in keys])
+
+
+def _slope(rows: Frame) -> float:
+    used = positive(rows[rows["fitted"]], "gap_mean")
+    if len(used) < 2:
+        return float("nan")
+    return float(np.polyfit(np.log(used["iteration"].to_numpy(float)), np.log(used["gap_mean"]), 1)[0])
+
+
+@styled
+def draw(rows: Frame) -> Picture:
+    """A row of panels for each problem: the average error at the left, the last one at the right."""
+    names, looks = list(rows["problem"].drop_duplicates()), searchers(rows["method"])
+    fig = panels.figure(2.9 * len(names))
+    axes = panels.cells(fig, 2 * len(names), 2)
+    panels.outer(axes, 2, "generations T", "mean gap of f at the mean")
+    for rank, ax in enumerate(axes):
+        problem, of = names[rank // 2], ("average", "last")[rank % 2]
+        ax.set_title(f"{problem}\n{_OF[of]}")
+        _panel(ax, part(rows, problem=problem, of=of), looks, bound=of == "average")
+    keys = [*lines.entries(looks), lines.patch("95 % interval", color=INK, alpha=0.2)]
+    keys.append(lines.entry("log T / T, the theorems' rate", color=INK, ls=(0, (1, 2)), lw=1.4))
+    keys.append(lines.entry("fitted rate", ls="", marker="$T^{\\,a}$", ms=14, color=INK, mew=0.3))
+    keys.append(lines.entry("fitted from here on", color=FAINT, lw=1))
+    lines.legend(fig, keys)
+    return fig
+
+
+def _panel(ax: Axes, rows: Frame, looks: dict, bound: bool) -> None:
+    drawn = positive(rows, "gap_mean")
+    if not panels.ready(ax, drawn, "no finite errors", "xy"):
+        return
+    ends = []
+    for method, line in by_method(drawn, looks, "iteration"):
+        at, middle, low, high = numbers(line, "iteration", "gap_mean", "gap_low", "gap_high")
+        style = lines.kind(looks[method]) | {"markevery": max(1, len(at) // _MARKS)}
+        lines.in_band(ax, at, [middle, low, high], looks[method], method, **style)
+        value = float(line["slope"].iloc[0])
+        if np.isfinite(value):
+            ends.append((middle[-1], f"$T^{{\\,{value:.2f}}}$", looks[method].colour))
+    fitted = drawn[drawn["fitted"]]
+    if len(fitted):
+        at = np.unique(fitted["iteration"].to_numpy(float))
+        if bound:
+            top = float(fitted.loc[fitted["iteration"] == at[0], "gap_mean"].max())
+            shape = np.log(at) / at
+            ax.plot(at, 2 * top * shape / shape[0], color=INK, ls=(0, (1, 2)), lw=1.4, label="log T / T")
+        ax.axvline(at[0], color=FAINT, lw=1, zorder=0)
+    at = drawn["iteration"].to_numpy(float)
+    ax.set_xlim(max(at.min(), 1) / 1.3, at.max() * 30)  # room for the rates at the right
+    panels.decades(ax, "x", 5)
+    panels.decades(ax, "y", 6)
+    last = -np.inf
+    for height, words, colour in sorted(ends):  # at least a line's height apart
+        _, place = ax.transAxes.inverted().transform(ax.transData.transform((at.max(), height)))
+        last = max(place, last + 0.1)
+        style = {"va": "center", "ha": "right", "fontsize": SMALL + 1, "color": colour}
+        ax.text(1.0, last, words, transform=ax.transAxes, **style)
+
+
+RATES = Figure(
+    "rates", "regret", select, draw,
+    caption="Gap of f at the distribution's mean, averaged over all generations so far (the error of the theorems) and "
+    "at the last generation: means over the repetitions with 95 % intervals, and exponents fitted by least squares "
+    "from the vertical line on. The dotted line has the theorems' rate of the average, log T / T.",
+    answer="mean error against generations, with fitted exponents and the rate that the theorems promise.",
+    when=fits,
+)  # fmt: skip
