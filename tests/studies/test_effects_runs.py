@@ -19,8 +19,19 @@ def parts(**intervals):
     for name, (low, value, high) in intervals.items():
         method, _, source = name.partition("__")
         rows.append({"problem": "p", "method": method, "block": "all", "source": source or "total", "end": True,
-                     "variance": value, "low": low, "high": high})  # fmt: skip
+                     "variance": value, "low": low, "high": high, "batch_size": 2, "runs": 1})  # fmt: skip
     return {"decomposition": pd.DataFrame(rows)}
+
+
+def designs(ends, **methods):
+    """Designs of ``method = {source: single-row values}``, each ``(epochs, runs)``; an epoch before ``ends`` first."""
+    rows = []
+    for method, sources in methods.items():
+        for epoch, run in np.ndindex(np.shape(sources["subsampling"])):
+            rows.append({"problem": "p", "method": method, "block": "all", "epoch": epoch, "end": epoch == ends,
+                         "run": run, "replicate": 0, "monte_carlo": 0.0, "interaction": 0.0,
+                         **{source: float(values[epoch][run]) for source, values in sources.items()}})  # fmt: skip
+    return {"designs": pd.DataFrame(rows), **parts(naive=(1, 1, 1))}
 
 
 def test_variance(judge):
@@ -32,44 +43,64 @@ def test_variance(judge):
         judge("variance", {}, problem="p", method="naive", below=1)
 
 
-@pytest.mark.parametrize(
-    ("joint", "naive", "cv", "verdict"),
-    [
-        ((4.5, 5, 5.5), (9, 10, 11), (8, 9, 10), "holds"),
-        ((4.5, 5, 5.5), (9, 10, 11), (3, 10.1, 17), "undecided"),  # the wider rival, not the lower one, decides
-        ((12, 13, 14), (9, 10, 11), (20, 21, 22), "fails"),
-        ((12, 13, 14), (-1, 5, 11), (20, 21, 22), "fails"),  # no ratio of intervals, but they do not overlap
-        ((4.5, 5, 5.5), (-1, 10, 11), (8, 9, 10), "undecided"),
-    ],
-)
-def test_variance_ratio(judge, joint, naive, cv, verdict):
-    tables = parts(joint=joint, naive=naive, cv=cv)
-    row = judge("variance_ratio", tables, **AT, others=["naive", "cv"], below=1)
-    assert (row["verdict"], row["ours"]) == (verdict, joint[1] / min(naive[1], cv[1]))
+def test_variance_at_another_batch_size(judge):
+    first = parts(naive=(95, 100, 105))["decomposition"].assign(problem="p")
+    both = {"decomposition": pd.concat([first, first.assign(batch_size=10, variance=20.0, low=19.0, high=21.0)])}
+    assert judge("variance", both, problem="p", method="naive", below=200)["ours"] == 100
+    assert judge("variance", both, problem="p", method="naive", batch_size=10, below=200)["ours"] == 20
+    with pytest.raises(UserError, match=r"no rows of .*batch_size 3"):
+        judge("variance", both, problem="p", method="naive", batch_size=3, below=200)
 
 
-def test_variance_ratio_to_parts_and_under_the_first_noise_scheme(judge):
-    tables = parts(joint=(4.5, 5, 5.5), naive__subsampling=(9, 10, 11), naive__monte_carlo=(5.6, 6, 7))
-    iid = tables["decomposition"].assign(noise="iid", particles=1)
-    tables = {"decomposition": pd.concat([iid, iid.assign(noise="rqmc", variance=0.0)])}
+SPREAD = np.array([1.0, 10.0, 100.0, 1000.0, 3.0])  # runs differ by a factor of a thousand, methods by two in each
+
+
+def test_variance_ratio_is_paired(judge):
+    """Ratios of totals at batch size 2, over the same runs: pairs decide, means would not."""
+    about = SPREAD * [0.99, 1.01, 1.0, 1.0, 1.0]
+    both = designs(0, naive={"subsampling": [2 * SPREAD]}, joint={"subsampling": [about]})
+    row = judge("variance_ratio", both, **AT, others=["naive"], below=1)
+    assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(0.5, rel=0.01))
+    assert row["low"] > 0.45
+    assert row["high"] < 0.55
+    row = judge("variance_ratio", both, problem="p", method="naive", others=["joint"], below=1)
+    assert row["verdict"] == "fails"
+    noisy = designs(0, naive={"subsampling": [2 * SPREAD]}, joint={"subsampling": [SPREAD[::-1]]})
+    assert judge("variance_ratio", noisy, **AT, others=["naive"], below=1)["verdict"] == "undecided"
+
+
+def test_variance_ratio_counts_each_source_at_the_batch_size(judge):
+    """At batch size 2: 4 / 2 + 1 + 2 / 2 = 4 over parts of 12 / 2 and 5."""
+    one = np.ones((1, 5))
+    tables = designs(
+        0, joint={"subsampling": 4 * one, "monte_carlo": one, "interaction": 2 * one},
+        naive={"subsampling": 12 * one, "monte_carlo": 5 * one},
+    )  # fmt: skip
+    row = judge("variance_ratio", tables, **AT, others=["naive"], parts=["subsampling"], below=1)
+    assert row["ours"] == pytest.approx(4 / 6)
     row = judge("variance_ratio", tables, **AT, others=["naive"], parts=["subsampling", "monte_carlo"], below=1)
-    assert (row["verdict"], row["ours"], row["low"], row["high"]) == ("holds", 5 / 6, 4.5 / 7, 5.5 / 5.6)
+    assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(4 / 5))
+    row = judge("variance_ratio", tables, **AT, others=["naive"], source="monte_carlo", below=1)
+    assert row["ours"] == pytest.approx(1 / 5)
 
 
-@pytest.mark.parametrize(
-    ("share", "verdict"),
-    [((0.85, 0.9, 0.95), "holds"), ((0.5, 0.6, 0.7), "fails"), ((0.7, 0.8, 1.2), "undecided"),
-     ((-1, 0.9, 1), "undecided")],
-)  # fmt: skip
-def test_total_to_part(judge, share, verdict):
-    """At the end of the run; the share has the interval, not the two variances."""
-    rows = [{"problem": "p", "method": "joint", "block": "all", "source": source, "epoch": epoch, "end": epoch == 1,
-             "variance": 9.0, "low": 0.0, "high": 99.0, "share": mid, "share_low": low, "share_high": high}
-            for source in ("total", "subsampling")
-            for epoch, (low, mid, high) in enumerate([(0.1, 0.2, 0.3), share])]  # fmt: skip
-    row = judge("total_to_part", {"decomposition": pd.DataFrame(rows)}, **AT, part="subsampling", at_most=1.25)
-    assert row["verdict"] == verdict
-    assert (share[0] > 0) == (row["low"] == 1 / share[2])
+def test_variance_ratio_along_the_run_is_worst_at_one_moment(judge):
+    """Below at the end, above at epoch 1; the start, where memories are empty, does not count."""
+    own = np.array([9.0, 3.0, 0.5])[:, None] * SPREAD
+    tables = designs(2, naive={"subsampling": np.tile(2 * SPREAD, (3, 1))}, joint={"subsampling": own})
+    assert judge("variance_ratio", tables, **AT, others=["naive"], below=1)["verdict"] == "holds"
+    row = judge("variance_ratio", tables, **AT, others=["naive"], moment="along", below=1)
+    assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(1.5))
+    assert "epoch 1, the worst of 2 moments" in row["note"]
+
+
+def test_variance_ratio_under_the_first_noise_scheme(judge):
+    tables = designs(0, naive={"subsampling": [2 * SPREAD]}, joint={"subsampling": [SPREAD]})
+    iid = tables["designs"].assign(noise="iid", particles=1)
+    tables["designs"] = pd.concat([iid, iid.assign(noise="rqmc", subsampling=1e9)])
+    assert judge("variance_ratio", tables, **AT, others=["naive"], below=1)["ours"] == pytest.approx(0.5)
+    with pytest.raises(UserError, match="the table 'designs' has no rows of problem p, method nobody"):
+        judge("variance_ratio", tables, **AT, others=["nobody"], below=1)
 
 
 def test_noise_variance_ratio(judge):
