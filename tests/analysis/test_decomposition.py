@@ -50,20 +50,21 @@ def exact(estimator, state):
     return np.stack([v_n, v_eps, total - v_n - v_eps])
 
 
-def estimated(estimator, state, *, rows, replicates, columns=4, seed=0):
+def estimated(estimator, state, *, rows, replicates, columns=4, seed=0, cell=1):
     design = D.designs(estimator.problem, replicates=replicates, columns=columns, rows=rows, noise="iid", particles=1,
-                       key=named_key(seed, "test"))  # fmt: skip
+                       key=named_key(seed, "test"), cell=cell)  # fmt: skip
     return D.decomposer(estimator, all_rows=rows is None)(state, PARAMS, *design)
 
 
 @pytest.mark.parametrize(
-    ("name", "rows"),
-    [("naive", 3), ("joint", None), ("joint", 9), *(
-        pytest.param(name, rows, marks=pytest.mark.long)
-        for name in ("naive", "stl", "cv", "joint", "joint_svrg") for rows in (None, 3, 9)
-        if (name, rows) not in (("naive", 3), ("joint", None), ("joint", 9)))],
+    ("name", "rows", "cell"),
+    [("naive", 3, 1), ("joint", None, 1), ("joint", 9, 1), ("joint", None, 2), ("joint", 9, 2), *(
+        pytest.param(name, rows, cell, marks=pytest.mark.long)
+        for name in ("naive", "stl", "cv", "joint", "joint_svrg") for rows in (None, 3, 9) for cell in (1, 2)
+        if (name, rows, cell) != ("naive", 3, 1) and name != "joint")],
 )  # fmt: skip
-def test_components_are_unbiased(name, rows):
+def test_components_are_unbiased(name, rows, cell):
+    """At each size of cells; all 5 rows in cells of 2 leave a cell of 1."""
     p = make()
     estimator = GRADIENT.get(name)(p, reshuffled(N, 2))
     draw = sampler(reshuffled(N, 2), independent(), 1, np.float64)
@@ -73,7 +74,7 @@ def test_components_are_unbiased(name, rows):
         state = solver.epoch(state, draw.epoch(jax.random.key(epoch)))
     state = state.estimator
     truth = exact(estimator, state)
-    found = estimated(estimator, state, rows=rows, replicates=20_000)
+    found = estimated(estimator, state, rows=rows, replicates=20_000, cell=cell)
     mean, error = found.mean(0), found.std(0, ddof=1) / np.sqrt(len(found))
     report = f"\nmean\n{mean}\nexact\n{truth}\nSE\n{error}"
     assert (np.abs(mean - truth) < 5 * error + 1e-9 * truth.sum(0)).all(), report

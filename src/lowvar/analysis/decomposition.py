@@ -21,7 +21,7 @@ from lowvar.analysis.intervals import mean_interval, ratio_interval
 from lowvar.noise import GAUSSIAN, Noise, named_key
 
 SOURCES = ("subsampling", "monte_carlo", "interaction")
-_CHUNK = 64  # data rows of a design evaluated at once
+_CHUNK, _VALUES = 64, 2**23  # most cells of a design evaluated at once, and most values of their gradients
 
 
 def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
@@ -31,38 +31,46 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
         estimator: a gradient estimator.
         state: its state, held fixed.
         params: the parameters, held fixed.
-        index: data rows, ``(chunks, rows per chunk)``.
+        index: data rows in cells, ``(chunks, cells per chunk, rows per cell)``.
         weight: 1 for a row of the design, 0 for padding; the same shape.
         eps: base noise, ``(S, points, dim)``.
-        all_rows: whether the design has all ``N`` rows, rather than ``R`` draws with replacement.
+        all_rows: whether the cells are all ``N`` rows, divided at random, rather than draws with replacement.
 
     Returns:
         ``(3, parameters)``: ``V_n``, ``V_eps`` and ``V_int`` for a single row, per coordinate of the blocks in
         their order.
-        With all rows ``V_int = SS_int / (N (S-1))``, else ``SS_int / ((R-1)(S-1))``; the main effects are mean
-        squares minus the interaction's share.
+        Sums of squares are of cell means, weighted by the cells' rows. With ``M`` cells of all rows, ``SS_int`` has
+        the mean ``(M-1) (S-1) V_int N / (N-1)`` and ``SS_columns`` is exact in the rows; with draws, ``SS_int`` has the
+        mean ``(M-1) (S-1) V_int``. The main effects are mean squares minus the interaction's share.
+
+    References:
+        Cochran, Sampling techniques, 1977, section 2.4: the mean of a simple random sample without replacement.
     """
     backend, xp = estimator.problem.backend, estimator.problem.backend.xp
-    one = eps[0, 0, 0] * 0 + 1
     columns, rows = eps.shape[0], xp.sum(weight)
+    sizes = xp.sum(weight, axis=-1)
+    cells = xp.sum(xp.where(sizes > 0, xp.ones_like(sizes), xp.zeros_like(sizes)))
 
-    def single(row, eps):
-        noise = Noise(row[None], xp.ones_like(eps[:1, 0]), one, eps, xp.zeros_like(row))
+    def single(rows, weight, eps):
+        count = xp.sum(weight)
+        count = xp.where(count > 0, count, xp.ones_like(count))
+        noise = Noise(rows, weight / count, count, eps, xp.zeros_like(rows[0]))
         gradient, _ = estimator.estimate(state, params, noise)
         return xp.concat([gradient[block] for block in estimator.problem.blocks])
 
-    block = backend.vmap(backend.vmap(single, (None, 0)), (0, None))
-    centre = xp.mean(block(index[0], eps), axis=(0, 1))  # any fixed vector; this one avoids cancellation
+    block = backend.vmap(backend.vmap(single, (None, None, 0)), (0, 0, None))
+    centre = xp.mean(block(index[0], weight[0], eps), axis=(0, 1))  # any fixed vector; this one avoids cancellation
 
     def add(total, chunk):
         index, weight = chunk
-        g = (block(index, eps) - centre[None, None, :]) * weight[:, None, None]
+        size = xp.sum(weight, axis=-1)[:, None]
+        g = block(index, weight, eps) - centre[None, None, :]
         squares, by_column, row_squares = total
         row_means = xp.mean(g, axis=1)
         return (
-            squares + xp.sum(g * g, axis=(0, 1)),
-            by_column + xp.sum(g, axis=0),
-            row_squares + xp.sum(row_means * row_means, axis=0),
+            squares + xp.sum(size[:, :, None] * g * g, axis=(0, 1)),
+            by_column + xp.sum(size[:, :, None] * g, axis=0),
+            row_squares + xp.sum(size * row_means * row_means, axis=0),
         )
 
     zero = xp.zeros_like(centre)
@@ -73,40 +81,57 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
     ss_rows = columns * (row_squares - rows * grand**2)
     ss_columns = rows * xp.sum((column_means - grand[None, :]) ** 2, axis=0)
     ss_interaction = squares - rows * columns * grand**2 - ss_rows - ss_columns
+    v_int = ss_interaction / ((cells - 1) * (columns - 1))
+    v_n = ss_rows / (columns * (cells - 1)) - v_int / columns
+    v_eps = ss_columns / (rows * (columns - 1))
     if all_rows:
-        v_int = ss_interaction / (rows * (columns - 1))
-        v_n = ss_rows / (columns * rows) - v_int / columns
-        v_eps = ss_columns / (rows * (columns - 1))
+        v_int, v_n = v_int * (rows - 1) / rows, v_n * (rows - 1) / rows
     else:
-        v_int = ss_interaction / ((rows - 1) * (columns - 1))
-        v_n = ss_rows / (columns * (rows - 1)) - v_int / columns
-        v_eps = ss_columns / (rows * (columns - 1)) - v_int / rows
+        v_eps = v_eps - v_int / rows
     return xp.stack([v_n, v_eps, v_int])
 
 
-def designs(problem, *, replicates: int, columns: int, rows: int | None, noise: str, particles: int, key):
+def designs(
+    problem, *, replicates: int, columns: int, rows: int | None, noise: str, particles: int, key, cell: int = 1
+):
     """The noise of ``replicates`` independent crossed designs, shared by all estimators.
 
+    Args:
+        problem: an objective.
+        replicates: independent designs.
+        columns: noise draws of a design.
+        rows: data rows of a design, drawn with replacement; all rows, in random order, if None.
+        noise: noise scheme.
+        particles: particles of a draw.
+        key: a JAX key.
+        cell: rows that share an evaluation, as in ``DecompositionSpec``; cells differ by at most one row.
+
     Returns:
-        ``(index (replicates, chunks, rows), weight (the same), eps (replicates, columns, particles, dim))``,
+        ``(index (replicates, chunks, cells, rows), weight (the same), eps (replicates, columns, particles, dim))``,
         NumPy arrays.
     """
     for_rows, for_eps = jax.random.split(key)
     count = problem.N if rows is None else rows
     if rows is None:
-        index = np.broadcast_to(np.arange(count, dtype=np.int32), (replicates, count))
+        order = jax.vmap(lambda key: jax.random.permutation(key, count))
+        index = np.asarray(order(jax.random.split(for_rows, replicates)), np.int32)
     else:
         index = np.asarray(jax.random.randint(for_rows, (replicates, count), 0, problem.N, jnp.int32))
-    chunks = -(-count // _CHUNK)
-    size = -(-count // chunks)
-    padding = chunks * size - count
-    index = np.pad(index, ((0, 0), (0, padding))).reshape(replicates, chunks, size)
-    weight = np.broadcast_to(np.arange(chunks * size) < count, (replicates, chunks * size))
+    cells = -(-count // cell)
+    chunk = int(np.clip(_VALUES // (columns * sum(problem.blocks.values())), 1, _CHUNK))
+    chunks = -(-cells // chunk)
+    size = -(-cells // chunks)
+    sizes = np.zeros(chunks * size, int)
+    sizes[:cells] = count // cells + (np.arange(cells) < count % cells)
+    weight = np.arange(sizes.max()) < sizes[:, None]
+    into = np.zeros((replicates, *weight.shape), np.int32)
+    into[:, weight] = index
+    shape = (replicates, chunks, size, weight.shape[1])
     keys = jax.random.split(for_eps, replicates * columns)
     eps = np.asarray(_drawer(noise, particles, problem.dim, problem.dtype)(keys))
     return (
-        index,
-        weight.reshape(index.shape).astype(problem.dtype),
+        into.reshape(shape),
+        np.broadcast_to(weight, into.shape).reshape(shape).astype(problem.dtype),
         eps.reshape(replicates, columns, particles, problem.dim),
     )
 
@@ -243,8 +268,8 @@ def along_run(engine, estimators, *, moments, spec, seed, name, progress=None):
     noises = [(noise.noise, noise.particles) for noise in (spec.noises or {"": engine.solver}).values()]
 
     def drawn(run, noise, particles):
-        return designs(engine.problem, replicates=spec.replicates, columns=spec.columns, rows=spec.rows, noise=noise,
-                       particles=particles, key=design_key(seed, name, run))  # fmt: skip
+        return designs(engine.problem, replicates=spec.replicates, columns=spec.columns, rows=spec.rows, cell=spec.cell,
+                       noise=noise, particles=particles, key=design_key(seed, name, run))  # fmt: skip
 
     decompose = {name: decomposer(one, all_rows=spec.rows is None) for name, one in estimators.items()}
     state, done, tables = engine.init(), 0, []
@@ -273,12 +298,12 @@ def _each_run(engine, state):
 
 
 def moments(epochs: int, points: int) -> list[int]:
-    """The start, ``points`` epochs spaced geometrically, and the end.
+    """The start, ``points`` epochs spaced geometrically, and the end; the end alone without points.
 
-    >>> moments(100, 3)
-    [0, 1, 10, 100]
+    >>> moments(100, 3), moments(100, 0)
+    ([0, 1, 10, 100], [100])
     """
-    return sorted({0, epochs, *(round(e) for e in np.geomspace(1, epochs, points))})
+    return [epochs] if not points else sorted({0, epochs, *(round(e) for e in np.geomspace(1, epochs, points))})
 
 
 def design_key(seed: int, name: str, run: int = 0):

@@ -235,7 +235,7 @@ class VariationalExperiment(ExperimentSpec):
     def decompose_cost(self, problem: str) -> Cost:
         """The leader's run, then every design of every method at every moment."""
         cells, d = _cells(self.problems[problem]), self.decomposition_on(problem)
-        designs = len(self.decomposed_methods(problem)) * (d.points_along + 1) * d.replicates * d.columns
+        designs = len(self.decomposed_methods(problem)) * (d.points_along + 2) * d.replicates * d.columns
         return Cost(operations=d.repetitions * (d.epochs + designs) * cells, memory=400 * cells)
 
     def check_names(self, where: str) -> None:

@@ -228,14 +228,19 @@ class DecompositionSpec(Strict):
     leader: str = Field("joint", description="the method whose run determines the parameters")
     step_size: Positive
     epochs: Count = Field(description="length of the run")
-    points_along: Count = Field(6, description="moments, geometrically spaced, besides the start and the end")
+    points_along: Annotated[int, Field(ge=0, strict=True)] = Field(
+        6, description="moments, geometrically spaced, besides the start and the end; 0 for the end alone"
+    )
     repetitions: Count = Field(
         1, description="independent runs of the leader; intervals are over runs if there are several, else over designs"
     )
     replicates: Count = Field(32, description="independent designs at the parameters of a run; at least 4 for one run")
     columns: Annotated[int, Field(ge=2, strict=True)] = Field(8, description="noise draws of a design")
     rows: Annotated[int, Field(ge=2, strict=True)] | None = Field(
-        None, description="data rows of a design; all if null"
+        None, description="data rows of a design, drawn with replacement; all if null"
+    )
+    cell: Count = Field(
+        1, description="rows of a design in one evaluation, at random; their mean varies by V_n / cell, at less cost"
     )
     methods: Annotated[tuple[str, ...], Different] | None = Field(
         None, description="methods to decompose; if null, all estimators without carryover"
