@@ -1,13 +1,15 @@
 """Tables of problem sizes and costs beside the published ones."""
 
+import json
 from collections.abc import Mapping
 
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
+from lowvar.errors import UserError
 from lowvar.studies.base import Table, columns
 from lowvar.studies.variational import published
-from lowvar.studies.variational.gathering import KEYS, RUN, models, shapes
+from lowvar.studies.variational.gathering import KEYS, RUN, has_runs, models, shapes
 
 _LATE = 8  # last time measurements, whose differences give the interval
 _RUN = list(KEYS)
@@ -138,11 +140,40 @@ TABLE3 = Table(
     published_to_naive | float64 | | `published_seconds` divided by those of `naive`
     """),
     _costs,
-    when=_costs_are_printed,
+    when=lambda experiment: has_runs(experiment) and _costs_are_printed(experiment),
 )  # fmt: skip
 
 
-TABLES = (TABLE2, TABLE3)
+def _times(gathered):
+    """The rounds of the experiment's file of times; no rows without a file."""
+    path = gathered.study.times
+    if path is None:
+        return []
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))["steps"]
+        return [
+            {**{name: one[name] for name in KEYS}, "round": number, "seconds": float(seconds)}
+            for one in kept
+            for number, seconds in enumerate(one["seconds"])
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: it is no file of times, which benchmarks/joint.py --times writes ({error!r})"
+        ) from error
+
+
+TIMES = Table(
+    "times",
+    "Times of single steps in rounds of a benchmark that alternates the methods in one process, from the file "
+    "`times/{experiment}.json` beside the experiments; no rows without it. Claims about time are judged by it alone.",
+    columns(RUN, """
+    round | int64 | | round of the benchmark, from 0; each times every method once
+    seconds | float64 | s | of a step, as an average over the steps of the round
+    """),
+    _times,
+    kept=False,
+)  # fmt: skip
+TABLES = (TABLE2, TABLE3, TIMES)
 
 
 def with_published_times(problems: Mapping) -> list[str]:

@@ -11,7 +11,6 @@ from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
 from lowvar.studies.effects import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
 from lowvar.studies.variational.diagnostics import PARTS, REALISED, ratio_of_means
-from lowvar.studies.variational.effects_runs import OTHERS
 
 Quantity = Literal[
     "variance", "squared_error", "signal", "mean2", "snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1",
@@ -21,6 +20,7 @@ Moment = Literal["start", "end", "along"]
 EFFECTS = Declared()
 
 _STEPS = 5  # least length of a timed stretch
+OTHERS = 1.5  # slowdown of a job by other load on the machine
 _SETTINGS = {"alpha0": "step_size", "beta": "beta", "r": "r"}
 _UNITS = {"elbo": "nats", "test_log_likelihood": "nats per test row"}
 

@@ -11,11 +11,9 @@ import numpy as np
 
 from lowvar.analysis.intervals import mean_interval, ratio_interval
 from lowvar.errors import UserError
-from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, row, rows, select, table
+from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, rows, select, table
 
 EFFECTS = Declared()
-OTHERS = 1.5  # slowdown of a job by other load on the machine; benchmarks time methods side by side
-
 _PAIRS = 2  # least number of pairs for a verdict
 _EVERYWHERE = "diverged at every step size"
 
@@ -103,14 +101,13 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
             continue
         bounds = [_raced(*(path[path["repetition"] == r] for path in (mine, rival)), level) for r in shared]
         low, high = np.array(bounds).T
-        if unit == "seconds":
-            seconds, theirs = (float(_cost(tables, problem, one, backend)["seconds"]) for one in (method, other))
-            low, high = low * (seconds / theirs), high * (seconds / theirs)
+        pace = _pace(tables, problem, method, other, backend) if unit == "seconds" else Effect.certain(1.0)
+        low, high, notes = low * pace.value, high * pace.value, [*notes, pace.note]
         if len(shared) < _PAIRS:
             notes.append(f"fewer than {_PAIRS}: undecided")
             each.append(Effect(float(np.median([low, high])), 0.0, np.inf))
         elif np.array_equal(low, high):
-            each.append(Effect.of(np.exp(mean_interval(np.log(low)))))
+            each.append(_widened(np.exp(mean_interval(np.log(low))), pace))
         else:
             missed = [(method, int(np.isinf(high).sum())), (other, int((low == 0).sum()))]
             notes += [f"{name} misses the level in {number} of {len(shared)}" for name, number in missed if number]
@@ -162,18 +159,11 @@ def stable_step_ratio(tables, problem: str, method: str, other: str, backend: st
 
 @EFFECTS.effect
 def time_ratio(tables, problem: str, method: str, other: str = "naive", backend: str = "jax"):
-    """Seconds of an iteration divided by another method's.
+    """Seconds of a step divided by another method's: a geometric mean over rounds in which a benchmark alternates them.
 
-    The interval has a factor of 1.5 on either side, because the jobs ran at different times.
+    Without the benchmark's file it is not judged: times of separate jobs depend on what else the machine does.
     """
-    mine, theirs = (_cost(tables, problem, one, backend) for one in (method, other))
-    ratio = float(mine["seconds"] / theirs["seconds"])
-    if not np.isfinite(ratio):
-        return Effect.undecided("times were not measured on this machine")
-    apart = np.hypot(*(np.log(one["seconds_high"] / one["seconds_low"]) / 2 for one in (mine, theirs)))
-    runs = f"{int(mine['runs'])} and {int(theirs['runs'])} runs computed together"
-    note = f"jobs ran at different times, perhaps beside other jobs; {runs}"
-    return Effect(ratio, ratio * np.exp(-apart) / OTHERS, ratio * np.exp(apart) * OTHERS, note=note)
+    return _pace(tables, problem, method, other, backend)
 
 
 def _at_best(tables, problem, method, backend):
@@ -249,5 +239,20 @@ def _stable(tables, problem, method, backend):
     return max(sizes, default=0.0), ends["repetition"].nunique()
 
 
-def _cost(tables, problem, method, backend):
-    return row(tables, "table3", problem=problem, method=method, backend=backend)
+def _widened(ratio, pace):
+    """A ratio of iterations times that of seconds, with the interval of the product of independent factors."""
+    value, low, high = ratio
+    within = np.log(pace.high / pace.value) if pace.pairs else 0.0
+    return Effect(value, value * np.exp(-np.hypot(np.log(value / low), within)),
+                  value * np.exp(np.hypot(np.log(high / value), within)))  # fmt: skip
+
+
+def _pace(tables, problem, method, other, backend):
+    """The ratio of the seconds of a step, over the rounds of a benchmark; without a value if it did not time both."""
+    times = select(table(tables, "times"), problem=problem, backend=backend)
+    mine, theirs = (select(times, method=one).set_index("round")["seconds"] for one in (method, other))
+    rounds = mine.index.intersection(theirs.index)
+    if not len(rounds):
+        return Effect.undecided("not judged: no benchmark has timed both methods side by side")
+    ratio = np.exp(mean_interval(np.log(mine[rounds] / theirs[rounds])))
+    return Effect.of(ratio, pairs=len(rounds), note=f"{count(len(rounds), 'alternating round')} of a benchmark")

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import numpy as np
+
 from lowvar.analysis.decomposition import of_batches
 from lowvar.analysis.intervals import ratio_of_means
 from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, missing, row, rows, select, table
@@ -10,6 +12,8 @@ from lowvar.studies.variational.gathering import first_setting
 Source = Literal["total", "subsampling", "monte_carlo", "interaction"]
 
 EFFECTS = Declared()
+
+_LABEL = "weighted parts"
 
 
 @EFFECTS.effect
@@ -28,12 +32,13 @@ def variance(tables, problem: str, method: str, source: Source = "total", block:
 
 @EFFECTS.effect
 def variance_ratio(tables, problem: str, method: str, others: Rivals, source: Source = "total",
-                   parts: tuple[Source, ...] = (), block: str = "all",
+                   parts: tuple[Source, ...] = (), weights: dict[Source, float] | None = None, block: str = "all",
                    moment: Literal["end", "along"] = "end"):  # fmt: skip
     """``variance`` divided by each rival's, on the same runs, designs and noise; intervals by the jackknife.
 
-    With ``parts`` it is divided by these parts of the rival's variance instead of by the same ``source``. ``moment`` is
-    the end of the run, or all moments from the end of the first epoch on.
+    With ``parts`` it is divided by these parts of the rival's variance instead of by the same ``source``, with
+    ``weights`` by a weighted sum of its parts. ``moment`` is the end of the run, or all moments from the end of the
+    first epoch on.
     """
     mine, size, each = _designs(tables, problem, method, block), _batch_size(tables, problem), []
     moments = mine["end"] if moment == "end" else mine["epoch"] > 0
@@ -42,7 +47,9 @@ def variance_ratio(tables, problem: str, method: str, others: Rivals, source: So
         theirs = _designs(tables, problem, other, block)
         for epoch in epochs:
             own, rival = (of_batches(select(one, epoch=epoch), size) for one in (mine, theirs))
-            for part in parts or (source,):
+            for part in (_LABEL,) if weights else parts or (source,):
+                if weights:
+                    rival[_LABEL] = np.sum([weight * rival[one] for one, weight in weights.items()], axis=0)
                 ratio = ratio_of_means([(1, own[source]), (-1, rival[part])])
                 note = f"to {other}'s {part.replace('_', ' ')}, epoch {epoch}"
                 note += f", the worst of {len(epochs)} moments" if moment == "along" else ""

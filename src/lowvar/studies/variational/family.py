@@ -32,7 +32,7 @@ def decomposition(job, prepared, progress_bar):
 
 def metrics(gathered):
     """Rows of ``metrics.json``: problem, quantity, run and value."""
-    for row in gathered["best"].itertuples():
+    for row in gathered["best"].itertuples() if "best" in gathered else ():
         run = f"{row.method}-{row.backend}"
         yield row.problem, "elbo_at_best_step", run, float(f"{row.elbo_mean:.8g}")
         if row.gap_mean == row.gap_mean:

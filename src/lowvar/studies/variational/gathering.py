@@ -113,6 +113,11 @@ def looks_at(what: str = ""):
     return lambda experiment: what in looked_at(experiment) if what else bool(looked_at(experiment))
 
 
+def has_runs(experiment) -> bool:
+    """Whether any method runs; an experiment may only decompose variances."""
+    return bool(experiment.runs())
+
+
 def decomposes(experiment) -> bool:
     """Whether variance is decomposed."""
     return bool(experiment.decompositions())
