@@ -346,13 +346,18 @@ def judged(row: dict, task: str) -> str:
 
 
 def keep_times(folder: Path, task: str, times: dict[str, list[float]], about: dict) -> None:
-    """Writes the rounds of a task's experiment, by which its claims about time are judged."""
-    rows = [{"problem": task, "method": name, "backend": "jax", "seconds": [float(f"{one:.5g}") for one in seconds]}
+    """Writes the rounds of a task, by which claims about time are judged."""
+    found = experiment(f"joint_{task}")
+    model, solver = found.model(task), found.solver_on(task)
+    rows = [{"method": name, "backend": "jax", "seconds": [float(f"{one:.5g}") for one in seconds]}
             for name, seconds in times.items()]  # fmt: skip
     clock = "CPU seconds of a process on one core" if "cpu" in about["device"].lower() else "wall-clock seconds"
-    made = {"made_by": "benchmarks/joint.py --only steps --times", "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "clock": clock, "machine": processor(), **about}  # fmt: skip
-    write(folder / f"joint_{task}.json", {**made, "steps": rows})
+    made = {
+        "problem": task, "model": model.model, "dataset": model.dataset, "optimizer": solver.optimizer,
+        "batch_size": solver.batch_size, "made_by": "benchmarks/joint.py --only steps --times",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()), "clock": clock, "processor": processor(),
+    }  # fmt: skip
+    write(folder / f"{task}.json", {**made, **about, "steps": rows})
 
 
 def processor() -> str:

@@ -266,17 +266,18 @@ class Study:
     @property
     def claims(self) -> Path | None:
         """The file of its claims, if there is one."""
-        return self._beside("claims", "yaml")
+        return next(
+            (file for folder in self._beside("claims") if (file := folder / f"{self.name}.yaml").is_file()), None
+        )
 
     @property
-    def times(self) -> Path | None:
-        """The file of the times of its methods' steps, measured side by side by a benchmark, if there is one."""
-        return self._beside("times", "json")
+    def times(self) -> list[Path]:
+        """Files of the times of steps, which benchmarks measured, in the folder ``times`` beside the experiments."""
+        return sorted(file for folder in self._beside("times") for file in folder.glob("*.json"))
 
-    def _beside(self, folder, ending):
-        """The file of the experiment's name in a folder beside that of the experiments, or in it; None without one."""
-        beside = (self.path.parent.parent / folder, self.path.parent / folder)
-        return next((file for one in beside if (file := one / f"{self.name}.{ending}").is_file()), None)
+    def _beside(self, folder):
+        """A folder beside that of the experiments, or in it."""
+        return self.path.parent.parent / folder, self.path.parent / folder
 
     def prepared(self, problem: str) -> Path | None:
         """The file of a problem's prepared data, if it has any."""
