@@ -12,6 +12,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_th
 
 import argparse
 import json
+import platform
 import resource
 import subprocess
 import sys
@@ -294,12 +295,12 @@ def numpyro_cases(task: str, arrays, batch: int, count: int) -> list[Case]:
 # --- sections ------------------------------------------------------------------------------------------------
 
 
-def steps(task: str, dtype: str | None, size: str) -> dict:
-    """Time of a step of every method, and of NumPyro's, in units of ``naive``."""
+def steps(task: str, dtype: str | None, size: str, only: tuple[str, ...] = ()) -> dict:
+    """Time of a step of every method, and of NumPyro's, in units of ``naive``; or of some methods ``only``."""
     problem, arrays, settings, title = problem_of(task, dtype, size)
     title = f"{task}: {problem.N} rows, {problem.dim} latent dimensions, batch {settings.batch_size}; {title}"
     cases, left_out = [], {}
-    for name in methods(size, METHODS):
+    for name in only or methods(size, METHODS):
         reason = applies(name, task, problem, settings)
         if reason:
             left_out[name] = reason
@@ -307,7 +308,8 @@ def steps(task: str, dtype: str | None, size: str) -> dict:
         count = BY_ROW[task] if name in ("joint", "joint_current") else FEW.get(name)
         count = sized(size, count, count, count and 2)
         cases.append(ours(name, problem, settings, count))
-    cases += numpyro_cases(task, arrays, settings.batch_size, sized(size, 200, 50, 3))
+    if not only:
+        cases += numpyro_cases(task, arrays, settings.batch_size, sized(size, 200, 50, 3))
     alternate(cases, sized(size, 9, 3, 1))
     rows = summary(cases, "naive", (PEER, PEER_HANDED_IN))
     published = published_ms(task)
@@ -321,7 +323,8 @@ def steps(task: str, dtype: str | None, size: str) -> dict:
         print(f"{name:36s}{row['microseconds_per_step']:11.1f}  {said:26s}{table}  {judged(row, task)}")
     for name, reason in left_out.items():
         print(f"{name:36s}not timed: {reason}")
-    return {"title": title, "runs": rows, "left_out": left_out}
+    times = {case.name: [one / case.steps for one in case.seconds] for case in cases}
+    return {"title": title, "runs": rows, "left_out": left_out, "times": times}
 
 
 def methods(size: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -340,6 +343,29 @@ def judged(row: dict, task: str) -> str:
         return ""
     row |= {"aim": AIMS[task][name], "met": row["ratio"] <= AIMS[task][name]}
     return f"<= {row['aim']:g}: {'met' if row['met'] else 'MISSED'}"
+
+
+def keep_times(folder: Path, task: str, times: dict[str, list[float]], about: dict) -> None:
+    """Writes the rounds of a task, by which claims about time are judged."""
+    found = experiment(f"joint_{task}")
+    model, solver = found.model(task), found.solver_on(task)
+    rows = [{"method": name, "backend": "jax", "seconds": [float(f"{one:.5g}") for one in seconds]}
+            for name, seconds in times.items()]  # fmt: skip
+    clock = "CPU seconds of a process on one core" if "cpu" in about["device"].lower() else "wall-clock seconds"
+    made = {
+        "problem": task, "model": model.model, "dataset": model.dataset, "optimizer": solver.optimizer,
+        "batch_size": solver.batch_size, "made_by": "benchmarks/joint.py --only steps --times",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()), "clock": clock, "processor": processor(),
+    }  # fmt: skip
+    write(folder / f"{task}.json", {**made, **about, "steps": rows})
+
+
+def processor() -> str:
+    """The processor's name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 def grid(task: str, dtype: str | None, size: str) -> dict:
@@ -477,6 +503,8 @@ def main(argv: list[str] | None = None) -> int:
     add_sizes(parser, "fewer and shorter rounds")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
     parser.add_argument("--task", action="append", choices=TASKS, help="this task (may be repeated)")
+    parser.add_argument("--method", action="append", choices=METHODS, help="in steps: this one and naive (repeatable)")
+    parser.add_argument("--times", type=Path, help="folder for files of times, by which claims are judged")
     parser.add_argument("--dtype", choices=("float64", "float32"), help="default: what the experiment takes")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/joint.json"), help="JSON file")
     parser.add_argument("--peak", choices=METHODS, help=argparse.SUPPRESS)
@@ -494,8 +522,13 @@ def main(argv: list[str] | None = None) -> int:
     print(f"one core, JAX on {found['device']}, XLA_FLAGS={found['XLA_FLAGS']!r}, load {found['load_at_start']:.1f}")
     for name in args.only or SECTIONS:
         if name in ("steps", "grid"):
+            only = ("naive", *(one for one in args.method or () if one != "naive")) if args.method else ()
             for task in args.task or sized(args.size, TASKS, TASKS, ("tennis",)):
-                sections.setdefault(name, {})[task] = globals()[name](task, args.dtype, args.size)
+                more = (only,) if name == "steps" else ()
+                section = globals()[name](task, args.dtype, args.size, *more)
+                sections.setdefault(name, {})[task] = section
+                if name == "steps" and args.times:
+                    keep_times(args.times, task, section["times"], result["environment"])
                 write(args.out, result)
         else:
             sections[name] = globals()[name](args.dtype, args.size)

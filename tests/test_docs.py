@@ -508,10 +508,11 @@ def test_what_integrators_learn_is_declared(monkeypatch):
 def test_columns_for_a_model_of_ones_own():
     from types import SimpleNamespace
 
-    from lowvar.analysis.decomposition import table
-    from lowvar.studies.variational.costs import COMPONENTS
+    from lowvar.analysis.decomposition import samples, table
+    from lowvar.studies.variational.variances import COMPONENTS
 
-    found = table(SimpleNamespace(dim=1, sites={}, blocks={"mu": 1, "log_sigma": 1}), {"naive": np.ones((4, 3, 2))}, 5)
+    problem = SimpleNamespace(dim=1, sites={}, blocks={"mu": 1, "log_sigma": 1})
+    found = table(samples(problem, {"naive": np.ones((4, 3, 2))}), 5)
     assert list(found) == [one.name for one in COMPONENTS]
 
 

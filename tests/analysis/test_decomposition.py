@@ -25,22 +25,22 @@ def make(dim=1):
 PARAMS = {"mu": jnp.array([0.4]), "log_sigma": jnp.array([-0.3])}
 
 
-def single_rows(estimator, state, eps):
+def single_rows(estimator, state, eps, params=PARAMS):
     """The estimate of every row at every eps, ``(N, nodes, 2)``."""
 
     def one(row, eps):
         noise = Noise(row[None], jnp.ones(1), jnp.asarray(1.0), eps[None, None], jnp.asarray(0))
-        g, _ = estimator.estimate(state, PARAMS, noise)
+        g, _ = estimator.estimate(state, params, noise)
         return jnp.concatenate([g["mu"], g["log_sigma"]])
 
-    return np.asarray(jax.vmap(jax.vmap(one, (None, 0)), (0, None))(jnp.arange(N), jnp.asarray(eps)))
+    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(jnp.arange(N), jnp.asarray(eps))
 
 
 def exact(estimator, state):
     """``V_n, V_eps, V_int`` of a single row by enumeration of rows and Gauss-Hermite quadrature of noise."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     weights = weights / weights.sum()
-    g = single_rows(estimator, state, nodes)
+    g = np.asarray(single_rows(estimator, state, nodes))
     mean_n = np.einsum("nsd,s->nd", g, weights)
     mean_eps = g.mean(0)
     grand = mean_n.mean(0)
@@ -50,20 +50,21 @@ def exact(estimator, state):
     return np.stack([v_n, v_eps, total - v_n - v_eps])
 
 
-def estimated(estimator, state, *, rows, replicates, columns=4, seed=0):
+def estimated(estimator, state, *, rows, replicates, columns=4, seed=0, cell=1):
     design = D.designs(estimator.problem, replicates=replicates, columns=columns, rows=rows, noise="iid", particles=1,
-                       key=named_key(seed, "test"))  # fmt: skip
+                       key=named_key(seed, "test"), cell=cell)  # fmt: skip
     return D.decomposer(estimator, all_rows=rows is None)(state, PARAMS, *design)
 
 
 @pytest.mark.parametrize(
-    ("name", "rows"),
-    [("naive", 3), ("joint", None), ("joint", 9), *(
-        pytest.param(name, rows, marks=pytest.mark.long)
-        for name in ("naive", "stl", "cv", "joint", "joint_svrg") for rows in (None, 3, 9)
-        if (name, rows) not in (("naive", 3), ("joint", None), ("joint", 9)))],
+    ("name", "rows", "cell"),
+    [("naive", 3, 1), ("joint", None, 1), ("joint", 9, 1), ("joint", None, 2), ("joint", 9, 2), *(
+        pytest.param(name, rows, cell, marks=pytest.mark.long)
+        for name in ("naive", "stl", "cv", "joint", "joint_svrg") for rows in (None, 3, 9) for cell in (1, 2)
+        if (name, rows, cell) != ("naive", 3, 1) and name != "joint")],
 )  # fmt: skip
-def test_components_are_unbiased(name, rows):
+def test_components_are_unbiased(name, rows, cell):
+    """At each size of cells; all 5 rows in cells of 2 leave a cell of 1."""
     p = make()
     estimator = GRADIENT.get(name)(p, reshuffled(N, 2))
     draw = sampler(reshuffled(N, 2), independent(), 1, np.float64)
@@ -73,7 +74,7 @@ def test_components_are_unbiased(name, rows):
         state = solver.epoch(state, draw.epoch(jax.random.key(epoch)))
     state = state.estimator
     truth = exact(estimator, state)
-    found = estimated(estimator, state, rows=rows, replicates=20_000)
+    found = estimated(estimator, state, rows=rows, replicates=20_000, cell=cell)
     mean, error = found.mean(0), found.std(0, ddof=1) / np.sqrt(len(found))
     report = f"\nmean\n{mean}\nexact\n{truth}\nSE\n{error}"
     assert (np.abs(mean - truth) < 5 * error + 1e-9 * truth.sum(0)).all(), report
@@ -113,7 +114,7 @@ def test_floor_and_identity_of_cv():
     # E_n V_eps of the difference, by quadrature
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     weights = weights / weights.sum()
-    residual = single_rows(cv, (), nodes)[..., 0]
+    residual = np.asarray(single_rows(cv, (), nodes))[..., 0]
     within = ((residual - (residual @ weights)[:, None]) ** 2 @ weights).mean()
     total = of_cv[:, 0].sum()
     np.testing.assert_allclose(total, within + of_naive[0, 0], rtol=1e-9)
@@ -131,6 +132,63 @@ def test_intervals_cover():
     totals = found.sum(1).reshape(400, 24)
     hits = sum(low <= truth.sum() <= high for _, low, high in map(D.mean_interval, totals))
     assert 0.88 <= hits / 400 <= 0.985, hits / 400
+
+
+def test_intervals_over_runs_cover():
+    """With five runs, 95 % intervals cover the mean variance at the ends of runs; those of one run's designs do not."""
+    from lowvar.studies.variational.engine import follow
+    from lowvar.studies.variational.spec import DecompositionSpec, MethodSpec, SolverSpec
+
+    p, groups, batch = make(), 200, 2
+    solver = SolverSpec(step_sizes=(0.01,), batch_size=batch, epochs=60, repetitions=5 * groups)
+    spec = DecompositionSpec(
+        leader="naive", step_size=0.01, epochs=60, repetitions=5 * groups, replicates=4, columns=32
+    )
+    runs, parts = follow(p, {"naive": MethodSpec(estimator="naive")}, "naive", solver, seed=1, name="p")
+    found = D.along_run(runs, parts, moments=[60], spec=spec, seed=1, name="p")
+    found = found[found["block"] == "all"]
+    ends = runs.params(runs.advance(runs.init(), 0, 60), {})
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+
+    weights = weights / weights.sum()
+    at_ends = jax.jit(jax.vmap(lambda params: single_rows(parts["naive"], (), nodes, params)))
+    g = np.asarray(at_ends({block: value[0] for block, value in ends.items()}))  # (runs, rows, nodes, 2)
+    grand = np.einsum("rnsd,s->rd", g, weights) / N
+    v_n = ((np.einsum("rnsd,s->rnd", g, weights) - grand[:, None]) ** 2).mean(1).sum(-1)
+    v_eps = np.einsum("rsd,s->r", (g.mean(1) - grand[:, None]) ** 2, weights)
+    total = np.einsum("rnsd,s->r", (g - grand[:, None, None]) ** 2, weights) / N
+    exact_ends = v_n / batch + v_eps + (total - v_n - v_eps) / batch
+    truth, spread = exact_ends.mean(), exact_ends.std() / exact_ends.mean()
+    over_runs, over_designs = (
+        [D.table(found[found["run"].isin(some)], batch).set_index("source").loc["total"] for some in groups_of]
+        for groups_of in (np.arange(5 * groups).reshape(groups, 5), np.arange(groups)[:, None])
+    )
+    report = f"spread of the exact variance over ends {spread:.3f}"
+    assert spread > 0.1, report
+    assert {(one["runs"], one["replicates"]) for one in over_runs} == {(5, 4)}
+    covered = [np.mean([one["low"] <= truth <= one["high"] for one in some]) for some in (over_runs, over_designs)]
+    assert 0.9 <= covered[0] <= 0.985, f"{covered}; {report}"
+    assert covered[1] < 0.88, f"{covered}; {report}"
+
+
+def test_runs_have_their_own_designs_and_one_run_is_the_first_of_several():
+    from lowvar.studies.variational.engine import follow
+    from lowvar.studies.variational.spec import DecompositionSpec, MethodSpec, SolverSpec
+
+    p, tables = make(), {}
+    for count in (1, 2):
+        solver = SolverSpec(step_sizes=(0.02,), batch_size=2, epochs=1, repetitions=count)
+        spec = DecompositionSpec(
+            leader="cv", step_size=0.02, epochs=1, repetitions=count, replicates=4, columns=2, rows=3
+        )
+        methods = {name: MethodSpec(estimator=name) for name in ("naive", "cv")}
+        runs, parts = follow(p, methods, "cv", solver, seed=1, name="p")
+        tables[count] = D.along_run(runs, parts, moments=[0, 1], spec=spec, seed=1, name="p")
+    first = tables[2][tables[2]["run"] == 0].reset_index(drop=True)
+    pd.testing.assert_frame_equal(first, tables[1], rtol=1e-6)
+    keys = [D.design_key(1, "p", run) for run in (0, 1)]
+    rows = [D.designs(p, replicates=4, columns=2, rows=3, noise="iid", particles=1, key=key) for key in keys]
+    assert not np.array_equal(rows[0][2], rows[1][2])
 
 
 def test_same_designs_for_all():
@@ -163,7 +221,7 @@ def test_torch_finds_the_same():
 def test_table_and_shares():
     p = make()
     found = {"naive": estimated(GRADIENT.get("naive")(p, None), (), rows=None, replicates=50)}
-    table = D.table(p, found, batch_size=2).set_index(["block", "source"])
+    table = D.table(D.samples(p, found), batch_size=2).set_index(["block", "source"])
     for block in ("all", "mu", "log_sigma"):
         parts = table.loc[block].loc[list(D.SOURCES)]
         assert parts["variance"].sum() == pytest.approx(table.loc[(block, "total"), "variance"])

@@ -195,3 +195,30 @@ def test_full_batches_ignore_the_batch(name):
     expected = GRADIENT.get(name.removeprefix("full_"))(p).estimate((), w, whole)[0]
     np.testing.assert_allclose(found, flat(expected), rtol=1e-12)
     assert estimator.oracles_of_run(1, N, 3, steps=1) == (3 * N, N if name == "full_cv" else 0)
+
+
+@pytest.mark.parametrize("name", ["joint", "joint_svrg"])
+def test_the_variance_of_joint(name):
+    """Eqs. 5 and 6, for the part of ``mu``: with ``f~`` at the stored parameters of each row, or at the snapshot."""
+    p, w = problem(), params(seed=5)
+    estimator, state = run(p, name, epochs=3, batch=1)
+    state = state.estimator
+    if name == "joint":
+        table = state["table"]
+        stored = {block: value[table["slot"]] for block, value in table["previous"].items()}
+    else:
+        stored = {block: jnp.broadcast_to(value, (p.N, DIM)) for block, value in state["point"].items()}
+    mu, scale = (np.asarray(value) for value in stored.values())
+    s = Spread(p, w)
+    g = s.of(estimator, state)
+
+    def energy(z, n):
+        return p.energy(z, n[None], jnp.ones(1))
+
+    rows = jnp.arange(p.N)
+    slopes = np.asarray(jax.vmap(jax.grad(energy))(jnp.asarray(mu), rows))
+    hessians = np.asarray(jax.vmap(jax.hessian(energy))(jnp.asarray(mu), rows))
+    approximation = slopes[:, None] + np.einsum("nij,nsj->nsi", hessians, scale[:, None] * np.asarray(s.eps))
+    expected = s.f[..., MU] + slopes.mean(axis=0) - approximation
+    np.testing.assert_allclose(g[..., MU], expected, rtol=1e-8, atol=1e-10)  # eq. 5, point by point
+    assert s.total(g[..., MU]) == pytest.approx(s.total(s.f[..., MU] - approximation), rel=1e-8)  # eq. 6

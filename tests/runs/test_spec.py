@@ -141,6 +141,7 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         ({"backends": ["jax", "jax"]}, "backends: 'jax' occurs twice: the entries must be different"),
         ({"solver.step_sizes": [0.1, 1, 0.1]}, "solver.step_sizes: 0.1 occurs twice"),
         ({"decomposition.methods": ["naive", "naive"]}, "decomposition.methods: 'naive' occurs twice"),
+        ({"decomposition.replicates": 3}, "replicates = 3: one run needs at least 4"),
         ({"decomposition.rows": 1}, "decomposition.rows = 1: input should be greater than or equal to 2"),
     ],
 )  # fmt: skip

@@ -1,12 +1,16 @@
 """Tables out of traces: envelopes, optima that are not known, methods with settings of their own, costs, schemes."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 from traces import runs
 
+from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
 from lowvar.studies.variational import costs as B
+from lowvar.studies.variational import variances as V
 from lowvar.studies.variational.spec import ModelSpec
 
 EPOCHS = (0, 1, 3)
@@ -99,19 +103,20 @@ def test_sizes_stand_beside_those_of_the_paper():
 def test_variances_stand_beside_those_of_the_paper():
     rows = [
         {"problem": problem, "method": "naive", "block": "all", "source": source, "end": True, "variance": 2 * v,
-         "low": v, "high": 3 * v, "noise": eps, "particles": 1}
-        for problem in MODELS for eps in ("iid", "rqmc")
+         "low": v, "high": 3 * v, "noise": eps, "particles": 1, "batch_size": size, "runs": 5}
+        for problem in MODELS for eps in ("iid", "rqmc") for size in (100, 10)
         for source, v in (("subsampling", 3.21e8), ("monte_carlo", 4e7), ("interaction", 6e7), ("total", 4.21e8))
     ]  # fmt: skip
-    found = B.variances(pd.DataFrame(rows), MODELS).set_index(["problem", "source"])
-    assert len(found) == 8
+    both = V.variances(pd.DataFrame(rows), MODELS)
+    assert both["batch_size"].value_counts().to_dict() == {100: 8, 10: 8}
+    found = both[both["batch_size"] == 100].set_index(["problem", "source"])
     assert found.loc[("digits", "total"), "ratio"] == pytest.approx(2)
     assert found.loc[("digits", "subsampling"), "published"] == 3.21e8
     assert np.isnan(found.loc[("digits", "interaction"), "published"])
     assert found.loc["own", "published"].isna().all()
-    none = B.variances(pd.DataFrame(rows).assign(method="cv"), MODELS)
+    none = V.variances(pd.DataFrame(rows).assign(method="cv"), MODELS)
     assert len(none) == 0
-    assert none.dtypes.astype(str).tolist() == found.reset_index().dtypes.astype(str).tolist()
+    assert none.dtypes.astype(str).tolist() == both.dtypes.astype(str).tolist()
 
 
 def test_costs():
@@ -139,11 +144,11 @@ def test_costs():
 def test_schemes_are_relative_to_as_many_independent_points():
     rows = [
         {"problem": "p", "method": "joint", "block": "all", "source": "total", "end": end, "noise": eps,
-         "particles": samples, "variance": v, "low": v * 0.9, "high": v * 1.1}
+         "particles": samples, "variance": v, "low": v * 0.9, "high": v * 1.1, "batch_size": 5}
         for end in (False, True)
         for eps, samples, v in (("iid", 1, 80.0), ("iid", 8, 10.0), ("rqmc", 8, 2.0), ("rqmc", 16, 1.0), ("antithetic", 8, -1.0))
     ]  # fmt: skip
-    found = B.schemes(pd.DataFrame(rows)).set_index(["noise", "particles"])
+    found = V.schemes(pd.DataFrame(rows)).set_index(["noise", "particles"])
     assert len(found) == 5
     assert found.loc[("iid", 8), ["to_iid", "to_iid_low", "to_iid_high"]].tolist() == [1.0, 1.0, 1.0]
     here = found.loc[("rqmc", 8)]
@@ -182,3 +187,27 @@ def test_known_optima(mirror, tmp_path, name, value):
     fetch(name, raw=tmp_path, mirror=mirror)
     p = build("logistic_regression", load(prepare(name, raw=tmp_path, out=tmp_path / "p.npz")).arrays)
     assert A.optimum(p) == pytest.approx(value, abs=6e-4)
+
+
+def test_times_of_a_benchmark_count_for_the_same_problem_and_settings(tmp_path):
+    from lowvar.studies.load import load_experiment
+
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "name: e\ntitle: E\nproblems: {mnist: {model: softmax_regression, dataset: mnist, scaling: unit}}\n"
+        "methods: {naive: }\nsolver: {optimizer: adam, step_sizes: [1.0e-2], batch_size: 100, epochs: 1}\n"
+        "scales: {smoke: {}, quick: {}, paper: {}}\n"
+    )
+    experiment = load_experiment(path, "paper")
+    about = {"problem": "mnist", "model": "softmax_regression", "dataset": "mnist", "optimizer": "adam",
+             "batch_size": 100, "steps": [{"method": "naive", "backend": "jax", "seconds": [1, 2.5]}]}  # fmt: skip
+    file = tmp_path / "mnist.json"
+    for change, count in (({}, 2), ({"batch_size": 10}, 0), ({"optimizer": "sgd"}, 0), ({"problem": "other"}, 0)):
+        file.write_text(json.dumps(about | change))
+        found = B.times([file], experiment)
+        assert len(found) == count, change
+        assert list(found) == ["problem", "method", "backend", "round", "seconds"]
+    for wrong in ("", "[]", json.dumps(about | {"steps": 3})):
+        file.write_text(wrong)
+        with pytest.raises(UserError, match=r"mnist\.json: it is no file of times"):
+            B.times([file], experiment)

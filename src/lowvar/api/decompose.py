@@ -36,7 +36,7 @@ class Decomposition:
 
     Attributes:
         table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
-            batch_size, replicates``: variances of a batch's gradient with 95 % intervals.
+            batch_size, runs, replicates``: variances of a batch's gradient with 95 % intervals.
         time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one).
         params: the parameters at which the variance was measured, under ``AutoNormal``'s names.
         title: name of the model and the place in the summary.
@@ -195,7 +195,7 @@ def decompose(
         name: analysis.decomposer(estimator, all_rows=rows is None)(memory[name], mean_field, *design)
         for name, estimator in parts.items()
     }
-    table = analysis.table(problem, values, solver.batch_size, replacement=False)
+    table = analysis.table(analysis.samples(problem, values), solver.batch_size, problem.N)
     scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
     title = f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size}{scheme})"
     carried = _carried(runs, parts, memory, mean_field, problem)

@@ -42,9 +42,7 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
         *_tables(study),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
-        "## Wall time",
-        "Minutes of each job, including compilation.",
-        _markdown(_minutes(runs)),
+        *(["## Wall time", "Minutes of each job, including compilation.", _markdown(_minutes(runs))] if runs else []),
     ]
     for kind, content in pictures.items():
         write_bytes(folder / f"{name}-{kind}.png", content)
@@ -53,8 +51,8 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
 
 
 def _made(study):
-    """Commits, machines, dates and versions of the runs."""
-    files = [job.folder / "provenance.json" for job in study.jobs("run")]
+    """Commits, machines, dates and versions of the runs and decompositions."""
+    files = [job.folder / "provenance.json" for job in study.jobs("run", "decompose")]
     records = [json.loads(file.read_text()) for file in files if file.is_file()]
     if not records:
         return "The machines and dates of the runs are unknown: they have no provenance.json."

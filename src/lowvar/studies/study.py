@@ -266,13 +266,18 @@ class Study:
     @property
     def claims(self) -> Path | None:
         """The file of its claims, if there is one."""
-        beside = (self.path.parent.parent / "claims", self.path.parent / "claims")
-        return next((file for folder in beside if (file := folder / f"{self.name}.yaml").is_file()), None)
+        return next(
+            (file for folder in self._beside("claims") if (file := folder / f"{self.name}.yaml").is_file()), None
+        )
 
     @property
-    def times(self) -> Path:
-        """The folder of kept benchmarks, by which claims about time are judged."""
-        return self.path.parent.parent / "times"
+    def times(self) -> list[Path]:
+        """Files of the times of steps, which benchmarks measured, in the folder ``times`` beside the experiments."""
+        return sorted(file for folder in self._beside("times") for file in folder.glob("*.json"))
+
+    def _beside(self, folder):
+        """A folder beside that of the experiments, or in it."""
+        return self.path.parent.parent / folder, self.path.parent / folder
 
     def prepared(self, problem: str) -> Path | None:
         """The file of a problem's prepared data, if it has any."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
 from lowvar.studies.base import Table, columns
-from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, RUN, optima, problem_of, rows
+from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, RUN, has_runs, optima, problem_of, rows
 
 _LEAST_GAP = 1e-9  # nats; below it a gap is rounding
 _SOON = 2**22  # data rows times dimensions, up to which L-BFGS takes seconds
@@ -82,6 +82,7 @@ OPTIMUM = Table(
     how | string | | `L-BFGS on the exact ELBO`, or `largest seen in these runs`
     """),
     _optima,
+    when=has_runs,
 )
 
 
@@ -156,6 +157,7 @@ CONVERGENCE = Table(
     envelope | bool | | whether `step_size` is the best at this epoch
     """),
     lambda gathered: convergence(gathered.traces, optima(gathered), rows(gathered)),
+    when=has_runs,
 )  # fmt: skip
 
 
@@ -165,7 +167,11 @@ def best(table):
 
 
 BEST = Table(
-    "best", "The last row of each method's best step size.", _AT_BEST, lambda gathered: best(gathered["convergence"])
+    "best",
+    "The last row of each method's best step size.",
+    _AT_BEST,
+    lambda gathered: best(gathered["convergence"]),
+    when=has_runs,
 )
 
 
@@ -206,6 +212,7 @@ ENDS = Table(
     status | string | | `ok` or `diverged`, as in the trace
     """),
     lambda gathered: ends(gathered.traces, gathered["convergence"], optima(gathered)),
+    when=has_runs,
 )  # fmt: skip
 PATHS = Table(
     "paths",
@@ -218,6 +225,7 @@ PATHS = Table(
     gap | float64 | nats | as in `ends`
     """),
     lambda gathered: paths(gathered.traces, gathered["convergence"], optima(gathered)),
+    when=has_runs,
 )  # fmt: skip
 
 
@@ -235,6 +243,7 @@ SECONDS = Table(
     seconds | float64 | s | `seconds_per_run` of `timing.parquet`: the job's time per run, without compilation
     """),
     lambda gathered: with_seconds(gathered["convergence"], gathered.timings),
+    when=has_runs,
     timed=True,
 )  # fmt: skip
 TABLES = (OPTIMUM, CONVERGENCE, BEST, ENDS, PATHS)

@@ -1,61 +1,19 @@
-"""Tables of variances, problem sizes and costs beside the published ones, and of noise schemes."""
+"""Tables of problem sizes and costs beside the published ones."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
+from lowvar.errors import UserError
 from lowvar.studies.base import Table, columns
 from lowvar.studies.variational import published
-from lowvar.studies.variational.gathering import KEYS, PROGRESS, RUN, decomposes, first_noise, models, shapes
+from lowvar.studies.variational.gathering import KEYS, RUN, has_runs, models, shapes
 
 _LATE = 8  # last time measurements, whose differences give the interval
 _RUN = list(KEYS)
-PARTS = ("total", "subsampling", "monte_carlo", "interaction")
-
-COMPONENTS = columns("""
-    method | string | | the experiment's name for the method
-    block | string | | `all`, `mu` or `log_sigma`; with several latent sites also `mu:{site}` and `log_sigma:{site}`
-    source | string | | `subsampling`, `monte_carlo`, `interaction` or `total`
-    variance | float64 | nats^2 | of a batch's gradient: trace over the block
-    low | float64 | nats^2 | lower end of its 95 % interval
-    high | float64 | nats^2 | upper end
-    share.. | float64 | | `variance` divided by the method's total in the block
-    batch_size | int64 | rows | B
-    replicates | int64 | | independent designs behind the interval
-""")
-DECOMPOSITION = Table(
-    "decomposition",
-    "The decompositions of all problems of an experiment, concatenated. A row for each problem, moment, noise scheme, "
-    "method, block and source.",
-    columns("problem | string | | the experiment's name for the problem", PROGRESS, """
-    end | bool | | whether this is the last moment
-    noise | string | | noise scheme: `iid`, `antithetic`, `orthogonal` or `rqmc`
-    particles | int64 | | particles of a batch
-    """, COMPONENTS),
-    lambda gathered: gathered.decompositions,
-    when=decomposes,
-)  # fmt: skip
-
-
-def variances(decomposition, problems: Mapping):
-    """The variance of ``naive`` at the end by source, beside the published values.
-
-    Args:
-        decomposition: the table of components.
-        problems: ``{name: ModelSpec}``.
-    """
-    rows = first_noise(decomposition)
-    rows = rows[rows["end"] & (rows["method"] == "naive") & (rows["block"] == "all")]
-    out = []
-    for name, model in problems.items():
-        printed = published.of(published.VARIANCES, model.model, model.dataset)
-        for source in PARTS:
-            for row in rows[(rows["problem"] == name) & (rows["source"] == source)].itertuples():
-                value = float(printed.get(source, np.nan))
-                out.append({"problem": name, "source": source, "variance": row.variance, "low": row.low,
-                            "high": row.high, "published": value, "ratio": row.variance / value})  # fmt: skip
-    return TABLE1.frame(out)
 
 
 def prints(numbers: Mapping):
@@ -65,24 +23,6 @@ def prints(numbers: Mapping):
 
 def _printed(numbers, model):
     return published.of(numbers, model.model, model.dataset)
-
-
-TABLE1 = Table(
-    "table1",
-    "For problems in Table 1 of Wang, Geffner and Domke: the variance of `naive` at the end of the leader's run, block "
-    "`all`, beside theirs. A row for each problem and source.",
-    columns("""
-    problem | string | | the experiment's name for the problem
-    source | string | | `total` (printed as V), `subsampling` (V_n), `monte_carlo` (V_eps) or `interaction`
-    variance | float64 | nats^2 | of a batch's gradient
-    low | float64 | nats^2 | lower end of its 95 % interval
-    high | float64 | nats^2 | upper end
-    published | float64 | nats^2 | published value for the model and dataset; NaN if there is none
-    ratio | float64 | | `variance` divided by `published`
-    """),
-    lambda gathered: variances(gathered["decomposition"], models(gathered)),
-    when=lambda experiment: decomposes(experiment) and prints(published.VARIANCES)(experiment),
-)  # fmt: skip
 
 
 def sizes(problems: Mapping, shapes: Mapping[str, tuple[int, int]]):
@@ -201,59 +141,52 @@ TABLE3 = Table(
     published_to_naive | float64 | | `published_seconds` divided by those of `naive`
     """),
     _costs,
-    when=_costs_are_printed,
+    when=lambda experiment: has_runs(experiment) and _costs_are_printed(experiment),
 )  # fmt: skip
 
 
-def schemes(decomposition):
-    """The variance at the end under each noise scheme, and its ratio to that with as many iid particles.
-
-    The ratio is NaN where that number of iid particles was not measured, or where a variance is not positive.
+def times(files: Iterable[Path], experiment):
+    """Rounds of benchmarks of an experiment's problems.
 
     Args:
-        decomposition: the table of components.
+        files: as ``benchmarks/joint.py --times`` writes them; those of other problems or settings are left out.
+        experiment: the experiment; a problem is the same if model, dataset, optimizer and batch size are.
+
+    Raises:
+        UserError: a file of another form.
     """
-    rows = decomposition[decomposition["end"]].reset_index(drop=True)
-    keys = ["problem", "method", "block", "source", "particles"]
-    base = rows.loc[rows["noise"] == "iid", [*keys, "variance", "low", "high"]]
-    both = rows[[*keys, "noise", "variance", "low", "high"]].merge(base, on=keys, how="left", suffixes=("", "_iid"))
-    sure = (both["variance"] > 0) & (both["variance_iid"] > 0)
-    ratio = (both["variance"] / both["variance_iid"]).where(sure)
-    own = (both["high"] - both["low"]) / 2 / both["variance"]
-    apart = np.hypot(own, (both["high_iid"] - both["low_iid"]) / 2 / both["variance_iid"])
-    iid = both["noise"] == "iid"
-    both["to_iid"] = ratio
-    both["to_iid_low"] = (ratio * np.exp(-apart)).where(~iid, ratio)
-    both["to_iid_high"] = (ratio * np.exp(apart)).where(~iid, ratio)
-    return SCHEMES.frame(both)
+    out = []
+    for path in files:
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            about = tuple(kept[name] for name in ("problem", "model", "dataset", "optimizer", "batch_size"))
+            rounds = [
+                {"problem": about[0], "method": one["method"], "backend": one["backend"], "round": number,
+                 "seconds": float(seconds)}
+                for one in kept["steps"] for number, seconds in enumerate(one["seconds"])
+            ]  # fmt: skip
+        except (ValueError, KeyError, TypeError) as error:
+            made_by = "benchmarks/joint.py --times"
+            raise UserError(f"{path}: it is no file of times as {made_by} writes them ({error!r})") from error
+        if about[0] in experiment.problems:
+            model, solver = experiment.model(about[0]), experiment.solver_on(about[0])
+            same = about[1:] == (model.model, model.dataset, solver.optimizer, solver.batch_size)
+            out += rounds if same else []
+    return TIMES.frame(out)
 
 
-def _compares_noises(experiment):
-    """Whether any variance is decomposed under several noise schemes."""
-    return any(experiment.decomposition_on(problem).noises for problem in experiment.decompositions())
-
-
-SCHEMES = Table(
-    "schemes",
-    "If a decomposition has several `noises`: its rows at the end of the run, relative to as many iid particles.",
-    columns("""
-    problem | string | | the experiment's name for the problem
-    noise | string | | noise scheme
-    particles | int64 | | particles of a batch
-    method | string | | the experiment's name for the method
-    block | string | | as in the decomposition
-    source | string | | as in the decomposition
-    variance | float64 | nats^2 | of a batch's gradient
-    low | float64 | nats^2 | lower end of its 95 % interval
-    high | float64 | nats^2 | upper end
-    to_iid | float64 | | `variance` divided by that of `iid` with as many `particles`; NaN if either is not positive
-    to_iid_low | float64 | | lower end of its 95 % interval, with the two variances taken as independent
-    to_iid_high | float64 | | upper end
+TIMES = Table(
+    "times",
+    "Times of single steps in rounds of a benchmark that alternates the methods in one process, from the folder "
+    "`times` beside the experiments; no rows without it. Claims about time are judged by it alone.",
+    columns(RUN, """
+    round | int64 | | round of the benchmark, from 0; each times every method once
+    seconds | float64 | s | of a step, as an average over the steps of the round
     """),
-    lambda gathered: schemes(gathered["decomposition"]),
-    when=_compares_noises,
+    lambda gathered: times(gathered.study.times, gathered.experiment),
+    kept=False,
 )  # fmt: skip
-TABLES = (TABLE2, TABLE3, DECOMPOSITION, TABLE1, SCHEMES)
+TABLES = (TABLE2, TABLE3, TIMES)
 
 
 def with_published_times(problems: Mapping) -> list[str]:

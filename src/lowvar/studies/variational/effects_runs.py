@@ -12,13 +12,12 @@ import numpy as np
 
 from lowvar.analysis.intervals import mean_interval, rank_interval, ratio_interval
 from lowvar.errors import UserError
-from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, row, rows, select, table
+from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, rows, select, table
 
 EFFECTS = Declared()
 Interval = Literal["t", "rank"]
 INTERVALS = {"t": mean_interval, "rank": rank_interval}
 
-QUIET = 1.0  # largest load of a machine at the start of a benchmark that judges times
 _PAIRS = 2  # least number of pairs for a verdict
 _EVERYWHERE = "diverged at every step size"
 
@@ -107,18 +106,18 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
             continue
         bounds = [_raced(*(path[path["repetition"] == r] for path in (mine, rival)), level) for r in shared]
         low, high = np.array(bounds).T
-        if unit == "seconds":
-            seconds, theirs = (float(_cost(tables, problem, one, backend)["seconds"]) for one in (method, other))
-            low, high = low * (seconds / theirs), high * (seconds / theirs)
+        pace = _pace(tables, problem, method, other, backend) if unit == "seconds" else Effect.certain(1.0)
+        low, high, notes = low * pace.value, high * pace.value, [*notes, pace.note]
         if len(shared) < _PAIRS:
             notes.append(f"fewer than {_PAIRS}: undecided")
             each.append(Effect(float(np.median([low, high])), 0.0, np.inf))
         elif interval == "rank":
             (least, bottom, _), (most, _, top) = rank_interval(low), rank_interval(high)
             notes += [said(interval).strip("; "), *_missed(method, other, low, high)]
-            each.append(Effect(most if np.isinf(most) else least, bottom, top))
+            within = pace.high / pace.value if pace.pairs else 1.0
+            each.append(Effect(most if np.isinf(most) else least, bottom / within, top * within))
         elif np.array_equal(low, high):
-            each.append(Effect.of(np.exp(mean_interval(np.log(low)))))
+            each.append(_widened(np.exp(mean_interval(np.log(low))), pace))
         else:
             notes += _missed(method, other, low, high)
             middle = float(np.median(np.where(np.isinf(high), np.inf, low)))
@@ -169,22 +168,11 @@ def stable_step_ratio(tables, problem: str, method: str, other: str, backend: st
 
 @EFFECTS.effect
 def time_ratio(tables, problem: str, method: str, other: str = "naive", backend: str = "jax"):
-    """Seconds of an iteration divided by another method's, from a kept benchmark on a quiet machine (table ``times``).
+    """Seconds of a step divided by another method's: a geometric mean over rounds in which a benchmark alternates them.
 
-    Both are times of the benchmark's cases, divided round by round by its reference. The interval is that of the
-    smallest and the largest ratio over the rounds; for two cases other than the reference, of their quotients.
-    Without such a benchmark, the claim is not judged.
+    Without the benchmark's file it is not judged: times of separate jobs depend on what else the machine does.
     """
-    timed = select(table(tables, "times"), problem=problem, backend=backend)
-    named = {name: select(timed, case=name) for name in (method, other)}
-    if lacking := [name for name, found in named.items() if len(found) != 1]:
-        return Effect.undecided(f"not judged: no kept benchmark times {' and '.join(lacking)} on {problem}, {backend}")
-    mine, theirs = (found.iloc[0] for found in named.values())
-    note = f"{mine['file']}: {int(mine['rounds'])} alternating rounds"
-    if max(mine["load"], theirs["load"]) > QUIET:
-        return Effect.undecided(f"not judged: {mine['file']} began at load {mine['load']:.1f}, above {QUIET:g}")
-    ratio = float(mine["ratio"] / theirs["ratio"])
-    return Effect(ratio, float(mine["low"] / theirs["high"]), float(mine["high"] / theirs["low"]), note=note)
+    return _pace(tables, problem, method, other, backend)
 
 
 def said(interval: Interval) -> str:
@@ -272,5 +260,20 @@ def _stable(tables, problem, method, backend):
     return max(sizes, default=0.0), ends["repetition"].nunique()
 
 
-def _cost(tables, problem, method, backend):
-    return row(tables, "table3", problem=problem, method=method, backend=backend)
+def _widened(ratio, pace):
+    """A ratio of iterations times that of seconds, with the interval of the product of independent factors."""
+    value, low, high = ratio
+    within = np.log(pace.high / pace.value) if pace.pairs else 0.0
+    return Effect(value, value * np.exp(-np.hypot(np.log(value / low), within)),
+                  value * np.exp(np.hypot(np.log(high / value), within)))  # fmt: skip
+
+
+def _pace(tables, problem, method, other, backend):
+    """The ratio of the seconds of a step, over the rounds of a benchmark; without a value if it did not time both."""
+    times = select(table(tables, "times"), problem=problem, backend=backend)
+    mine, theirs = (select(times, method=one).set_index("round")["seconds"] for one in (method, other))
+    rounds = mine.index.intersection(theirs.index)
+    if not len(rounds):
+        return Effect.undecided("not judged: no benchmark has timed both methods side by side")
+    ratio = np.exp(mean_interval(np.log(mine[rounds] / theirs[rounds])))
+    return Effect.of(ratio, pairs=len(rounds), note=f"{count(len(rounds), 'alternating round')} of a benchmark")

@@ -4,41 +4,57 @@ from typing import Literal
 
 import numpy as np
 
-from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, missing, row, select, table
-from lowvar.studies.variational.gathering import first_noise
+from lowvar.analysis.decomposition import of_batches
+from lowvar.analysis.intervals import ratio_of_means
+from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, missing, row, rows, select, table
+from lowvar.studies.variational.gathering import first_setting
 
 Source = Literal["total", "subsampling", "monte_carlo", "interaction"]
-Part = Literal["subsampling", "monte_carlo", "interaction"]
 
 EFFECTS = Declared()
 
+_LABEL = "weighted parts"
+
 
 @EFFECTS.effect
-def variance(tables, problem: str, method: str, source: Source = "total", block: str = "all"):
-    """The variance of a batch's gradient at the end of the run, or one of its parts."""
-    return Effect.of(_at_end(tables, problem, method, source, block))
+def variance(tables, problem: str, method: str, source: Source = "total", block: str = "all",
+             batch_size: Count | None = None):  # fmt: skip
+    """The variance of a batch's gradient at the end of the run, or one of its parts, at the first batch size."""
+    wanted = {"problem": problem, "method": method, "source": source, "block": block}
+    found = table(tables, "decomposition")
+    wanted |= {"batch_size": _batch_size(tables, problem) if batch_size is None else batch_size}
+    run = select(first_setting(found[found["batch_size"] == wanted["batch_size"]]), **wanted)
+    if run["end"].sum() != 1:
+        raise missing("decomposition", **wanted, end=True)
+    end = run[run["end"]].iloc[0]
+    return Effect.of((end["variance"], end["low"], end["high"]), note=_sample(end))
 
 
 @EFFECTS.effect
 def variance_ratio(tables, problem: str, method: str, others: Rivals, source: Source = "total",
-                   parts: tuple[Source, ...] = (), block: str = "all"):  # fmt: skip
-    """``variance`` divided by each rival's; ``low`` is divided by the rival's ``high`` and the reverse.
+                   parts: tuple[Source, ...] = (), weights: dict[Source, float] | None = None, block: str = "all",
+                   moment: Literal["end", "along"] = "end"):  # fmt: skip
+    """``variance`` divided by each rival's, on the same runs, designs and noise; intervals by the jackknife.
 
-    With ``parts`` it is divided by these parts of the rival's variance instead of by the same ``source``.
+    With ``parts`` it is divided by these parts of the rival's variance instead of by the same ``source``, with
+    ``weights`` by a weighted sum of its parts. ``moment`` is the end of the run, or all moments from the end of the
+    first epoch on.
     """
-    mine = _at_end(tables, problem, method, source, block)
-    return Effects([_quotient(mine, _at_end(tables, problem, other, part, block))
-                    for other in others for part in parts or (source,)])  # fmt: skip
-
-
-@EFFECTS.effect
-def total_to_part(tables, problem: str, method: str, part: Part, block: str = "all"):
-    """The variance at the end of the run divided by one of its parts, from the same designs."""
-    _along(tables, problem, method, "total", block)
-    share = _along(tables, problem, method, part, block).iloc[-1]
-    if not (share["end"] and share["share_low"] > 0):
-        return Effect.undecided("the interval of the part contains 0")
-    return Effect.of(1 / share[["share", "share_high", "share_low"]].to_numpy(float))
+    mine, size, each = _designs(tables, problem, method, block), _batch_size(tables, problem), []
+    moments = mine["end"] if moment == "end" else mine["epoch"] > 0
+    epochs = sorted(mine.loc[moments, "epoch"].unique())
+    for other in others:
+        theirs = _designs(tables, problem, other, block)
+        for epoch in epochs:
+            own, rival = (of_batches(select(one, epoch=epoch), size) for one in (mine, theirs))
+            for part in (_LABEL,) if weights else parts or (source,):
+                if weights:
+                    rival[_LABEL] = np.sum([weight * rival[one] for one, weight in weights.items()], axis=0)
+                ratio = ratio_of_means([(1, own[source]), (-1, rival[part])])
+                note = f"to {other}'s {part.replace('_', ' ')}, epoch {epoch}"
+                note += f", the worst of {len(epochs)} moments" if moment == "along" else ""
+                each.append(Effect.of(ratio, note=note))
+    return Effects(each)
 
 
 @EFFECTS.effect
@@ -56,31 +72,21 @@ def noise_variance_ratio(tables, problem: str, method: str, noise: str, particle
     return Effect.read(row(tables, "schemes", **wanted), "to_iid")
 
 
-def _along(tables, problem, method, source, block):
-    """The rows of a variance along the run, under the first noise scheme."""
-    wanted = {"problem": problem, "method": method, "source": source, "block": block}
-    run = select(first_noise(table(tables, "decomposition")), **wanted)
-    if run["end"].sum() != 1:
-        raise missing("decomposition", **wanted, end=True)
-    return run
+def _batch_size(tables, problem) -> int:
+    """The first batch size of a problem's decomposition."""
+    found = rows(tables, "decomposition", problem=problem)
+    return int(found["batch_size"].iloc[0])
 
 
-def _at_end(tables, problem, method, source, block):
-    run = _along(tables, problem, method, source, block)
-    end = run[run["end"]].iloc[0]
-    return tuple(float(end[name]) for name in ("variance", "low", "high"))
+def _designs(tables, problem, method, block):
+    """Single designs of a method's variance in a block, at every moment, under the first noise scheme."""
+    wanted = {"problem": problem, "method": method, "block": block}
+    found = select(first_setting(table(tables, "designs")), **wanted)
+    if not len(found):
+        raise missing("designs", **wanted)
+    return found
 
 
-def _quotient(mine, other):
-    """The ratio of two variances. If the rival's interval contains 0, it has bounds (if the two are disjoint) only."""
-    (value, low, high), (rival, rival_low, rival_high) = mine, other
-    bounds = None
-    if rival_low > 0:
-        low, high = low / rival_high, high / rival_low
-    else:
-        if low > rival_high:
-            bounds = (low / rival_high if rival_high > 0 else np.inf, np.inf)
-        elif high < rival_low:
-            bounds = (-np.inf, 0.0)
-        low = high = np.nan
-    return Effect(value / rival, low, high, bounds=bounds, rank=-rival)
+def _sample(row) -> str:
+    """What an interval is over."""
+    return f"{row['runs']} runs" if row["runs"] > 1 else ""

@@ -335,7 +335,7 @@ def follow(
         problem: an objective.
         methods: ``{name: MethodSpec}``.
         leader: the method whose gradients update the parameters.
-        solver: a ``SolverSpec`` with one step size and one repetition.
+        solver: a ``SolverSpec`` with one step size.
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and start derive.
         starts: as for ``build``.
@@ -348,8 +348,8 @@ def follow(
         return descents(following(leader, parts), solver, sampler)
 
     if starts is None:
-        starts = start_params(problem, solver.initial, seed, name, 1)
-    return engine(problem, make, solver, noise_keys(seed, name, 1), starts), parts
+        starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+    return engine(problem, make, solver, noise_keys(seed, name, solver.repetitions), starts), parts
 
 
 def memory() -> int:

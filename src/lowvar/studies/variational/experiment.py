@@ -207,7 +207,8 @@ class VariationalExperiment(ExperimentSpec):
         if problem not in self.decompositions():
             raise UserError(f"experiment {self.name!r} decomposes no variance on {problem!r}")
         spec = self.decomposition_on(problem)
-        alone = {"step_sizes": (spec.step_size,), "epochs": spec.epochs, "repetitions": 1, "elbo_samples": 2}
+        alone = {"step_sizes": (spec.step_size,), "epochs": spec.epochs}
+        alone |= {"repetitions": spec.repetitions, "elbo_samples": 2}
         return DecompositionJob(
             seed=self.seed,
             name=problem,
@@ -234,8 +235,8 @@ class VariationalExperiment(ExperimentSpec):
     def decompose_cost(self, problem: str) -> Cost:
         """The leader's run, then every design of every method at every moment."""
         cells, d = _cells(self.problems[problem]), self.decomposition_on(problem)
-        designs = len(self.decomposed_methods(problem)) * (d.points_along + 1) * d.replicates * d.columns
-        return Cost(operations=(d.epochs + designs) * cells, memory=400 * cells)
+        designs = len(self.decomposed_methods(problem)) * (d.points_along + 2) * d.replicates * d.columns
+        return Cost(operations=d.repetitions * (d.epochs + designs) * cells, memory=400 * cells)
 
     def check_names(self, where: str) -> None:
         """Raises UserError for unknown models, datasets, methods or settings; ``where`` begins the message."""

@@ -1,10 +1,10 @@
 """The family ``variational``: its declarations and its jobs."""
 
 from lowvar.studies.base import Family
-from lowvar.studies.variational import convergence, costs, diagnostics, effects, figures, files, schedules, times
+from lowvar.studies.variational import convergence, costs, diagnostics, effects, figures, files, schedules, variances
 from lowvar.studies.variational.experiment import VariationalExperiment
 from lowvar.studies.variational.gathering import build as problem
-from lowvar.studies.variational.gathering import first_noise
+from lowvar.studies.variational.gathering import first_setting
 
 
 def engine(spec, prepared):
@@ -26,20 +26,19 @@ def decomposition(job, prepared, progress_bar):
     moments = analysis.moments(job.decomposition.epochs, job.decomposition.points_along)
     with progress_bar(job.decomposition.epochs, f"{job.name} decomposition", "epoch") as tick:
         return analysis.along_run(
-            runs, parts, moments=moments, spec=job.decomposition, batch_size=job.solver.batch_size,
-            key=analysis.design_key(job.seed, job.name), progress=tick,
-        )  # fmt: skip
+            runs, parts, moments=moments, spec=job.decomposition, seed=job.seed, name=job.name, progress=tick
+        )
 
 
 def metrics(gathered):
     """Rows of ``metrics.json``: problem, quantity, run and value."""
-    for row in gathered["best"].itertuples():
+    for row in gathered["best"].itertuples() if "best" in gathered else ():
         run = f"{row.method}-{row.backend}"
         yield row.problem, "elbo_at_best_step", run, float(f"{row.elbo_mean:.8g}")
         if row.gap_mean == row.gap_mean:
             yield row.problem, "gap_at_best_step", run, round(row.gap_mean, 8)
     if "decomposition" in gathered:
-        d = first_noise(gathered["decomposition"])
+        d = first_setting(gathered["decomposition"])
         for row in d[d["end"] & (d["block"] == "all") & (d["source"] == "total")].itertuples():
             yield row.problem, "gradient_variance", row.method, float(f"{row.variance:.8g}")
 
@@ -51,9 +50,9 @@ FAMILY = Family(
     tables=(
         *convergence.TABLES,
         *costs.TABLES,
+        *variances.TABLES,
         *diagnostics.TABLES,
         *schedules.TABLES,
-        *times.TABLES,
         convergence.SECONDS,
     ),
     figures={one.name: one for one in figures.FIGURES},

@@ -1,8 +1,8 @@
 """Files that the jobs of the family ``variational`` write."""
 
 from lowvar.studies.base import File, columns
-from lowvar.studies.variational.costs import DECOMPOSITION as DECOMPOSITIONS
 from lowvar.studies.variational.gathering import RUN
+from lowvar.studies.variational.variances import DESIGNS
 
 TRACE = File(
     "runs/{problem}/{method}-{backend}/trace.parquet",
@@ -102,9 +102,12 @@ METRICS = File(
 
 DECOMPOSITION = File(
     "decomposition/{problem}/decomposition.parquet",
-    "Made by `lowvar decompose`. One run of the `leader` determines the parameters. At the start, at `points_along` "
-    "epochs and at the end, the variance of every method is decomposed at these parameters, with the memory that the "
-    "method has after following the run. All methods and moments share the designs.",
-    DECOMPOSITIONS.columns,
+    "Made by `lowvar decompose`. `repetitions` runs of the `leader` determine the parameters. At the start, at "
+    "`points_along` epochs and at the end, the variance of every method is decomposed at these parameters, with the "
+    "memory that the method has after following the run. All methods and moments share the designs of a run. With "
+    "`rows` null a design has all rows, which then add no error of their own. A row for each moment, noise scheme, "
+    "method, block, run and design, for a single data row: a batch of B rows has the variance "
+    "`subsampling / B + monte_carlo + interaction / B`.",
+    DESIGNS.columns,
 )
 FILES = (TRACE, PARAMS, TIMING, STUDY, TUNING_TIMING, DECOMPOSITION, METRICS)

@@ -72,17 +72,18 @@ def build(spec, prepared, dtype, backend, name, seed=0):
     return catalogue.build(spec.model, arrays, backend, name, **spec.options)
 
 
-def first_noise(decomposition):
-    """The rows of each problem's first noise scheme; all rows if the table has no column ``noise``.
+def first_setting(decomposition):
+    """The rows of each problem's first noise scheme and batch size.
 
     Args:
-        decomposition: the table of components, with ``noise`` and ``particles`` if there are several schemes.
+        decomposition: the table of components; it may lack ``noise``, ``particles`` and ``batch_size``.
     """
-    if "noise" not in decomposition or not len(decomposition):
+    present = [name for name in ("noise", "particles", "batch_size") if name in decomposition]
+    if not present or not len(decomposition):
         return decomposition
-    noise = decomposition[["noise", "particles"]]
-    first = noise.groupby(decomposition["problem"], sort=False).transform("first")
-    return decomposition[(noise == first).all(axis=1)]
+    setting = decomposition[present]
+    first = setting.groupby(decomposition["problem"], sort=False).transform("first")
+    return decomposition[(setting == first).all(axis=1)]
 
 
 # what an experiment measures: conditions of tables and figures ------------------------------------------------------
@@ -110,6 +111,11 @@ def looked_at(experiment) -> set[str]:
 def looks_at(what: str = ""):
     """The condition that an experiment measures or varies ``what``; by default, anything."""
     return lambda experiment: what in looked_at(experiment) if what else bool(looked_at(experiment))
+
+
+def has_runs(experiment) -> bool:
+    """Whether any method runs; an experiment may only decompose variances."""
+    return bool(experiment.runs())
 
 
 def decomposes(experiment) -> bool:

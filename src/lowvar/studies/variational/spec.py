@@ -12,6 +12,8 @@ from lowvar.estimators.gradient.schedules import schedule
 from lowvar.registry import label
 from lowvar.studies.spec import BackendName, Count, Different, Positive, Seed, Sparse, Strict, validated
 
+_FEWEST = 4  # least number of designs behind an interval
+
 
 class SplitSpec(Sparse):
     """Held-out rows, and the number of training rows."""
@@ -226,11 +228,19 @@ class DecompositionSpec(Strict):
     leader: str = Field("joint", description="the method whose run determines the parameters")
     step_size: Positive
     epochs: Count = Field(description="length of the run")
-    points_along: Count = Field(6, description="moments, geometrically spaced, besides the start and the end")
-    replicates: Annotated[int, Field(ge=4, strict=True)] = Field(32, description="independent designs")
+    points_along: Annotated[int, Field(ge=0, strict=True)] = Field(
+        6, description="moments, geometrically spaced, besides the start and the end; 0 for the end alone"
+    )
+    repetitions: Count = Field(
+        1, description="independent runs of the leader; intervals are over runs if there are several, else over designs"
+    )
+    replicates: Count = Field(32, description="independent designs at the parameters of a run; at least 4 for one run")
     columns: Annotated[int, Field(ge=2, strict=True)] = Field(8, description="noise draws of a design")
     rows: Annotated[int, Field(ge=2, strict=True)] | None = Field(
-        None, description="data rows of a design; all if null"
+        None, description="data rows of a design, drawn with replacement; all if null"
+    )
+    cell: Count = Field(
+        1, description="rows of a design in one evaluation, at random; their mean varies by V_n / cell, at less cost"
     )
     methods: Annotated[tuple[str, ...], Different] | None = Field(
         None, description="methods to decompose; if null, all estimators without carryover"
@@ -238,6 +248,15 @@ class DecompositionSpec(Strict):
     noises: Annotated[dict[str, NoiseSpec], Field(min_length=1)] | None = Field(
         None, description="noise schemes to compare; the solver's if null"
     )
+    batch_sizes: Annotated[tuple[Count, ...], Field(min_length=1), Different] | None = Field(
+        None, description="batch sizes of the estimates; the solver's if null"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _enough(self):
+        if self.repetitions == 1 and self.replicates < _FEWEST:
+            raise ValueError(f"replicates = {self.replicates}: one run needs at least {_FEWEST}, for its intervals")
+        return self
 
 
 class RunSpec(Sparse):

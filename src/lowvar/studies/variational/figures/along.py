@@ -11,7 +11,7 @@ from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import numbers, part, positive, problems, require
 from lowvar.studies.drawing.style import INK, SMALL, SOURCES, Estimator, block_label, estimators, styled
 from lowvar.studies.variational.figures.shares import DECOMPOSITION
-from lowvar.studies.variational.gathering import first_noise
+from lowvar.studies.variational.gathering import first_setting
 
 BLOCKS = ("all", "mu")
 FLOORS = {
@@ -24,7 +24,7 @@ _UNIT = "gradient variance (trace, nats²)"
 def totals(decomposition: Frame) -> Frame:
     """Totals of every estimator, and the floors: the subsampling and Monte Carlo parts of naive's variance."""
     require(decomposition, (*DECOMPOSITION, "iteration"), "decomposition")
-    rows = first_noise(decomposition)
+    rows = first_setting(decomposition)
     floor = (rows["method"] == "naive") & rows["source"].isin(list(FLOORS))
     rows = rows[rows["block"].isin(BLOCKS) & ((rows["source"] == "total") | floor)]
     if not len(rows):
@@ -107,7 +107,7 @@ def sources(decomposition: Frame) -> Frame:
     The other method is ``joint`` if measured, else the one with the smallest variance at the end.
     """
     require(decomposition, (*DECOMPOSITION, "iteration", "end"), "decomposition")
-    rows = part(first_noise(decomposition), block="all")
+    rows = part(first_setting(decomposition), block="all")
     if not (rows["method"] == "naive").any():
         raise UserError("decomposition table: no method 'naive', whose variance the figure splits")
     others = rows[(rows["method"] != "naive") & (rows["source"] == "total")]

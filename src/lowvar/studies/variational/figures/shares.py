@@ -12,7 +12,7 @@ from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import problems, require
 from lowvar.studies.drawing.style import FAINT, INK, SMALL, SOURCES, estimators, styled
-from lowvar.studies.variational.gathering import first_noise
+from lowvar.studies.variational.gathering import first_setting
 
 DECOMPOSITION = ("problem", "method", "block", "source", "variance", "low", "high")  # columns that its figures read
 _BAR = 0.56  # height of a bar; rows are 1 apart
@@ -23,7 +23,7 @@ _DECADES = 2.5  # below the smallest total, down to which components are drawn t
 def select(decomposition: Frame) -> Frame:
     """Every estimator at the last moment of the run, over all parameters."""
     require(decomposition, (*DECOMPOSITION, "end", "share", "share_low", "share_high"), "decomposition")
-    decomposition = first_noise(decomposition)
+    decomposition = first_setting(decomposition)
     rows = decomposition[decomposition["end"].eq(True) & (decomposition["block"] == "all")]
     if not len(rows):
         raise UserError("decomposition table: no row with end = True and block = 'all'")

@@ -1,0 +1,181 @@
+"""Tables of gradient variances: single designs, components with intervals, Table 1, and noise schemes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lowvar.studies.base import Table, columns
+from lowvar.studies.variational import published
+from lowvar.studies.variational.costs import prints
+from lowvar.studies.variational.gathering import PROGRESS, decomposes, first_setting, models
+
+PARTS = ("total", "subsampling", "monte_carlo", "interaction")
+
+COMPONENTS = columns("""
+    method | string | | the experiment's name for the method
+    block | string | | `all`, `mu` or `log_sigma`; with several latent sites also `mu:{site}` and `log_sigma:{site}`
+    source | string | | `subsampling`, `monte_carlo`, `interaction` or `total`
+    variance | float64 | nats^2 | of a batch's gradient: trace over the block
+    low | float64 | nats^2 | lower end of its 95 % interval
+    high | float64 | nats^2 | upper end
+    share.. | float64 | | `variance` divided by the method's total in the block
+    batch_size | int64 | rows | B
+    runs | int64 | | runs of the leader; intervals are over runs if there are several, else over designs
+    replicates | int64 | | independent designs of a run
+""")
+_MOMENT = columns(
+    "problem | string | | the experiment's name for the problem",
+    PROGRESS,
+    """
+    end | bool | | whether this is the last moment
+    noise | string | | noise scheme: `iid`, `antithetic`, `orthogonal` or `rqmc`
+    particles | int64 | | particles of a batch
+""",
+)
+DESIGNS = Table(
+    "designs",
+    "The files `decomposition.parquet` of all problems of an experiment, concatenated. It decides claims about ratios "
+    "of variances, in which all methods have the same runs, designs and noise.",
+    columns(_MOMENT, """
+    method | string | | the experiment's name for the method
+    block | string | | as in the table `decomposition`
+    run | int64 | | repetition of the leader's run, from 0
+    replicate | int64 | | design at the run's parameters, from 0
+    subsampling | float64 | nats^2 | V_n of a single data row's gradient: trace over the block
+    monte_carlo | float64 | nats^2 | V_eps
+    interaction | float64 | nats^2 | V_int
+    """),
+    lambda gathered: gathered.decompositions,
+    when=decomposes,
+    kept=False,
+)  # fmt: skip
+
+
+def decomposition(designs, batch_sizes: Mapping[str, tuple[int, ...]]):
+    """Variances of a batch's gradient with intervals at every moment.
+
+    Args:
+        designs: the table ``designs``.
+        batch_sizes: of each problem.
+    """
+    import pandas as pd
+
+    from lowvar.analysis.decomposition import table
+
+    keys, out = ["problem", "epoch", "iteration", "end", "noise", "particles"], []
+    for key, group in designs.groupby(keys, sort=False):
+        for batch_size in batch_sizes[key[0]]:
+            out.append(table(group, batch_size).assign(**dict(zip(keys, key, strict=True))))
+    return pd.concat(out, ignore_index=True)
+
+
+def batch_sizes(gathered) -> dict[str, tuple[int, ...]]:
+    """The batch sizes at which a problem's variances are stated."""
+    jobs = {problem: gathered.experiment.decompose(problem) for problem in gathered.experiment.decompositions()}
+    return {name: job.decomposition.batch_sizes or (job.solver.batch_size,) for name, job in jobs.items()}
+
+
+DECOMPOSITION = Table(
+    "decomposition",
+    "Components of the variance of a batch's gradient, from the files `decomposition.parquet` of all problems. A row "
+    "for each problem, moment, noise scheme, batch size, method, block and source.",
+    columns(_MOMENT, COMPONENTS),
+    lambda gathered: decomposition(gathered["designs"], gathered.once(batch_sizes)),
+    when=decomposes,
+)
+
+
+def variances(decomposition, problems: Mapping):
+    """The variance of ``naive`` at the end by source, beside the published values.
+
+    Args:
+        decomposition: the table of components.
+        problems: ``{name: ModelSpec}``.
+    """
+    import pandas as pd
+
+    rows: Any = pd.concat([first_setting(one) for _, one in decomposition.groupby("batch_size")] or [decomposition])
+    rows = rows[rows["end"] & (rows["method"] == "naive") & (rows["block"] == "all")]
+    out = []
+    for name, model in problems.items():
+        printed = published.of(published.VARIANCES, model.model, model.dataset)
+        for source in PARTS:
+            value = float(printed.get(source, np.nan))
+            for row in rows[(rows["problem"] == name) & (rows["source"] == source)].itertuples():
+                out.append({"problem": name, "batch_size": row.batch_size, "source": source, "variance": row.variance,
+                            "low": row.low, "high": row.high, "published": value, "ratio": row.variance / value,
+                            "runs": row.runs})  # fmt: skip
+    return TABLE1.frame(out)
+
+
+TABLE1 = Table(
+    "table1",
+    "For problems in Table 1 of Wang, Geffner and Domke: the variance of `naive` at the end of the leader's run, block "
+    "`all`, beside theirs. A row for each problem, source and batch size.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    batch_size | int64 | rows | B
+    source | string | | `total` (printed as V), `subsampling` (V_n), `monte_carlo` (V_eps) or `interaction`
+    variance | float64 | nats^2 | of a batch's gradient
+    low | float64 | nats^2 | lower end of its 95 % interval
+    high | float64 | nats^2 | upper end
+    published | float64 | nats^2 | published value for the model and dataset; NaN if there is none
+    ratio | float64 | | `variance` divided by `published`
+    runs | int64 | | runs of the leader; intervals are over runs if there are several, else over designs
+    """),
+    lambda gathered: variances(gathered["decomposition"], models(gathered)),
+    when=lambda experiment: decomposes(experiment) and prints(published.VARIANCES)(experiment),
+)  # fmt: skip
+
+
+def schemes(decomposition):
+    """The variance at the end under each noise scheme, and its ratio to that with as many iid particles.
+
+    The ratio is NaN where that number of iid particles was not measured, or where a variance is not positive.
+
+    Args:
+        decomposition: the table of components.
+    """
+    sizes = decomposition.groupby("problem", sort=False)["batch_size"].transform("first")
+    rows = decomposition[decomposition["end"] & (decomposition["batch_size"] == sizes)].reset_index(drop=True)
+    keys = ["problem", "method", "block", "source", "particles"]
+    base = rows.loc[rows["noise"] == "iid", [*keys, "variance", "low", "high"]]
+    both = rows[[*keys, "noise", "variance", "low", "high"]].merge(base, on=keys, how="left", suffixes=("", "_iid"))
+    sure = (both["variance"] > 0) & (both["variance_iid"] > 0)
+    ratio = (both["variance"] / both["variance_iid"]).where(sure)
+    own = (both["high"] - both["low"]) / 2 / both["variance"]
+    apart = np.hypot(own, (both["high_iid"] - both["low_iid"]) / 2 / both["variance_iid"])
+    iid = both["noise"] == "iid"
+    both["to_iid"] = ratio
+    both["to_iid_low"] = (ratio * np.exp(-apart)).where(~iid, ratio)
+    both["to_iid_high"] = (ratio * np.exp(apart)).where(~iid, ratio)
+    return SCHEMES.frame(both)
+
+
+def _compares_noises(experiment):
+    """Whether any variance is decomposed under several noise schemes."""
+    return any(experiment.decomposition_on(problem).noises for problem in experiment.decompositions())
+
+
+SCHEMES = Table(
+    "schemes",
+    "If a decomposition has several `noises`: its rows at the end of the run, relative to as many iid particles.",
+    columns("""
+    problem | string | | the experiment's name for the problem
+    noise | string | | noise scheme
+    particles | int64 | | particles of a batch
+    method | string | | the experiment's name for the method
+    block | string | | as in the decomposition
+    source | string | | as in the decomposition
+    variance | float64 | nats^2 | of a batch's gradient
+    low | float64 | nats^2 | lower end of its 95 % interval
+    high | float64 | nats^2 | upper end
+    to_iid | float64 | | `variance` divided by that of `iid` with as many `particles`; NaN if either is not positive
+    to_iid_low | float64 | | lower end of its 95 % interval, with the two variances taken as independent
+    to_iid_high | float64 | | upper end
+    """),
+    lambda gathered: schemes(gathered["decomposition"]),
+    when=_compares_noises,
+)  # fmt: skip
+TABLES = (DESIGNS, DECOMPOSITION, TABLE1, SCHEMES)
