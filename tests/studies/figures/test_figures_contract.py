@@ -21,7 +21,7 @@ from lowvar.studies.variational.figures import SHARES
 
 SIX = ("sonar", "australian", "breast cancer", "mnist", "tennis", "movielens")
 EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
-UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iteration", "evaluations", "passes", "step",
+UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iteration", "generations", "evaluations", "passes", "step",
          "dimension", "gap", "error", "truth", "iid", "time", "f and fits", "score", "abundance", "x", "y", "α"}  # fmt: skip
 every = pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 

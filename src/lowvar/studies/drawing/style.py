@@ -75,8 +75,8 @@ ESTIMATORS = {
     "storm_rqmc": Estimator("STORM, RQMC", "#56B4E9", "v", 1.6),
     "mc_sgd": Estimator("MC, SGD", "#000000", "d", 1.4, _DASH),
     "rqmc_sgd": Estimator("RQMC, SGD", "#009E73", "d", 1.4, _DASH),
-    "mc_adam": Estimator("MC, Adam", "#000000", "d", 1.4, _DASH),
-    "rqmc_adam": Estimator("RQMC, Adam", "#009E73", "d", 1.4, _DASH),
+    "mc_adam": Estimator("MC, Adam", "#000000", "h", 1.4, _DASH),
+    "rqmc_adam": Estimator("RQMC, Adam", "#009E73", "*", 1.4, _DASH),
 }
 # The INGO family is blue, other methods of ours are warm, peers are black, grey or green, and dashed.
 SEARCHERS = {
@@ -86,9 +86,9 @@ SEARCHERS = {
     "ingo_step": Estimator("INGOstep", "#7B6FD0", "s", 1.6),
     "ingo_cma": Estimator("INGO, CMA paths", "#56B4E9", ">", 1.6),
     "ingo_path": Estimator("INGO, mean path", "#7B6FD0", "<", 1.6),
-    "ingo_first_order": Estimator("INGO, first order", "#0072B2", "D", 2.0),
+    "ingo_first_order": Estimator("INGO, first order", "#0072B2", "p", 2.0),
     "ingo_zeroth_order": Estimator("INGO, zeroth order", "#D55E00", "s", 2.0),
-    "ingo_zeroth_order_orthogonal": Estimator("INGO, zeroth order, N = d orthogonal", "#009E73", "^", 2.0),
+    "ingo_zeroth_order_orthogonal": Estimator("INGO, zeroth order, N = d orthogonal", "#009E73", "v", 2.0),
     "ingo_binary": Estimator("INGO, binary", "#0072B2", "D", 2.6),
     "ingo_categorical": Estimator("INGO, categorical", "#332288", "o", 2.3),
     "igo": Estimator("IGO", "#CC79A7", "v"),

@@ -4,7 +4,6 @@ from typing import Literal
 
 import numpy as np
 
-from lowvar.analysis.decomposition import of_batches
 from lowvar.analysis.intervals import ratio_of_means
 from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, missing, row, rows, select, table
 from lowvar.studies.variational.gathering import first_setting
@@ -40,6 +39,8 @@ def variance_ratio(tables, problem: str, method: str, others: Rivals, source: So
     ``weights`` by a weighted sum of its parts. ``moment`` is the end of the run, or all moments from the end of the
     first epoch on.
     """
+    from lowvar.analysis.decomposition import of_batches
+
     mine, size, each = _designs(tables, problem, method, block), _batch_size(tables, problem), []
     moments = mine["end"] if moment == "end" else mine["epoch"] > 0
     epochs = sorted(mine.loc[moments, "epoch"].unique())
