@@ -345,16 +345,15 @@ def judged(row: dict, task: str) -> str:
     return f"<= {row['aim']:g}: {'met' if row['met'] else 'MISSED'}"
 
 
-def keep_times(folder: Path, task: str, times: dict[str, list[float]], about: dict) -> None:
-    """Writes the rounds of a task, by which claims about time are judged."""
-    found = experiment(f"joint_{task}")
+def keep_times(folder: Path, found, task: str, times: dict[str, list[float]], about: dict, script: str) -> None:
+    """Writes the rounds of a problem of an experiment, by which claims about time are judged."""
     model, solver = found.model(task), found.solver_on(task)
     rows = [{"method": name, "backend": "jax", "seconds": [float(f"{one:.5g}") for one in seconds]}
             for name, seconds in times.items()]  # fmt: skip
     clock = "CPU seconds of a process on one core" if "cpu" in about["device"].lower() else "wall-clock seconds"
     made = {
         "problem": task, "model": model.model, "dataset": model.dataset, "optimizer": solver.optimizer,
-        "batch_size": solver.batch_size, "made_by": "benchmarks/joint.py --only steps --times",
+        "batch_size": solver.batch_size, "made_by": f"benchmarks/{script} --only steps --times",
         "date": time.strftime("%Y-%m-%d", time.gmtime()), "clock": clock, "processor": processor(),
     }  # fmt: skip
     write(folder / f"{task}.json", {**made, **about, "steps": rows})
@@ -528,7 +527,8 @@ def main(argv: list[str] | None = None) -> int:
                 section = globals()[name](task, args.dtype, args.size, *more)
                 sections.setdefault(name, {})[task] = section
                 if name == "steps" and args.times:
-                    keep_times(args.times, task, section["times"], result["environment"])
+                    kept, about = experiment(f"joint_{task}"), result["environment"]
+                    keep_times(args.times, kept, task, section["times"], about, "joint.py")
                 write(args.out, result)
         else:
             sections[name] = globals()[name](args.dtype, args.size)
