@@ -345,8 +345,12 @@ def judged(row: dict, task: str) -> str:
     return f"<= {row['aim']:g}: {'met' if row['met'] else 'MISSED'}"
 
 
-def keep_times(folder: Path, found, task: str, times: dict[str, list[float]], about: dict, script: str) -> None:
-    """Writes the rounds of a problem of an experiment, by which claims about time are judged."""
+def keep_times(folder: Path, found, task: str, section: dict, about: dict, script: str) -> None:
+    """Writes the rounds of a problem of an experiment, by which claims about time are judged; not those of made data."""
+    times, title = section["times"], section["title"]
+    if "made (not" in title:
+        print(f"{folder / task}.json is not written: {title[title.index('made (not') :]}")
+        return
     model, solver = found.model(task), found.solver_on(task)
     rows = [{"method": name, "backend": "jax", "seconds": [float(f"{one:.5g}") for one in seconds]}
             for name, seconds in times.items()]  # fmt: skip
@@ -528,7 +532,7 @@ def main(argv: list[str] | None = None) -> int:
                 sections.setdefault(name, {})[task] = section
                 if name == "steps" and args.times:
                     kept, about = experiment(f"joint_{task}"), result["environment"]
-                    keep_times(args.times, kept, task, section["times"], about, "joint.py")
+                    keep_times(args.times, kept, task, section, about, "joint.py")
                 write(args.out, result)
         else:
             sections[name] = globals()[name](args.dtype, args.size)

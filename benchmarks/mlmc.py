@@ -328,7 +328,7 @@ def main(argv: list[str] | None = None) -> int:
                 sections.setdefault(name, {})[f"{task}-{backend}"] = section
                 if name == "steps" and args.times and backend == "jax":
                     kept = load_experiment(EXPERIMENT, "paper")
-                    keep_times(args.times, kept, task, section["times"], result["environment"], "mlmc.py")
+                    keep_times(args.times, kept, task, section, result["environment"], "mlmc.py")
                 write(args.out, result)
     print(f"\nwrote {args.out}")
     return 0
