@@ -346,7 +346,7 @@ def judged(row: dict, task: str) -> str:
 
 
 def keep_times(folder: Path, found, task: str, section: dict, about: dict, script: str) -> None:
-    """Writes the rounds of a problem of an experiment, by which claims about time are judged; not those of made data."""
+    """Writes the rounds of an experiment's problem, by which claims about time are judged, but not on made data."""
     times, title = section["times"], section["title"]
     if "made (not" in title:
         print(f"{folder / task}.json is not written: {title[title.index('made (not') :]}")
