@@ -86,7 +86,7 @@ SEARCHERS = {
     "ingo_step": Estimator("INGOstep", "#7B6FD0", "s", 1.6),
     "ingo_cma": Estimator("INGO, CMA paths", "#56B4E9", ">", 1.6),
     "ingo_path": Estimator("INGO, mean path", "#7B6FD0", "<", 1.6),
-    "ingo_first_order": Estimator("INGO, first order", "#0072B2", "p", 2.0),
+    "ingo_first_order": Estimator("INGO, first order", "#0072B2", "o", 2.0),
     "ingo_zeroth_order": Estimator("INGO, zeroth order", "#D55E00", "s", 2.0),
     "ingo_zeroth_order_orthogonal": Estimator("INGO, zeroth order, N = d orthogonal", "#009E73", "v", 2.0),
     "ingo_binary": Estimator("INGO, binary", "#0072B2", "D", 2.6),

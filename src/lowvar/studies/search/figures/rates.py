@@ -38,7 +38,7 @@ def draw(rows: Frame) -> Picture:
     names, looks = list(rows["problem"].drop_duplicates()), searchers(rows["method"])
     fig = panels.figure(2.9 * len(names))
     axes = panels.cells(fig, 2 * len(names), 2)
-    panels.outer(axes, 2, "generations T", "mean gap of f at the mean")
+    panels.outer(axes, 2, "iterations T (generations)", "mean gap of f at the mean")
     for rank, ax in enumerate(axes):
         problem, of = names[rank // 2], ("average", "last")[rank % 2]
         ax.set_title(f"{problem}\n{_OF[of]}")
