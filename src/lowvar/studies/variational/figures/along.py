@@ -21,10 +21,17 @@ FLOORS = {
 _UNIT = "gradient variance (trace, nats²)"
 
 
+def _along(decomposition: Frame) -> Frame:
+    """The rows of the problems that were measured at several moments; all rows if none was."""
+    rows = first_setting(decomposition)
+    several = rows[rows.groupby("problem")["iteration"].transform("nunique") > 1]
+    return several if len(several) else rows
+
+
 def totals(decomposition: Frame) -> Frame:
     """Totals of every estimator, and the floors: the subsampling and Monte Carlo parts of naive's variance."""
     require(decomposition, (*DECOMPOSITION, "iteration"), "decomposition")
-    rows = first_setting(decomposition)
+    rows = _along(decomposition)
     floor = (rows["method"] == "naive") & rows["source"].isin(list(FLOORS))
     rows = rows[rows["block"].isin(BLOCKS) & ((rows["source"] == "total") | floor)]
     if not len(rows):
@@ -107,7 +114,7 @@ def sources(decomposition: Frame) -> Frame:
     The other method is ``joint`` if measured, else the one with the smallest variance at the end.
     """
     require(decomposition, (*DECOMPOSITION, "iteration", "end"), "decomposition")
-    rows = part(first_setting(decomposition), block="all")
+    rows = part(_along(decomposition), block="all")
     if not (rows["method"] == "naive").any():
         raise UserError("decomposition table: no method 'naive', whose variance the figure splits")
     others = rows[(rows["method"] != "naive") & (rows["source"] == "total")]
