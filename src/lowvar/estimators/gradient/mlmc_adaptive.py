@@ -20,7 +20,8 @@ def mlmc_adaptive(problem, batches=None, particles=None, base="naive") -> Estima
     ``V_0`` is the variance of the gradient with one particle, at the start. ``V_t`` is that of the difference of two
     gradients: a running mean over steps of the variance between a step's particles. Both assume independent
     particles; the mean of quasi-random or antithetic ones varies less. ``N_t`` is updated every 25 epochs, between 2
-    and ``N_0``, and rounded up to one of a few sizes, each with its own compiled program.
+    and ``N_0``, and rounded up to one of a few sizes, each with its own compiled program. So the steps before the first
+    update all take ``N_0``, and the mean lags behind a fast fall of ``V_t``: more particles than the theorem gives.
 
     Args:
         problem: an objective.
