@@ -10,6 +10,7 @@ import numpy as np
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
+from lowvar.solvers import OWN
 from lowvar.studies.variational.methods import descents
 
 _PER_DECADE = 12  # moments at which it is read
@@ -29,6 +30,8 @@ def with_pilot(method, problem, solver, build):
     Raises:
         UserError: several step sizes, whose variances would differ.
     """
+    if method.factory in OWN:
+        return method
     stated = {name: one.default for name, one in inspect.signature(GRADIENT.get(method.factory)).parameters.items()}
     stated |= method.options
     if stated.get("variances", ()) is not None:  # it does not ask for them, or has them
