@@ -29,7 +29,7 @@ def test_line_by_line_names_tests_that_exist(page):
         assert paper, file
         assert re.search(r"\]\([^)]+\)", file) or re.match("none|as above|the same", file), (paper, file)
         named = re.findall(r"`((?:tests|src/lowvar/testing)/[^`:]+)(?:::([^`]+))?`", test)
-        assert named or re.match("none|the claim|through |their doctests", test), (paper, test)
+        assert named or re.match("none|the claim|through |their doctests|experiment", test), (paper, test)
         for path, name in named:
             files = [FOLDER.parents[1] / path]
             files += (FOLDER.parents[1] / "src/lowvar/testing").glob("*.py") if "/contracts/" in path else ()
