@@ -8,7 +8,7 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "docs/reproduction"
 PAPERS = [page.name for page in sorted(FOLDER.glob("paper-*.md"))]
 FRONT = 40  # lines
-SAID = "none|as above|the same|the claim|through |their doctests|experiment"  # in place of a file or a test
+SAID = "none|as above|the same|the claim|through |their doctests|experiment|claims"  # in place of a file or a test
 
 
 def rows(page):
