@@ -114,14 +114,19 @@ class Table:
     def frame(self, rows: Any) -> Frame:
         """The declared columns, in order, of the frame or list of rows that ``make`` returned.
 
-        Without rows, columns have their declared types.
+        Without rows, columns have their declared types. Whole numbers in a column of float64 become floats: one
+        that some rows lack would be float anyway, and types must not depend on which rows there are.
         """
         import pandas as pd
 
         if not len(rows):
             dtypes = {"string": "str"}
             return pd.DataFrame({one.name: pd.Series(dtype=dtypes.get(one.dtype, one.dtype)) for one in self.columns})
-        return pd.DataFrame(rows)[[one.name for one in self.columns]].reset_index(drop=True)
+        table = pd.DataFrame(rows)[[one.name for one in self.columns]].reset_index(drop=True)
+        whole = {
+            one.name: "float64" for one in self.columns if one.dtype == "float64" and table[one.name].dtype.kind in "iu"
+        }
+        return table.astype(whole)
 
 
 def names_of(tables: tuple[Table, ...], experiment: Any, *, timed: bool = False) -> tuple[str, ...]:
