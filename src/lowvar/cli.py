@@ -9,10 +9,19 @@ import sys
 from lowvar import __version__
 from lowvar.errors import UserError, unknown_name, whole
 
-_LISTS = (
-    "datasets", "models", "functions", "integrals", "estimators", "searches", "integrators", "optimizers",
-    "backends", "figures",
-)  # fmt: skip
+# what `list` shows: the modules and names of the collections
+_LISTS = {
+    "datasets": ("lowvar.datasets.catalogue", "DATASETS"),
+    "models": ("lowvar.problems.catalogue", "MODELS"),
+    "functions": ("lowvar.problems.blackbox.catalogue", "FUNCTIONS"),
+    "integrals": ("lowvar.problems.integrals.catalogue", "PROBLEMS"),
+    "estimators": ("lowvar.estimators", "GRADIENT"),
+    "searches": ("lowvar.solvers.search", "SEARCH"),
+    "integrators": ("lowvar.estimators", "INTEGRAL"),
+    "optimizers": ("lowvar.solvers.optimizers", "OPTIMIZERS"),
+    "backends": ("lowvar.backends", "BACKENDS"),
+    "figures": ("lowvar.studies.load", "FIGURES"),
+}
 # defaults of the options of `decompose` for a model of your own
 _OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
         "step_size": 0.01, "seed": 0, "dtype": "float64"}  # fmt: skip
@@ -297,8 +306,10 @@ def _keep(args):
 
 
 def _list(args):
-    lists = {what: _listed(what) for what in _LISTS if args.what in (None, what)}
-    for what, names in lists.items():
+    for what, (module, collection) in _LISTS.items():
+        if args.what not in (None, what):
+            continue
+        names = list(getattr(importlib.import_module(module), collection))
         print("\n".join(_described(what, names)) if args.what else f"{what}: {', '.join(names)}")
 
 
@@ -311,36 +322,23 @@ def _described(what, names):
         width = max(map(len, scalings.values()))
         descriptions = {name: f"{scalings[name]:{width}}  {DATASETS[name].title}" for name in names}
     elif what == "estimators":
-        import inspect
-
-        from lowvar.estimators import GRADIENT
-
-        descriptions = {name: (inspect.getdoc(GRADIENT.get(name)) or "").split("\n")[0] for name in names}
+        descriptions = {name: _estimates(name) for name in names}
     else:
         return names
     width = max(map(len, names))
     return [f"{name:{width}}  {descriptions[name].replace('``', '').replace('`', '')}" for name in names]
 
 
-def _listed(what):
-    """The names of one list."""
-    if what == "figures":
-        from lowvar.studies.load import FAMILIES
+def _estimates(name):
+    """The first line of an estimator's docstring, or why it cannot be used: it may be of another package."""
+    import inspect
 
-        return list(dict.fromkeys(name for family in FAMILIES.values() for name in family.figures))
-    where = {
-        "datasets": ("lowvar.datasets.catalogue", "DATASETS"),
-        "models": ("lowvar.problems.catalogue", "MODELS"),
-        "functions": ("lowvar.problems.blackbox.catalogue", "FUNCTIONS"),
-        "integrals": ("lowvar.problems.integrals.catalogue", "PROBLEMS"),
-        "integrators": ("lowvar.estimators", "INTEGRAL"),
-        "estimators": ("lowvar.estimators", "GRADIENT"),
-        "searches": ("lowvar.solvers.search", "SEARCH"),
-        "optimizers": ("lowvar.solvers.optimizers", "OPTIMIZERS"),
-        "backends": ("lowvar.backends", "BACKENDS"),
-    }
-    module, name = where[what]
-    return list(getattr(importlib.import_module(module), name))
+    from lowvar.estimators import GRADIENT
+
+    try:
+        return (inspect.getdoc(GRADIENT.get(name)) or "").split("\n")[0]
+    except UserError as error:
+        return f"cannot be used: {error}"
 
 
 def _schema(args):

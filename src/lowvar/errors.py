@@ -34,7 +34,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
     hint = f": did you mean {near[0]!r}?" if near else ""
     prefix = f"{where}: " if where else ""
-    return UserError(f"{prefix}unknown {kind} {name!r}{hint} (known: {', '.join(known)})")
+    return UserError(f"{prefix}unknown {kind} {name!r}{hint} (known: {', '.join(known) or 'none'})")
 
 
 def check_known(kind: str, name: object, known: Collection[str], *, where: str = "") -> None:

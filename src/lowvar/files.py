@@ -111,7 +111,8 @@ def read_yaml(path: str | os.PathLike) -> Any:
     try:
         return _yaml_loader()(Path(path).read_text(encoding="utf-8")).get_single_data()
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        said = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise UserError(f"{path}: not YAML: {said}") from error
 
 
 @functools.cache

@@ -6,8 +6,8 @@ the registry's rows give lowvar's own.
 """
 
 import ast
+import contextlib
 import functools
-import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lowvar.errors import UserError, check_known, unknown_name
+from lowvar.files import sha256
 
 _TYPES: dict[str, tuple[str, Any]] = {
     "bool": ("true or false", (bool, np.bool_)),
@@ -54,7 +55,7 @@ class Entry:
     name: str
     target: str | Callable[..., Any]
     about: Mapping[str, Any] = field(default_factory=dict)
-    distribution: str | None = None
+    distribution: str = ""
 
     def factory(self) -> Callable[..., Any]:
         """The factory; only this call imports its module.
@@ -66,13 +67,13 @@ class Entry:
             if importlib.util.find_spec(package) is None:
                 extra = self.about.get("extra") or package
                 raise UserError(f"{self.name} needs {package}: pip install 'lowvar[{extra}]'")
-        return _function(self.target) if isinstance(self.target, str) else self.target
+        with _located(self.where):
+            return _function(self.target) if isinstance(self.target, str) else self.target
 
-    def source(self) -> str:
-        """Sixteen digits of the SHA-256 of the file that defines the factory."""
-        if not isinstance(self.target, str):
-            raise TypeError(f"{self.name}: it is an object")
-        return hashlib.sha256(_file(self.target).read_bytes()).hexdigest()[:16]
+    @property
+    def where(self) -> str:
+        """The beginning of messages about a factory of another package."""
+        return self.distribution and f"{self.name!r} of the installed package {self.distribution}"
 
 
 def row(target: str | Callable[..., Any], **about: Any) -> Entry:
@@ -134,7 +135,7 @@ class Registry:
         group: str | None = None,
         accepts: Callable[[list[str]], bool] | None = None,
     ):
-        self.kind, self.given, self.group, self._accepts = kind, frozenset(given), group, accepts
+        self.kind, self.given, self.group, self._accepts = kind, tuple(given), group, accepts
         self._about: dict[str, Any] = {"packages": (), "extra": "", **(about or {})}
         self._own: dict[str, Entry] = {}
         for name, what in rows.items():
@@ -153,7 +154,7 @@ class Registry:
     def _points(self) -> tuple[Entry, ...]:
         """The entry points of the group, which may be shared by several registries."""
         points = _entry_points().select(group=self.group) if self.group else ()
-        return tuple(Entry(one.name, one.value, distribution=one.dist and one.dist.name) for one in points)
+        return tuple(Entry(one.name, one.value, distribution=one.dist.name if one.dist else "") for one in points)
 
     @functools.cached_property
     def _installed(self) -> dict[str, Entry]:
@@ -173,9 +174,6 @@ class Registry:
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._own, *self._installed))
-
-    def __len__(self) -> int:
-        return len(self._own) + len(self._installed)
 
     def __contains__(self, name: object) -> bool:
         return name in self._own or name in self._installed
@@ -201,14 +199,11 @@ class Registry:
         if ":" not in given:
             if given in self._own and all(given != point.name for point in self._points):
                 return self._own[given]  # without a look into other packages
-            entry = self._installed.get(given) or self._own.get(given)
-            if entry is None:
+            if given not in self:
                 raise unknown_name(self.kind, given, {*self, *also}, where=where)
-            return entry
-        try:
+            return self._installed.get(given) or self._own[given]
+        with _located(where):
             _file(given)
-        except UserError as error:
-            raise UserError(f"{where}: {error}" if where else str(error)) from error
         return Entry(given, given)
 
     def get(self, given: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -237,18 +232,13 @@ class Registry:
 
     def check_options(self, given: str | Callable[..., Any], options: Mapping[str, Any], *, where: str = "",
                       also: Collection[str] = ()) -> None:  # fmt: skip
-        """Checks a factory's options.
-
-        Args:
-            given: as for ``get``.
-            options: values by name.
-            where: the file and key that they come from.
-            also: further names that the caller accepts, for suggestions.
+        """Checks a factory's ``options``; other arguments as for ``entry``.
 
         Raises:
             UserError: an option is unknown, missing or of the wrong type.
         """
-        arguments, takes_any = _arguments(self.entry(given, where=where))
+        with _located(where):
+            arguments, takes_any = _arguments(self.entry(given))
         own = {name: one for name, one in arguments.items() if name not in self.given}
         who = f"{where}: {label(given)}" if where else label(given)
         for name, value in options.items():
@@ -258,12 +248,14 @@ class Registry:
                 raise unknown_name("option", name, {*own, *also}, where=who)
         for name, option in own.items():
             if option.required and name not in options:
-                raise UserError(f"{who}: option {name!r} is missing")
+                others = self.given and set(self.given).isdisjoint(arguments)
+                first = f"; before its options, a factory takes {' and '.join(self.given[:2])}" if others else ""
+                raise UserError(f"{who}: option {name!r} is missing{first}")
 
     def sources(self, name: str) -> dict[str, str]:
         """The hash of the file that defines a name's factory, if it is not lowvar's own: ``{name: hash}``."""
         foreign = name not in self._own and (":" in name or name in self._installed)
-        return {name: self.entry(name).source()} if foreign else {}
+        return {name: sha256(_file(str(self.entry(name).target)))[:16]} if foreign else {}
 
 
 @functools.cache
@@ -275,6 +267,15 @@ def look_in(folder: str | Path) -> None:
     """Looks for ``module:function`` in ``folder``, before the working directory and the installed packages."""
     if (folder := Path(folder).resolve()) not in _folders:
         _folders.append(folder)
+
+
+@contextlib.contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Begins the messages of user errors with ``where``, if it is not empty."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}" if where else str(error)) from error
 
 
 def _check_type(what, value, types):
@@ -290,9 +291,8 @@ def _arguments(entry: Entry) -> tuple[dict[str, Option], bool]:
     """The arguments of a factory, and whether it takes any others."""
     if any(importlib.util.find_spec(package) is None for package in entry.about.get("packages", ())):
         return {}, True  # its options can be checked only where its packages are installed
-    if isinstance(entry.target, str):
-        return _read(entry.target, _file(entry.target))
-    return _inspected(entry.target)
+    with _located(entry.where):
+        return _read(entry.target, _file(entry.target)) if isinstance(entry.target, str) else _inspected(entry.target)
 
 
 @functools.cache
@@ -300,7 +300,7 @@ def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
     """As ``_arguments``, from the source if it has a plain ``def`` of the function."""
     function = target.partition(":")[2]
     try:
-        body = ast.parse(file.read_text(encoding="utf-8")).body if file.suffix == ".py" else []
+        body = ast.parse(file.read_text(encoding="utf-8"), file.name).body if file.suffix == ".py" else []
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise UserError(f"{target}: {file}: cannot be parsed as Python: {error}") from error
     classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == function]
@@ -352,7 +352,7 @@ def _file(target: str) -> Path:
     """The file of the module in ``module:function``."""
     module, _, function = target.partition(":")
     parts = module.split(".")
-    if not all(part.isidentifier() for part in (*parts, *function.split("."))):
+    if module.endswith(".py") or not all(part.isidentifier() for part in (*parts, *function.split("."))):
         raise UserError(f"{target!r}: write module:function, as in mine:factory for a function in mine.py")
     if parts[0] != "lowvar":
         candidates = [
@@ -396,5 +396,5 @@ def _function(target: str) -> Callable[..., Any]:
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise unknown_name("function", function, names, where=str(file)) from None
     if not callable(factory):
-        raise UserError(f"{target!r}: it is a {type(factory).__name__}, not a function")
+        raise UserError(f"{target!r}: it must be a function, not of type {type(factory).__name__}")
     return factory

@@ -1,4 +1,4 @@
-"""The command ``lowvar decompose MODEL.py:FUNCTION``: a user's model from a file, its data from an npz."""
+"""The commands for a user's own model or samples: ``decompose MODEL.py:FUNCTION`` and ``integrate SAMPLES.npz``."""
 
 import hashlib
 import importlib.util

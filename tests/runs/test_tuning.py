@@ -413,9 +413,9 @@ def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
     ("changes", "message"),
     [
         ({"methods.adam.tune.step_size": {"low": 0.5, "high": 0.5}}, "methods.adam.tune.step_size: low = 0.5 must be below high = 0.5"),
-        ({"problems.bc.methods.falling.tune.beta": {"low": 0.5, "high": 1.5}}, "problems.bc.methods.falling.tune: beta.high = 1.5: input should be less than or equal to 1"),
+        ({"problems.bc.methods.falling.tune.beta": {"low": 0.5, "high": 1.5}}, "problems.bc.methods.falling.tune: beta.high = 1.5: it must be less than or equal to 1"),
         ({"problems.bc.methods.falling.tune.r": {"low": 9, "high": 3}}, "problems.bc.methods.falling.tune: r: low = 9 must be below high = 3"),
-        ({"problems.bc.methods.falling.tune.r.low": 1.5}, "r.low = 1.5: input should be a valid integer"),
+        ({"problems.bc.methods.falling.tune.r.low": 1.5}, "r.low = 1.5: it must be a whole number"),
         ({"problems.bc.methods.falling.tune.bta": {}}, "unknown key 'bta': did you mean 'beta'?"),
         ({"problems.bc.methods.plain": {"tune": {"beta": {"low": 0.1, "high": 1}}}}, "problems.bc.methods.plain.tune: key 'step_size' is missing"),
         ({"problems.bc.methods.falling.schedule": None}, "problems.bc.methods.falling.tune.beta: the solver has no schedule"),

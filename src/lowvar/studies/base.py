@@ -211,7 +211,9 @@ class Family:
         files: other files that jobs write.
         engine: ``engine(spec, source)``: advances a run.
         packages: ``packages(spec)``: packages that a run or a sample depends on, besides those of every job.
-        sample: ``sample(spec, prepared)``: points and their description; None if runs draw their own noise.
+        tune: ``tune(spec, prepared, **settings_of_the_search)``: tables of trials and of seconds; None without tuning.
+        sample: ``sample(spec, prepared)``: the arrays of a file of points; None if runs draw their own noise.
+        read_samples: ``read_samples(path, expect=..., rebuild=...)``: the content of such a file.
         decomposition: ``decomposition(spec, prepared, progress_bar) -> Frame``; None without variance decomposition.
         metrics: ``metrics(gathered)``: rows of problem, quantity, run and value for ``metrics.json``.
         headlines: names of figures: the report opens with the first that an experiment has, or with its first figure.
@@ -228,7 +230,9 @@ class Family:
     engine: Callable[..., Any]
     metrics: Callable[..., Any]
     packages: Callable[[Any], tuple[str, ...]] = lambda spec: ()
-    sample: Callable[..., Any] | None = None
+    tune: Callable[..., tuple[Frame, Frame]] | None = None
+    sample: Callable[..., Mapping[str, Any]] | None = None
+    read_samples: Callable[..., Any] | None = None
     decomposition: Callable[..., Frame] | None = None
     headlines: tuple[str, ...] = ()
     summary: Callable[[Mapping[str, Frame]], tuple[str, Frame]] | None = None

@@ -24,12 +24,12 @@ from pydantic import Field
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
 from lowvar.studies.effects import Effect, Effects, Positive
+from lowvar.studies.files import CLAIMS
 from lowvar.studies.load import FAMILIES
 from lowvar.studies.spec import Strict, validated
 
 EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 
-_COLUMNS = ("id", "statement", "source", "published", "ours", "low", "high", "verdict", "note")
 _STANDARD_ERRORS = 2.0  # largest difference of our value and a published one
 _FEWEST = 5  # least repetitions for a verdict by standard errors
 
@@ -187,7 +187,7 @@ def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
         except UserError as error:
             raise UserError(f"claim {claim.id!r}: {error}") from error
         rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, **judged})
-    return pd.DataFrame(rows, columns=list(_COLUMNS))
+    return pd.DataFrame(rows, columns=[one.name for one in CLAIMS.columns])
 
 
 def _judged(claim, effects):

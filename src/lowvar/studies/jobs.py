@@ -33,16 +33,14 @@ def run(job: Job, data=None, out=None, study=None, *, checkpoint_every=10.0) -> 
 
 def tune(job: Job, data=None, out=None, *, checkpoint_every=10.0) -> Path:
     """Tunes the settings of a method on a problem; resumes a killed search."""
-    spec, family, out = job.spec, job.study.family, Path(out or job.folder)
-    from lowvar.studies.variational import trials
-
+    spec, out = job.spec, Path(out or job.folder)
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
+    search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
     with progress_bar(spec.trials, f"{' '.join(job.names.values())} tuning", "trial") as tick:
-        study, timing = trials.search(
-            spec, lambda trial: family.engine(trial, prepared), checkpoint=out / "checkpoint.npz", mark=mark,
-            progress=tick, every=checkpoint_every,
-        )  # fmt: skip
+        study, timing = search(
+            spec, prepared, checkpoint=out / "checkpoint.npz", mark=mark, progress=tick, every=checkpoint_every
+        )
     files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
     return _leave(job, out, mark, files)
 
@@ -50,12 +48,10 @@ def tune(job: Job, data=None, out=None, *, checkpoint_every=10.0) -> Path:
 def sample(job: Job, data=None, out=None) -> Path:
     """Draws the points of an integral problem, which all methods share, and computes the truth."""
     spec, family, out = job.spec, job.study.family, Path(out or job.folder)
-    from lowvar.studies.integral import samples
-
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, *family.packages(spec)))
     draw: Callable[..., Any] = family.sample  # type: ignore[assignment]
-    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": samples.arrays(*draw(spec, prepared))})
+    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": draw(spec, prepared)})
 
 
 def decompose(job: Job, data=None, out=None) -> Path:

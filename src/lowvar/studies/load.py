@@ -24,6 +24,7 @@ from lowvar.studies.variational.family import FAMILY as VARIATIONAL
 Experiment = VariationalExperiment | SearchExperiment | IntegralExperiment
 
 FAMILIES = {family.name: family for family in (VARIATIONAL, SEARCH, INTEGRAL)}
+FIGURES = dict.fromkeys(name for family in FAMILIES.values() for name in family.figures)
 
 
 def load_experiment(path: str | Path, scale: str) -> "Experiment":
@@ -54,8 +55,11 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     family = content.get("family", "variational")
     if not isinstance(family, str) or family not in FAMILIES:
         raise unknown_name("family", str(family), FAMILIES, where=f"{path}: family")
-    for key, meant in (("search", "search"), ("estimation", "integral")):
-        if "family" not in content and key in content:
+    if "family" not in content:
+        keys = {name: one.experiment.model_fields for name, one in FAMILIES.items()}
+        meant = max(keys, key=lambda name: sum(key in keys[name] for key in content))
+        if meant != family:
+            key = next(key for key in content if key in keys[meant] and key not in keys[family])
             raise UserError(f"{path}: an experiment with the key {key!r} needs the key family: {meant}")
     what = FAMILIES[family].method
     for name, method in (content.get("methods") or {}).items():

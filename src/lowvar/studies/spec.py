@@ -34,6 +34,16 @@ Different = pydantic.AfterValidator(different)  # a duplicate would count, or be
 Name = Annotated[str, pydantic.AfterValidator(_named)]
 # numbers are strict: pydantic would else take true and "1" for 1
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+# pydantic's errors of type, in YAML's words
+_SAID = {
+    **dict.fromkeys(("tuple_type", "list_type"), "it must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "it must be a mapping of keys"),
+    **dict.fromkeys(("int_type", "int_from_float"), "it must be a whole number"),
+    "float_type": "it must be a number",
+    "string_type": "it must be text",
+    "bool_type": "it must be true or false",
+    "too_short": "it must have at least one entry",
+}
 _whole = pydantic.BeforeValidator(lambda value: int(value) if type(value) is float and value.is_integer() else value)
 Count = Annotated[int, Field(ge=1, strict=True), _whole]  # 1e5 counts too
 Seed = Annotated[int, Field(ge=0, strict=True), _whole]
@@ -183,8 +193,8 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
         if first["type"] == "extra_forbidden":
             known = _fields_at(model, first["loc"][:-1])
             near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise UserError(f"{where}: unknown key {key!r}: {hint}(known: {', '.join(sorted(known))})") from error
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"{where}: unknown key {key!r}{hint} (known: {', '.join(sorted(known))})") from error
         if first["type"] == "missing":
             raise UserError(f"{where}: key {key!r} is missing") from error
         if first["type"] == "literal_error" and isinstance(first["input"], str):
@@ -193,7 +203,8 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
             raise unknown_name(kind, first["input"], known, where=f"{where}: {key}") from error
         if first["type"] == "value_error":  # our own message, about several keys
             raise UserError(f"{where}: {key + ': ' if key else ''}{first.get('ctx', {})['error']}") from error
-        raise UserError(f"{where}: {key} = {first['input']!r}: {first['msg'].lower()}") from error
+        said = _SAID.get(first["type"]) or first["msg"].lower().replace("input should", "it must")
+        raise UserError(f"{where}: {key} = {first['input']!r}: {said}") from error
 
 
 def _fields_at(model, loc):

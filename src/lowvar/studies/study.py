@@ -333,10 +333,8 @@ class Study:
         drawn = self.experiment.drawn_from(problem)
         if not drawn:
             return self.load_data(problem, path)
-        from lowvar.studies.integral import samples
-
-        job = self.job("sample", drawn)
-        return samples.read(Path(path or job.outputs[0]), expect=job.expected, rebuild=job.command)
+        job, read = self.job("sample", drawn), self.family.read_samples
+        return read(Path(path or job.outputs[0]), expect=job.expected, rebuild=job.command)  # type: ignore[misc]
 
     def tables_stamp(self) -> dict[str, Any]:
         """The stamp of tables, from the experiment, all its data and all its studies."""

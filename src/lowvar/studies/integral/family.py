@@ -1,7 +1,7 @@
 """The family ``integral``: its declarations and its jobs."""
 
 from lowvar.studies.base import Family
-from lowvar.studies.integral import effects, errors, figures, files, illustrations
+from lowvar.studies.integral import effects, errors, figures, files, illustrations, samples
 from lowvar.studies.integral.gathering import build
 from lowvar.studies.integral.spec import IntegralExperiment, SampleSpec
 
@@ -19,14 +19,14 @@ def packages(spec) -> tuple[str, ...]:
 
 
 def sample(job, prepared):
-    """Points of all repetitions, and the description that their file stores."""
+    """The arrays of a file with the points of all repetitions."""
     from lowvar.noise.integrals import draw
     from lowvar.studies.integral import engine as engines
 
     problem = build(job, prepared)
     sizes = engines.every_task(job.sizes, len(problem.tasks), f"sizes of {job.name}")
     sampler = job.sampler or problem.samplers[0]
-    samples = draw(problem, sampler, sizes, job.repetitions, job.seed, job.name)
+    drawn = draw(problem, sampler, sizes, job.repetitions, job.seed, job.name)
     truth = problem.truth(job.truth_effort)
     rows = [
         {"task": task, "truth": float(value), "truth_error": float(error), "how": truth.how}
@@ -34,7 +34,8 @@ def sample(job, prepared):
     ]
     for name, (value, error, how) in problem.derived_truth.items():
         rows.append({"task": name, "truth": float(value), "truth_error": float(error), "how": how})
-    return samples, {"tasks": problem.tasks, "groups": problem.groups, "truth": rows, "sampler": sampler}
+    about = {"tasks": problem.tasks, "groups": problem.groups, "truth": rows, "sampler": sampler}
+    return samples.arrays(drawn, about)
 
 
 def metrics(gathered):
@@ -71,5 +72,6 @@ FAMILY = Family(
     metrics=metrics,
     packages=packages,
     sample=sample,
+    read_samples=samples.read,
     summary=summary,
 )

@@ -15,6 +15,13 @@ def engine(spec, prepared):
     return engines.build(objective, spec.method, spec.solver, seed=spec.seed, name=spec.name)
 
 
+def tune(job, prepared, **search):
+    """The trials of a search, each a run on prepared data, and their seconds."""
+    from lowvar.studies.variational import trials
+
+    return trials.search(job, lambda trial: engine(trial, prepared), **search)
+
+
 def decomposition(job, prepared, progress_bar):
     """The variance of every method along the leader's run."""
     from lowvar.analysis import decomposition as analysis
@@ -60,6 +67,7 @@ FAMILY = Family(
     files=files.FILES,
     engine=engine,
     metrics=metrics,
+    tune=tune,
     decomposition=decomposition,
     headlines=("shares", "sizes", "sensitivity", "variance", "convergence"),
 )
