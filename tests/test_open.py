@@ -170,6 +170,13 @@ def test_a_registry_reads_signatures_without_importing(tmp_path, monkeypatch):
         letters.get("heavy_one:made")
     with pytest.raises(UserError, match="write module:function"):
         letters.get("path/to.py:made")
+    with pytest.raises(UserError, match="write module:function"):
+        letters.get("heavy_one.py:made")
+    (tmp_path / "heavy_two.py").write_text("def made(x): ...\nnumber = 3\n")
+    with pytest.raises(UserError, match=r"mine: heavy_two:made: option 'x' is missing; before its options, a factory"):
+        letters.check_options("heavy_two:made", {}, where="mine")
+    with pytest.raises(UserError, match=r"mine: 'heavy_two:number': it must be a function, not of type int"):
+        letters.check_options("heavy_two:number", {}, where="mine")
 
 
 @pytest.mark.parametrize(
@@ -202,6 +209,24 @@ def test_entry_points_of_one_name_are_refused(names, message, monkeypatch):
     elsewhere = Registry("letter", {"ours": "string:capwords"}, group="letters", accepts=lambda arguments: False)
     monkeypatch.setattr(registry, "_arguments", lambda entry: ({}, True))
     assert list(elsewhere) == ["ours"]
+
+
+def test_a_broken_package_is_named_where_it_is_used_and_hides_no_other(tmp_path, monkeypatch):
+    """It may be of any registry of its group; those that share the group still list what they have."""
+    from lowvar import registry
+
+    (tmp_path / "broken_one.py").write_text("raise RuntimeError('boom')\nmade = 3")
+    monkeypatch.setattr(registry, "_folders", [tmp_path])
+    points = [SimpleNamespace(name="theirs", value="broken_one:made", dist=SimpleNamespace(name="their-package"))]
+    monkeypatch.setattr(registry, "_entry_points", lambda: SimpleNamespace(select=lambda group: points))
+    letters = Registry("letter", {"ours": "string:capwords"}, group="letters", accepts=lambda arguments: False)
+    assert list(letters) == ["ours", "theirs"]
+    assert letters.get("ours")("a b") == "A B"
+    for use in (lambda: letters.get("theirs"), lambda: letters.check_options("theirs", {}, where="mine.yaml")):
+        with pytest.raises(UserError, match=r"'theirs' of the installed package their-package: .*RuntimeError: boom"):
+            use()
+    with pytest.raises(UserError, match="unknown letter 'oours': did you mean 'ours'"):
+        letters.get("oours")
 
 
 def test_two_modules_of_one_name_are_refused(tmp_path, monkeypatch):

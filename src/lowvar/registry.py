@@ -161,7 +161,7 @@ class Registry:
         """The entry points of installed packages."""
         entries: dict[str, Entry] = {}
         for entry in self._points:
-            if self._accepts is None or self._accepts(list(_arguments(entry)[0])):
+            if self._takes(entry):
                 other = entries.get(entry.name) or self._own.get(entry.name)
                 if other and other.target != entry.target:
                     theirs = "one" if other.distribution else entry.distribution
@@ -171,6 +171,13 @@ class Registry:
                     )
                 entries[entry.name] = entry
         return {name: entry for name, entry in entries.items() if name not in self._own}
+
+    def _takes(self, entry: Entry) -> bool:
+        """Whether an entry point belongs to this registry; a broken one belongs to all, and its use says why."""
+        try:
+            return self._accepts is None or self._accepts(list(_arguments(entry)[0]))
+        except UserError:
+            return True
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._own, *self._installed))
@@ -207,11 +214,7 @@ class Registry:
         return Entry(given, given)
 
     def get(self, given: str | Callable[..., Any]) -> Callable[..., Any]:
-        """The factory named by ``given``, or ``given`` itself if it is one.
-
-        Raises:
-            UserError: as ``entry``, or a package that it needs is not installed.
-        """
+        """The factory named by ``given``, or ``given`` itself if it is one; raises as ``entry``, ``Entry.factory``."""
         return self.entry(given).factory()
 
     def about(self, given: str | Callable[..., Any]) -> SimpleNamespace:
@@ -223,11 +226,7 @@ class Registry:
         return SimpleNamespace(**{**self._about, **declared})
 
     def options_of(self, given: str | Callable[..., Any]) -> dict[str, Option]:
-        """The options of a factory by name, read from its source, so that reading a spec does not import PyTorch.
-
-        Raises:
-            UserError: as ``get``.
-        """
+        """The options of a factory by name, read from its source: reading a spec does not import PyTorch."""
         return {name: one for name, one in _arguments(self.entry(given))[0].items() if name not in self.given}
 
     def check_options(self, given: str | Callable[..., Any], options: Mapping[str, Any], *, where: str = "",
