@@ -6,13 +6,11 @@ import json
 import re
 import subprocess
 import sys
-import typing
 from pathlib import Path
 from types import MappingProxyType
 
 import jax
 import numpy as np
-import pydantic
 import pytest
 import yaml
 
@@ -516,47 +514,17 @@ def test_columns_for_a_model_of_ones_own():
     assert list(found) == [one.name for one in COMPONENTS]
 
 
-def keys_of(model, prefix=""):
-    """Dotted keys that a pydantic model takes, with their defaults."""
-    for name, field in model.model_fields.items():
-        kinds = (field.annotation, *typing.get_args(field.annotation))
-        inner = next((k for k in kinds if isinstance(k, type) and issubclass(k, pydantic.BaseModel)), None)
-        if inner is None:
-            yield f"{prefix}{name}", field.default
-        else:
-            each = f"{{{name.removesuffix('s')}}}." if typing.get_origin(field.annotation) is dict else ""
-            yield from keys_of(inner, f"{prefix}{name}.{each}")
-
-
 @pytest.mark.parametrize("family", FAMILIES)
-def test_keys_of_experiments(family):
-    """The page has the keys that an experiment of a family can have, and their defaults."""
-    text = (DOCS / "results-schema.md").read_text().partition("## Experiment files")[2]
-    parts = re.split(r"^### ", text, flags=re.M)
-    described = {}
-    for part in parts:
-        if part.splitlines()[0].endswith((" of all families", f"({family})")):
-            rows = re.findall(r"^\| `([^`]+)` \|[^|]*\|([^|]*)\|", part, re.M)
-            described |= {key: default.strip("` ") for key, default in rows}
-    real = dict(keys_of(FAMILIES[family].experiment))
-    assert set(described) == {*real, "scales.{scale}"}
-    for key, default in real.items():
-        if isinstance(default, tuple):
-            default = f"[{', '.join(map(str, default))}]"
-        if isinstance(default, bool):
-            default = str(default).lower()
-        if isinstance(default, (str, int, float, type(None))):
-            assert described[key] == ("null" if default is None else str(default)), key
+def test_every_figure_effect_and_key_has_a_meaning(family):
+    """They are printed from captions, docstrings and descriptions; a key of a part of a spec is printed too."""
+    text = schema.page()
+    for what, names in (("Figures", FAMILIES[family].figures), ("Effects", FAMILIES[family].effects), ("Keys", ())):
+        part = re.search(rf"^### {what} \({family}\)$(.*?)(^#|\Z)", text, re.M | re.S)[1]
+        rows = dict(re.findall(r"^\| `([^`]+)` \|.*\| (.*?) ?\|$", part, re.M))
+        assert set(names) <= set(rows)
+        assert all(rows.values()), [name for name, meaning in rows.items() if not meaning]
+    assert {"methods.{method}.options", "problems.{problem}.methods"} <= set(rows)
     assert all(f"`{scale}`" in text for scale in SCALES)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("what", ["effects", "figures"])
-def test_effects_and_figures_have_a_line(family, what):
-    """The page has those of a family."""
-    text = (DOCS / "results-schema.md").read_text()
-    rows = re.search(rf"^### {what.capitalize()} \({family}\)$(.*?)^#", text, re.M | re.S)[1]
-    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) == set(getattr(FAMILIES[family], what))
 
 
 def test_the_pages_on_the_design_name_what_there_is():

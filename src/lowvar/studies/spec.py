@@ -120,10 +120,10 @@ class ExperimentSpec(Strict):
     raise UserError if there is no such job; ``run_cost`` and the like return its cost. Families override these.
     """
 
-    name: Name
-    title: str
-    family: Any
-    seed: Seed = 0
+    name: Name = Field(description="the file's name without its ending")
+    title: str = Field(description="a title for reports")
+    family: Any = Field(description="`variational` (if missing), `search` or `integral`")
+    seed: Seed = Field(0, description="seed of all starts, noise and points")
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run."""

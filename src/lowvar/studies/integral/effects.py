@@ -74,7 +74,10 @@ def error_ratio(tables, problem: str, method: str, others: Rivals, sizes: Sizes,
 
 @EFFECTS.effect
 def size_error_ratio(tables, problem: str, method: str, sizes: Sizes, more: Sizes, task: str, backend: str = "torch"):
-    """The mean absolute error at sizes ``more`` divided by that at ``sizes``, with a bootstrap interval over pairs."""
+    """The mean absolute error at sizes ``more`` divided by that at ``sizes``, with a bootstrap interval over pairs.
+
+    It is undecided if an error is at most twice ``truth_error``.
+    """
     few, many = (_of_repetitions(tables, problem, method, one, task, backend) for one in (sizes, more))
     note = f"sizes {more} against {sizes}, {len(many.index.intersection(few.index))} repetitions"
     errors = [_errors(tables, problem, method, one, task, backend)[0] for one in (sizes, more)]
@@ -96,7 +99,8 @@ def spread(tables, problem: str, method: str, sizes: Sizes, task: str, backend: 
 def coverage(tables, problem: str, method: str, sizes: Sizes, task: str, backend: str = "torch"):
     """The share of repetitions in which the method's own 95 % interval contains the truth.
 
-    Its standard error is the binomial one of a share of 0.95, what such intervals promise.
+    Its standard error is the binomial one of a share of 0.95, what such intervals promise. It is undecided if
+    ``truth_error`` is above 0.3 median standard errors.
     """
     one, _ = _errors(tables, problem, method, sizes, task, backend)
     note, truth_error, median = points(one), float(one["truth_error"]), float(one["standard_error_median"])

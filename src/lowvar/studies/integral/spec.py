@@ -45,18 +45,22 @@ Sampler = Literal["iid", "rqmc", "nuts", "tempered", "published"]
 class IntegralProblemSpec(Strict):
     """A problem of the catalogue, and its numbers of points."""
 
-    problem: str | None = Field(None, description="a problem of the catalogue")
+    problem: str | None = Field(None, description="a problem; `lowvar list integrals`")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
-    within: str | None = Field(None, description="another problem of this experiment, whose points it uses")
+    within: str | None = Field(None, description="in place of `problem`: another one, whose points it uses")
     tasks: Annotated[tuple[str, ...], Field(min_length=1), Different] | None = Field(
-        None, description="its tasks, with 'within'"
+        None, description="with `within`: tasks of the other problem to use"
     )
-    sampler: Sampler | None = Field(None, description="sampler of the points; the problem's own choice if null")
+    sampler: Sampler | None = Field(
+        None,
+        description="sampler of the points (`published`: the exact points of a published experiment); the problem's "
+        "own choice if null",
+    )
     sizes: Sizes = Field(description="numbers of points: one for all tasks, or a list with one for each task")
     methods: Chosen = Field(
         None, description="the methods that run on it; a mapping gives them options for this problem; all if null"
     )
-    repetitions: Count | None = Field(None, description="in place of estimation.repetitions")
+    repetitions: Count | None = Field(None, description="in place of `estimation.repetitions`")
     truth_effort: Count = Field(1, description="multiple of the default work spent on an inexact truth")
 
     @pydantic.model_validator(mode="after")
@@ -76,7 +80,9 @@ class IntegralProblemSpec(Strict):
 class IntegralMethodSpec(Strict):
     """An integrator and its options."""
 
-    integrator: str
+    integrator: str = Field(
+        description="an integrator (`lowvar list integrators`, or `module:function`); if missing, the method's name"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
 
 
@@ -91,11 +97,12 @@ class Illustrations(Strict):
     """Computations for figures only."""
 
     fits: dict[str, Annotated[tuple[str, ...], Different]] = Field(
-        default_factory=dict, description="one-dimensional problem -> methods whose fitted functions are drawn"
+        default_factory=dict, description="one-dimensional problems, and the methods whose fitted functions are drawn"
     )
     stein_kernels: pydantic.StrictBool = Field(False, description="matrix-valued Stein kernels on a grid")
     epochs: dict[str, Annotated[tuple[str, ...], Different]] = Field(
-        default_factory=dict, description="problem -> stochastic methods (with the option record) drawn by epoch"
+        default_factory=dict,
+        description="problems, and the stochastic methods (with the option `record`) drawn by epoch",
     )
     power_scores: str | None = Field(None, description="a problem with power posteriors, to draw their scores")
     predictive: str | None = Field(None, description="a problem whose posterior predicts observed series, to draw")
@@ -113,7 +120,8 @@ class IntegralExperiment(ExperimentSpec):
         ("errors", "boxes", "split", "seconds"), description="figures; the first opens the report"
     )
     figure_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="figure -> keyword arguments, such as its task"
+        default_factory=dict,
+        description="keyword arguments of figures, such as `boxes: {task: low}`; see their docstrings",
     )
 
     @property

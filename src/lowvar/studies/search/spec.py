@@ -37,23 +37,28 @@ _POLICY_STEP = 1e6  # operations of an episode of a simulated robot
 class SearchProblemSpec(Strict):
     """A function of the catalogue."""
 
-    function: str = Field(description="a function of the catalogue")
-    dim: Count | None = Field(None, description="coordinates; a policy's are implied")
-    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
+    function: str = Field(description="a function; `lowvar list functions`")
+    dim: Count | None = Field(None, description="coordinates of a point; a policy's are implied")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="keyword arguments of its factory: `rotation`, `shift`, ..."
+    )
     population: Count | None = Field(None, description="points of a generation, for methods that specify none")
     methods: Annotated[tuple[str, ...], Field(min_length=1), Different] | None = Field(
         None, description="the methods that run on it; all if null"
     )
-    budget: Count | None = Field(None, description="evaluations of a run, in place of search.budget")
+    budget: Count | None = Field(None, description="evaluations of a run, in place of `search.budget`")
 
 
 class SearchMethodSpec(Strict):
     """A solver and its options."""
 
-    solver: str
+    solver: str = Field(
+        description="a search, ours or a peer (`lowvar list searches`, or `module:function`); if missing, the method's "
+        "name"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
     budget: Count | None = Field(None, description="evaluations of a run, in place of the problem's")
-    repetitions: Count | None = Field(None, description="in place of search.repetitions, for a slow method")
+    repetitions: Count | None = Field(None, description="in place of `search.repetitions`, for a slow method")
 
 
 class SearchSettings(Strict):
@@ -62,7 +67,7 @@ class SearchSettings(Strict):
     budget: Count = Field(description="evaluations of a run")
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
     sigma0: Positive | None = Field(None, description="initial standard deviation; the problem's if null")
-    target: Positive = Field(TARGET, description="gap that counts as solved")
+    target: Positive = Field(TARGET, description="gap that counts as solved, in `ends` and `metrics.json`")
     early_stop: pydantic.StrictBool = Field(
         True, description="end when every repetition has met the last target, 1e-10"
     )
@@ -82,11 +87,21 @@ class SearchSettings(Strict):
 class GradientVarianceSpec(Strict):
     """Decomposition of the variance of search gradients under Gaussians."""
 
-    problems: Annotated[tuple[str, ...], Field(min_length=1), Different]
-    sigmas: Annotated[tuple[Positive, ...], Field(min_length=1), Different] = (0.5, 0.05, 0.005)
-    populations: Annotated[tuple[Annotated[int, Field(ge=2, strict=True)], ...], Field(min_length=1), Different]
-    schemes: Annotated[tuple[Scheme, ...], Different] = ("iid", "antithetic", "orthogonal", "rqmc")
-    baselines: Annotated[tuple[Baseline, ...], Different] = ("none", "mean", "centre")
+    problems: Annotated[tuple[str, ...], Field(min_length=1), Different] = Field(
+        description="the problems on which the variance of the gradient is decomposed"
+    )
+    sigmas: Annotated[tuple[Positive, ...], Field(min_length=1), Different] = Field(
+        (0.5, 0.05, 0.005), description="standard deviations of the distribution"
+    )
+    populations: Annotated[tuple[Annotated[int, Field(ge=2, strict=True)], ...], Field(min_length=1), Different] = (
+        Field(description="points of a generation; even with `antithetic`")
+    )
+    schemes: Annotated[tuple[Scheme, ...], Different] = Field(
+        ("iid", "antithetic", "orthogonal", "rqmc"), description="noise schemes; `iid` must be among them"
+    )
+    baselines: Annotated[tuple[Baseline, ...], Different] = Field(
+        ("none", "mean", "centre"), description="baselines subtracted from the values"
+    )
     replicates: Annotated[int, Field(ge=50, strict=True)] = Field(
         2000, description="independent estimates of each combination"
     )
@@ -105,7 +120,9 @@ class GradientVarianceSpec(Strict):
 class RatesSpec(Strict):
     """Rates of convergence: slopes of log error against the log of the number of generations."""
 
-    first: Annotated[int, Field(ge=2, strict=True)] = Field(description="generation from which slopes are fitted")
+    first: Annotated[int, Field(ge=2, strict=True)] = Field(
+        description="generation from which slopes of log error against log generations are fitted"
+    )
 
 
 class SearchExperiment(ExperimentSpec):
@@ -113,10 +130,12 @@ class SearchExperiment(ExperimentSpec):
 
     family: Literal["search"]
     problems: Annotated[dict[Name, SearchProblemSpec], Field(min_length=1)]
-    backends: BackendNames = ("jax",)
+    backends: BackendNames = Field(
+        ("jax",), description="array libraries of our searches; a peer runs once, under its own first one"
+    )
     methods: Annotated[dict[Name, SearchMethodSpec], Field(min_length=1)]
     search: SearchSettings
-    decomposition: GradientVarianceSpec | None = None
+    decomposition: GradientVarianceSpec | None = Field(None, description="of the search gradient; none if null")
     rates: RatesSpec | None = Field(None, description="fits rates of convergence, on problems with known optimum")
     draw: Annotated[tuple[str, ...], Different] = Field(
         ("effort", "curves", "profiles", "seconds"), description="figures; the first opens the report"

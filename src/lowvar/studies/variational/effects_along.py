@@ -69,9 +69,9 @@ def measured_difference(tables, problem: str, method: str, others: Rivals,
     """ELBO or test log-likelihood less each rival's after the same iterations or gradient evaluations.
 
     Two methods are seldom evaluated after the same number of gradient evaluations. The last evaluation of each before
-    the common number is then compared with the other's first from there on; the interval contains both differences.
-    ``others_on`` is the rivals' problem if it is another one; repetitions are then not paired. ``interval`` is that of
-    ``elbo_difference``; ``rank`` needs pairs.
+    the common number is then compared with the other's first from there on; the interval contains both differences,
+    and the value is their midpoint. ``others_on`` is the rivals' problem if it is another one; repetitions are then not
+    paired. ``interval`` is that of ``elbo_difference``; ``rank`` needs pairs.
     """
     if interval == "rank" and others_on is not None:
         raise UserError("measured_difference: interval: rank needs pairs, and others_on leaves none: use t")

@@ -28,10 +28,10 @@ class VariationalExperiment(ExperimentSpec):
 
     family: Literal["variational"] = "variational"
     problems: Annotated[dict[Name, ProblemSpec], Field(min_length=1)]
-    backends: BackendNames = ("jax",)
+    backends: BackendNames = Field(("jax",), description="array libraries; each runs every method")
     methods: Annotated[dict[Name, MethodSpec], Field(min_length=1)]
     solver: SolverSpec
-    decomposition: DecompositionSpec | None = None
+    decomposition: DecompositionSpec | None = Field(None, description="of the gradient's variance; none if null")
     tuning: TuningSpec | None = Field(None, description="the search for tuned settings")
 
     @pydantic.model_serializer(mode="wrap")

@@ -27,9 +27,9 @@ class SplitSpec(Sparse):
 class ModelSpec(Sparse):
     """A model of the catalogue on a prepared dataset."""
 
-    model: str = Field(description="a model of the catalogue")
-    dataset: str = Field(description="a dataset of the catalogue")
-    scaling: str = Field("minmax", description="of the features")
+    model: str = Field(description="a model; `lowvar list models`")
+    dataset: str = Field(description="a dataset; `lowvar list datasets`")
+    scaling: str = Field("minmax", description="of the features: `minmax`, `standard`, `unit`, `lenet` or `none`")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the model")
     split: SplitSpec | None = Field(None, description="into training and test rows; all are training rows if null")
 
@@ -37,13 +37,14 @@ class ModelSpec(Sparse):
 class ProblemSpec(ModelSpec):
     """A model on data, with its own methods and settings."""
 
-    solver: dict[str, Any] = Field(default_factory=dict, description="settings that differ from the experiment's")
+    solver: dict[str, Any] = Field(default_factory=dict, description="keys of `solver` that differ on this problem")
     methods: dict[str, dict[str, Any] | None] | None = Field(
         None,
-        description="the methods that run on it, each with its own settings and tune; all if null",
+        description="the methods that run on it, each with its own keys of `solver`, and `tune`: complete, in part, or "
+        "null; all methods if null",
     )
     decomposition: dict[str, Any] | None = Field(
-        default_factory=dict, description="settings that differ from the experiment's; null for no decomposition"
+        default_factory=dict, description="keys of `decomposition` that differ on this problem; null for none"
     )
 
 
@@ -60,32 +61,34 @@ class _Range(Strict):
 class StepSizeRange(_Range):
     """Step sizes, searched on a logarithmic scale."""
 
-    low: Positive
-    high: Positive
+    low: Positive = Field(description="lower end of the search for the step size")
+    high: Positive = Field(description="upper end, above `low`")
 
 
 class BetaRange(_Range):
     """Decays of a schedule."""
 
-    low: Annotated[float, Field(gt=0, le=1, strict=True)]
-    high: Annotated[float, Field(gt=0, le=1, strict=True)]
+    low: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(description="lower end for the schedule's `beta`")
+    high: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(description="upper end, above `low`")
 
 
 class PeriodRange(_Range):
     """Integer numbers of steps."""
 
-    low: Count
-    high: Count
+    low: Count = Field(description="lower end for the schedule's `r`")
+    high: Count = Field(description="upper end, above `low`")
 
 
 class TuneSpec(Sparse):
     """The ranges of a method's tuned settings, or the method whose tuned settings it takes."""
 
-    step_size: StepSizeRange | None = Field(None, description="of the optimizer; required unless same_as is given")
+    step_size: StepSizeRange | None = Field(None, description="required unless `same_as` is given")
     beta: BetaRange | None = Field(None, description="of the schedule; not tuned if null")
     r: PeriodRange | None = Field(None, description="of a schedule of kind step; not tuned if null")
     same_as: str | None = Field(
-        None, description="in place of ranges: the method whose tuning on the same problem determines the settings"
+        None,
+        description="in place of ranges: the method whose tuning on the same problem and backend determines the "
+        "settings",
     )
 
     @pydantic.model_validator(mode="after")
@@ -116,9 +119,12 @@ class MethodSpec(Sparse):
 
     _factory: Callable[..., Any] | None = pydantic.PrivateAttr(None)
 
-    estimator: str
+    estimator: str = Field(
+        description="an estimator (`lowvar list estimators`, or `module:function`), or a solver with its own update: "
+        "`smiso`; if missing, the method's name"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of its factory")
-    solver: dict[str, Any] | None = Field(None, description="keys of solver for this method")
+    solver: dict[str, Any] | None = Field(None, description="keys of `solver` for this method, on all problems")
     tune: TuneSpec | None = Field(None, description="settings that are tuned, in place of the solver's")
 
     @property
@@ -137,11 +143,13 @@ class MethodSpec(Sparse):
 class ScheduleSpec(Sparse):
     """Decay of the step size."""
 
-    kind: Literal["time", "step", "exponential", "piecewise"]
-    beta: pydantic.StrictFloat | None = Field(None, description="decay, in (0, 1]; not for piecewise")
-    r: pydantic.StrictInt | None = Field(None, description="steps between drops, for step")
+    kind: Literal["time", "step", "exponential", "piecewise"] = Field(
+        description="decay of the step size: 1 / (1 + beta t), beta^floor(t / r), exp(-beta t), or `values`"
+    )
+    beta: pydantic.StrictFloat | None = Field(None, description="rate of decay, in (0, 1]; not for `piecewise`")
+    r: pydantic.StrictInt | None = Field(None, description="steps between drops, for `step`")
     values: tuple[tuple[pydantic.StrictInt, pydantic.StrictFloat], ...] | None = Field(
-        None, description="for piecewise: pairs of a step and the factor from there on"
+        None, description="for `piecewise`: pairs of a step and the factor from there on"
     )
     rounded: pydantic.StrictBool | None = Field(
         None,
@@ -173,25 +181,32 @@ class DiagnosticsSpec(Strict):
 class SolverSpec(Sparse):
     """Settings of runs: optimizer, noise, length, repetitions."""
 
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    step_sizes: Annotated[tuple[Positive, ...], Field(min_length=1), Different]
-    batch_size: Count
-    batches: Literal["reshuffled", "iid", "fixed"] = "reshuffled"
-    noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = "iid"
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="what updates the parameters")
+    step_sizes: Annotated[tuple[Positive, ...], Field(min_length=1), Different] = Field(
+        description="step sizes of the optimizer; each is a run"
+    )
+    batch_size: Count = Field(description="data rows of a batch, at most N")
+    batches: Literal["reshuffled", "iid", "fixed"] = Field(
+        "reshuffled",
+        description="each epoch visits every row once; rows are drawn with replacement; or every epoch has the same "
+        "batches, in another order",
+    )
+    noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = Field("iid", description="scheme of the particles")
     particles: Count = Field(1, description="particles per batch")
     initial: Literal["standard", "origin", "unit"] = Field(
-        "standard", description="parameters from N(0, 1); mu = 0 with a small sigma; or mu near 0 and sigma near 1"
+        "standard",
+        description="start: parameters from N(0, 1); mu = 0 with a small sigma; or mu near 0 and sigma near 1",
     )
-    epochs: Count
+    epochs: Count = Field(description="length of the runs")
     repetitions: Count = Field(1, description="independent noise and starts, shared by the methods")
-    dtype: Literal["float64", "float32"] = "float64"
+    dtype: Literal["float64", "float32"] = Field("float64", description="precision")
     per_decade: Count = Field(12, description="evaluations of the ELBO per decade of epochs")
     elbo_samples: Annotated[int, Field(ge=2, strict=True)] = Field(
         1000, description="particles for an ELBO without a closed form, and for a test log-likelihood"
     )
     schedule: ScheduleSpec | None = Field(None, description="decay of the step sizes; constant if null")
     per_row: pydantic.StrictBool | None = Field(
-        None, description="whether step sizes apply to the ELBO divided by N; irrelevant to adam"
+        None, description="whether step sizes apply to the ELBO divided by N; irrelevant to `adam`"
     )
     diagnostics: DiagnosticsSpec | None = Field(None, description="measurement of gradient errors; none if null")
 
@@ -218,16 +233,16 @@ class SolverSpec(Sparse):
 class NoiseSpec(Strict):
     """A noise scheme and its number of particles."""
 
-    noise: Literal["iid", "antithetic", "orthogonal", "rqmc"]
-    particles: Count
+    noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = Field(description="scheme of the particles")
+    particles: Count = Field(description="particles per batch")
 
 
 class DecompositionSpec(Strict):
     """Decomposition of gradient variances along a run."""
 
     leader: str = Field("joint", description="the method whose run determines the parameters")
-    step_size: Positive
-    epochs: Count = Field(description="length of the run")
+    step_size: Positive = Field(description="step size of that run")
+    epochs: Count = Field(description="length of that run")
     points_along: Annotated[int, Field(ge=0, strict=True)] = Field(
         6, description="moments, geometrically spaced, besides the start and the end; 0 for the end alone"
     )
@@ -243,7 +258,9 @@ class DecompositionSpec(Strict):
         1, description="rows of a design in one evaluation, at random; their mean varies by V_n / cell, at less cost"
     )
     methods: Annotated[tuple[str, ...], Different] | None = Field(
-        None, description="methods to decompose; if null, all estimators without carryover"
+        None,
+        description="methods to decompose; if null, all estimators without carryover (for those with carryover, use "
+        "`solver.diagnostics`)",
     )
     noises: Annotated[dict[str, NoiseSpec], Field(min_length=1)] | None = Field(
         None, description="noise schemes to compare; the solver's if null"
