@@ -13,7 +13,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
@@ -185,7 +185,7 @@ class Registry:
     def __contains__(self, name: object) -> bool:
         return name in self._own or name in self._installed
 
-    def entry(self, given: str | Callable[..., Any], *, where: str = "", also: Collection[str] = ()) -> Entry:
+    def entry(self, given: str | Callable[..., Any], *, where: str = "", also: Iterable[str] = ()) -> Entry:
         """The entry of ``given``.
 
         Args:
@@ -230,7 +230,7 @@ class Registry:
         return {name: one for name, one in _arguments(self.entry(given))[0].items() if name not in self.given}
 
     def check_options(self, given: str | Callable[..., Any], options: Mapping[str, Any], *, where: str = "",
-                      also: Collection[str] = ()) -> None:  # fmt: skip
+                      also: Iterable[str] = ()) -> None:  # fmt: skip
         """Checks a factory's ``options``; other arguments as for ``entry``.
 
         Raises:
