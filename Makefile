@@ -18,7 +18,7 @@ PYTEST := pytest -q --durations=25
 .DEFAULT_GOAL := report
 .PHONY: report results install test test-long lint types workflow smoke wheel doctests unit pull clean distclean help
 
-report: results  ## run what params.yaml picks, and write report.html (the default)
+report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
 	@echo "report:  $(CURDIR)/report.html"
 	@echo "results: $(CURDIR)/results (its README.md says what is what)"
@@ -37,7 +37,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 		&& echo "installed in $$(($$(date +%s) - start)) s"
 	@touch $@
 
-# A line for each part, cheapest first; what a part says is in logs/test.
+# A line for each part, cheapest first; their output is in logs/test.
 test: lint  ## all tests but the long ones, as .ci/run runs them
 	@$(MAKE) --no-print-directory -j $(CORES) types workflow wheel
 	@$(MAKE) --no-print-directory smoke doctests unit

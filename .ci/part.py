@@ -1,7 +1,7 @@
-"""Runs one part of the tests: ``part.py NAME COMMAND``. One line if it passes; what it says goes to logs/test/NAME.log.
+"""Runs one part of the tests: ``part.py NAME COMMAND``. Its output goes to logs/test/NAME.log.
 
-The line has the part's seconds and, for pytest, its counts and the memory that its workers took. If it fails, the end
-of the log comes first.
+Prints one line: the part's seconds and, for pytest, the counts of its tests and the peak memory of its workers. If the
+part fails, the end of the log comes first.
 """
 
 import re

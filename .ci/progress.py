@@ -1,6 +1,6 @@
-"""Runs Snakemake and says how far it is: ``progress.py LOG snakemake ...``. All that Snakemake says goes to LOG.
+"""Runs Snakemake and shows its progress: ``progress.py LOG snakemake ...``. Snakemake's output goes to LOG.
 
-A terminal shows one line that changes; a file or a pipe gets a line for each tenth of the jobs.
+A terminal shows one line that is updated; a file or a pipe gets a line for each tenth of the jobs.
 """
 
 import re

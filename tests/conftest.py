@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_compiled_programs():
-    """No module uses another's large ones, and together they take more memory than all arrays."""
+    """Clears compiled programs between modules: they take more memory than all arrays, and no module needs another's."""
     yield
     if memory("VmRSS") < KEPT:
         return

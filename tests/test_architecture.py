@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lowvar.estimators import GRADIENT, INTEGRAL
 from lowvar.estimators import SEARCH as SEARCH_ESTIMATORS
@@ -30,6 +31,30 @@ def test_a_room_imports_from_rooms_above(room):
     allowed = set(ROOMS[: ROOMS.index(room) + 1]) | SHARED
     for path in (PACKAGE / room).rglob("*.py"):
         assert set(imports(path)) <= allowed, path
+
+
+def test_dvc_knows_the_code_of_runs():
+    """What engines and families import of studies, besides declarations, makes a run: an edit must rerun it."""
+    stages = yaml.safe_load((PACKAGE.parents[1] / "dvc.yaml").read_text())["stages"]
+    listed = {Path(one) for one in stages["runs"]["do"]["deps"] if one.startswith("src/lowvar/studies")}
+    declarations = {"base", "spec", "files", "figures", "effects", "experiment"}
+    declarations |= {"convergence", "costs", "diagnostics", "schedules", "variances"}  # tables
+    declarations |= {"errors", "illustrations", "progress", "rates"}
+    needed = set()
+    for file in listed:
+        for name in studies_of(PACKAGE.parents[1] / file):
+            if name.rpartition(".")[2] not in declarations:
+                needed.add(Path("src", *name.split(".")).with_suffix(".py"))
+    assert {Path("src/lowvar/studies/variational") / f"{one}.py" for one in ("pilot", "engine")} <= needed
+    assert needed <= listed
+
+
+def studies_of(path):
+    """The modules of families that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lowvar.studies."):
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            yield from (one for one in names if PACKAGE.parent.joinpath(*one.split(".")).with_suffix(".py").is_file())
 
 
 def test_shared_modules_import_no_room():

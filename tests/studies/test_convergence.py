@@ -209,5 +209,5 @@ def test_times_of_a_benchmark_count_for_the_same_problem_and_settings(tmp_path):
         assert list(found) == ["problem", "method", "backend", "round", "seconds"]
     for wrong in ("", "[]", json.dumps(about | {"steps": 3})):
         file.write_text(wrong)
-        with pytest.raises(UserError, match=r"mnist\.json: it is no file of times"):
+        with pytest.raises(UserError, match=r"mnist\.json: not a file of times"):
             B.times([file], experiment)

@@ -79,6 +79,7 @@ rule claims:
     input:
         lambda w: paths(STUDIES[w.experiment].table_files()),
         lambda w: paths(filter(None, [STUDIES[w.experiment].claims])),
+        lambda w: paths(STUDIES[w.experiment].times),
     output:
         in_report("{experiment}", ANY.verdicts, "table", "claims", caption="claims"),
     log:

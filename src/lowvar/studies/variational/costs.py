@@ -167,7 +167,7 @@ def times(files: Iterable[Path], experiment):
             ]  # fmt: skip
         except (ValueError, KeyError, TypeError) as error:
             made_by = "benchmarks/joint.py --times"
-            raise UserError(f"{path}: it is no file of times as {made_by} writes them ({error!r})") from error
+            raise UserError(f"{path}: not a file of times that {made_by} writes ({error!r})") from error
         if about[0] in experiment.problems:
             model, solver = experiment.model(about[0]), experiment.solver_on(about[0])
             same = about[1:] == (model.model, model.dataset, solver.optimizer, solver.batch_size)
