@@ -1,7 +1,7 @@
-"""Pilot runs: the variances ``V_t`` of gradient differences along a multilevel run, for estimators that ask for them.
+"""Pilot runs: the variances ``V_t`` of gradient differences along a multilevel run, for estimators that need them.
 
-An estimator asks by the options ``variances=None``, ``pilot``, ``base`` and ``pilot_taken``. If a method does not state
-its variances, a pilot run of ``mlmc_adaptive`` measures them before its own run, and says how many particles it took.
+Such an estimator has the options ``variances=None``, ``pilot``, ``base`` and ``pilot_taken``. If a method does not
+set ``variances``, a pilot run of ``mlmc_adaptive`` measures them first; ``pilot_taken`` is the number of its particles.
 """
 
 import inspect
@@ -17,15 +17,13 @@ _PER_DECADE = 12  # moments at which it is read
 
 
 def with_pilot(method, problem, solver, build):
-    """The method, with the ``variances`` that its estimator asks for.
+    """The method, with the ``variances`` that its estimator needs; if the pilot diverges, those from before.
 
     Args:
         method: a ``MethodSpec``.
         problem: an objective.
         solver: the run's ``SolverSpec``.
         build: ``(make_solver, solver) -> engine``, with a start and noise of the pilot's own.
-
-    A pilot that diverges has measured what came before.
 
     Raises:
         UserError: several step sizes, whose variances would differ.
@@ -34,7 +32,7 @@ def with_pilot(method, problem, solver, build):
         return method
     stated = {name: one.default for name, one in inspect.signature(GRADIENT.get(method.factory)).parameters.items()}
     stated |= method.options
-    if stated.get("variances", ()) is not None:  # it does not ask for them, or has them
+    if stated.get("variances", ()) is not None:  # it does not need them, or has them
         return method
     if len(solver.step_sizes) > 1:
         raise UserError(
@@ -42,7 +40,7 @@ def with_pilot(method, problem, solver, build):
             "Give one step size, or a method for each"
         )
     if isinstance(stated["pilot"], bool) or not isinstance(stated["pilot"], int) or stated["pilot"] < 2:
-        return method  # the estimator says what is wrong
+        return method  # the estimator rejects it
     alone = {"particles": stated["pilot"], "noise": "iid", "repetitions": 1, "diagnostics": None}
     settings = solver.model_copy(update={**alone, "per_decade": _PER_DECADE})
 
@@ -62,7 +60,7 @@ def with_pilot(method, problem, solver, build):
         if (step := done * pilot.steps - 1) > 0:
             found.append((step, measured["spread"]))  # of this step alone: a running mean would lag behind the fall
     lost = next((n for n, (_, V) in enumerate(found) if not (np.isfinite(V) and V > 0)), len(found))
-    if lost < 2:  # the run that follows will be a row that says so
+    if lost < 2:  # the run itself will diverge, and its trace will say so
         return method
     options = {**method.options, "variances": found[:lost], "pilot_taken": round(taken)}
     return method.model_copy(update={"options": options})

@@ -1,4 +1,4 @@
-"""Vector-valued control variates, exactly: one fit of all tasks, whose values tell of each other."""
+"""Vector-valued control variates, solved exactly: one fit of all tasks, which share information."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
