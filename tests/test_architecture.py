@@ -38,7 +38,7 @@ def test_dvc_knows_the_code_of_runs():
     stages = yaml.safe_load((PACKAGE.parents[1] / "dvc.yaml").read_text())["stages"]
     listed = {Path(one) for one in stages["runs"]["do"]["deps"] if one.startswith("src/lowvar/studies")}
     declarations = {"base", "spec", "files", "figures", "effects", "experiment"}
-    declarations |= {"convergence", "costs", "diagnostics", "schedules", "variances"}  # tables
+    declarations |= {"convergence", "times", "diagnostics", "schedules", "variances"}  # tables
     declarations |= {"errors", "illustrations", "progress", "rates"}
     needed = set()
     for file in listed:

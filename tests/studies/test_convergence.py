@@ -1,4 +1,4 @@
-"""Tables out of traces: envelopes, optima that are not known, methods with settings of their own, costs, schemes."""
+"""Tables out of traces: envelopes, optima that are not known, methods with settings of their own, times, schemes."""
 
 import json
 
@@ -9,9 +9,8 @@ from traces import runs
 
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
-from lowvar.studies.variational import costs as B
+from lowvar.studies.variational import times as B
 from lowvar.studies.variational import variances as V
-from lowvar.studies.variational.spec import ModelSpec
 
 EPOCHS = (0, 1, 3)
 
@@ -84,61 +83,6 @@ def test_huge_values():
     assert table["elbo_mean"].tolist()[1:] == [-5.5e30, -5.5]
     assert table["gap_mean"].tolist()[2] == pytest.approx(np.sqrt(30))
     assert np.isfinite(table["elbo_mean"]).all()
-
-
-MODELS = {
-    "digits": ModelSpec(model="softmax_regression", dataset="mnist", scaling="unit"),
-    "own": ModelSpec(model="logistic_regression", dataset="breast_cancer"),
-}
-SHAPES = {"digits": (60000, 7840), "own": (569, 30)}
-
-
-def test_sizes_stand_beside_those_of_the_paper():
-    found = B.sizes(MODELS, SHAPES).set_index("problem")
-    assert found.loc["digits", ["rows", "published_rows", "dim", "published_dim"]].tolist() == [60000] * 2 + [7840] * 2
-    assert found.loc["own", ["rows", "dim"]].tolist() == [569, 30]
-    assert np.isnan(found.loc["own", "published_dim"])
-
-
-def test_variances_stand_beside_those_of_the_paper():
-    rows = [
-        {"problem": problem, "method": "naive", "block": "all", "source": source, "end": True, "variance": 2 * v,
-         "low": v, "high": 3 * v, "noise": eps, "particles": 1, "batch_size": size, "runs": 5}
-        for problem in MODELS for eps in ("iid", "rqmc") for size in (100, 10)
-        for source, v in (("subsampling", 3.21e8), ("monte_carlo", 4e7), ("interaction", 6e7), ("total", 4.21e8))
-    ]  # fmt: skip
-    both = V.variances(pd.DataFrame(rows), MODELS)
-    assert both["batch_size"].value_counts().to_dict() == {100: 8, 10: 8}
-    found = both[both["batch_size"] == 100].set_index(["problem", "source"])
-    assert found.loc[("digits", "total"), "ratio"] == pytest.approx(2)
-    assert found.loc[("digits", "subsampling"), "published"] == 3.21e8
-    assert np.isnan(found.loc[("digits", "interaction"), "published"])
-    assert found.loc["own", "published"].isna().all()
-    none = V.variances(pd.DataFrame(rows).assign(method="cv"), MODELS)
-    assert len(none) == 0
-    assert none.dtypes.astype(str).tolist() == both.dtypes.astype(str).tolist()
-
-
-def test_costs():
-    traces = pd.concat([trace("naive", FAST, "digits"), trace("cv", FAST, "digits"), trace("joint", FAST, "own")])
-    traces.loc[traces["method"] == "naive", "hvps"] = 0
-    batches = {("digits", "naive", "jax"): 5, ("digits", "cv", "jax"): 5, ("own", "joint", "jax"): 5}
-    epochs = np.arange(4)
-    timings = pd.concat(
-        pd.DataFrame({"problem": "digits", "method": method, "backend": "jax", "epoch": epochs,
-                      "seconds_per_run": slow * epochs * 4.0}) for method, slow in (("naive", 1.0), ("cv", 1.5))
-    )  # fmt: skip
-    traces = pd.concat([traces, traces[traces["epoch"] == 3].assign(epoch=2, iteration=8)], ignore_index=True)
-    found = B.costs(traces, timings, MODELS, SHAPES, batches).set_index("method")
-    assert found["evaluations"].to_dict() == {"naive": 1.0, "cv": 2.0, "joint": 2.0}
-    assert found["published_evaluations"].to_dict() == {"naive": 1.0, "cv": 2.0, "joint": 3.0}
-    assert found["runs"].tolist() == [4, 4, 4]
-    assert found.loc["cv", ["seconds", "to_naive"]].tolist() == [1.5, 1.5]
-    np.testing.assert_allclose(found.loc["cv", ["seconds_low", "seconds_high"]].astype(float), 1.5)
-    assert found.loc["cv", "published_to_naive"] == pytest.approx(12.8 / 10.4)
-    assert found.loc["joint", ["seconds", "published_seconds", "to_naive"]].isna().all()
-    assert B.costs(traces, None, MODELS, SHAPES, batches)["seconds"].isna().all()
-    assert B.with_published_times(MODELS) == ["digits"]
 
 
 def test_schemes_are_relative_to_as_many_independent_points():

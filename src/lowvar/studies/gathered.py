@@ -67,14 +67,6 @@ class Gathered(Mapping):
         """The timings of all runs, concatenated."""
         return self.study.gather("run", "timing.parquet")
 
-    def timings_of(self, problems: list[str]) -> Frame | None:
-        """The timings of runs on these problems that were timed on this machine; None if there are none."""
-        import pandas as pd
-
-        paths = [job.folder / "timing.parquet" for job in self.study.jobs("run") if job.problem in problems]
-        timings = [artifact.read_table(path) for path in paths if path.is_file()]
-        return pd.concat(timings, ignore_index=True) if timings else None
-
     @property
     def params(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         """Problem, method, backend and the arrays in ``params.npz`` of every run."""

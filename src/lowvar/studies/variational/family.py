@@ -1,7 +1,16 @@
 """The family ``variational``: its declarations and its jobs."""
 
 from lowvar.studies.base import Family
-from lowvar.studies.variational import convergence, costs, diagnostics, effects, figures, files, schedules, variances
+from lowvar.studies.variational import (
+    convergence,
+    diagnostics,
+    effects,
+    figures,
+    files,
+    schedules,
+    times,
+    variances,
+)
 from lowvar.studies.variational.experiment import VariationalExperiment
 from lowvar.studies.variational.gathering import build as problem
 from lowvar.studies.variational.gathering import first_setting
@@ -56,7 +65,7 @@ FAMILY = Family(
     method="estimator",
     tables=(
         *convergence.TABLES,
-        *costs.TABLES,
+        times.TIMES,
         *variances.TABLES,
         *diagnostics.TABLES,
         *schedules.TABLES,

@@ -32,15 +32,13 @@ def problem_of(gathered, name: str, dtype: str | None = None):
     return build(experiment.model(name), prepared, dtype or experiment.dtype(name), "jax", name, experiment.seed)
 
 
-def shapes(gathered) -> dict[str, tuple[int, int]]:
-    """``(N, dim)`` of every problem."""
-    problems = {name: problem_of(gathered, name) for name in gathered.experiment.problems}
-    return {name: (one.N, one.dim) for name, one in problems.items()}
-
-
 def rows(gathered) -> dict[str, int]:
     """Training rows of every problem."""
-    return {name: count for name, (count, _) in gathered.once(shapes).items()}
+    return gathered.once(_rows)
+
+
+def _rows(gathered):
+    return {name: problem_of(gathered, name).N for name in gathered.experiment.problems}
 
 
 def optima(gathered) -> dict[str, float]:

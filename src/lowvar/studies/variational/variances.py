@@ -1,14 +1,11 @@
-"""Tables of gradient variances: single designs, components with intervals, Table 1, and noise schemes."""
+"""Tables of gradient variances: single designs, components with intervals, and noise schemes."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from lowvar.studies.base import Table, columns
-from lowvar.studies.variational import published
-from lowvar.studies.variational.costs import prints
-from lowvar.studies.variational.gathering import PROGRESS, decomposes, first_setting, models
+from lowvar.studies.variational.gathering import PROGRESS, decomposes
 
 PARTS = ("total", "subsampling", "monte_carlo", "interaction")
 
@@ -86,49 +83,6 @@ DECOMPOSITION = Table(
 )
 
 
-def variances(decomposition, problems: Mapping):
-    """The variance of ``naive`` at the end by source, beside the published values.
-
-    Args:
-        decomposition: the table of components.
-        problems: ``{name: ModelSpec}``.
-    """
-    import pandas as pd
-
-    rows: Any = pd.concat([first_setting(one) for _, one in decomposition.groupby("batch_size")] or [decomposition])
-    rows = rows[rows["end"] & (rows["method"] == "naive") & (rows["block"] == "all")]
-    out = []
-    for name, model in problems.items():
-        printed = published.of(published.VARIANCES, model.model, model.dataset)
-        for source in PARTS:
-            value = float(printed.get(source, np.nan))
-            for row in rows[(rows["problem"] == name) & (rows["source"] == source)].itertuples():
-                out.append({"problem": name, "batch_size": row.batch_size, "source": source, "variance": row.variance,
-                            "low": row.low, "high": row.high, "published": value, "ratio": row.variance / value,
-                            "runs": row.runs})  # fmt: skip
-    return TABLE1.frame(out)
-
-
-TABLE1 = Table(
-    "table1",
-    "For problems in Table 1 of Wang, Geffner and Domke: the variance of `naive` at the end of the leader's run, block "
-    "`all`, beside theirs. A row for each problem, source and batch size.",
-    columns("""
-    problem | string | | the experiment's name for the problem
-    batch_size | int64 | rows | B
-    source | string | | `total` (printed as V), `subsampling` (V_n), `monte_carlo` (V_eps) or `interaction`
-    variance | float64 | nats^2 | of a batch's gradient
-    low | float64 | nats^2 | lower end of its 95 % interval
-    high | float64 | nats^2 | upper end
-    published | float64 | nats^2 | published value for the model and dataset; NaN if there is none
-    ratio | float64 | | `variance` divided by `published`
-    runs | int64 | | runs of the leader; intervals are over runs if there are several, else over designs
-    """),
-    lambda gathered: variances(gathered["decomposition"], models(gathered)),
-    when=lambda experiment: decomposes(experiment) and prints(published.VARIANCES)(experiment),
-)  # fmt: skip
-
-
 def schemes(decomposition):
     """The variance at the end under each noise scheme, and its ratio to that with as many iid particles.
 
@@ -178,4 +132,4 @@ SCHEMES = Table(
     lambda gathered: schemes(gathered["decomposition"]),
     when=_compares_noises,
 )  # fmt: skip
-TABLES = (DESIGNS, DECOMPOSITION, TABLE1, SCHEMES)
+TABLES = (DESIGNS, DECOMPOSITION, SCHEMES)
