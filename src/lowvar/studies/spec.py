@@ -48,6 +48,7 @@ _whole = pydantic.BeforeValidator(lambda value: int(value) if type(value) is flo
 Count = Annotated[int, Field(ge=1, strict=True), _whole]  # 1e5 counts too
 Seed = Annotated[int, Field(ge=0, strict=True), _whole]
 BackendName = Literal["jax", "torch"]
+Scheme = Literal["iid", "antithetic", "orthogonal", "rqmc"]
 BackendNames = Annotated[tuple[BackendName, ...], Field(min_length=1), Different]
 
 

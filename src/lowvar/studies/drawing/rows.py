@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from lowvar.backends import BACKENDS
 from lowvar.errors import UserError
 from lowvar.studies.base import Frame
-
-BACKENDS = ("jax", "torch")  # a method with several backends is drawn in the first
 
 
 def require(table: Frame, columns: Iterable[str], what: str) -> None:
@@ -46,7 +45,7 @@ def problems(rows: Frame) -> list[str]:
 
 
 def backends(rows: Frame) -> list[str]:
-    """The backends of a table: those of ``BACKENDS`` first, in that order."""
+    """The backends of a table, in the order of ``BACKENDS``; a method with several is drawn in the first."""
     present = set(rows["backend"])
     return [name for name in BACKENDS if name in present] + sorted(present - set(BACKENDS))
 

@@ -16,6 +16,7 @@ from lowvar.studies.spec import (
     ExperimentSpec,
     Name,
     Positive,
+    Scheme,
     Seed,
     Strict,
 )
@@ -24,7 +25,6 @@ from lowvar.studies.spec import (
 TARGET_EXPONENTS = tuple(step / 5 for step in range(20, -51, -1))
 TARGET = 10.0 ** TARGET_EXPONENTS[-1]  # the last target, as in the paper's curves
 
-Scheme = Literal["iid", "antithetic", "orthogonal", "rqmc"]
 Baseline = Literal["none", "mean", "centre"]
 _NO_OPTIONS = {  # arguments of a problem's factory that have keys of their own
     "dim": "give it beside 'function'",

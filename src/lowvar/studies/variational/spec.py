@@ -10,7 +10,7 @@ from pydantic import Field
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.schedules import schedule
 from lowvar.registry import label
-from lowvar.studies.spec import BackendName, Count, Different, Positive, Seed, Sparse, Strict, validated
+from lowvar.studies.spec import BackendName, Count, Different, Positive, Scheme, Seed, Sparse, Strict, validated
 
 _FEWEST = 4  # least number of designs behind an interval
 
@@ -191,7 +191,7 @@ class SolverSpec(Sparse):
         description="each epoch visits every row once; rows are drawn with replacement; or every epoch has the same "
         "batches, in another order",
     )
-    noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = Field("iid", description="scheme of the particles")
+    noise: Scheme = Field("iid", description="scheme of the particles")
     particles: Count = Field(1, description="particles per batch")
     initial: Literal["standard", "origin", "unit"] = Field(
         "standard",
@@ -233,7 +233,7 @@ class SolverSpec(Sparse):
 class NoiseSpec(Strict):
     """A noise scheme and its number of particles."""
 
-    noise: Literal["iid", "antithetic", "orthogonal", "rqmc"] = Field(description="scheme of the particles")
+    noise: Scheme = Field(description="scheme of the particles")
     particles: Count = Field(description="particles per batch")
 
 
