@@ -1,6 +1,8 @@
 """The pages on the papers name files and tests that exist."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,15 @@ def test_every_kept_page_is_on_the_page_of_its_paper():
     kept = {page.name for page in FOLDER.glob("*.md")} - {"README.md", *PAPERS}
     linked = {target for page in PAPERS for target in re.findall(r"\]\(([^)#\s/]+\.md)\)", (FOLDER / page).read_text())}
     assert kept <= linked, sorted(kept - linked)
+
+
+def test_seconds_to_a_level_are_those_of_the_kept_files(tmp_path):
+    command = [sys.executable, "benchmarks/levels.py", "--out", str(tmp_path / "levels.json")]
+    done = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=True)
+    printed = [line for line in done.stdout.splitlines() if line.startswith("|")][2:]
+    text, front = ((FOLDER / page).read_text() for page in ("paper-joint.md", "README.md"))
+    assert len(printed) == 4
+    for row in printed:
+        assert row in text
+        task, _, *cells = row.strip("| ").split(" | ")
+        assert f"| {' | '.join((task, *cells))} |" in front

@@ -214,7 +214,7 @@ def test_dependent_features():
 # --- the variance along a chain
 
 
-def test_the_printed_objective_has_no_minimiser():
+def test_every_theta_minimises_the_printed_objective():
     """A.1 with all lags, centred at the residuals' mean: ``(mean of residuals - beta)^2`` for every ``theta``."""
     z = autoregressive(1, 60, 0.7)[0]
     f = np.exp(z)

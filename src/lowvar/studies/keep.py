@@ -80,12 +80,24 @@ def _summary(claims):
 
 def _claims(claims):
     table = claims.copy()
-    table["interval"] = [
-        f"[{low:.3g}, {high:.3g}]" if low == low else "" for low, high in zip(table["low"], table["high"], strict=True)
-    ]
+    ends = zip(table["ours"], table["low"], table["high"], strict=True)
+    table["interval"] = [_interval(*one) if one[1] == one[1] else "" for one in ends]
     table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
     table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
     return _markdown(table[["verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna(""))
+
+
+def _interval(value, low, high):
+    """Its ends with as many digits, three or more, as they need to enclose the printed value.
+
+    >>> _interval(0.382, 0.19, 0.7664), _interval(72.8786, 72.8785, 72.8787)
+    ('[0.19, 0.766]', '[72.88, 72.88]')
+    """
+    for digits in (3, 4, 5, 6):
+        ends = f"{low:.{digits}g}", f"{high:.{digits}g}"
+        if float(ends[0]) <= float(f"{value:.4g}") <= float(ends[1]):
+            break
+    return f"[{', '.join(ends)}]"
 
 
 def _minutes(runs):

@@ -42,7 +42,8 @@ def gaussian(backend, baseline: str = "mean", normalise: bool = True) -> SearchE
         UserError: unknown baseline.
 
     References:
-        Lyu and Tsang, eqs. (14) and (15), Algorithm 1; Appendix H for the baseline ``f(mu)``.
+        Lyu and Tsang, eqs. (12) and (13), estimated as in (16) to (19); Algorithm 1; Appendix H for the baseline
+        ``f(mu)``.
     """
     check_baseline(baseline)
 

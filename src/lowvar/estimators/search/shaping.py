@@ -30,7 +30,7 @@ def weights(
         Weights ``(N,)``; zero if all values are equal.
 
     References:
-        Lyu and Tsang, section 4.3 (``h``); Appendix H (``f(mu)``).
+        Lyu and Tsang, section 4.1 (``h``); Appendix H (``f(mu)``).
     """
     check_baseline(baseline)
     xp = backend.xp

@@ -34,7 +34,7 @@ def binary_reconstruction(backend: Backend, dim: int, *, seed: int = 0, name: st
         UserError: an option out of range.
 
     References:
-        Lyu and Tsang, section 6, "Discrete test problems".
+        Lyu and Tsang, Appendix A, "Evaluation on discrete test problems".
     """
     dim, xp = whole("dim", dim, 1), backend.xp
     w = generator(seed, "binary_reconstruction", dim).standard_normal(dim)

@@ -14,8 +14,8 @@ def regress_long_run(features: torch.Tensor, y: torch.Tensor, lags: int) -> Regr
     so that a least-squares fit to moving sums solves it.
 
     Appendix A.1 adds all autocovariances with weight one, up to lag ``m - 1``. Of residuals centred at their own mean
-    these add up to ``(sum_j e_j)^2 / m = 0`` for every ``theta``: that objective has no minimiser, and needs the
-    truncation.
+    these add up to ``(sum_j e_j)^2 / m = 0``: with ``beta`` the mean, every ``theta`` minimises that objective, which
+    needs the truncation.
 
     Args:
         features: ``Z (N, m, p)``, rows in the order of the chain.
