@@ -97,9 +97,9 @@ def rows_of(sites: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
         shape, event = np.shape(value), shapes[key]
         outer = len(shape) - len(event)
         if outer not in (1, 2) or shape[outer:] != event:
-            after = f" with {event} after them" if event else ""
             raise UserError(
-                f"draws: the site {key!r} has shape {shape}; it must be (m, ...) or (chains, draws, ...){after}"
+                f"draws: the site {key!r} has shape {shape}; it must be (m, ...) or (chains, draws, ...), with {event} "
+                "in place of the dots"
             )
         leading[key] = shape[:outer]
         rows[key] = value.reshape(-1, *event)
@@ -108,7 +108,21 @@ def rows_of(sites: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
     first = next(iter(leading))
     if not len(rows[first]):
         raise UserError(f"draws: the site {first!r} has no rows; give at least one draw")
+    check_chains(leading[first])
     return rows, leading[first]
+
+
+def check_chains(leading: tuple[int, ...]) -> None:
+    """Refuses more chains than draws.
+
+    Raises:
+        UserError: the first of two axes is the longer one.
+    """
+    if len(leading) == 2 and leading[0] > leading[1]:
+        raise UserError(
+            f"draws: these are {leading[0]} chains of {leading[1]} draws; the axes must be (chains, draws, ...), of one "
+            "chain (1, draws, ...)"
+        )
 
 
 def place(row: int, leading: tuple[int, ...]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.api.draws import by_site, divergences, is_by_site, is_dataset, is_mcmc
+from lowvar.api.draws import by_site, check_chains, divergences, is_by_site, is_dataset, is_mcmc
 from lowvar.api.scores import scores as scores_of
 from lowvar.api.scores_pymc import is_pymc
 from lowvar.api.scores_stan import is_stan
@@ -33,17 +33,13 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
     else:
         if scores is None and not is_mcmc(samples):
             raise UserError(
-                "scores: draws by site need the model: a pymc.Model, BridgeStan's StanModel, or a NumPyro model with its "
-                "data (functools.partial(model, **data))"
+                "scores: draws by site need their model: a pymc.Model, BridgeStan's StanModel, or a NumPyro model with "
+                "its data (functools.partial(model, **data))"
             )
         points, slopes = _from_model(samples, scores, model)
         leading = points.ndim - 1
         notes = _of_divergences(divergences(samples))
-    if leading == 2 and points.shape[0] > points.shape[1]:
-        raise UserError(
-            f"samples: {points.shape[0]} chains of {points.shape[1]} draws; the axes must be (chains, draws, ...), for "
-            "one chain (1, draws, ...)"
-        )
+    check_chains(points.shape[:leading])
     m = int(np.prod(points.shape[:leading]))
     found, labels = _integrands(values, sites, points.shape[:leading])
     flat = points.reshape(m, -1), slopes.reshape(m, -1)
@@ -53,8 +49,8 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
 def _refuse_names(scores: Any, values: Any, model: bool) -> None:
     if model:
         raise UserError(
-            "scores: a model scores draws by site; give samples as NumPyro's MCMC, ArviZ's DataTree or a dict of sites, "
-            "or an array of scores"
+            "scores: a model needs draws by site; give samples as NumPyro's MCMC, ArviZ's DataTree or a dict of sites, or "
+            "an array of scores"
         )
     if scores is None:
         raise UserError("scores: give the gradient of the log density at each sample, an array of the samples' shape")

@@ -60,10 +60,8 @@ def scores(
         model, data, draws = _of_mcmc(model)
     elif (stan := is_stan(model)) or is_pymc(model):
         if data is not None or params is not None:
-            kind = "a StanModel" if stan else "a PyMC model"
-            raise UserError(
-                f"{'data' if params is None else 'params'}: {kind} holds its own data; give draws=... alone"
-            )
+            given, kind = "data" if params is None else "params", "a StanModel" if stan else "a PyMC model"
+            raise UserError(f"{given}: {kind} has its own data; give the draws alone, with draws=...")
         return (stan_scores if stan else pymc_scores)(model, by_site(draws))
     return _numpyro_scores(model, {} if data is None else data, by_site(draws), params)
 

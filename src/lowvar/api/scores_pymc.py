@@ -64,12 +64,10 @@ def pymc_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarr
         slopes.append(slope(*one))
         if not np.isfinite(points[-1]).all():
             bad = next(key for key, part in zip(variables, one, strict=True) if not np.isfinite(part).all())
-            raise UserError(
-                f"draws: site {bad!r}, {place(r, leading)}: the value is outside its support, or not finite"
-            )
+            raise UserError(f"draws: site {bad!r}, {place(r, leading)}: the value is outside its support or not finite")
         if not np.isfinite(slopes[-1]).all():
             raise UserError(
-                f"draws: {place(r, leading)}: the gradient of the log density is not finite; check the draw and the data"
+                f"draws: {place(r, leading)}: the gradient of the log density is not finite; check draw and data"
             )
     found = np.array(points, float), np.array(slopes, float)
     return found[0].reshape(*leading, -1), found[1].reshape(*leading, -1)

@@ -56,8 +56,8 @@ def stan_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarr
             raise UserError(f"draws: {place(r, leading)}: Stan rejects this draw: {error}") from error
         if not (np.isfinite(points[r]).all() and np.isfinite(slopes[r]).all()):
             raise UserError(
-                f"draws: {place(r, leading)}: the draw is outside its support or not finite, or the gradient of the log "
-                "density there is not"
+                f"draws: {place(r, leading)}: the draw is outside its support or not finite, or the gradient of the "
+                "log density there is not"
             )
     return points.reshape(*leading, -1), slopes.reshape(*leading, -1)
 
@@ -71,7 +71,7 @@ def _entry(name: str) -> tuple[str, tuple[int, ...]]:
     site, *index = name.split(".")
     if ":" in site or not all(part.isdigit() for part in index):
         raise UserError(
-            f"draws: the Stan parameter {name!r} is a tuple or complex; give arrays of model.param_unconstrain_json and "
-            "model.log_density_gradient to integrate"
+            f"draws: the Stan parameter {name!r} is a tuple or complex; give integrate arrays of "
+            "model.param_unconstrain_json and model.log_density_gradient"
         )
     return site, tuple(int(part) - 1 for part in index)
