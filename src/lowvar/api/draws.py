@@ -120,8 +120,8 @@ def check_chains(leading: tuple[int, ...]) -> None:
     """
     if len(leading) == 2 and leading[0] > leading[1]:
         raise UserError(
-            f"draws: these are {leading[0]} chains of {leading[1]} draws; the axes must be (chains, draws, ...), of one "
-            "chain (1, draws, ...)"
+            f"draws: these are {leading[0]} chains of {leading[1]} draws; the axes must be (chains, draws, ...), for "
+            "one chain (1, draws, ...)"
         )
 
 

@@ -6,7 +6,7 @@ from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.choosing.candidates import WITHOUT_KERNELS, kernels_run, methods, scores_fail
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit, cross_fit
-from lowvar.estimators.integral.choosing.held_out import EXACT, GAIN, judge
+from lowvar.estimators.integral.choosing.held_out import EXACT, GAIN, ROUNDING, judge
 from lowvar.estimators.integral.choosing.kinds import in_order, kind_of, stacked, strides
 from lowvar.estimators.integral.choosing.tails import average, worth_of_chain, worth_of_copies
 from lowvar.problems.integrals.samples import Samples
@@ -74,7 +74,10 @@ def auto(folds: int = 5) -> Integrator:
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
         as_chain = Samples(samples.points, samples.scores, samples.values, samples.shared, chain=chain)
+        floor = np.stack([ROUNDING * (np.abs(one.mean) + one.largest) for one in plain], axis=1)
         for method in methods(as_chain, folds):
+            if (doubted | (SIMPLER * least <= floor)).all():
+                break  # nothing is better than rounding
             if method.properties.transfers and not samples.shared and doubted.any():
                 continue
             try:
