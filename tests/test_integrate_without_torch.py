@@ -75,7 +75,7 @@ def test_auto_tries_what_can_run_and_says_so(said):
     auto, plain = (np.array(said[line].split()[1:], float) for line in (3, 2))
     assert said[3].startswith("auto")
     assert abs(auto[0] - 1) < 1e-12
-    assert abs(auto[1] - np.exp(0.045)) < 1e-3
+    assert abs(auto[1] - np.exp(0.045)) < 3e-3
     assert auto[4] < 0.7 * plain[4]
     note = next(line for line in said if line.startswith("note"))
     assert "PyTorch is not installed, so no kernel was tried, polynomials alone: pip install 'lowvar[torch]'" in note
