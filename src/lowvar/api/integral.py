@@ -154,9 +154,9 @@ def integrate(
         raise UserError(f"chain {chain!r}: it must be True or False; concatenate the draws of several chains")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
         raise UserError(f"seed {seed!r}: it must be a whole number, 0 or more")
-    (samples, scores, values, chain, names), notes = arrays(samples, scores, values, chain, names)
+    (samples, scores, values, along, names), notes = arrays(samples, scores, values, chain, names)
     check_order(samples, scores, values)
-    data, doubts = bring(samples, scores, values, chain=chain)
+    data, doubts = bring(samples, scores, values, chain=along)
     notes += doubts
     names = _names(names_in(values) if names is None else names, data.tasks)
     seeds = np.array([seed])

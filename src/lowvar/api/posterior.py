@@ -131,9 +131,9 @@ def _integrands(values: Any, sites: Mapping[str, Any], axes: tuple[int, ...]) ->
         values = by_site(values)
     if isinstance(values, Mapping):
         return _columns(values, axes)
-    if hasattr(values, "dims") and {"chain", "draw"} <= set(values.dims):  # an xarray DataArray
-        name = str(values.name or "f")
-        return _columns({name: values.transpose("chain", "draw", ...).to_numpy()}, axes)
+    if {"chain", "draw"} <= set(getattr(values, "dims", ())):  # an xarray DataArray
+        array: Any = values
+        return _columns({str(array.name or "f"): array.transpose("chain", "draw", ...).to_numpy()}, axes)
     if len(axes) == 2 and np.shape(values)[:2] == axes:
         values = np.asarray(values)
         values = values.reshape(m, *values.shape[2:])

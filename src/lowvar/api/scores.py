@@ -102,15 +102,17 @@ def _numpyro_scores(model, data, draws: dict[str, Any], params) -> tuple[np.ndar
     trace = prototype(AllRows(model), data, name)
     model = handlers.substitute(AllRows(model), data=_values(trace, params, name))
     sites, leading = _sites(trace, draws, name)
+
+    def at(one):
+        free = unconstrain_fn(model, (), data, one)
+        point, unravel = ravel_pytree(free)
+        slope = jax.grad(lambda x: -potential_energy(model, (), data, unravel(x)))(point)
+        return free, point, slope, unravel(slope)
+
     with run_on(name):
-        free = jax.jit(jax.vmap(lambda one: unconstrain_fn(model, (), data, one)))(sites)
+        free, points, slope, of_sites = jax.jit(jax.vmap(at))(sites)
     _check_finite(free, leading, "the value is outside its support, or not finite")
-    unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], free))[1]
-    points = jax.vmap(lambda one: ravel_pytree(one)[0])(free)
-    with run_on(name):
-        slope = jax.jit(jax.vmap(jax.grad(lambda x: -potential_energy(model, (), data, unravel(x)))))(points)
-    problem = "the gradient of the log density is not finite; check the draw and the data"
-    _check_finite(jax.vmap(unravel)(slope), leading, problem)
+    _check_finite(of_sites, leading, "the gradient of the log density is not finite; check the draw and the data")
     shape = (*leading, points.shape[1])
     return np.asarray(points, np.float64).reshape(shape), np.asarray(slope, np.float64).reshape(shape)
 

@@ -101,9 +101,8 @@ def decompose(design: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray
 
 def solve_upper(r: np.ndarray, right: np.ndarray, transposed: bool = False) -> np.ndarray:
     """``x`` of ``r x = right`` or ``r^T x = right``, for upper triangles ``r (N, p, p)`` and ``right (N, p, K)``."""
-    how = "T" if transposed else "N"
     pairs = zip(r, right, strict=True)
-    return np.stack([scipy.linalg.solve_triangular(one, of, trans=how, check_finite=False) for one, of in pairs])
+    return np.stack([scipy.linalg.solve_triangular(one, of, int(transposed), check_finite=False) for one, of in pairs])
 
 
 def _condition(r: np.ndarray) -> np.ndarray:
