@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from torch.func import grad, hessian, jacrev, vmap
 
@@ -12,7 +13,7 @@ from lowvar.estimators.integral.parametric.additive import additive
 from lowvar.estimators.integral.parametric.long_run import moving_sums, regress_long_run
 from lowvar.estimators.integral.parametric.network import langevin, start_weights
 from lowvar.estimators.integral.parametric.neural import neural
-from lowvar.estimators.integral.parametric.regression import regress
+from lowvar.estimators.integral.parametric.regression import jackknife, regress
 from lowvar.estimators.integral.parametric.stein_features import monomials, stein_features
 from lowvar.estimators.integral.parametric.zero_variance import zero_variance
 from lowvar.problems.integrals.samples import Samples
@@ -186,7 +187,7 @@ def test_bias_and_cover(integrator):
     assert (error.std(0) < 0.8 * plain.std(0)).all()
     inside = (np.abs(error) < 1.96 * found.standard_error).mean(0)
     assert (inside > 0.9).all(), inside
-    assert (inside < 0.97).all(), inside
+    assert (inside < 0.985).all(), inside  # wider along a chain, where the variance is less well known
 
 
 def test_zero_variance_knows_when_points_are_few():
@@ -251,9 +252,15 @@ def test_long_run_least_squares():
     np.testing.assert_allclose(influence.sum(2), 1.0, rtol=1e-12)
     residual = y - fit.beta - features @ fit.theta
     hat = influence + features @ regress_long_run(features, eye, lags).theta
-    left_out = residual[..., 0] / (1 - np.diagonal(hat, axis1=1, axis2=2))
-    square = ((influence[:, 0] * left_out) ** 2).sum(1) * 50 / fit.effective[:, 0, 0]
-    np.testing.assert_allclose(fit.error[:, 0, 0], np.sqrt(square), rtol=1e-7)
+    leverage = np.diagonal(hat, axis1=1, axis2=2)
+    error, effective = jackknife(residual, leverage[..., None], influence, np.ones((50, 1)), True)
+    np.testing.assert_allclose(fit.error, error, rtol=1e-7)
+    np.testing.assert_array_equal(fit.effective, effective)
+    block = np.maximum(50 / effective[:, 0], 1)
+    terms = (influence[:, 0] * residual[..., 0] / np.maximum(1 - leverage * block, 0.1)) ** 2
+    carriers = terms.sum(1) ** 2 / (terms**2).sum(1) / block[:, 0]
+    wide = scipy.stats.t.isf(0.025, np.maximum(carriers - 1, 1)) / scipy.stats.norm.isf(0.025)
+    np.testing.assert_allclose(error[:, 0, 0], np.sqrt(terms.sum(1) * 50 / effective[:, 0, 0]) * wide, rtol=1e-10)
     plain, none = regress(features, np.ones_like(y[0]), y, True), regress_long_run(features, y, 0)
     for name in ("beta", "theta", "error"):
         np.testing.assert_allclose(getattr(none, name), getattr(plain, name), rtol=1e-9, atol=1e-12)

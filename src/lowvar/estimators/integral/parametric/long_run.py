@@ -2,14 +2,7 @@
 
 import numpy as np
 
-from lowvar.estimators.integral.parametric.regression import (
-    ILL,
-    LEAST_FREEDOM,
-    Regression,
-    decompose,
-    effective_sizes,
-    solve_upper,
-)
+from lowvar.estimators.integral.parametric.regression import ILL, Regression, decompose, jackknife, solve_upper
 
 
 def regress_long_run(features: np.ndarray, y: np.ndarray, lags: int) -> Regression:
@@ -44,9 +37,7 @@ def regress_long_run(features: np.ndarray, y: np.ndarray, lags: int) -> Regressi
     influence = 1 / m - pull @ whitened.mean(axis=1)[:, :, None]  # beta = influence' y
     residual = y - beta - features @ theta
     leverage = influence + (whitened * pull).sum(axis=2, keepdims=True)
-    left_out = residual / np.maximum(1 - leverage, LEAST_FREEDOM)
-    effective = effective_sizes(residual, np.ones_like(y[0, :, :1]), True)
-    error = np.sqrt(((influence * left_out) ** 2).sum(axis=1, keepdims=True) * m / effective)
+    error, effective = jackknife(residual, leverage, influence.mT, np.ones_like(y[0, :, :1]), True)
     return Regression(beta, error, theta, effective, condition, condition > ILL)
 
 

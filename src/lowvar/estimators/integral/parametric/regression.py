@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from lowvar.estimators.integral.chains import effective_size
+from lowvar.estimators.integral.chains import effective_size, student
 
 ILL = 1e10  # condition numbers above this are worth a look at rounding
 LEAST_FREEDOM = 1e-6  # of a row whose own value decides what is fitted to it
+LEAST_OF_BLOCK = 0.1  # the same of rows of a chain that are left out together
 DIRECT, STEPS = 60, 20  # unknowns up to which a singular value decomposition is cheap; power iterations for more
 VAGUE = 1e-12  # length of what is left of a constant beside the features, relative, below which it means nothing
 
@@ -43,7 +44,7 @@ def regress(
     ``beta``, whether the features are independent or not. Residuals are no noise, they depend on the points as much as
     the features do, and are largest where the features are. Errors are therefore the jackknife's: each residual
     as if its row had been left out, times the row's weight in ``beta``. (With one residual variance for all rows,
-    intervals at 95 % cover 70 to 90 %.) Along a chain, they are multiplied by what a row of the task is worth.
+    intervals at 95 % cover 70 to 90 %.) See ``jackknife``, also for chains.
 
     Args:
         features: ``Z (N, M, p)``, with ``M > p + T``.
@@ -67,17 +68,48 @@ def regress(
     residual = y - q @ projected / weight
     inverse = solve_upper(r[:, width:, width:], q[:, :, width:].mT)
     influence = inverse / length[:, :, width:].mT * weight.T  # (N, T, M): beta = influence y
-    effective = effective_sizes(residual, member, chain)
-    worth = sizes[:, None] / effective
     if shared:
-        error = np.sqrt(_by_point(q, influence, residual, member.shape[1]) * worth)
+        effective = effective_sizes(residual, member, chain)
+        error = np.sqrt(_by_point(q, influence, residual, member.shape[1]) * sizes[:, None] / effective)
     else:
-        left_out = residual / np.maximum(1 - (q**2).sum(axis=2, keepdims=True), LEAST_FREEDOM)
-        error = np.sqrt(influence**2 @ (left_out**2 * (member @ worth)))
+        error, effective = jackknife(residual, (q**2).sum(axis=2, keepdims=True), influence, member, chain)
     size = np.linalg.norm(y, axis=1).max(axis=1)[:, None]
     rounding = np.finfo(float).eps * condition[:, None] * np.linalg.norm(influence, axis=2) * size
     ill = ((condition > ILL) & (rounding[:, :, None] > error).any(axis=(1, 2))) | vague.any(axis=1)
     return Regression(solution[:, width:], error, solution[:, :width], effective, condition, ill)
+
+
+def jackknife(
+    residual: np.ndarray, leverage: np.ndarray, influence: np.ndarray, member: np.ndarray, chain: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors of estimates that are linear in the values, and what the rows of each task are worth.
+
+    Of independent rows, HC3: each residual as if its row had been left out. Successive rows of a chain depend on each
+    other: those that together are worth one independent row are left out at once, their leverages taken for equal; and
+    the error is widened to intervals of Student's ``t``, with the rows that carry the variance as degrees of freedom.
+
+    Args:
+        residual: ``(N, M, K)``.
+        leverage: how much of its own value a row is fitted, ``(N, M, 1)``.
+        influence: the estimates as functions of the values, ``(N, T, M)``.
+        member: ``(M, T)``.
+        chain: rows of a task are successive states of a Markov chain.
+
+    Returns:
+        ``(N, T, K)`` each.
+    """
+    effective, sizes = effective_sizes(residual, member, chain), member.sum(axis=0)[:, None]
+    worth = sizes / effective
+    blocks = member @ np.maximum(worth, 1.0) if chain else 1.0
+    left_out = (residual / np.maximum(1 - leverage * blocks, LEAST_OF_BLOCK if chain else LEAST_FREEDOM)) ** 2
+    square = influence**2
+    error = np.sqrt(square @ (left_out * (member @ worth)))
+    if chain:
+        largest = np.maximum(left_out.max(axis=1, keepdims=True), np.finfo(float).tiny)
+        scaled = left_out / largest  # squares that cannot underflow
+        carriers = (square @ scaled) ** 2 / np.maximum(square**2 @ scaled**2, np.finfo(float).tiny)
+        error = error * student(carriers / np.maximum(worth, 1.0) - 1)
+    return error, effective
 
 
 def decompose(design: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
