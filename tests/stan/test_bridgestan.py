@@ -4,6 +4,7 @@ BridgeStan downloads Stan's sources when it first compiles a ``.stan`` file, so 
 is ``by_hand.c``: the object, its conversions and its errors are BridgeStan's own. ``test_stan_itself.py`` compiles Stan.
 """
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,7 +21,7 @@ MEAN = 1 + np.arange(2)[:, None] + 10 * (1 + np.arange(3))
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def library(tmp_path_factory):
     if CC is None:
         pytest.skip("there is no C compiler")
     library = tmp_path_factory.mktemp("stan") / "by_hand_model.so"
@@ -28,7 +29,12 @@ def model(tmp_path_factory):
     flags = [f"-DBS_{part}={number}" for part, number in version]
     source = Path(__file__).with_name("by_hand.c")
     subprocess.run([CC, "-shared", "-fPIC", *flags, "-o", library, source, "-lm"], check=True)
-    return bridgestan.StanModel(str(library))
+    return str(library)
+
+
+@pytest.fixture(scope="module")
+def model(library):
+    return bridgestan.StanModel(library)
 
 
 def draws(chains=4, number=50, seed=0):
@@ -51,10 +57,13 @@ def test_points_and_scores_are_stans(model):
     np.testing.assert_array_equal(lowvar.scores(model, draws=flat)[1], scores.reshape(200, 7))
 
 
-def test_means_of_a_stan_posterior(model):
+def tree():
     az = pytest.importorskip("arviz")
-    tree = az.from_dict(draws()) if hasattr(az, "InferenceData") else az.from_dict({"posterior": draws()})
-    found = lowvar.integrate(tree, model, ["rate", "w"], "zero_variance")
+    return az.from_dict(draws()) if hasattr(az, "InferenceData") else az.from_dict({"posterior": draws()})
+
+
+def test_means_of_a_stan_posterior(model):
+    found = lowvar.integrate(tree(), model, ["rate", "w"], "zero_variance")
     assert found.table["task"].tolist()[:3] == ["rate", "w[0, 0]", "w[0, 1]"]
     np.testing.assert_allclose(found.value, [14 / 4, *MEAN.ravel()], rtol=1e-10)
 
@@ -82,3 +91,12 @@ def test_a_stan_model_has_its_data(model):
         lowvar.scores(model, {"y": [1]}, draws())
     with pytest.raises(UserError, match="draws: give a mapping of sites to arrays"):
         lowvar.scores(model)
+
+
+def test_the_page(repository, library):
+    """The Stan block of docs/posterior-expectations.md, with a compiled library, which ``StanModel`` takes too."""
+    page = (repository / "docs" / "posterior-expectations.md").read_text()
+    block = next(one for one in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "bridgestan" in one)
+    names = {"stan_file": library, "data_file": '{"y": [3, 5, 4]}', "draws": tree()}
+    exec(block, names)
+    assert abs(names["result"].value[0] - 14 / 4) < 1e-8
