@@ -31,8 +31,8 @@ class IntegralResult:
         value: the integrals, ``(T,)``.
         standard_error: ``(T,)``; NaN where the method has none. With ``auto`` or ``folds``, it is estimated from
             held-out values and includes the quantile of Student's ``t``: the 95 % interval is ``value`` +- 1.96 of it.
-            For kernel methods by name, it combines those of the fitted process and the jackknife, for independent
-            samples.
+            So is that of ``zero_variance`` along a chain. For kernel methods by name, it combines those of the fitted
+            process and the jackknife, for independent samples.
         method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
         notes: warnings to read before you trust the result; also issued as warnings.
         table: a row for each integral: ``task, method, value, standard_error, low, high`` (95 %), the Monte Carlo
