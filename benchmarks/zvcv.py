@@ -1,7 +1,7 @@
 """The example of the R package ZVCV with lowvar's integrators: ``python benchmarks/zvcv.py VDP.rda``.
 
 ``VDP.rda`` is the package's data set, at https://github.com/LeahPrice/ZVCV/tree/master/data; to read it,
-``pip install rdata``. Without a file, a problem of the same form whose draws are independent: gamma posteriors of Poisson counts.
+``pip install rdata``. Without a file, a problem of the same form with independent draws: gamma posteriors of counts.
 """
 
 import argparse
