@@ -233,7 +233,8 @@ def test_scores_of_a_numpyro_model():
     np.testing.assert_allclose(scores[:, 0], exact, atol=1e-10)
     for wrong, message in (
         ({"mean": np.zeros(2)}, "no site 'scale'"),
-        ({"scale": np.ones((2, 5))}, "has shape"),
+        ({"scale": np.ones((2, 5, 3))}, "has shape"),
+        ({"scale": np.ones((5, 2))}, "these are 5 chains of 2 draws"),
         (np.ones(2), "(mcmc.get_samples())"),
     ):
         with pytest.raises(UserError, match=message.replace("(", r"\(").replace(")", r"\)")):

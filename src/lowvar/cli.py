@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -271,7 +272,8 @@ def _decompose_model(args):
 
 
 def _integrate(args):
-    _configure(args, backend="torch", dtype="float64")
+    torch = importlib.util.find_spec("torch") is not None  # kernels need it, polynomials do not
+    _configure(args, backend="torch" if torch else "jax", dtype="float64")
     from lowvar import user
 
     user.integrate(args)

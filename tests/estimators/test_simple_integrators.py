@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from torch.func import grad, hessian, jacrev, vmap
 
@@ -12,7 +13,7 @@ from lowvar.estimators.integral.parametric.additive import additive
 from lowvar.estimators.integral.parametric.long_run import moving_sums, regress_long_run
 from lowvar.estimators.integral.parametric.network import langevin, start_weights
 from lowvar.estimators.integral.parametric.neural import neural
-from lowvar.estimators.integral.parametric.regression import regress
+from lowvar.estimators.integral.parametric.regression import jackknife, regress
 from lowvar.estimators.integral.parametric.stein_features import monomials, stein_features
 from lowvar.estimators.integral.parametric.zero_variance import zero_variance
 from lowvar.problems.integrals.samples import Samples
@@ -94,7 +95,7 @@ def test_features_are_the_operator_on_monomials():
     assert len(exponents) == 9
     x, scores = torch.randn(2, 5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).unbind()
     columns = []
-    for row in exponents:
+    for row in torch.as_tensor(exponents):
 
         def monomial(z, row=row):
             return torch.prod(z**row)
@@ -103,12 +104,13 @@ def test_features_are_the_operator_on_monomials():
             return torch.trace(hessian(monomial)(z)) + grad(monomial)(z) @ score
 
         columns.append(vmap(operator)(x, scores))
-    torch.testing.assert_close(stein_features(exponents, x, scores), torch.stack(columns, -1), rtol=1e-12, atol=1e-12)
+    found = stein_features(exponents, x.numpy(), scores.numpy())
+    np.testing.assert_allclose(found, torch.stack(columns, -1), rtol=1e-12, atol=1e-12)
 
 
 def reference(x, scores, y, order=2):
     """Constant and its standard error (HC3) by the normal equations of one data set."""
-    columns = stein_features(monomials(x.shape[1], order), torch.as_tensor(x), torch.as_tensor(scores)).numpy()
+    columns = stein_features(monomials(x.shape[1], order), x, scores)
     design = np.column_stack([np.ones(len(y)), columns])
     inverse = np.linalg.inv(design.T @ design) @ design.T
     left_out = (y - design @ inverse @ y) / (1 - np.diag(design @ inverse))
@@ -143,17 +145,17 @@ def test_errors_are_those_of_leaving_out(shared):
     """Rows, or points that several tasks share: the fit without them differs by what the error adds up."""
     samples = normal(smooth, 1, (12, 12))
     x, scores = (np.concatenate([of[0][0], of[0 if shared else 1][0]]) for of in (samples.points, samples.scores))
-    features = stein_features(monomials(2, 1), torch.as_tensor(x), torch.as_tensor(scores))[None]
-    y = torch.as_tensor(np.concatenate([smooth(0, x[:12]), smooth(1, x[12:])]))[None, :, None]
-    member = torch.eye(2, dtype=torch.float64).repeat_interleave(12, 0)
+    features = stein_features(monomials(2, 1), x, scores)[None]
+    y = np.concatenate([smooth(0, x[:12]), smooth(1, x[12:])])[None, :, None]
+    member = np.repeat(np.eye(2), 12, axis=0)
     fit = regress(features, member, y, shared=shared)
-    design = torch.cat([features[0], member], 1)
-    square = torch.zeros(2, dtype=torch.float64)
+    design = np.concatenate([features[0], member], axis=1)
+    square = np.zeros(2)
     for left in [[j, j + 12] for j in range(12)] if shared else [[j] for j in range(24)]:
         kept = [j for j in range(24) if j not in left]
-        without = torch.linalg.lstsq(design[kept], y[0, kept]).solution[2:]
+        without = np.linalg.lstsq(design[kept], y[0, kept])[0][2:]
         square += (fit.beta[0] - without)[:, 0] ** 2
-    torch.testing.assert_close(fit.error[0, :, 0], square.sqrt(), rtol=1e-4, atol=0)
+    np.testing.assert_allclose(fit.error[0, :, 0], np.sqrt(square), rtol=1e-4)
 
 
 def test_zero_variance_is_exact_for_quadratics_whatever_the_units():
@@ -185,7 +187,7 @@ def test_bias_and_cover(integrator):
     assert (error.std(0) < 0.8 * plain.std(0)).all()
     inside = (np.abs(error) < 1.96 * found.standard_error).mean(0)
     assert (inside > 0.9).all(), inside
-    assert (inside < 0.97).all(), inside
+    assert (inside < 0.985).all(), inside  # wider along a chain, where the variance is less well known
 
 
 def test_zero_variance_knows_when_points_are_few():
@@ -228,32 +230,40 @@ def test_every_theta_minimises_the_printed_objective():
 
 
 def test_long_run_least_squares():
-    x = torch.as_tensor(autoregressive(2, 50, 0.5)[..., None])
+    x = autoregressive(2, 50, 0.5)[..., None]
     features = stein_features(monomials(1, 2), x, -x)
-    y, lags = torch.exp(x), 4
+    y, lags = np.exp(x), 4
     fit = regress_long_run(features, y, lags)
-    shift = (torch.arange(50)[:, None] - torch.arange(50)).abs()
-    bartlett = (1 - shift / (lags + 1)).clamp(min=0).double()
-    centre = torch.eye(50, dtype=torch.float64) - 1 / 50
+    shift = np.abs(np.arange(50)[:, None] - np.arange(50))
+    bartlett = np.maximum(1 - shift / (lags + 1), 0)
+    centre = np.eye(50) - 1 / 50
     weights = centre @ bartlett @ centre
     series = centre @ y
-    torch.testing.assert_close(moving_sums(series, lags).square().sum(1), 5 * (series.mT @ bartlett @ series)[..., 0])
-    theta = torch.linalg.solve(features.mT @ weights @ features, features.mT @ weights @ y)
-    torch.testing.assert_close(fit.theta, theta, rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(fit.beta, (y - features @ theta).mean(1, keepdim=True), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(
+        (moving_sums(series, lags) ** 2).sum(1), 5 * (series.mT @ bartlett @ series)[..., 0], rtol=1e-10
+    )
+    theta = np.linalg.solve(features.mT @ weights @ features, features.mT @ weights @ y)
+    np.testing.assert_allclose(fit.theta, theta, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(fit.beta, (y - features @ theta).mean(1, keepdims=True), rtol=1e-7, atol=1e-7)
     # the estimate as a function of the values: weights that sum to one and give the features zero
-    eye = torch.eye(50, dtype=torch.float64).expand(2, -1, -1)
+    eye = np.tile(np.eye(50), (2, 1, 1))
     influence = regress_long_run(features, eye, lags).beta
-    torch.testing.assert_close((influence @ features).abs().max(), torch.zeros(()).double(), rtol=0, atol=1e-12)
-    torch.testing.assert_close(influence.sum(2), torch.ones(2, 1).double())
+    np.testing.assert_allclose(influence @ features, 0.0, atol=1e-12)
+    np.testing.assert_allclose(influence.sum(2), 1.0, rtol=1e-12)
     residual = y - fit.beta - features @ fit.theta
     hat = influence + features @ regress_long_run(features, eye, lags).theta
-    left_out = residual[..., 0] / (1 - hat.diagonal(dim1=1, dim2=2))
-    square = (influence[:, 0] * left_out).square().sum(1) * 50 / fit.effective[:, 0, 0]
-    torch.testing.assert_close(fit.error[:, 0, 0], square.sqrt())
-    plain, none = regress(features, torch.ones_like(y[0]), y, True), regress_long_run(features, y, 0)
+    leverage = np.diagonal(hat, axis1=1, axis2=2)
+    error, effective = jackknife(residual, leverage[..., None], influence, np.ones((50, 1)), True)
+    np.testing.assert_allclose(fit.error, error, rtol=1e-7)
+    np.testing.assert_array_equal(fit.effective, effective)
+    block = np.maximum(50 / effective[:, 0], 1)
+    terms = (influence[:, 0] * residual[..., 0] / np.maximum(1 - leverage * block, 0.1)) ** 2
+    carriers = terms.sum(1) ** 2 / (terms**2).sum(1) / block[:, 0]
+    wide = scipy.stats.t.isf(0.025, np.maximum(carriers - 1, 1)) / scipy.stats.norm.isf(0.025)
+    np.testing.assert_allclose(error[:, 0, 0], np.sqrt(terms.sum(1) * 50 / effective[:, 0, 0]) * wide, rtol=1e-10)
+    plain, none = regress(features, np.ones_like(y[0]), y, True), regress_long_run(features, y, 0)
     for name in ("beta", "theta", "error"):
-        torch.testing.assert_close(getattr(none, name), getattr(plain, name), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(getattr(none, name), getattr(plain, name), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -286,10 +296,10 @@ def test_additive_is_weighted_least_squares():
     for r in range(2):
         exponents, blocks = monomials(2, 2), []
         for t, s in enumerate((1.5, 2.5)):
-            x, scores = torch.as_tensor(samples.points[t][r]), torch.as_tensor(samples.scores[t][r])
+            x, scores = samples.points[t][r], samples.scores[t][r]
             member = np.zeros((len(x), 2))
             member[:, t] = 1
-            blocks.append(np.column_stack([s * stein_features(exponents, x, scores).numpy(), member]))
+            blocks.append(np.column_stack([s * stein_features(exponents, x, scores), member]))
         design, y = np.concatenate(blocks), np.concatenate([values[r] for values in samples.values])
         weight = np.sqrt(np.repeat([1 / 20, 1 / 35], [20, 35]))
         inverse = np.linalg.pinv(weight[:, None] * design)

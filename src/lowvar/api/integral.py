@@ -9,6 +9,7 @@ import scipy.stats
 
 from lowvar.api.bring import bring, without_copies
 from lowvar.api.frames import check_order, names_in
+from lowvar.api.posterior import arrays
 from lowvar.errors import UserError
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
@@ -30,8 +31,8 @@ class IntegralResult:
         value: the integrals, ``(T,)``.
         standard_error: ``(T,)``; NaN where the method has none. With ``auto`` or ``folds``, it is estimated from
             held-out values and includes the quantile of Student's ``t``: the 95 % interval is ``value`` +- 1.96 of it.
-            For kernel methods by name, it combines those of the fitted process and the jackknife, for independent
-            samples.
+            So is that of ``zero_variance`` along a chain. For kernel methods by name, it combines those of the fitted
+            process and the jackknife, for independent samples.
         method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
         notes: warnings to read before you trust the result; also issued as warnings.
         table: a row for each integral: ``task, method, value, standard_error, low, high`` (95 %), the Monte Carlo
@@ -82,11 +83,11 @@ class IntegralResult:
 
 def integrate(
     samples: Any,
-    scores: Any,
-    values: Any,
+    scores: Any = None,
+    values: Any = None,
     method: str | Callable[..., Integrator] = "auto",
     *,
-    chain: bool = False,
+    chain: bool | None = None,
     folds: int | None = None,
     names: Any = None,
     seed: int = 0,
@@ -96,18 +97,24 @@ def integrate(
 
     Args:
         samples: points ``(m, d)``, or ``(m,)`` in one dimension, unconstrained coordinates: NumPy, JAX or PyTorch. For
-            several integrals over different points or densities, a list of such arrays, one for each.
+            several integrals over different points or densities, a list of such arrays, one for each. Or draws by site:
+            NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData`` (its posterior, without warm-up), or a dict.
         scores: gradients of the log density at the samples, in the same shapes. The density need not be normalised, and
-            must be that of the samples' own coordinates (with the Jacobian of any transformation).
+            must be that of the samples' own coordinates (with the Jacobian of any transformation). For draws by site,
+            the model: a ``pymc.Model``, BridgeStan's ``StanModel``, or a NumPyro model with its data
+            (``functools.partial(model, **data)``); an ``MCMC`` needs none, as it has its own. A dict of unconstrained
+            samples takes a dict of scores with the same names.
         values: values of the integrand ``(m,)``; of ``T`` integrands over the same samples ``(m, T)``; or a list as
-            above.
+            above. For draws by site also names of sites, whose means are wanted; a function of the dict of sites, each
+            ``(m, ...)``; a dict of arrays; by default all sites.
         method: a name of ``lowvar list integrators``; or a factory ``(**options) -> Integrator`` of your own, see
             docs/adding-an-integrator.md, or ``"module:function"``. ``auto`` cross-fits polynomials and kernels, chooses
             for each integral by the residuals of held-out samples, and returns Monte Carlo where no method beats it or
             the scores fail their test.
         chain: whether the samples are successive states of a Markov chain: standard errors, and the check of the
             scores, then use effective sample sizes, and folds are blocks. Independent chains may be concatenated, or be
-            the first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``.
+            the first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``. By
+            default true for draws by site with an axis of chains, else false.
             Standard errors of kernel methods by name, without ``folds``, still assume independent samples.
         folds: number of folds for cross-fitting: each fold's residuals are averaged under a fit to the other folds.
             Unbiased for independent samples, with a standard error from held-out values. ``auto`` has 5 folds; other
@@ -143,12 +150,14 @@ def integrate(
     if method == "auto" and options:
         raise UserError(f"{next(iter(options))}: auto takes no options; name a method with method=...")
     INTEGRAL.check_options(method, options)
-    if not isinstance(chain, (bool, np.bool_)):
+    if not isinstance(chain, (bool, np.bool_, type(None))):
         raise UserError(f"chain {chain!r}: it must be True or False; concatenate the draws of several chains")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
         raise UserError(f"seed {seed!r}: it must be a whole number, 0 or more")
+    (samples, scores, values, along, names), notes = arrays(samples, scores, values, chain, names)
     check_order(samples, scores, values)
-    data, notes = bring(samples, scores, values, chain=bool(chain))
+    data, doubts = bring(samples, scores, values, chain=along)
+    notes += doubts
     names = _names(names_in(values) if names is None else names, data.tasks)
     seeds = np.array([seed])
     plain = make("monte_carlo", {}).integrate(data, seeds)

@@ -35,11 +35,14 @@ SEARCH = Registry(
     given=("backend",),
 )
 
+# integrators that need no PyTorch; `auto` tries those that can run
+NUMPY = "auto", "monte_carlo", "zero_variance"
+
 # factories (**options) -> Integrator
 INTEGRAL = Registry(
     "integrator",
     {
-        name: row(f"lowvar.estimators.integral.{module}:{name}", packages=() if name == "monte_carlo" else ("torch",))
+        name: row(f"lowvar.estimators.integral.{module}:{name}", packages=() if name in NUMPY else ("torch",))
         for name, module in {
             "auto": "choosing.auto",
             "monte_carlo": "monte_carlo",

@@ -1,6 +1,9 @@
-"""How many independent points the states of a Markov chain are worth."""
+"""How many independent points the states of a Markov chain are worth, and intervals from few of them."""
 
 import numpy as np
+import scipy.stats
+
+LEVEL = 0.95  # of the intervals
 
 
 def effective_size(values: np.ndarray) -> np.ndarray:
@@ -29,3 +32,13 @@ def effective_size(values: np.ndarray) -> np.ndarray:
         found = effective_sample_size(np.moveaxis(values, 1, 0)[None])  # all repetitions as events of one chain
     found = np.where(np.isfinite(found) & (found > 0), found, m * max(1.0, np.log10(m)))
     return np.where(constant, m, np.clip(found, 1.0, m * max(1.0, np.log10(m))))
+
+
+def student(freedom: np.ndarray) -> np.ndarray:
+    """What standard errors are multiplied by, so that 1.96 on either side make an interval of Student's ``t``.
+
+    Args:
+        freedom: degrees of freedom, taken for 1 where they are fewer.
+    """
+    tail = (1 - LEVEL) / 2
+    return scipy.stats.t.isf(tail, np.maximum(freedom, 1.0)) / scipy.stats.norm.isf(tail)

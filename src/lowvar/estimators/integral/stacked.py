@@ -92,6 +92,11 @@ def tensor(array) -> torch.Tensor:
     return torch.tensor(np.asarray(array, order="C"), dtype=torch.float64, device=torch.get_default_device())
 
 
+def numpy(array: torch.Tensor) -> np.ndarray:
+    """On the host."""
+    return array.detach().cpu().numpy()
+
+
 def stack(samples: Samples, standardise: bool = True, shared: bool = False, penalty: float | None = None) -> Stacked:
     """All tasks as one problem.
 

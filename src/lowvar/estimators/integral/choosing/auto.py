@@ -4,9 +4,9 @@ import numpy as np
 
 from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.choosing.candidates import methods, scores_fail
+from lowvar.estimators.integral.choosing.candidates import WITHOUT_KERNELS, kernels_run, methods, scores_fail
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit, cross_fit
-from lowvar.estimators.integral.choosing.held_out import EXACT, GAIN, judge
+from lowvar.estimators.integral.choosing.held_out import EXACT, GAIN, ROUNDING, judge
 from lowvar.estimators.integral.choosing.kinds import in_order, kind_of, stacked, strides
 from lowvar.estimators.integral.choosing.tails import average, worth_of_chain, worth_of_copies
 from lowvar.problems.integrals.samples import Samples
@@ -27,6 +27,8 @@ def auto(folds: int = 5) -> Integrator:
     the fitted process predicts every held-out value within its own error, and two otherwise, or where few terms carry
     the integrand's own variance; nothing where all held-out values are predicted to rounding. No error is stated above
     Monte Carlo's.
+
+    Without PyTorch, polynomials alone are tried, and ``untried`` says so.
 
     Monte Carlo is returned where nothing is better, where the scores fail their test (``score_check.doubt``), and where
     the estimate is more than four of its standard errors away from it.
@@ -68,11 +70,14 @@ def auto(folds: int = 5) -> Integrator:
         monte_carlo = np.stack([one.mean for one in plain], axis=1)
         error = np.stack([one.error for one in plain], axis=1)
         tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
-        untried: list[str] = []
+        untried = [] if kernels_run() else [WITHOUT_KERNELS]
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
         as_chain = Samples(samples.points, samples.scores, samples.values, samples.shared, chain=chain)
+        floor = np.stack([ROUNDING * (np.abs(one.mean) + one.largest) for one in plain], axis=1)
         for method in methods(as_chain, folds):
+            if (doubted | (SIMPLER * least <= floor)).all():
+                break  # nothing is better than rounding
             if method.properties.transfers and not samples.shared and doubted.any():
                 continue
             try:

@@ -1,5 +1,6 @@
 """What ``auto`` tries, and what of the samples decides it."""
 
+import importlib.util
 import math
 from collections.abc import Iterator
 
@@ -8,9 +9,6 @@ import numpy as np
 from lowvar.estimators.integral.base import Integrator
 from lowvar.estimators.integral.choosing.score_check import doubt
 from lowvar.estimators.integral.choosing.tails import average
-from lowvar.estimators.integral.exact.control_functional import control_functional
-from lowvar.estimators.integral.exact.sparse_control_functional import sparse_control_functional
-from lowvar.estimators.integral.exact.vector_valued import vector_valued
 from lowvar.estimators.integral.parametric.zero_variance import zero_variance
 from lowvar.problems.integrals.samples import Samples
 
@@ -22,6 +20,7 @@ ALL = 150  # points up to which a kernel's functions around all of them are fitt
 MANY = 4  # tasks with the same points, above which they share lengthscales
 HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is damped far out
 DAMPED = 4e5  # coordinates of points, up to which such a kernel is tried too
+WITHOUT_KERNELS = "PyTorch is not installed, so no kernel was tried, polynomials alone: pip install 'lowvar[torch]'"
 
 
 def orders(samples: Samples) -> int:
@@ -42,6 +41,11 @@ def scores_fail(samples: Samples, r: int, t: int) -> bool:
     return doubt(samples.points[t][r], samples.scores[t][r], samples.chain) is not None
 
 
+def kernels_run() -> bool:
+    """Whether PyTorch, which kernel methods need, is installed."""
+    return importlib.util.find_spec("torch") is not None
+
+
 def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
     """What is tried: cheap ones first, since a later one has to be better."""
     largest, smallest, dim = max(samples.sizes), min(samples.sizes), samples.dim
@@ -51,9 +55,20 @@ def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
         enough = POINTS_FOR_EACH if order > 1 else 2
         if enough * unknowns <= training and largest * unknowns**2 <= WORK:
             yield zero_variance(order)
+    if kernels_run():
+        yield from _kernels(samples)
+
+
+def _kernels(samples: Samples) -> Iterator[Integrator]:
+    """Those that need PyTorch."""
+    from lowvar.estimators.integral.exact.control_functional import control_functional
+    from lowvar.estimators.integral.exact.sparse_control_functional import sparse_control_functional
+    from lowvar.estimators.integral.exact.vector_valued import vector_valued
+
+    largest = max(samples.sizes)
     if largest > ALL:
         yield sparse_control_functional()
-        if largest * dim <= DAMPED and (heavy(samples) or orders(samples) < ORDERS[-1]):
+        if largest * samples.dim <= DAMPED and (heavy(samples) or orders(samples) < ORDERS[-1]):
             yield sparse_control_functional(kernel="preconditioned")
         return
     if samples.shared and samples.tasks > MANY:

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.stats
 
-from lowvar.estimators.integral.chains import effective_size
-
-LEVEL = 0.95  # of the intervals
+from lowvar.estimators.integral.chains import effective_size, student
 
 
 @dataclass(frozen=True)
@@ -35,9 +33,7 @@ class Average:
 
         The variance is known as well as from ``carriers`` squared normal terms: those are its degrees of freedom.
         """
-        freedom = np.maximum(self.carriers - 1, 1.0)
-        tail = (1 - LEVEL) / 2
-        return self.plain_error * scipy.stats.t.isf(tail, freedom) / scipy.stats.norm.isf(tail)
+        return self.plain_error * student(self.carriers - 1)
 
 
 def average(terms: np.ndarray, worth: np.ndarray | None = None) -> Average:

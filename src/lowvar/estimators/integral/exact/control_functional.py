@@ -10,9 +10,9 @@ from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integ
 from lowvar.estimators.integral.exact.checks import check_memory, check_sizes
 from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.one_fit import fit, space_of
-from lowvar.estimators.integral.exact.verdicts import numpy, report, side_by_side
+from lowvar.estimators.integral.exact.verdicts import report, side_by_side
 from lowvar.estimators.integral.kernels import Kernel
-from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.stacked import numpy, stack
 from lowvar.problems.integrals.samples import Samples
 
 

@@ -10,9 +10,8 @@ from lowvar.estimators.integral.exact.inducing import amplitude as amplitude_of
 from lowvar.estimators.integral.exact.inducing import diagonal, ridge, root
 from lowvar.estimators.integral.exact.learn import learn
 from lowvar.estimators.integral.exact.one_fit import space_of
-from lowvar.estimators.integral.exact.verdicts import numpy
 from lowvar.estimators.integral.memo import of_last_points
-from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.stacked import numpy, stack
 from lowvar.problems.integrals.samples import Samples
 
 COLUMNS = 20  # with more tasks lengthscales are learnt from some of them

@@ -15,8 +15,8 @@ from lowvar.estimators.integral.exact.learn import learn
 from lowvar.estimators.integral.exact.one_fit import joined, space_of
 from lowvar.estimators.integral.exact.reml import at_once
 from lowvar.estimators.integral.exact.task_objective import TaskObjective
-from lowvar.estimators.integral.exact.verdicts import numpy, report
-from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.exact.verdicts import report
+from lowvar.estimators.integral.stacked import numpy, stack
 from lowvar.problems.integrals.samples import Samples
 
 

@@ -14,8 +14,8 @@ from lowvar.estimators.integral.exact.likelihood_search import search
 from lowvar.estimators.integral.exact.one_fit import joined, space_of
 from lowvar.estimators.integral.exact.reml import at_once
 from lowvar.estimators.integral.exact.space import Space
-from lowvar.estimators.integral.exact.verdicts import numpy, report
-from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.exact.verdicts import report
+from lowvar.estimators.integral.stacked import numpy, stack
 from lowvar.problems.integrals.samples import Samples
 
 NOISE = 1e-6  # a smaller nugget is none, and then B makes no difference to the estimates

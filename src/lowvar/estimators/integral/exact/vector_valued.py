@@ -13,9 +13,9 @@ from lowvar.estimators.integral.exact.grouped import by_groups, relation
 from lowvar.estimators.integral.exact.learn import related
 from lowvar.estimators.integral.exact.one_fit import fit, space_of
 from lowvar.estimators.integral.exact.same_points import same_points
-from lowvar.estimators.integral.exact.verdicts import numpy, report
+from lowvar.estimators.integral.exact.verdicts import report
 from lowvar.estimators.integral.kernels import Kernel
-from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.stacked import numpy, stack
 from lowvar.problems.integrals.samples import Samples
 
 

@@ -10,7 +10,7 @@ from lowvar.estimators.integral.exact.bfgs import Minimum
 from lowvar.estimators.integral.exact.gls import Fit
 from lowvar.estimators.integral.exact.hyper import NUGGET, Hyper
 from lowvar.estimators.integral.exact.space import Space
-from lowvar.estimators.integral.stacked import Stacked
+from lowvar.estimators.integral.stacked import Stacked, numpy
 
 TOO_FEW = 2  # values for each parameter that is learnt
 FAR_OFF = 4.0  # mean squared standardised residual of left-out values
@@ -124,8 +124,3 @@ def together(results: Sequence[Integrals], groups: Sequence[Sequence[int]]) -> I
         fitted=of_group("fitted"),
         deviation=None if results[0].deviation is None else of_group("deviation"),
     )
-
-
-def numpy(array: torch.Tensor) -> np.ndarray:
-    """On the host."""
-    return array.detach().cpu().numpy()

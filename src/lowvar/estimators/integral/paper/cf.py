@@ -8,14 +8,13 @@ import torch
 
 from lowvar.errors import positive
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
-from lowvar.estimators.integral.exact.verdicts import numpy
 from lowvar.estimators.integral.kernels import Kernel, Params
 from lowvar.estimators.integral.paper.data import columns
 from lowvar.estimators.integral.paper.descent_settings import Tuning, check_batches, fewest
 from lowvar.estimators.integral.paper.minibatches import generators
 from lowvar.estimators.integral.paper.result import lengthscales, side_by_side
 from lowvar.estimators.integral.paper.tuning import tune
-from lowvar.estimators.integral.stacked import tensor
+from lowvar.estimators.integral.stacked import numpy, tensor
 from lowvar.problems.integrals.samples import Samples
 
 _CONDITION = 1e13  # above it rounding can show

@@ -6,11 +6,10 @@ import numpy as np
 
 from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.exact import verdicts
-from lowvar.estimators.integral.exact.verdicts import numpy
 from lowvar.estimators.integral.kernels import Kernel, Params
 from lowvar.estimators.integral.paper.data import Columns
 from lowvar.estimators.integral.paper.sgd import Descended
-from lowvar.estimators.integral.stacked import tensor
+from lowvar.estimators.integral.stacked import numpy, tensor
 
 
 def integrals(data: Columns, kernel: Kernel, params: Params, ended: Descended) -> Integrals:

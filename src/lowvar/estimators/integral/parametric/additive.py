@@ -9,7 +9,7 @@ from lowvar.estimators.integral.monte_carlo import TOO_FEW
 from lowvar.estimators.integral.parametric.regression import regress
 from lowvar.estimators.integral.parametric.sharing import Relation, in_one_unit, row_sums
 from lowvar.estimators.integral.parametric.stein_features import monomials, stein_features
-from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.stacked import numpy, stack, tensor
 from lowvar.problems.integrals.samples import Samples
 
 ROUNDS = 100  # of a search for the scales
@@ -51,32 +51,35 @@ def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed"
         rows, unknowns = data.y.shape[1], len(exponents) + samples.tasks
         if rows <= unknowns:
             raise UserError(f"{rows} points for the {unknowns} unknowns of additive, order {order}: take a lower order")
-        features = stein_features(exponents, data.x, data.scores)
+        features = stein_features(exponents, numpy(data.x), numpy(data.scores))
         if row_scale == "learnt":
-            y, unit = data.y[:, :, 0], torch.where(data.y_scale > 0, data.y_scale, 1.0)
-            scale = _learnt(features, data.member, y, start / unit)
+            unit = torch.where(data.y_scale > 0, data.y_scale, 1.0)
+            y = data.y[:, :, 0]
+            scale = numpy(_learnt(tensor(features), data.member, y, start / unit))
             unknowns += samples.tasks - 1
         else:
-            (y, unit), scale = in_one_unit(data), start.expand(len(features), -1)
-        own = (scale @ data.member.mT)[:, :, None] * features
-        fit = regress(own, data.member, y[:, :, None], samples.chain, samples.shared)
-        value = (data.y_shift + unit * fit.beta[:, :, 0]).cpu().numpy()
-        effective = fit.effective[:, :, 0].clamp(max=data.member.sum(0))
-        few = effective.sum(1) < 2 * unknowns
+            y, unit = in_one_unit(data)
+            scale = np.broadcast_to(numpy(start), (len(features), samples.tasks))
+        member, unit = numpy(data.member), numpy(unit)
+        own = (scale @ member.T)[:, :, None] * features
+        fit = regress(own, member, numpy(y)[:, :, None], samples.chain, samples.shared)
+        value = numpy(data.y_shift) + unit * fit.beta[:, :, 0]
+        effective = np.minimum(fit.effective[:, :, 0], member.sum(axis=0))
+        few = effective.sum(axis=1) < 2 * unknowns
         if samples.chain:
-            few |= (effective < TOO_FEW).any(1)
-        relative = scale * unit / (scale * unit).abs().amax(1, keepdim=True)
+            few |= (effective < TOO_FEW).any(axis=1)
+        relative = scale * unit / np.abs(scale * unit).max(axis=1, keepdims=True)
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            found = stein_features(exponents, *data.points(points, scores)) @ fit.theta
-            return (found[:, :, 0] * (scale * unit)[:, task, None]).cpu().numpy() + value[:, task, None]
+            found = stein_features(exponents, *map(numpy, data.points(points, scores))) @ fit.theta
+            return found[:, :, 0] * (scale * unit)[:, task, None] + value[:, task, None]
 
         return Integrals(
             value=value,
-            standard_error=(unit * fit.error[:, :, 0]).cpu().numpy(),
-            condition=fit.condition.cpu().numpy(),
-            flags={"few_points": few.cpu().numpy(), "ill_conditioned": fit.ill.cpu().numpy()},
-            info={"row_scale": relative.cpu().numpy(), "effective": fit.effective[:, :, 0].cpu().numpy()},
+            standard_error=unit * fit.error[:, :, 0],
+            condition=fit.condition,
+            flags={"few_points": few, "ill_conditioned": fit.ill},
+            info={"row_scale": relative, "effective": fit.effective[:, :, 0]},
             fitted=fitted,
         )
 

@@ -1,11 +1,11 @@
 """Least squares for the variance of an average along a Markov chain."""
 
-import torch
+import numpy as np
 
-from lowvar.estimators.integral.parametric.regression import ILL, LEAST_FREEDOM, Regression, decompose, effective_sizes
+from lowvar.estimators.integral.parametric.regression import ILL, Regression, decompose, jackknife, solve_upper
 
 
-def regress_long_run(features: torch.Tensor, y: torch.Tensor, lags: int) -> Regression:
+def regress_long_run(features: np.ndarray, y: np.ndarray, lags: int) -> Regression:
     """``theta`` of least long-run variance, and the mean of the residuals.
 
     The objective is ``sum_ij w(i - j) e_i e_j`` of the centred residuals ``e``, with Bartlett's weights
@@ -27,25 +27,23 @@ def regress_long_run(features: torch.Tensor, y: torch.Tensor, lags: int) -> Regr
         autocorrelation consistent covariance matrix", 1987.
     """
     m = features.shape[1]
-    mean, mean_y = features.mean(1, keepdim=True), y.mean(1, keepdim=True)
+    mean, mean_y = features.mean(axis=1, keepdims=True), y.mean(axis=1, keepdims=True)
     q, r, length, condition = decompose(moving_sums(features - mean, lags), features.shape[2])
     pull = moving_sums(q, lags)[:, lags : lags + m]  # moving sums, transposed
-    pull = pull - pull.mean(1, keepdim=True)
-    theta = torch.linalg.solve_triangular(r, pull.mT @ (y - mean_y), upper=True) / length.mT
+    pull = pull - pull.mean(axis=1, keepdims=True)
+    theta = solve_upper(r, pull.mT @ (y - mean_y)) / length.mT
     beta = mean_y - mean @ theta
-    whitened = torch.linalg.solve_triangular(r.mT, (features / length).mT, upper=False).mT
-    influence = 1 / m - pull @ whitened.mean(1)[:, :, None]  # beta = influence' y
+    whitened = solve_upper(r, (features / length).mT, transposed=True).mT
+    influence = 1 / m - pull @ whitened.mean(axis=1)[:, :, None]  # beta = influence' y
     residual = y - beta - features @ theta
-    leverage = influence + (whitened * pull).sum(2, keepdim=True)
-    left_out = residual / (1 - leverage).clamp(min=LEAST_FREEDOM)
-    effective = effective_sizes(residual, torch.ones_like(y[0, :, :1]), True)
-    error = ((influence * left_out).square().sum(1, keepdim=True) * m / effective).sqrt()
+    leverage = influence + (whitened * pull).sum(axis=2, keepdims=True)
+    error, effective = jackknife(residual, leverage, influence.mT, np.ones_like(y[0, :, :1]), True)
     return Regression(beta, error, theta, effective, condition, condition > ILL)
 
 
-def moving_sums(series: torch.Tensor, lags: int) -> torch.Tensor:
+def moving_sums(series: np.ndarray, lags: int) -> np.ndarray:
     """Sums of ``lags + 1`` successive rows, fewer at the ends: ``(N, m, K) -> (N, m + lags, K)``."""
     m = series.shape[1]
-    total = torch.nn.functional.pad(series.cumsum(1), (0, 0, 1, 0))
-    end = torch.arange(1, m + lags + 1, device=series.device)
-    return total[:, end.clamp(max=m)] - total[:, (end - lags - 1).clamp(min=0)]
+    total = np.pad(series.cumsum(axis=1), ((0, 0), (1, 0), (0, 0)))
+    end = np.arange(1, m + lags + 1)
+    return total[:, np.minimum(end, m)] - total[:, np.maximum(end - lags - 1, 0)]

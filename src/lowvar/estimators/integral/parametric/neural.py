@@ -12,7 +12,7 @@ from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integ
 from lowvar.estimators.integral.parametric.network import Weights, langevin, start_weights
 from lowvar.estimators.integral.parametric.regression import effective_sizes
 from lowvar.estimators.integral.parametric.sharing import Relation, in_one_unit, row_sums
-from lowvar.estimators.integral.stacked import stack
+from lowvar.estimators.integral.stacked import numpy, stack, tensor
 from lowvar.problems.integrals.samples import Samples
 
 
@@ -88,8 +88,8 @@ def neural(
         sizes = member.sum(0)
         beta = residual @ member / sizes
         residual = residual - beta @ member.mT
-        effective = effective_sizes(residual[:, :, None], member, samples.chain)[:, :, 0]
-        error = (residual.square() @ member / (sizes - 1) / effective).sqrt()
+        effective = effective_sizes(numpy(residual)[:, :, None], numpy(member), samples.chain)[:, :, 0]
+        error = (residual.square() @ member / (sizes - 1) / tensor(effective)).sqrt()
         value = (data.y_shift + unit * beta).cpu().numpy()
         few = folds == 1 and sum(w[0].numel() for w in weights) > y.shape[1] / 2
 
@@ -102,7 +102,7 @@ def neural(
             standard_error=(unit * error).cpu().numpy(),
             condition=np.full(len(value), np.nan),
             flags={"few_points": np.full(len(value), few)},
-            info={"effective": effective.cpu().numpy()},
+            info={"effective": effective},
             fitted=fitted,
         )
 

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+import scipy.linalg
 
-from lowvar.estimators.integral.chains import effective_size
+from lowvar.estimators.integral.chains import effective_size, student
 
 ILL = 1e10  # condition numbers above this are worth a look at rounding
 LEAST_FREEDOM = 1e-6  # of a row whose own value decides what is fitted to it
+LEAST_OF_BLOCK = 0.1  # the same of rows of a chain that are left out together
 DIRECT, STEPS = 60, 20  # unknowns up to which a singular value decomposition is cheap; power iterations for more
 VAGUE = 1e-12  # length of what is left of a constant beside the features, relative, below which it means nothing
 
@@ -26,16 +27,16 @@ class Regression:
         ill: whether rounding may be as large as a standard error, ``(N,)``.
     """
 
-    beta: torch.Tensor
-    error: torch.Tensor
-    theta: torch.Tensor
-    effective: torch.Tensor
-    condition: torch.Tensor
-    ill: torch.Tensor
+    beta: np.ndarray
+    error: np.ndarray
+    theta: np.ndarray
+    effective: np.ndarray
+    condition: np.ndarray
+    ill: np.ndarray
 
 
 def regress(
-    features: torch.Tensor, member: torch.Tensor, y: torch.Tensor, chain: bool = False, shared: bool = False
+    features: np.ndarray, member: np.ndarray, y: np.ndarray, chain: bool = False, shared: bool = False
 ) -> Regression:
     """Least squares, each task with the same weight: ``sum_t (1 / m_t) sum_j (y - beta_t - z . theta)^2``.
 
@@ -43,7 +44,7 @@ def regress(
     ``beta``, whether the features are independent or not. Residuals are no noise, they depend on the points as much as
     the features do, and are largest where the features are. Errors are therefore the jackknife's: each residual
     as if its row had been left out, times the row's weight in ``beta``. (With one residual variance for all rows,
-    intervals at 95 % cover 70 to 90 %.) Along a chain, they are multiplied by what a row of the task is worth.
+    intervals at 95 % cover 70 to 90 %.) See ``jackknife``, also for chains.
 
     Args:
         features: ``Z (N, M, p)``, with ``M > p + T``.
@@ -56,73 +57,120 @@ def regress(
         MacKinnon and White, "Some heteroskedasticity-consistent covariance matrix estimators with improved finite
         sample properties", 1985 (HC3).
     """
-    sizes, width = member.sum(0), features.shape[-1]
-    weight = (member / sizes).sum(1).sqrt()[:, None]
-    q, r, length, condition = decompose(weight * torch.cat([features, member.expand(len(features), -1, -1)], -1), width)
+    sizes, width = member.sum(axis=0), features.shape[-1]
+    weight = np.sqrt((member / sizes).sum(axis=1))[:, None]
+    design = np.concatenate([features, np.broadcast_to(member, (len(features), *member.shape))], axis=-1)
+    q, r, length, condition = decompose(weight * design, width)
     projected = q.mT @ (weight * y)
-    solution = torch.linalg.solve_triangular(r, projected, upper=True) / length.mT
-    vague = r.diagonal(dim1=-2, dim2=-1)[:, width:].abs() < VAGUE
-    solution[:, width:][vague] = torch.nan
+    solution = solve_upper(r, projected) / length.mT
+    vague = np.abs(np.diagonal(r, axis1=1, axis2=2)[:, width:]) < VAGUE
+    solution[:, width:][vague] = np.nan
     residual = y - q @ projected / weight
-    inverse = torch.linalg.solve_triangular(r[:, width:, width:], q[:, :, width:].mT, upper=True)
-    influence = inverse / length[:, :, width:].mT * weight.mT  # (N, T, M): beta = influence y
-    effective = effective_sizes(residual, member, chain)
-    worth = sizes[:, None] / effective
+    inverse = solve_upper(r[:, width:, width:], q[:, :, width:].mT)
+    influence = inverse / length[:, :, width:].mT * weight.T  # (N, T, M): beta = influence y
     if shared:
-        error = (_by_point(q, influence, residual, member.shape[1]) * worth).sqrt()
+        effective = effective_sizes(residual, member, chain)
+        error = np.sqrt(_by_point(q, influence, residual, member.shape[1]) * sizes[:, None] / effective)
     else:
-        left_out = residual / (1 - q.square().sum(2, keepdim=True)).clamp(min=LEAST_FREEDOM)
-        error = (influence.square() @ (left_out.square() * (member @ worth))).sqrt()
-    rounding = torch.finfo(y.dtype).eps * condition[:, None] * influence.norm(dim=2) * y.norm(dim=1).amax(1)[:, None]
-    ill = ((condition > ILL) & (rounding[:, :, None] > error).flatten(1).any(1)) | vague.any(1)
+        error, effective = jackknife(residual, (q**2).sum(axis=2, keepdims=True), influence, member, chain)
+    size = np.linalg.norm(y, axis=1).max(axis=1)[:, None]
+    rounding = np.finfo(float).eps * condition[:, None] * np.linalg.norm(influence, axis=2) * size
+    ill = ((condition > ILL) & (rounding[:, :, None] > error).any(axis=(1, 2))) | vague.any(axis=1)
     return Regression(solution[:, width:], error, solution[:, :width], effective, condition, ill)
 
 
-def decompose(design: torch.Tensor, features: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def jackknife(
+    residual: np.ndarray, leverage: np.ndarray, influence: np.ndarray, member: np.ndarray, chain: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors of estimates that are linear in the values, and what the rows of each task are worth.
+
+    Of independent rows, HC3: each residual as if its row had been left out. Successive rows of a chain depend on each
+    other: those that together are worth one independent row are left out at once, their leverages taken for equal; and
+    the error is widened to intervals of Student's ``t``, with the rows that carry the variance as degrees of freedom.
+
+    Args:
+        residual: ``(N, M, K)``.
+        leverage: how much of its own value a row is fitted, ``(N, M, 1)``.
+        influence: the estimates as functions of the values, ``(N, T, M)``.
+        member: ``(M, T)``.
+        chain: rows of a task are successive states of a Markov chain.
+
+    Returns:
+        ``(N, T, K)`` each.
+    """
+    effective, sizes = effective_sizes(residual, member, chain), member.sum(axis=0)[:, None]
+    worth = sizes / effective
+    blocks = member @ np.maximum(worth, 1.0) if chain else 1.0
+    left_out = (residual / np.maximum(1 - leverage * blocks, LEAST_OF_BLOCK if chain else LEAST_FREEDOM)) ** 2
+    square = influence**2
+    error = np.sqrt(square @ (left_out * (member @ worth)))
+    if chain:
+        largest = np.maximum(left_out.max(axis=1, keepdims=True), np.finfo(float).tiny)
+        scaled = left_out / largest  # squares that cannot underflow
+        carriers = (square @ scaled) ** 2 / np.maximum(square**2 @ scaled**2, np.finfo(float).tiny)
+        error = error * student(carriers / np.maximum(worth, 1.0) - 1)
+    return error, effective
+
+
+def decompose(design: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``Q``, ``R``, the lengths of the columns ``(N, 1, p)``, and the condition number of ``design (N, M, p)``.
 
     ``R`` is of columns of length one. Where one of the first ``features`` columns depends on those before it, its
     diagonal is infinite: the solution is zero there.
     """
-    length = design.norm(dim=1, keepdim=True)
-    length = torch.where(length > 0, length, 1.0)
-    q, r = torch.linalg.qr(design / length)
-    condition = _condition(r)
-    diagonal = r.diagonal(dim1=-2, dim2=-1)
-    dependent = diagonal.abs() < 1e-14 * diagonal.abs().amax(-1, keepdim=True)
+    length = np.linalg.norm(design, axis=1, keepdims=True)
+    length = np.where(length > 0, length, 1.0)
+    q, r = np.linalg.qr(design / length)
+    diagonal = np.abs(np.diagonal(r, axis1=1, axis2=2))
+    dependent = diagonal < 1e-14 * diagonal.max(axis=1, keepdims=True)
     dependent[:, features:] = False
-    r = r + torch.diag_embed(torch.where(dependent, torch.inf, 0.0).to(r))
+    at = np.arange(r.shape[-1])
+    r[:, at, at] = np.where(diagonal > 0, r[:, at, at], np.finfo(float).tiny)
+    condition = _condition(r)
+    r[:, at, at] = np.where(dependent, np.inf, r[:, at, at])
     return q, r, length, condition
 
 
-def _condition(r: torch.Tensor) -> torch.Tensor:
+def solve_upper(r: np.ndarray, right: np.ndarray, transposed: bool = False) -> np.ndarray:
+    """``x`` of ``r x = right`` or ``r^T x = right``, for upper triangles ``r (N, p, p)`` and ``right (N, p, K)``."""
+    pairs = zip(r, right, strict=True)
+    return np.stack([scipy.linalg.solve_triangular(one, of, int(transposed), check_finite=False) for one, of in pairs])
+
+
+def _condition(r: np.ndarray) -> np.ndarray:
     """2-norm condition numbers of triangles ``(N, p, p)``, large ones by power iterations: within a few per cent."""
-    if r.shape[-1] <= DIRECT:
-        singular = torch.linalg.svdvals(r)
-        return singular[:, 0] / singular[:, -1]
-    longest = shortest = torch.ones_like(r[:, :, :1])
-    for _ in range(STEPS):
-        longest = torch.nn.functional.normalize(r.mT @ (r @ longest), dim=1)
-        half = torch.linalg.solve_triangular(r.mT, shortest, upper=False)
-        shortest = torch.nn.functional.normalize(torch.linalg.solve_triangular(r, half, upper=True), dim=1)
-    found = ((r @ longest).norm(dim=1) / (r @ shortest).norm(dim=1))[:, 0]
-    return torch.where(found.isfinite(), found, torch.inf)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if r.shape[-1] <= DIRECT:
+            singular = np.linalg.svd(r, compute_uv=False)
+            return singular[:, 0] / singular[:, -1]
+        longest = shortest = np.ones_like(r[:, :, :1])
+        for _ in range(STEPS):
+            longest = _unit(r.mT @ (r @ longest))
+            shortest = _unit(solve_upper(r, solve_upper(r, shortest, transposed=True)))
+        found = np.linalg.norm(r @ longest, axis=1) / np.linalg.norm(r @ shortest, axis=1)
+    return np.where(np.isfinite(found[:, 0]), found[:, 0], np.inf)
 
 
-def _by_point(q: torch.Tensor, influence: torch.Tensor, residual: torch.Tensor, tasks: int) -> torch.Tensor:
+def _unit(columns: np.ndarray) -> np.ndarray:
+    """Columns ``(N, p, 1)`` of length one."""
+    return columns / np.linalg.norm(columns, axis=1, keepdims=True)
+
+
+def _by_point(q: np.ndarray, influence: np.ndarray, residual: np.ndarray, tasks: int) -> np.ndarray:
     """The jackknife's squared errors ``(N, T, K)``, where ``tasks`` rows belong to each point and are left out at once.
 
     Of ``q (N, T m, p + T)``, ``influence (N, T, T m)`` and ``residual (N, T m, K)``.
     """
-    rows, left = (array.unflatten(1, (tasks, -1)).transpose(1, 2) for array in (q, residual))  # (N, m, T, ..)
-    freedom = (1 + LEAST_FREEDOM) * torch.eye(tasks, dtype=q.dtype, device=q.device) - rows @ rows.mT
-    moved = torch.einsum("ntsm,nmsk->ntmk", influence.unflatten(2, (tasks, -1)), torch.linalg.solve(freedom, left))
-    return moved.square().sum(2)
+    rows, left = (of.reshape(len(of), tasks, -1, of.shape[2]).swapaxes(1, 2) for of in (q, residual))  # (N, m, T, ..)
+    freedom = (1 + LEAST_FREEDOM) * np.eye(tasks) - rows @ rows.mT
+    pulls = influence.reshape(len(influence), tasks, tasks, -1)
+    moved = np.einsum("ntsm,nmsk->ntmk", pulls, np.linalg.solve(freedom, left), optimize=True)
+    return (moved**2).sum(axis=2)
 
 
-def effective_sizes(residual: torch.Tensor, member: torch.Tensor, chain: bool) -> torch.Tensor:
+def effective_sizes(residual: np.ndarray, member: np.ndarray, chain: bool) -> np.ndarray:
     """What the rows of each task are worth, ``(N, T, K)``: their number, or less (or more) along a chain."""
     if not chain:
-        return member.sum(0)[None, :, None].expand(len(residual), -1, residual.shape[2])
-    host, owner = residual.cpu().numpy(), member.cpu().numpy() > 0
-    return residual.new_tensor(np.stack([effective_size(host[:, rows]) for rows in owner.T], axis=1))
+        shape = len(residual), member.shape[1], residual.shape[2]
+        return np.broadcast_to(member.sum(axis=0)[None, :, None], shape)
+    return np.stack([effective_size(residual[:, rows]) for rows in member.T > 0], axis=1)

@@ -2,10 +2,10 @@
 
 import itertools
 
-import torch
+import numpy as np
 
 
-def monomials(dim: int, order: int) -> torch.Tensor:
+def monomials(dim: int, order: int) -> np.ndarray:
     """Exponents of all monomials of degree 1 to ``order`` in ``dim`` variables, ``(p, d)``, by degree.
 
     >>> monomials(2, 2).tolist()
@@ -16,10 +16,10 @@ def monomials(dim: int, order: int) -> torch.Tensor:
         for degree in range(1, order + 1)
         for chosen in itertools.combinations_with_replacement(range(dim), degree)
     ]
-    return torch.tensor(rows, device="cpu")
+    return np.array(rows)
 
 
-def stein_features(exponents: torch.Tensor, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+def stein_features(exponents: np.ndarray, x: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """``Lap phi + grad phi . l`` for each monomial ``phi``: its mean under the target of ``l`` is zero.
 
     Args:
@@ -34,22 +34,20 @@ def stein_features(exponents: torch.Tensor, x: torch.Tensor, scores: torch.Tenso
         Assaraf and Caffarel, "Zero-variance principle for Monte Carlo algorithms", 1999; Mira, Solgi and Imparato,
         "Zero variance Markov chain Monte Carlo for Bayesian estimators", 2013; Sun, Barp and Briol, eq. (11).
     """
-    degree = int(exponents.max())
-    powers = [torch.ones_like(x)]
-    for _ in range(degree):
+    powers = [np.ones_like(x)]
+    for _ in range(int(exponents.max())):
         powers.append(powers[-1] * x)
-    table = torch.stack(powers, -1)  # (..., n, d, degree + 1)
-    columns = []
-    for row in exponents.tolist():
-        column = torch.zeros_like(x[..., 0])
+    found = np.empty((*x.shape[:-1], len(exponents)))
+    for column, row in enumerate(exponents.tolist()):
         active = [r for r, power in enumerate(row) if power]
+        total: np.ndarray | float = 0.0
         for r in active:
-            rest = torch.ones_like(column)
+            slope = row[r] * powers[row[r] - 1][..., r] * scores[..., r]
+            if row[r] > 1:
+                slope += row[r] * (row[r] - 1) * powers[row[r] - 2][..., r]
             for s in active:
                 if s != r:
-                    rest = rest * table[..., s, row[s]]
-            slope = row[r] * table[..., r, row[r] - 1] * scores[..., r]
-            curve = row[r] * (row[r] - 1) * table[..., r, row[r] - 2] if row[r] > 1 else 0.0
-            column = column + rest * (slope + curve)
-        columns.append(column)
-    return torch.stack(columns, -1)
+                    slope *= powers[row[s]][..., s]
+            total = total + slope
+        found[..., column] = total
+    return found

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 
 from lowvar.errors import TooFewPoints, UserError, check_known, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
@@ -13,7 +12,6 @@ from lowvar.estimators.integral.monte_carlo import TOO_FEW
 from lowvar.estimators.integral.parametric.long_run import regress_long_run
 from lowvar.estimators.integral.parametric.regression import regress
 from lowvar.estimators.integral.parametric.stein_features import monomials, stein_features
-from lowvar.estimators.integral.stacked import tensor
 from lowvar.problems.integrals.samples import Samples
 
 OBJECTIVES = ("least_squares", "mcmc")
@@ -61,38 +59,38 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         fits = {}
         for tasks, points, scores, values in _blocks(samples):
             m = points.shape[1]
-            shift, scale = points.mean(1, keepdim=True), points.std(1, keepdim=True)
-            scale = torch.where(scale > 1e-13 * shift.abs(), scale, 1.0)
+            shift, scale = points.mean(axis=1, keepdims=True), points.std(axis=1, ddof=1, keepdims=True)
+            scale = np.where(scale > 1e-13 * np.abs(shift), scale, 1.0)
             features = stein_features(exponents, (points - shift) / scale, scores * scale)
-            centre = values.mean(1, keepdim=True)
+            centre = values.mean(axis=1, keepdims=True)
             if objective == "mcmc":
                 cut = min(math.floor(4 * (m / 100) ** (2 / 9)), m // (4 * unknowns)) if lags is None else lags
                 fit = regress_long_run(features, values - centre, cut)
             else:
-                fit = regress(features, torch.ones_like(values[0, :, :1]), values - centre, samples.chain)
+                fit = regress(features, np.ones_like(values[0, :, :1]), values - centre, samples.chain)
 
             for i, t in enumerate(tasks):
                 rows = slice(None) if samples.shared else slice(i * shape[0], (i + 1) * shape[0])
                 pick = rows, 0, i if samples.shared else 0
                 for found, into in ((fit.beta + centre, value), (fit.error, error), (fit.effective, effective)):
-                    into[:, t] = found[pick].cpu().numpy()
-                condition = np.maximum(condition, fit.condition[rows].cpu().numpy())
-                ill |= fit.ill[rows].cpu().numpy()
+                    into[:, t] = found[pick]
+                condition = np.maximum(condition, fit.condition[rows])
+                ill |= fit.ill[rows]
                 fits[t] = shift[rows], scale[rows], fit.theta[rows, :, pick[2]]
 
-        def features_there(points: np.ndarray, scores: np.ndarray) -> torch.Tensor:
+        def features_there(points: np.ndarray, scores: np.ndarray) -> np.ndarray:
             shift, scale, _ = fits[0]
-            return stein_features(exponents, (tensor(points) - shift) / scale, tensor(scores) * scale)
+            return stein_features(exponents, (points - shift) / scale, scores * scale)
 
         there = of_last_points(features_there) if samples.shared and samples.tasks > 1 else None
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
             shift, scale, theta = fits[task]
             if there is None:
-                features = stein_features(exponents, (tensor(points) - shift) / scale, tensor(scores) * scale)
+                features = stein_features(exponents, (points - shift) / scale, scores * scale)
             else:
                 features = there(points, scores)
-            return (features @ theta[:, :, None])[:, :, 0].cpu().numpy() + value[:, task, None]
+            return (features @ theta[:, :, None])[:, :, 0] + value[:, task, None]
 
         worth = np.minimum(effective, samples.sizes)
         few = worth < max(2 * unknowns, TOO_FEW if samples.chain else 0)
@@ -102,16 +100,15 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
     return Integrator("zero_variance", IntegralProperties(fewest=order + 2), integrate)
 
 
-def _blocks(samples: Samples) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor, torch.Tensor]]:
+def _blocks(samples: Samples) -> Iterator[tuple[list[int], np.ndarray, np.ndarray, np.ndarray]]:
     """Tasks that are fitted at once: all that share their points, or those with as many points of their own."""
     if samples.shared:
-        values = torch.stack([tensor(of) for of in samples.values], 2)
-        yield list(range(samples.tasks)), tensor(samples.points[0]), tensor(samples.scores[0]), values
+        yield list(range(samples.tasks)), samples.points[0], samples.scores[0], np.stack(samples.values, axis=2)
         return
     for m in sorted(set(samples.sizes)):
         tasks = [t for t, size in enumerate(samples.sizes) if size == m]
         points, scores, values = (
-            torch.cat([tensor(of[t]) for t in tasks]) for of in (samples.points, samples.scores, samples.values)
+            np.concatenate([of[t] for t in tasks]) for of in (samples.points, samples.scores, samples.values)
         )
         yield tasks, points, scores, values[:, :, None]
 
