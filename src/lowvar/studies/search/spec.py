@@ -118,9 +118,17 @@ class SearchExperiment(ExperimentSpec):
     search: SearchSettings
     decomposition: GradientVarianceSpec | None = None
     rates: RatesSpec | None = Field(None, description="fits rates of convergence, on problems with known optimum")
+    groups: dict[str, Annotated[tuple[str, ...], Field(min_length=1), Different]] | None = Field(
+        None, description="problems that the figure `groups` pools, by the name of a group"
+    )
     draw: Annotated[tuple[str, ...], Different] = Field(
         ("effort", "curves", "profiles", "seconds"), description="figures; the first opens the report"
     )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_groups(self, handler):
+        """Omits ``groups`` where there are none: the hashes of experiments without them stay as they were."""
+        return {key: value for key, value in handler(self).items() if key != "groups" or value is not None}
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run; a search without any of ``backends`` runs on its own first one."""
@@ -214,6 +222,9 @@ class SearchExperiment(ExperimentSpec):
             FUNCTIONS.check_options(problem.function, problem.options, where=f"{where}: problems.{name}.options")
             for method in problem.methods or ():
                 check_known("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+        for group, members in (self.groups or {}).items():
+            for member in members:
+                check_known("problem", member, self.problems, where=f"{where}: groups.{group}")
         for name, method in self.methods.items():
             SEARCH.entry(method.solver, where=f"{where}: methods.{name}.solver")
             SEARCH.check_options(method.solver, method.options, where=f"{where}: methods.{name}.options")
