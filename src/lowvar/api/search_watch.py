@@ -143,7 +143,7 @@ def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) ->
     """Points ``(n, dim)`` to distinguish a minimum from other places where a search stops; at most ``most``.
 
     For a real search: two points at each of the distances ``sigma0``, ``sigma0 / 10`` and so on, down to ten times its
-    current standard deviation. For a discrete one: all changes of one coordinate of the best point, or none if there
+    current standard deviation, and the best point with each of its integers one lower and one higher. For a discrete one: all changes of one coordinate of the best point, or none if there
     are more than ``most``.
     """
     domain = searcher.domain
@@ -151,7 +151,7 @@ def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) ->
         least, n = max(10 * searcher.sigma, sigma0 * 10.0**-_DECADES), len(searcher.ask())
         distances = [sigma0 * 10.0**-k for k in range(_DECADES) if k == 0 or sigma0 * 10.0**-k >= least]
         points = [searcher.around(distance)[[2 * k % n, (2 * k + 1) % n]] for k, distance in enumerate(distances)]
-        return np.concatenate(points)[:most]
+        return np.concatenate([searcher.neighbours(best_at), *points])[:most]
     changed = [
         np.where(np.arange(domain.dim) == i, (best_at + step) % domain.choices, best_at)
         for i in range(domain.dim)
