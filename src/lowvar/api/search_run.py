@@ -188,7 +188,9 @@ class Run:
             return "stalled", f"{why}, but one of {count} is better: x is not a minimum"
         if np.ptp(values) <= least and abs(values.min() - best) <= least:
             self.advice.append("start elsewhere or with a larger sigma0: f does not change here")
-            return "stalled", f"{why}, and {count} have the same value: f is constant or has a plateau here"
+            if abs(best) > 0 and np.ptp(values) > 0:
+                self.advice.append("subtract a large constant from f, if one hides its differences")
+            return "stalled", f"{why}, and {count} have the same value to 11 digits: f is constant or has a plateau here"
         kind = "no change of one coordinate improves it" if discrete else f"{count} are no better"
         kind += ", its neighbours in single integers among them" if mixed else ""
         return "converged", f"converged to a minimum, which may be a local one: {why}, and {kind}"

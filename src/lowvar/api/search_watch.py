@@ -44,7 +44,7 @@ class Noise:
         count = min(2 if iteration == 1 else 1, len(finite))
         if not count or evaluator.remaining < count + len(points):
             return False
-        spread = float(np.std(values[finite]))
+        spread = _deviation(values[finite])
         self._first = spread if iteration == 1 else self._first
         chosen = finite[np.argsort(values[finite])[[0, -1][:count]]]  # the best and the worst
         again = evaluator(points[chosen])
@@ -101,7 +101,7 @@ class Rest:
             return False
         low, high = float(values.min()), float(values.max())
         self.medians.append(float(np.median(values)))
-        self.spreads.append(float(np.std(values * 1e-100) * 1e100 if abs(high) > 1e150 else np.std(values)))
+        self.spreads.append(_deviation(values))
         self._flat = self._flat + 1 if len(values) > 1 and low == high else 0
         self._window.append((low, high))
         if self._flat >= _FLAT:
@@ -137,6 +137,12 @@ class Rest:
         early, late, end = (float(np.median(self.medians[t : t + few])) for t in at)
         before, now = (float(np.median(self.spreads[t : t + few])) for t in at[1:])
         return late - end < 0.1 * max(early - late, 0.0) and now > 0.5 * before
+
+
+def _deviation(values: np.ndarray) -> float:
+    """The standard deviation, for values whose squares may overflow."""
+    size = float(np.abs(values).max())
+    return size * float(np.std(values / size)) if size > 1e150 else float(np.std(values))
 
 
 def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) -> np.ndarray:

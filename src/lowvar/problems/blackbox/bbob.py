@@ -21,13 +21,6 @@ from lowvar.problems.blackbox.named import generator
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
 
 LAST = 24  # functions of the suite
-GROUPS = {  # COCO's groups: numbers of their first and last function
-    "separable": (1, 5),
-    "moderate conditioning": (6, 9),
-    "ill-conditioned": (10, 14),
-    "multimodal, global structure": (15, 19),
-    "multimodal, weak structure": (20, 24),
-}
 NOISY = range(101, 131)
 _SCALED = (116, 117, 118)  # their condition number is 1e4, and that of f10 is 1e6
 # in the order of the noisy functions, three each: the function, its own penalty outside of [-5, 5]^d, and its scale
@@ -61,8 +54,9 @@ def bbob_noisy(
     """Function ``number`` of the suite ``bbob-noisy``, 27 of its 30 functions.
 
     The package computes no values without noise for this suite, so f116, f117 and f118, which are not functions of
-    ``bbob``, are left out. The functions and noise models are the suite's. The noise itself is our own: a function of
-    the seed, of the number of evaluations before, and of the points that are evaluated together.
+    ``bbob``, are left out. The functions and noise models are the suite's. The noise itself is our own, drawn from the seed and
+    the number of evaluations before. (The package draws the two uniform numbers of its uniform model from consecutive
+    seeds, and they are not quite independent; ours are.)
 
     Args:
         backend: not used.
