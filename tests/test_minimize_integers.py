@@ -94,7 +94,9 @@ def test_a_minimum_in_integers_is_recognised():
     result = quiet(lambda x: float(np.abs(x - 17).sum()), np.zeros(4, int), 3, budget=5000, integers=True)
     assert (result.status, result.fun) == ("converged", 0.0)
     assert "its neighbours in single integers among them" in result.message
-    many = quiet(lambda x: float((1 - x).sum()), np.full(20, 0.5), 0.5, budget=5000, integers=True, bounds=(0, 1), target=0)
+    many = quiet(
+        lambda x: float((1 - x).sum()), np.full(20, 0.5), 0.5, budget=5000, integers=True, bounds=(0, 1), target=0
+    )
     assert many.status == "target"
 
 
@@ -154,7 +156,7 @@ def test_huge_and_tiny_values_are_searched_without_a_warning():
     for scale in (1e300, 1e-300):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            result = quiet(lambda x: scale * float(x @ x), np.ones(4), 0.5, budget=3000, target=scale * 1e-8)  # noqa: B023
+            result = quiet(lambda x: scale * float(x @ x), np.ones(4), 0.5, budget=3000, target=scale * 1e-8)
         assert result.status == "target"
 
 

@@ -187,7 +187,7 @@ for one in pproc.DataSetList([{str(folder)!r}]):
 
 
 def test_an_experiment_without_these_functions_has_no_such_data(tmp_path, capsys):
-    content = {**EXPERIMENT, "problems": {"p": {"function": "sphere", "dim": 2}}, "groups": None}
+    content = {**EXPERIMENT, "problems": {"p": {"function": "sphere", "dim": 2}}, "groups": None, "draw": ["profiles"]}
     (tmp_path / "small_bbob.yaml").write_text(yaml.safe_dump(content))
     assert coco.main([str(tmp_path / "small_bbob.yaml")]) == 2
     assert "no problem whose function is bbob" in capsys.readouterr().err

@@ -163,7 +163,9 @@ def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, bac
     """Given the same noise; and it goes on from its arrays as if nothing had happened."""
     compiled = engine(experiment, "ellipsoid", method, backend)
     one = compiled.problem
-    host = replace(one, backend=None, values=lambda x: compiled.backend.to_numpy(one.values(compiled.backend.asarray(x))))
+    host = replace(
+        one, backend=None, values=lambda x: compiled.backend.to_numpy(one.values(compiled.backend.asarray(x)))
+    )
     keys, starts, sigma0 = compiled.keys, compiled.starts, compiled.sigma0
     hosted = search.HostedEngine(host, compiled.solver, compiled.settings, keys, starts, sigma0)
     assert (hosted.stops, hosted.evaluations) == (compiled.stops, compiled.evaluations)

@@ -283,7 +283,7 @@ def test_specs_know_what_there_is():
     from lowvar.noise.integrals import SAMPLERS
     from lowvar.problems.blackbox.catalogue import FUNCTIONS, build
     from lowvar.studies.integral.spec import Sampler
-    from lowvar.studies.search.engine import TARGETS
+    from lowvar.studies.search.counted import TARGETS
     from lowvar.studies.search.figures import curves
     from lowvar.studies.search.spec import TARGET, Baseline, Scheme, SearchSettings
 

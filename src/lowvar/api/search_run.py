@@ -190,7 +190,10 @@ class Run:
             self.advice.append("start elsewhere or with a larger sigma0: f does not change here")
             if abs(best) > 0 and np.ptp(values) > 0:
                 self.advice.append("subtract a large constant from f, if one hides its differences")
-            return "stalled", f"{why}, and {count} have the same value to 11 digits: f is constant or has a plateau here"
+            return (
+                "stalled",
+                f"{why}, and {count} have the same value to 11 digits: f is constant or has a plateau here",
+            )
         kind = "no change of one coordinate improves it" if discrete else f"{count} are no better"
         kind += ", its neighbours in single integers among them" if mixed else ""
         return "converged", f"converged to a minimum, which may be a local one: {why}, and {kind}"

@@ -149,8 +149,8 @@ def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) ->
     """Points ``(n, dim)`` to distinguish a minimum from other places where a search stops; at most ``most``.
 
     For a real search: two points at each of the distances ``sigma0``, ``sigma0 / 10`` and so on, down to ten times its
-    current standard deviation, and the best point with each of its integers one lower and one higher. For a discrete one: all changes of one coordinate of the best point, or none if there
-    are more than ``most``.
+    current standard deviation, and the best point with each of its integers one lower and one higher. For a discrete
+    one: all changes of one coordinate of the best point, or none if there are more than ``most``.
     """
     domain = searcher.domain
     if domain.kind == "real":

@@ -54,9 +54,9 @@ def bbob_noisy(
     """Function ``number`` of the suite ``bbob-noisy``, 27 of its 30 functions.
 
     The package computes no values without noise for this suite, so f116, f117 and f118, which are not functions of
-    ``bbob``, are left out. The functions and noise models are the suite's. The noise itself is our own, drawn from the seed and
-    the number of evaluations before. (The package draws the two uniform numbers of its uniform model from consecutive
-    seeds, and they are not quite independent; ours are.)
+    ``bbob``, are left out. The functions and noise models are the suite's. The noise itself is our own, drawn from the
+    seed and the number of evaluations before. (The package draws the two uniform numbers of its uniform model from
+    consecutive seeds, and they are not quite independent; ours are.)
 
     Args:
         backend: not used.
@@ -104,7 +104,7 @@ def _problem(name: str, dim: int, first: int, build: Callable, noise: Callable |
 
 def _gap(number: int, instance: int, dim: int) -> Callable[[Any], np.ndarray]:
     """``points (n, dim) -> (n,)``: values less the optimum."""
-    from cocoex import BareProblem
+    from cocoex import BareProblem  # pyright: ignore[reportMissingImports]
 
     function = BareProblem("bbob", number, dim, instance)
     least = function.best_value()

@@ -23,8 +23,8 @@ from lowvar.runs import artifact
 from lowvar.studies.study import Job, Study
 
 _HEADER = (
-    "% f evaluations | g evaluations | best noise-free fitness - Fopt (0.000000000000e+00) + sum g_i+ | measured fitness"
-    " | best measured fitness or single-digit g-values"
+    "% f evaluations | g evaluations | best noise-free fitness - Fopt (0.000000000000e+00) + sum g_i+ |"
+    " measured fitness | best measured fitness or single-digit g-values"
 )
 _BELOW = 1 - 1e-9  # a target met: printed with ten digits, it is not above the target
 
@@ -40,9 +40,11 @@ def export(study: Study, out: str | Path) -> list[Path]:
         The folders, for ``cocopp``.
 
     Raises:
-        UserError: no problem has the function ``bbob``, two have the same number and dimension, or a run is missing or stale.
+        UserError: no problem has the function ``bbob``, two have the same number and dimension, or a run is missing or
+            stale.
     """
-    known = {name: spec for name, spec in study.experiment.problems.items() if spec.function == "bbob"}
+    problems: dict[str, Any] = study.experiment.problems if study.family.name == "search" else {}
+    known = {name: spec for name, spec in problems.items() if spec.function == "bbob"}
     if not known:
         raise UserError(f"experiment {study.name!r} has no problem whose function is bbob")
     folders: dict[Path, dict[int, dict[int, Job]]] = {}

@@ -4,6 +4,7 @@
 objects of a peer in turn.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -64,7 +65,7 @@ class _Hosted(SearchEngine, Engine):
             for problem in self.problems
         ]
 
-    def measured(self, progress: list[Progress], means, spreads) -> dict[str, np.ndarray]:
+    def measured(self, progress: Sequence[Progress], means, spreads) -> dict[str, np.ndarray]:
         """``f`` at the means ``(repetitions, dim)`` and of the best points, spreads, failures, ``(repetitions,)``."""
         return {
             "f": np.array([one.at(mean) for one, mean in zip(progress, means, strict=True)]),
@@ -74,11 +75,11 @@ class _Hosted(SearchEngine, Engine):
             "failures": np.array([one.evaluator.failures for one in progress]),
         }
 
-    def all_met(self, progress: list[Progress]) -> bool:
+    def all_met(self, progress: Sequence[Progress]) -> bool:
         """Whether every repetition has met the last target."""
         return self.settings.early_stop and len(self.targets) > 0 and all(np.isfinite(one.met[-1]) for one in progress)
 
-    def ended(self, progress: list[Progress], means) -> dict[str, np.ndarray]:
+    def ended(self, progress: Sequence[Progress], means) -> dict[str, np.ndarray]:
         """Means, best points, and the evaluations at which targets were met."""
         ledgers = [one.ledger(mean) for one, mean in zip(progress, means, strict=True)]
         together = Ledger(*map(np.stack, zip(*ledgers, strict=True)))
@@ -231,5 +232,8 @@ class DrivenEngine(_Hosted):
         return self.ended(progress, [np.asarray(one.mean) for one in searches])
 
     def flatten(self, state) -> None:
-        """None: the state of a peer is not accessible."""
-        return None
+        """Nothing: the state of a peer is not accessible."""
+
+    def unflatten(self, leaves):
+        """Not called, because nothing is stored."""
+        raise NotImplementedError

@@ -252,7 +252,8 @@ PROFILES = Table(
     "Empirical distributions of running times, as in COCO but without simulated restarts. Every combination of "
     "problem, repetition and target from 10^2 to 10^-8 is a case.",
     columns("""
-    problem | string | | as in the trace; in `groups` a group; or `all`: problems weighed equally, for methods that ran on all of them
+    problem | string | | as in the trace (in `groups`: a group), or `all`: problems weighed equally, for methods that
+    + ran on all of them
     method | string | | the experiment's name for the method
     backend | string | | as in the trace
     of | string | | `mean` or `best`
@@ -269,8 +270,8 @@ PROFILES = Table(
 
 GROUPS = Table(
     "groups",
-    "The table `profiles` for the groups of problems of the experiment file. A group has the methods that ran on all of "
-    "its problems.",
+    "The table `profiles` for the groups of problems of the experiment file. A group has the methods that ran on all "
+    "of its problems.",
     columns(PROFILES.columns),
     lambda gathered: profiles(gathered["hits"], optima(gathered), dims(gathered), gathered.experiment.groups),
     when=lambda experiment: bool(experiment.groups),
