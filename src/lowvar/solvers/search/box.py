@@ -30,6 +30,10 @@ class Box:
         integers: mask of the coordinates that are rounded afterwards, ``(dim,)``, or None. Their bounds are inclusive;
             the map, which has no margin there, leads half a unit beyond, so that every whole number has the same room.
 
+    Attributes:
+        inner: ``(low, high)``, the bounds of points, whole numbers where points are rounded; ``low`` and ``high`` are
+            those of the map.
+
     Raises:
         UserError: the bounds do not fit ``dim`` coordinates, or leave a coordinate no room.
 
