@@ -17,6 +17,7 @@ from lowvar.runs import artifact, loop
 from lowvar.studies import jobs
 from lowvar.studies.search import coco
 from lowvar.studies.search.engine import build
+from lowvar.studies.search.summary import summary
 from lowvar.studies.study import Study
 
 cocoex = pytest.importorskip("cocoex")
@@ -53,6 +54,7 @@ def test_values_are_gaps_of_the_suite_on_an_instance_for_each_repetition():
     points = np.random.default_rng(0).uniform(-6, 6, (4, 3))
     for number in range(1, 25):
         problem = catalogue.build("bbob", None, dim=3, number=number, instance=2)
+        assert (problem.domain.kind, problem.backend, problem.optimum) == ("real", None, 0.0)
         for r, instance in ((0, 2), (2, 4)):
             theirs = suite.get_problem_by_function_dimension_instance(number, 3, instance)
             own = problem.repetition(r)
@@ -158,6 +160,15 @@ def test_groups_pool_their_problems(study):
     ]
     np.testing.assert_allclose(pooled["share"], np.mean([part.to_numpy() for part in shares], axis=0), atol=1e-12)
     assert pooled["share"].iloc[-1] > 0.5
+
+
+def test_a_kept_page_has_the_shares_at_the_end(study):
+    jobs.tables(study)
+    _, table = summary({"groups": study.table("groups")})  # type: ignore[misc]
+    assert list(table) == ["method", "all, 100", "all, 200", "easy, 200", "hard, 200"]
+    rows = study.table("groups").query("of == 'best' and problem == 'hard'")
+    assert table.loc[0, ["method", "hard, 200"]].tolist() == ["fast_ingo", f"{100 * rows['share'].max():.0f}"]
+    assert summary({}) is None
 
 
 def test_cocopp_reads_the_data(study, tmp_path):

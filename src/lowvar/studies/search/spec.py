@@ -132,15 +132,19 @@ class SearchExperiment(ExperimentSpec):
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run; a search without any of ``backends`` runs on its own first one."""
+        chosen = {method: self._backends(method) for method in self.methods}
+        return [
+            (name, method, backend)
+            for name, problem in self.problems.items()
+            for method in problem.methods or self.methods
+            for backend in chosen[method]
+        ]
+
+    def _backends(self, method: str) -> list[str]:
         from lowvar.solvers.search import SEARCH
 
-        jobs = []
-        for name, problem in self.problems.items():
-            for method in problem.methods or self.methods:
-                known = SEARCH.about(self.methods[method].solver).backends
-                chosen = [backend for backend in self.backends if backend in known] or known[:1]
-                jobs += [(name, method, backend) for backend in chosen]
-        return jobs
+        known = SEARCH.about(self.methods[method].solver).backends
+        return [backend for backend in self.backends if backend in known] or list(known[:1])
 
     def decompositions(self) -> list[str]:
         """Problems whose gradient variance is decomposed."""
@@ -161,10 +165,9 @@ class SearchExperiment(ExperimentSpec):
             UserError: this experiment has no such problem, method or backend, or does not combine them.
         """
         self._check(problem=problem, method=method)
-        jobs = self.runs()
-        if backend not in {of for *_, of in jobs}:
-            self._check(backend=backend)
-        if (problem, method, backend) not in jobs:
+        if method not in (self.problems[problem].methods or self.methods) or backend not in self._backends(method):
+            if backend not in {of for *_, of in self.runs()}:
+                self._check(backend=backend)
             raise UserError(f"experiment {self.name!r} does not run {method!r} on {problem!r} in {backend}")
         return SearchRunSpec(
             seed=self.seed,
