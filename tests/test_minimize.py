@@ -587,7 +587,7 @@ def test_an_interrupt_keeps_what_was_found():
             raise KeyboardInterrupt
         return float(x @ x)
 
-    with pytest.raises(KeyboardInterrupt, match="") as raised:
+    with pytest.raises(KeyboardInterrupt) as raised:
         lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
     result = raised.value.result
     assert (result.status, result.success) == ("interrupted", False)
