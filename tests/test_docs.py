@@ -94,7 +94,8 @@ ALSO = {
         "decomposition": {"problems": ["ellipsoid_10"], "sigmas": [0.5], "populations": [4], "replicates": 50,
                           "schemes": ["iid", "antithetic"], "baselines": ["mean"]},
         "rates": {"first": 10},
-        "draw": ["effort", "curves", "profiles", "scaling", "rates", "gradients", "seconds"],
+        "groups": {"both": ["ellipsoid_10", "ellipsoid_30"]},
+        "draw": ["effort", "curves", "profiles", "groups", "scaling", "rates", "gradients", "seconds"],
     },
     "integral": {
         "problems": {"borehole": {"methods": ["monte_carlo", "zero_variance", "ridge"]},

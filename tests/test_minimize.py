@@ -4,6 +4,9 @@ import doctest
 import importlib.util
 import inspect
 import io
+import signal
+import subprocess
+import sys
 import warnings
 
 import jax
@@ -584,10 +587,56 @@ def test_an_interrupt_keeps_what_was_found():
             raise KeyboardInterrupt
         return float(x @ x)
 
-    result = lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
+    result = raised.value.result
     assert (result.status, result.success) == ("interrupted", False)
     assert result.fun == float(result.x @ result.x)
-    assert result.nfev < 100
+    assert result.nfev < len(calls) == 100  # nothing was evaluated afterwards
+    assert "`result`" in raised.value.__notes__[0]
+
+
+def test_an_interrupt_before_the_first_generation_has_no_result():
+    def f(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
+    assert not hasattr(raised.value, "result")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process")
+def test_ctrl_c_stops_the_program_and_keeps_what_was_found(tmp_path):
+    """A real signal: a loop around the search does not go on with the next one."""
+    code = """
+import sys, time
+import numpy as np, lowvar
+
+def f(x):
+    f.calls += 1
+    if f.calls == 300:
+        print("ready", flush=True)
+    time.sleep(0.001 if f.calls < 300 else 0.02)
+    return float(x @ x)
+
+f.calls = 0
+try:
+    for seed in range(5):
+        lowvar.minimize(f, np.ones(5), 0.5, budget=100_000, seed=seed, progress=False)
+except KeyboardInterrupt as stop:
+    assert f.calls < 100_000
+    print("kept", stop.result.status, stop.result.fun < 2.0, stop.result.nfev <= f.calls, flush=True)
+    raise
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert out == "kept interrupted True True\n", err
+    assert "KeyboardInterrupt" in err
+    assert "has the result so far" in err
+    assert process.returncode != 0
 
 
 def test_a_late_failure_keeps_what_was_found():

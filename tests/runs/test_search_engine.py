@@ -4,14 +4,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 import yaml
 
 from lowvar.errors import UserError
+from lowvar.noise import named_key
 from lowvar.problems.blackbox.callable import from_callable
 from lowvar.problems.blackbox.evaluator import BudgetSpent
+from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
 from lowvar.runs import loop
 from lowvar.solvers.search.search import Search
 from lowvar.studies.load import load_experiment
@@ -109,7 +113,7 @@ def test_what_is_counted_is_what_the_function_was_asked(experiment, method):
     if method == "pycma":
         starts = search.DrivenEngine(problem, made._make, settings)
     else:
-        starts = search.DrivenEngine(problem, lambda r: Search(made.solver, problem.start(None), 0.5, r), settings)
+        starts = search.HostedEngine(problem, made.solver, settings, made.keys, made.starts, 0.5)
     result = loop.run(starts)
     in_generations = sum(n for n in asked if n > 1)
     assert set(asked) == {1, made.evaluations}
@@ -154,19 +158,20 @@ def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
     assert first["sigma"].tolist() == pytest.approx([0.5] * 3)
 
 
-@pytest.mark.parametrize("method", ["fast_ingo", "ingo"])
-def test_a_driven_search_of_ours_is_the_compiled_one(experiment, method):
+@pytest.mark.parametrize(("method", "backend"), [("fast_ingo", "jax"), ("ingo", "jax"), ("fast_ingo", "torch")])
+def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, backend):
     """Given the same noise; and it goes on from its arrays as if nothing had happened."""
-    compiled = engine(experiment, "ellipsoid", method)
-    driven = search.DrivenEngine(
-        compiled.problem,
-        lambda r: Search(compiled.solver, compiled.starts[r], compiled.sigma0, key=compiled.keys[r]),
-        compiled.settings,
+    compiled = engine(experiment, "ellipsoid", method, backend)
+    one = compiled.problem
+    host = replace(
+        one, backend=None, values=lambda x: compiled.backend.to_numpy(one.values(compiled.backend.asarray(x)))
     )
-    assert (driven.stops, driven.evaluations) == (compiled.stops, compiled.evaluations)
-    state = driven.advance(driven.init(), 0, 60)
-    again = driven.unflatten(driven.flatten(state))
-    a, b = driven.params(driven.advance(state, 60, 4), {}), driven.params(driven.advance(again, 60, 4), {})
+    keys, starts, sigma0 = compiled.keys, compiled.starts, compiled.sigma0
+    hosted = search.HostedEngine(host, compiled.solver, compiled.settings, keys, starts, sigma0)
+    assert (hosted.stops, hosted.evaluations) == (compiled.stops, compiled.evaluations)
+    state = hosted.advance(hosted.init(), 0, 60)
+    again = hosted.unflatten(hosted.flatten(state))
+    a, b = hosted.params(hosted.advance(state, 60, 4), {}), hosted.params(hosted.advance(again, 60, 4), {})
     for name, value in a.items():
         assert np.array_equal(value, b[name]), name
     c = compiled.params(compiled.advance(compiled.init(), 0, 64), {})
@@ -175,6 +180,47 @@ def test_a_driven_search_of_ours_is_the_compiled_one(experiment, method):
     assert (c["best"] < np.inf).all()
     for name, value in c.items():
         np.testing.assert_allclose(value, a[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_a_search_of_its_own_loop_is_the_hosted_one(experiment):
+    """The noise of ``Search`` and of jobs on host functions has the same keys."""
+    made = engine(experiment, "ellipsoid", "fast_ingo")
+    f = from_callable(lambda x: (x**2).sum(axis=1), 6, batched=True, start=np.full(6, 0.5), optimum=0.0)
+    keys = jax.numpy.stack([named_key(0, f"mine {r}", "noise") for r in range(2)])
+    settings = made.settings.model_copy(update={"repetitions": 2})
+    hosted = search.HostedEngine(f, made.solver, settings, keys, np.full((2, 6), 0.5), 0.5)
+    state = hosted.advance(hosted.init(), 0, 30)
+    for r in range(2):
+        alone = Search(made.solver, np.full(6, 0.5), 0.5, 0, f"mine {r}")
+        for _ in range(30):
+            alone.tell((alone.ask() ** 2).sum(axis=1))
+        np.testing.assert_allclose(hosted.params(state, {})["mean"][r], alone.mean, rtol=1e-9)
+
+
+def test_repetitions_may_have_functions_of_their_own_and_noise(experiment):
+    """Targets are met by values without noise; the noise depends on the evaluations before, not on where a run was cut."""
+    made, seen = engine(experiment, "ellipsoid", "fast_ingo"), []
+
+    def on(r):
+        def noise(points, values, first):
+            seen.append(first)
+            return values + 100 + np.random.default_rng(first).standard_normal(len(values))
+
+        return BlackBoxProblem(
+            "mine", Domain("real", 6), lambda x: ((x - r) ** 2).sum(axis=1), None, 0.0, lambda key: np.zeros(6),
+            noise=noise, repetition=on,
+        )  # fmt: skip
+
+    hosted = search.HostedEngine(on(0), made.solver, made.settings, made.keys, made.starts, 0.5)
+    state = hosted.advance(hosted.init(), 0, 40)
+    again = hosted.unflatten(hosted.flatten(state))
+    assert sorted(set(seen)) == [made.evaluations * t for t in range(40)]
+    a, b = hosted.params(hosted.advance(state, 40, 3), {}), hosted.params(hosted.advance(again, 40, 3), {})
+    for name, value in a.items():
+        assert np.array_equal(value, b[name]), name
+    assert (a["best"] > 90).all()
+    assert (np.isfinite(a["met_best"]).sum(axis=1) > 10).all()
+    assert np.round(a["mean"].mean(axis=1)).tolist() == [0, 1, 2]
 
 
 def test_mistakes_are_one_sentence(experiment):

@@ -283,7 +283,7 @@ def test_specs_know_what_there_is():
     from lowvar.noise.integrals import SAMPLERS
     from lowvar.problems.blackbox.catalogue import FUNCTIONS, build
     from lowvar.studies.integral.spec import Sampler
-    from lowvar.studies.search.engine import TARGETS
+    from lowvar.studies.search.counted import TARGETS
     from lowvar.studies.search.figures import curves
     from lowvar.studies.search.spec import TARGET, Baseline, Scheme, SearchSettings
 
@@ -302,7 +302,7 @@ def test_specs_know_what_there_is():
     pytest.importorskip("mujoco")
     for name in FUNCTIONS.own:
         row = FUNCTIONS.about(name)
-        if not row.program:
+        if row.extra == "rl":
             problem = build(name, backends.get("jax"))
             assert (problem.domain.kind, problem.backend) == (row.domain, None)
 

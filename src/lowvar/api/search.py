@@ -42,6 +42,7 @@ def minimize(
     callback: Callable[[Generation], Any] | None = None,
     bounds: Any = None,
     noisy: bool | None = None,
+    integers: Any = None,
     **options: Any,
 ) -> SearchResult:
     """The minimum of a function that returns values only.
@@ -87,6 +88,10 @@ def minimize(
             or a ``scipy.optimize.Bounds``. ``f`` is called only at points within them; any method accepts them.
         noisy: whether repeated evaluations of a point differ; None to detect it. With False, no point is
             evaluated twice.
+        integers: coordinates of a real search that are whole numbers: their indices, a mask ``(dim,)``, or True for
+            all. ``f`` is called with whole numbers there, still floating. A margin keeps every one of lowvar's own
+            searches moving between neighbouring numbers; peers are refused. Made for ordered numbers: use ``domain``
+            for unordered choices.
         **options: options of the method.
 
     Returns:
@@ -96,10 +101,12 @@ def minimize(
         UserError: an unknown name, a number out of range, a start outside of the bounds, a method that does not search
             this domain, values of the wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all. The
             error's ``result`` has the result up to a failure.
+        KeyboardInterrupt: Ctrl-C, with the result so far as its ``result``: ``except KeyboardInterrupt as stop:
+            result = stop.result``; or, in an interactive session, ``sys.last_value.result`` afterwards.
 
     References:
         Lyu and Tsang, "Black-box optimizer with stochastic implicit natural gradient", 2021; Hansen, "The CMA
-        evolution strategy: a tutorial", arXiv:1604.00772.
+        evolution strategy: a tutorial", arXiv:1604.00772; Hamano et al., "CMA-ES with margin", GECCO 2022.
 
     >>> def rosenbrock(x):
     ...     return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
@@ -123,7 +130,7 @@ def minimize(
     def make(noisy, x0=x0, sigma0=sigma0):
         return Searcher(
             x0, sigma0, method, seed=seed, domain=domain, dim=dim, choices=choices, population=population,
-            backend=backend, bounds=bounds, noisy=noisy, **options,
+            backend=backend, bounds=bounds, noisy=noisy, integers=integers, **options,
         )  # fmt: skip
 
     if isinstance(f, BlackBoxProblem):

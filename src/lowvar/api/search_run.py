@@ -71,10 +71,14 @@ class Run:
                     ended = self._generation()
                     bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
                     bar.update(self.evaluator.evaluations - bar.n)
-            except KeyboardInterrupt:
-                if self.evaluator.best_at is None:
-                    raise  # there is no result yet
-                ended = "interrupted", f"interrupted in generation {self.iteration + 1}"
+            except KeyboardInterrupt as stop:
+                if self.evaluator.best_at is not None:
+                    stop.result = self._result("interrupted", f"interrupted in generation {self.iteration + 1}")  # type: ignore[attr-defined]
+                    stop.add_note(
+                        f"minimize: the attribute `result` of this exception has the result so far: "
+                        f"{self.evaluator.best:.8g} after {self.evaluator.evaluations} evaluations"
+                    )
+                raise
             except UserError as error:
                 if self.evaluator.best_at is not None:
                     error.result = self._result("failed", str(error))  # type: ignore[attr-defined]
@@ -96,7 +100,8 @@ class Run:
                 "failed",
                 "the search diverged: f may be unbounded below; otherwise try a smaller sigma0 or a larger population",
             )
-        if searcher.domain.kind == "real" and self.rest.points(points):
+        whole = searcher.domain.kind != "real" or searcher.integers is not None
+        if not whole and self.rest.points(points):
             return self._at_rest("the points of a generation no longer differ")
         if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"
@@ -117,8 +122,7 @@ class Run:
             self._change(points, values)
         if rests and not self.noise.known and not (ended or stopped):
             return self._at_rest("the values of many generations do not differ")
-        discrete = searcher.domain.kind != "real"
-        if discrete and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
+        if whole and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
             settled = self._at_rest("half of the generations have not improved the best value")
             self.advice.clear()
             return settled if settled[0] == "converged" else None  # else the search continues
@@ -170,8 +174,8 @@ class Run:
             values = evaluator(points)
         evaluator.errors = before
         values = values[np.isfinite(values)]
-        discrete = self.searcher.domain.kind != "real"
-        spread = self.rest.spreads[-1] if self.rest.spreads and not discrete else 0.0
+        discrete, mixed = self.searcher.domain.kind != "real", self.searcher.integers is not None
+        spread = self.rest.spreads[-1] if self.rest.spreads and not (discrete or mixed) else 0.0
         least = 1e-11 * abs(best) + 10 * spread
         count = f"{len(points)} points around it"
         if not len(values):
@@ -184,8 +188,14 @@ class Run:
             return "stalled", f"{why}, but one of {count} is better: x is not a minimum"
         if np.ptp(values) <= least and abs(values.min() - best) <= least:
             self.advice.append("start elsewhere or with a larger sigma0: f does not change here")
-            return "stalled", f"{why}, and {count} have the same value: f is constant or has a plateau here"
+            if abs(best) > 0 and np.ptp(values) > 0:
+                self.advice.append("subtract a large constant from f, if one hides its differences")
+            return (
+                "stalled",
+                f"{why}, and {count} have the same value to 11 digits: f is constant or has a plateau here",
+            )
         kind = "no change of one coordinate improves it" if discrete else f"{count} are no better"
+        kind += ", its neighbours in single integers among them" if mixed else ""
         return "converged", f"converged to a minimum, which may be a local one: {why}, and {kind}"
 
     def _told(self, points, values) -> tuple[Status, str] | None:

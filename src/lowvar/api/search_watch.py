@@ -44,7 +44,7 @@ class Noise:
         count = min(2 if iteration == 1 else 1, len(finite))
         if not count or evaluator.remaining < count + len(points):
             return False
-        spread = float(np.std(values[finite]))
+        spread = _deviation(values[finite])
         self._first = spread if iteration == 1 else self._first
         chosen = finite[np.argsort(values[finite])[[0, -1][:count]]]  # the best and the worst
         again = evaluator(points[chosen])
@@ -101,7 +101,7 @@ class Rest:
             return False
         low, high = float(values.min()), float(values.max())
         self.medians.append(float(np.median(values)))
-        self.spreads.append(float(np.std(values * 1e-100) * 1e100 if abs(high) > 1e150 else np.std(values)))
+        self.spreads.append(_deviation(values))
         self._flat = self._flat + 1 if len(values) > 1 and low == high else 0
         self._window.append((low, high))
         if self._flat >= _FLAT:
@@ -139,19 +139,25 @@ class Rest:
         return late - end < 0.1 * max(early - late, 0.0) and now > 0.5 * before
 
 
+def _deviation(values: np.ndarray) -> float:
+    """The standard deviation, for values whose squares may overflow."""
+    size = float(np.abs(values).max())
+    return size * float(np.std(values / size)) if size > 1e150 else float(np.std(values))
+
+
 def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) -> np.ndarray:
     """Points ``(n, dim)`` to distinguish a minimum from other places where a search stops; at most ``most``.
 
     For a real search: two points at each of the distances ``sigma0``, ``sigma0 / 10`` and so on, down to ten times its
-    current standard deviation. For a discrete one: all changes of one coordinate of the best point, or none if there
-    are more than ``most``.
+    current standard deviation, and the best point with each of its integers one lower and one higher. For a discrete
+    one: all changes of one coordinate of the best point, or none if there are more than ``most``.
     """
     domain = searcher.domain
     if domain.kind == "real":
         least, n = max(10 * searcher.sigma, sigma0 * 10.0**-_DECADES), len(searcher.ask())
         distances = [sigma0 * 10.0**-k for k in range(_DECADES) if k == 0 or sigma0 * 10.0**-k >= least]
         points = [searcher.around(distance)[[2 * k % n, (2 * k + 1) % n]] for k, distance in enumerate(distances)]
-        return np.concatenate(points)[:most]
+        return np.concatenate([searcher.neighbours(best_at), *points])[:most]
     changed = [
         np.where(np.arange(domain.dim) == i, (best_at + step) % domain.choices, best_at)
         for i in range(domain.dim)

@@ -16,6 +16,7 @@ from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
 from lowvar.registry import label
 from lowvar.solvers.search import SEARCH
 from lowvar.solvers.search.box import Box
+from lowvar.solvers.search.integers import Margin, mask
 from lowvar.solvers.search.make import default_method, make_driven
 from lowvar.solvers.search.search import Search
 
@@ -42,6 +43,7 @@ class Searcher:
         backend: ``"jax"`` or ``"torch"``; both draw the same points.
         bounds: bounds of a real search, as for ``minimize``; ``ask`` returns only points within them.
         noisy: whether repeated evaluations of a point differ; ``"auto"`` depends on it.
+        integers: coordinates of a real search that are whole numbers, as for ``minimize``.
         **options: options of the method.
 
     Attributes:
@@ -50,6 +52,7 @@ class Searcher:
         evaluations: number of values told.
         best: the smallest value told, infinite before there is one.
         best_at: its point, ``(dim,)``, or None.
+        integers: mask of the coordinates that are whole numbers, ``(dim,)``, or None.
         notes: remarks on the choice of settings, also issued as warnings.
 
     Raises:
@@ -78,6 +81,7 @@ class Searcher:
         backend: str = "jax",
         bounds: Any = None,
         noisy: bool = False,
+        integers: Any = None,
         **options: Any,
     ):
         known_method(method)
@@ -86,11 +90,20 @@ class Searcher:
         self.method = label(chosen)
         SEARCH.check_options(chosen, options, also=own_options(Searcher))
         seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
-        self._box = None if bounds is None else _box(bounds, self.domain, width)
+        self.integers = _integers(integers, self.domain)
+        self._box = None if bounds is None else _box(bounds, self.domain, width, self.integers)
         self._search = make_driven(
             chosen, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
             seed, {"population": population, **options},
         )  # fmt: skip
+        self._margin = None
+        if self.integers is not None:
+            if not isinstance(self._search, Search):
+                raise UserError(
+                    f"integers: {self.method} would stall where its points are rounded to the same whole numbers; use "
+                    "one of lowvar's own searches, such as ingo_cma"
+                )
+            self._margin = Margin(self.integers, self._search.mean, self._search.population, self._box)
         self.evaluations = 0
         self.best: float = np.inf
         self.best_at: np.ndarray | None = None
@@ -112,7 +125,7 @@ class Searcher:
     @property
     def mean(self) -> np.ndarray:
         """The search's estimate of the minimum, ``(dim,)``; for a discrete search, the mode."""
-        return self._inside(np.array(self._search.mean))
+        return self._inside(self._centre())
 
     @property
     def sigma(self) -> float:
@@ -132,7 +145,8 @@ class Searcher:
     def ask(self) -> np.ndarray:
         """The points of this generation, ``(n, dim)``; the same ones until their values are told."""
         if self._points is None:
-            self._points = self._inside(np.array(self._search.ask()))
+            points = np.array(self._search.ask())
+            self._points = self._inside(self._margin.points(points) if self._margin else points)
         return self._points.copy()
 
     def around(self, distance: float) -> np.ndarray:
@@ -141,11 +155,19 @@ class Searcher:
         For real searches. Before the transformation of bounds, the distance is that of a normal point with this
         standard deviation.
         """
-        mean = np.array(self._search.mean)[None, :]
-        steps = np.array(self._search.ask()) - mean
+        steps = np.array(self._search.ask()) - np.array(self._search.mean)[None, :]
+        mean = self._centre()[None, :]
         if not steps.any(axis=1).all():  # some are below the rounding of the mean
             steps = np.random.default_rng(0).standard_normal(steps.shape)
         return self._inside(mean + distance * steps / np.sqrt(np.mean(steps**2, axis=1, keepdims=True)))
+
+    def neighbours(self, x: np.ndarray) -> np.ndarray:
+        """``x (dim,)`` with each of its integers one lower and one higher, within bounds, ``(n, dim)``."""
+        at = np.flatnonzero(self.integers) if self.integers is not None else np.zeros(0, int)
+        steps = np.zeros((2 * len(at), len(x)))
+        steps[np.arange(2 * len(at)), np.repeat(at, 2)] = np.tile([-1.0, 1.0], len(at))
+        near = x + steps
+        return near if self._box is None else near[((near >= self._box.inner[0]) & (near <= self._box.inner[1])).all(1)]
 
     def tell(self, values: Any) -> None:
         """Learns the values at the points of ``ask``, in their order.
@@ -163,6 +185,8 @@ class Searcher:
             raise UserError(f"{self.method}: tell needs {len(points)} numbers, one for each point of ask")
         values = values.astype(np.float64)
         self._search.tell(values)
+        if self._margin:
+            self._margin.learn(self._search.mean, self._search.deviations)
         self._points = None
         self.evaluations += len(points)
         finite = np.isfinite(values)
@@ -171,8 +195,19 @@ class Searcher:
             if values[first] < self.best:
                 self.best, self.best_at = float(values[first]), points[first].copy()
 
+    def _centre(self) -> np.ndarray:
+        """The mean before bounds and rounding, ``(dim,)``."""
+        return self._margin.mean() if self._margin else np.array(self._search.mean)
+
     def _inside(self, points: np.ndarray) -> np.ndarray:
-        return self._box.inside(points) if self._box else points
+        points = self._box.inside(points) if self._box else points
+        if self.integers is None:
+            return points
+        rounded = np.where(self.integers, np.rint(points), points)
+        if self._box is None:
+            return rounded
+        low, high = self._box.inner  # half a unit beyond a bound may be rounded away from it
+        return np.clip(rounded, low, high)
 
     def __repr__(self) -> str:
         return (
@@ -192,10 +227,17 @@ def own_options(called: Callable) -> list[str]:
     return [key for key, p in inspect.signature(called).parameters.items() if p.kind is not p.VAR_KEYWORD]
 
 
-def _box(bounds, domain: Domain, width: float) -> Box:
+def _integers(integers, domain: Domain) -> np.ndarray | None:
+    chosen = mask(integers, domain.dim)
+    if chosen is not None and domain.kind != "real":
+        raise UserError(f"integers: the points of a {domain.kind} search are whole numbers already")
+    return chosen
+
+
+def _box(bounds, domain: Domain, width: float, integers: np.ndarray | None) -> Box:
     if domain.kind != "real":
         raise UserError(f"bounds: only a real search takes bounds, not a {domain.kind} one")
-    return Box(bounds, domain.dim, width)
+    return Box(bounds, domain.dim, width, integers)
 
 
 def where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:

@@ -4,6 +4,7 @@ Every parquet and npz carries a JSON stamp: the hash of the job's spec, the SHA-
 versions of the relevant packages. A reader states which spec and data it expects.
 """
 
+import contextlib
 import importlib.metadata
 import json
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from lowvar.errors import UserError
 from lowvar.files import atomic, write_text
 
 PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
+_INSTALLED_AS = {"cocoex": "coco-experiment"}  # packages imported under another name
 
 
 def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
@@ -24,14 +26,12 @@ def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] =
     Args:
         spec_hash: hash of the job's spec.
         inputs: SHA-256 of each input, by a name that does not depend on its location.
-        packages: packages whose versions are recorded.
+        packages: packages whose versions are recorded, by the name under which they are imported or installed.
     """
     versions = {}
     for name in packages:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(_INSTALLED_AS.get(name, name))
     return {"spec": spec_hash, "inputs": dict(inputs), "versions": versions}
 
 

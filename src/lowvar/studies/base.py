@@ -217,7 +217,7 @@ class Family:
         decomposition: ``decomposition(spec, prepared, progress_bar) -> Frame``; None without variance decomposition.
         metrics: ``metrics(gathered)``: rows of problem, quantity, run and value for ``metrics.json``.
         headlines: names of figures: the report opens with the first that an experiment has, or with its first figure.
-        summary: ``summary(tables)``: a title and a table of text for the kept page; None for none.
+        summary: ``summary(tables)``: a title and a table of text for the kept page, or None; None for none.
     """
 
     name: str
@@ -235,7 +235,7 @@ class Family:
     read_samples: Callable[..., Any] | None = None
     decomposition: Callable[..., Frame] | None = None
     headlines: tuple[str, ...] = ()
-    summary: Callable[[Mapping[str, Frame]], tuple[str, Frame]] | None = None
+    summary: Callable[[Mapping[str, Frame]], tuple[str, Frame] | None] | None = None
 
     def figures_of(self, experiment: Any, where: str = "") -> dict[str, Figure]:
         """The figures that an experiment's key ``draw`` names, or all possible ones if its family has no such key.

@@ -69,8 +69,8 @@ def _tables(study):
     """The family's own table of the page, under its title."""
     if study.family.summary is None:
         return []
-    title, table = study.family.summary(Gathered(study, study.family.tables, made=False))
-    return [f"## {title}", _markdown(table)]
+    made = study.family.summary(Gathered(study, study.family.tables, made=False))
+    return [f"## {made[0]}", _markdown(made[1])] if made else []
 
 
 def _summary(claims):

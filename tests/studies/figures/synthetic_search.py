@@ -81,6 +81,11 @@ def profiles(traces, hits):
     return A.profiles(hits, *known(traces))
 
 
+def groups(traces, hits):
+    names = list(dict.fromkeys(traces["problem"]))
+    return A.profiles(hits, *known(traces), {"smooth": names[:1], "rough": names})
+
+
 def seconds(traces, hits):
     table = curves(traces, hits)
     runs = int(table["repetitions"].max())
@@ -185,6 +190,7 @@ FIGURES = {
     "curves": "f_median",
     "seconds": "seconds",
     "profiles": "share",
+    "groups": "share",
     "effort": "reached",
     "scaling": "dim",
     "rates": "gap_mean",
@@ -206,5 +212,5 @@ def small(name):
         return regret()
     if name == "gradients":
         return decomposition(("ellipsoid", "levy"), sigmas=(0.1, 0.5))
-    make = {"curves": curves, "seconds": seconds, "profiles": profiles, "effort": targets}
+    make = {"curves": curves, "seconds": seconds, "profiles": profiles, "groups": groups, "effort": targets}
     return make[name](*_few())

@@ -25,6 +25,10 @@ FUNCTIONS = Registry(
             ),
             "lowvar.problems.blackbox.functions",
         ),
+        **dict.fromkeys(
+            ("bbob", "bbob_noisy"),
+            row("lowvar.problems.blackbox.bbob", program=False, packages=("cocoex",), extra="bbob"),
+        ),
         "binary_reconstruction": row("lowvar.problems.blackbox.discrete", domain="binary"),
         **dict.fromkeys(
             ("categorical_reconstruction", "graph_colouring"),

@@ -40,6 +40,7 @@ class Evaluator:
         failures: number of them without a finite value.
         best: the smallest value so far, infinite before there is one.
         best_at: its point, ``(dim,)``, or None.
+        nearest: the smallest value without noise at any point evaluated; ``best`` if the problem has no noise.
 
     Raises:
         UserError: a setting out of range.
@@ -57,6 +58,7 @@ class Evaluator:
         self.evaluations, self.failures = 0, 0
         self.best: float = math.inf
         self.best_at: np.ndarray | None = None
+        self.nearest: float = math.inf
         self._program = problem.values if problem.backend is None else problem.backend.compile(problem.values)
 
     @property
@@ -75,7 +77,10 @@ class Evaluator:
         if len(points) > self.remaining:
             raise BudgetSpent(len(points), int(self.remaining))
         values, error = self._values(points)
-        self._record(points, values)
+        exact = values
+        if self.problem.noise is not None:
+            values = self.problem.noise(points, exact, self.evaluations)
+        self._record(points, values, exact)
         if self.errors == "raise":
             if error is not None:
                 raise UserError(str(error)) from (error.__cause__ or error)
@@ -83,7 +88,7 @@ class Evaluator:
         return np.where(np.isfinite(values), values, np.nan)
 
     def measure(self, points: Any) -> np.ndarray:
-        """Values at ``points (n, dim)`` for reports, without counting them as evaluations."""
+        """Values without noise at ``points (n, dim)`` for reports, without counting them as evaluations."""
         values, _ = self._values(self._checked(points))
         return np.where(np.isfinite(values), values, np.nan)
 
@@ -119,8 +124,9 @@ class Evaluator:
                 raise
             return np.full(len(points), np.nan), _Raised(name, error, len(points))
 
-    def _record(self, points, values):
+    def _record(self, points, values, exact):
         finite = np.isfinite(values)
+        self.nearest = min(self.nearest, float(np.min(exact, where=np.isfinite(exact), initial=np.inf)))
         self.evaluations += len(points)
         self.failures += int((~finite).sum())
         if finite.any():

@@ -34,13 +34,17 @@ class BlackBoxProblem:
     Attributes:
         name: name under which its start and noise are drawn.
         domain: the domain of ``values``.
-        values: ``points (N, dim) -> values (N,)``. Points are floating for a real domain, else integers.
+        values: ``points (N, dim) -> values (N,)``, without noise. Points are floating for a real domain, else integers.
         backend: the array library of ``values``, which it can compile; None for a Python function of NumPy arrays.
         optimum: the smallest value, or None if unknown.
         optimum_at: a minimiser, ``(dim,)``, or None.
         start: ``key -> x0``, a search's initial mean, as NumPy: ``(dim,)`` for a real domain, probabilities of a
             one ``(dim,)`` for a binary domain, probabilities ``(dim, K)`` for a categorical one.
         sigma0: default initial standard deviation of a search.
+        noise: of a noisy function, ``(points (n, dim), values (n,), first) -> (n,)``: what is observed, given the
+            values without noise and the number of evaluations before; None without noise. An ``Evaluator`` applies it.
+        repetition: ``r -> problem``, where the repetitions of a run have functions of their own (with this domain and
+            optimum), such as the instances of a benchmark; None if all have this one.
     """
 
     name: str
@@ -51,6 +55,8 @@ class BlackBoxProblem:
     start: Callable[[Any], np.ndarray]
     optimum_at: np.ndarray | None = None
     sigma0: float = 0.5
+    noise: Callable[[Any, Any, int], Any] | None = None
+    repetition: Callable[[int], "BlackBoxProblem"] | None = None
 
     @property
     def dim(self) -> int:

@@ -27,6 +27,12 @@ class Box:
             ``lb`` and ``ub``, such as ``scipy.optimize.Bounds``.
         dim: number of coordinates.
         sigma0: initial standard deviation of a search.
+        integers: mask of the coordinates that are rounded afterwards, ``(dim,)``, or None. Their bounds are inclusive;
+            the map, which has no margin there, leads half a unit beyond, so that every whole number has the same room.
+
+    Attributes:
+        inner: ``(low, high)``, the bounds of points, whole numbers where points are rounded; ``low`` and ``high`` are
+            those of the map.
 
     Raises:
         UserError: the bounds do not fit ``dim`` coordinates, or leave a coordinate no room.
@@ -40,7 +46,7 @@ class Box:
            [0.   , 8.   ]])
     """
 
-    def __init__(self, bounds: Any, dim: int, sigma0: float):
+    def __init__(self, bounds: Any, dim: int, sigma0: float, integers: np.ndarray | None = None):
         if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
             bounds = bounds.lb, bounds.ub
         if not isinstance(bounds, (tuple, list, np.ndarray)) or len(bounds) != 2:
@@ -53,23 +59,32 @@ class Box:
                 "scipy.optimize.Bounds(low, high), or arrays: (np.array(low), np.array(high))"
             )
         self.low, self.high = _side("low", bounds[0], dim, -np.inf), _side("high", bounds[1], dim, np.inf)
-        empty = np.flatnonzero(~(self.low < self.high))
+        whole = np.zeros(dim, bool) if integers is None else integers
+        low, high = np.where(whole, np.ceil(self.low), self.low), np.where(whole, np.floor(self.high), self.high)
+        empty = np.flatnonzero(~np.where(whole, low <= high, low < high))
         if len(empty):
             first = empty[0]
+            if whole[first]:
+                raise UserError(
+                    f"bounds: coordinate {first} has low {self.low[first]:g} and high {self.high[first]:g}: no whole "
+                    "number lies between them"
+                )
             raise UserError(
                 f"bounds: coordinate {first} has low {self.low[first]:g} and high {self.high[first]:g}: low must be "
                 "below high; give (low, high) for all coordinates, and fix a constant coordinate inside f"
             )
+        self.inner = low, high
+        self.low, self.high = np.where(whole, low - 0.5, low), np.where(whole, high + 0.5, high)
         width = self.high - self.low
         self._step = np.minimum(width / 3, sigma0)  # initial standard deviation of each coordinate
         self._scale = self._step / sigma0
-        self._margin = np.minimum(_MARGIN * width, sigma0)
+        self._margin = np.where(whole, 0.0, np.minimum(_MARGIN * width, sigma0))
 
     def inside(self, z: np.ndarray) -> np.ndarray:
         """The points of the box at ``z (n, dim)`` or ``(dim,)``."""
         z, low, high, a = z * self._scale, self.low, self.high, self._margin
         below, above = np.isfinite(low), np.isfinite(high)
-        with np.errstate(invalid="ignore", over="ignore"):  # of branches that are not taken
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # of branches that are not taken
             start, period = np.where(below, low - a, 0.0), np.where(below & above, high - low + 2 * a, 1.0)
             both = start + period - np.abs(np.mod(z - start, 2 * period) - period)  # mirrored at both ends
             x = np.where(below & above, both, z)
@@ -85,15 +100,36 @@ class Box:
         Raises:
             UserError: ``x`` is not in the box.
         """
-        out = np.flatnonzero(~((x >= self.low) & (x <= self.high)))
+        low, high = self.inner
+        out = np.flatnonzero(~((x >= low) & (x <= high)))
         if len(out):
             first = out[0]
             raise UserError(
                 f"x0 is outside the bounds: coordinate {first} is {x[first]:g}, not between "
-                f"{self.low[first]:g} and {self.high[first]:g}"
+                f"{low[first]:g} and {high[first]:g}"
             )
         x = np.clip(x, self.low + self._step, self.high - self._step)  # there the map is the identity
         return x / self._scale
+
+    def cell(self, z: np.ndarray) -> np.ndarray:
+        """Distances of ``z (dim,)`` below and above to where the rounded ``inside(z)`` changes, ``(2, dim)``.
+
+        Infinite where it never does, for bounds with one whole number between them.
+        """
+        w, low, high = z * self._scale, self.low, self.high
+        below, above = np.isfinite(low), np.isfinite(high)
+        with np.errstate(invalid="ignore"):
+            start = np.where(below, low, np.where(above, high, -0.5))
+            count = np.where(below & above, high - low, np.inf)
+            place = np.where(below | above, w - start, np.mod(w + 0.5, 1.0))
+            turned = np.where(below & above, np.mod(place, 2 * count), place)
+            up = np.where(below & above, turned < count, turned >= 0)
+            place = np.where(below & above, count - np.abs(turned - count), np.abs(turned))
+        k = np.minimum(np.floor(place), count - 1)
+        down = place - np.where((k == 0) & (below | above), -1, k)  # a mirror doubles the first and the last cell
+        on = np.where(k == count - 1, k + 2, k + 1) - place
+        down, on = (np.where(count == 1, np.inf, part) for part in (down, on))
+        return np.where(up, [down, on], [on, down]) / self._scale
 
 
 def _side(name: str, bound: Any, dim: int, none: float) -> np.ndarray:

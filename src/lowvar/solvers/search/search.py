@@ -10,6 +10,8 @@ from lowvar.errors import UserError, positive
 from lowvar.noise import named_key
 from lowvar.solvers.search.base import SearchSolver
 
+_FIXED = 200  # points from which standard deviations of coordinates are estimated
+
 
 def generation(solver: SearchSolver, values: Callable[[Any], Any]) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
     """One generation of ``solver`` on a function that can be compiled.
@@ -112,6 +114,24 @@ class Search:
         """Geometric mean of the standard deviations, and condition number of the covariance."""
         sigma, condition = self._run("spread", self.solver.spread, self._state)
         return float(sigma), float(condition)
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Standard deviations of the coordinates of points around the mean, ``(dim,)``, from fixed draws."""
+        if "fixed" not in self._compiled:
+            with jax.enable_x64(True):
+                keys = jax.random.split(jax.random.key(0), max(2, -(-_FIXED // self.solver.population)))
+                noise = jax.vmap(self.solver.draw)(keys)
+                fixed = noise if self.solver.backend.name == "jax" else to_backend(self.solver.backend, noise)
+                self._compiled["fixed"] = fixed
+
+        def squares(state, noises):
+            xp = self.solver.backend.xp
+            points = self.solver.backend.vmap(lambda noise: self.solver.ask(state, noise))(noises)
+            steps = points[:, : self.solver.population, :] - self.solver.mean(state)[None, None, :]
+            return xp.sqrt(xp.mean(steps**2, axis=(0, 1)))
+
+        return self._run("squares", squares, self._state, self._compiled["fixed"])
 
     def ask(self) -> np.ndarray:
         """The points of this generation, ``(evaluations of a generation, dim)``; the same until values are told."""

@@ -78,14 +78,14 @@ ESTIMATORS = {
     "mc_adam": Estimator("MC, Adam", "#000000", "h", 1.4, _DASH),
     "rqmc_adam": Estimator("RQMC, Adam", "#009E73", "*", 1.4, _DASH),
 }
-# The INGO family is blue, other methods of ours are warm, peers are black, grey or green, and dashed.
+# The INGO family is blue, with paths red; other methods of ours are warm, peers are black, grey or green, and dashed.
 SEARCHERS = {
     "fast_ingo": Estimator("Fast-INGO", "#0072B2", "D", 2.6),
     "fast_ingo_adaptive": Estimator("Fast-INGO, adaptive", "#56B4E9", "^", 2.0),
     "ingo": Estimator("INGO", "#332288", "o", 2.3),
     "ingo_step": Estimator("INGOstep", "#7B6FD0", "s", 1.6),
-    "ingo_cma": Estimator("INGO, CMA paths", "#56B4E9", ">", 1.6),
-    "ingo_path": Estimator("INGO, mean path", "#7B6FD0", "<", 1.6),
+    "ingo_cma": Estimator("INGO, CMA paths", "#AA3377", ">", 2.4),
+    "ingo_path": Estimator("INGO, mean path", "#EE6677", "<", 2.0),
     "ingo_first_order": Estimator("INGO, first order", "#0072B2", "o", 2.0),
     "ingo_zeroth_order": Estimator("INGO, zeroth order", "#D55E00", "s", 2.0),
     "ingo_zeroth_order_orthogonal": Estimator("INGO, zeroth order, N = d orthogonal", "#009E73", "v", 2.0),

@@ -1,8 +1,7 @@
 """Many searches at once: all repetitions of one method on one function.
 
 For compiled functions, JAX runs any number of generations of all repetitions in one program, and PyTorch one generation
-at a time. For other functions, and for solvers that are stateful objects, Python asks and tells the repetitions in
-turn. A position is a generation.
+at a time. For other functions, and for solvers that are stateful objects, see ``hosted``. A position is a generation.
 """
 
 from functools import partial
@@ -13,19 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar import backends
-from lowvar.errors import UserError
 from lowvar.noise import named_key
 from lowvar.problems.blackbox import catalogue
-from lowvar.problems.blackbox.evaluator import Evaluator
-from lowvar.problems.blackbox.problem import BlackBoxProblem, Ledger, open_ledger, record
-from lowvar.runs.loop import ArrayEngine, Engine, geometric
+from lowvar.problems.blackbox.problem import Ledger, open_ledger, record
+from lowvar.runs.loop import ArrayEngine
 from lowvar.solvers.search import SEARCH
 from lowvar.solvers.search.make import make_driven, make_solver
-from lowvar.solvers.search.search import Search, generation, to_backend
-from lowvar.studies.search.spec import TARGET_EXPONENTS
+from lowvar.solvers.search.search import generation, to_backend
+from lowvar.studies.search.counted import SearchEngine
+from lowvar.studies.search.hosted import DrivenEngine, HostedEngine
 
-TARGETS = 10.0 ** np.array(TARGET_EXPONENTS)  # gaps
-_PER_DECADE = 24  # measurements per decade of generations
 _DRAWN = 64  # generations whose noise PyTorch draws at once
 
 
@@ -45,61 +41,7 @@ class Progress(NamedTuple):
     met_best: Any
 
 
-class _Engine:
-    """Shared code of both engines: measured generations, the trace, and final values.
-
-    The budget fixes the number of generations, and the last one is measured.
-    """
-
-    def __init__(self, problem: BlackBoxProblem, settings, evaluations: int):
-        self.problem, self.settings, self.evaluations = problem, settings, evaluations
-        generations = settings.budget // evaluations
-        if generations < 1:
-            raise UserError(f"budget {settings.budget}: one generation takes {evaluations} evaluations")
-        self.stops = geometric(generations, _PER_DECADE)
-        self.runs = settings.repetitions
-        self.targets = TARGETS if problem.optimum is not None else TARGETS[:0]
-
-    def trace(self, stops, measured):
-        """A row per measured generation and repetition."""
-        import pandas as pd
-
-        shape = measured["f"].shape
-        stop, repetition = (axis.ravel() for axis in np.indices(shape))
-        generations = np.asarray(stops)[stop]
-        flat = {name: values.ravel() for name, values in measured.items()}
-        return pd.DataFrame(
-            {
-                "repetition": repetition,
-                "iteration": generations,
-                "evaluations": generations * self.evaluations,
-                "f": flat["f"],
-                "best": flat["best"],
-                "sigma": flat["sigma"],
-                "condition": flat["condition"],
-                "failures": flat["failures"],
-                "status": np.where(np.isfinite(flat["f"]), "ok", "diverged"),
-            }
-        )
-
-    def work(self, stops) -> dict:
-        """Generations and evaluations done."""
-        return {"iteration": stops, "evaluations": np.asarray(stops) * self.evaluations}
-
-    def _ends(self, mean, ledger, met, met_best):
-        return {
-            "mean": mean,
-            "best": ledger.best,
-            "best_at": ledger.best_at,
-            "evaluations": ledger.evaluations,
-            "targets": self.targets,
-            "met": met,
-            "met_best": met_best,
-            "budget": np.array(self.settings.budget),
-        }
-
-
-class CompiledEngine(_Engine, ArrayEngine):
+class CompiledEngine(SearchEngine, ArrayEngine):
     """All repetitions of a search as one array program.
 
     Args:
@@ -201,111 +143,10 @@ class CompiledEngine(_Engine, ArrayEngine):
     def params(self, state, measured) -> dict[str, np.ndarray]:
         """Means, best points, and the evaluations at which targets were met."""
         mean = self.backend.vmap(self.solver.mean)(state.solver)
-        return self._ends(*self.backend.to_numpy((mean, state.ledger, state.met, state.met_best)))
+        return self.ends(*self.backend.to_numpy((mean, state.ledger, state.met, state.met_best)))
 
 
-class DrivenEngine(_Engine, Engine):
-    """All repetitions of an ask-and-tell search, driven from Python.
-
-    Args:
-        problem: any function.
-        make: ``repetition -> search``, an object with ``ask``, ``tell``, ``mean`` and ``spread``.
-        settings: a ``SearchSettings``; its budget is that of each repetition's evaluator.
-    """
-
-    def __init__(self, problem, make, settings):
-        self._make = make
-        self._first = [make(r) for r in range(settings.repetitions)]
-        super().__init__(problem, settings, len(self._first[0].ask()))
-
-    def init(self):
-        """All repetitions before their first generation."""
-        searches = self._first or [self._make(r) for r in range(self.runs)]
-        self._first = []  # searches are stateful, so each is used once
-        never = np.full(len(self.targets), np.inf)
-        return [
-            _Driven(search, Evaluator(self.problem, self.settings.budget, "mark"), never.copy(), never.copy())
-            for search in searches
-        ]
-
-    def advance(self, state, first, count):
-        """Asks, evaluates and tells, one repetition after another."""
-        goals = None if self.problem.optimum is None else self.problem.optimum + self.targets
-        for _ in range(count):
-            for one in state:
-                one.search.tell(one.evaluator(one.search.ask()))
-                if goals is not None:
-                    now = one.evaluator.evaluations
-                    one.met[np.isinf(one.met) & (one.f_at_mean() <= goals)] = now
-                    one.met_best[np.isinf(one.met_best) & (one.evaluator.best <= goals)] = now
-        return state
-
-    def measure(self, state, position: int) -> dict[str, np.ndarray]:
-        """``f`` at the mean and of the best point, spread, failures, each ``(repetitions,)``."""
-        spread = np.array([one.search.spread for one in state], float)
-        return {
-            "f": np.array([one.f_at_mean() for one in state]),
-            "best": np.array([one.evaluator.best for one in state]),
-            "sigma": spread[:, 0],
-            "condition": spread[:, 1],
-            "failures": np.array([one.evaluator.failures for one in state]),
-        }
-
-    def finished(self, state) -> bool:
-        """Whether every repetition has met the last target."""
-        return self.settings.early_stop and len(self.targets) > 0 and all(np.isfinite(one.met[-1]) for one in state)
-
-    def params(self, state, measured) -> dict[str, np.ndarray]:
-        """Means, best points, and the evaluations at which targets were met."""
-        together = Ledger(*map(np.stack, zip(*(one.ledger() for one in state), strict=True)))
-        mean = np.stack([np.asarray(one.search.mean) for one in state])
-        return self._ends(
-            mean, together, np.stack([one.met for one in state]), np.stack([one.met_best for one in state])
-        )
-
-    def flatten(self, state) -> list[np.ndarray] | None:
-        """The arrays of all repetitions; None for a peer, whose state is not accessible."""
-        if not isinstance(state[0].search, Search):
-            return None
-        leaves = []
-        for one in state:
-            own = one.search.state_arrays()
-            leaves += [*(own[name] for name in sorted(own)), *one.ledger(), one.met, one.met_best]
-        return leaves
-
-    def unflatten(self, leaves):
-        """The state whose arrays are ``leaves``."""
-        state = self.init()
-        each = len(leaves) // len(state)
-        for r, one in enumerate(state):
-            mine = leaves[r * each : (r + 1) * each]
-            names = sorted(one.search.state_arrays())
-            one.search.restore(dict(zip(names, mine, strict=False)))
-            evaluations, failures, best, one.evaluator.best_at = mine[len(names) : -2]
-            one.evaluator.evaluations, one.evaluator.failures = int(evaluations), int(failures)
-            one.evaluator.best = float(best)
-            one.met[:], one.met_best[:] = mine[-2], mine[-1]
-        return state
-
-
-class _Driven(NamedTuple):
-    search: Any
-    evaluator: Evaluator
-    met: np.ndarray
-    met_best: np.ndarray
-
-    def ledger(self) -> Ledger:
-        """The evaluator's record as arrays; before the first value, the best point is the mean."""
-        e = self.evaluator
-        best_at = self.search.mean if e.best_at is None else e.best_at
-        return Ledger(np.array(e.evaluations), np.array(e.failures), np.array(e.best), np.array(best_at))
-
-    def f_at_mean(self) -> float:
-        """``f`` at the mean, not counted as an evaluation."""
-        return float(self.evaluator.measure(np.asarray(self.search.mean)[None, :])[0])
-
-
-def build(spec) -> CompiledEngine | DrivenEngine:
+def build(spec) -> CompiledEngine | DrivenEngine | HostedEngine:
     """The engine of a ``SearchRunSpec``.
 
     Raises:
@@ -328,9 +169,8 @@ def build(spec) -> CompiledEngine | DrivenEngine:
 
         return DrivenEngine(problem, make, settings)
     solver = make_solver(name, backend, problem.domain, options)
-    if problem.backend is None:
-        return DrivenEngine(
-            problem, lambda r: Search(solver, starts[r], sigma0, spec.seed, f"{spec.name} {r}"), settings
-        )
+    if problem.backend is None:  # the keys of ``Search``
+        keys = jnp.stack([named_key(spec.seed, f"{spec.name} {r}", "noise") for r in repetitions])
+        return HostedEngine(problem, solver, settings, keys, np.stack(starts), sigma0)
     keys = jnp.stack([named_key(spec.seed, spec.name, "noise", r) for r in repetitions])
     return CompiledEngine(problem, solver, settings, keys, np.stack(starts), sigma0)

@@ -5,6 +5,7 @@ from lowvar.studies.search import effects, figures, files, progress, rates
 from lowvar.studies.search.gathering import DECOMPOSITION, HITS, KEYS, build
 from lowvar.studies.search.progress import quantile, same_target
 from lowvar.studies.search.spec import SearchExperiment
+from lowvar.studies.search.summary import summary
 
 
 def engine(spec, prepared):
@@ -58,4 +59,5 @@ FAMILY = Family(
     metrics=metrics,
     packages=packages,
     decomposition=decomposition,
+    summary=summary,
 )

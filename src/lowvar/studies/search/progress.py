@@ -8,7 +8,7 @@ References:
     black-box setting, 2021: targets, expected running time, and empirical distributions of running times.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -194,7 +194,12 @@ ENDS = Table(
 )  # fmt: skip
 
 
-def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
+def profiles(
+    hits,
+    optima: Mapping[str, float | None],
+    dims: Mapping[str, int],
+    groups: Mapping[str, Sequence[str]] | None = None,
+):
     """The share of targets met against evaluations per dimension, as in COCO.
 
     Every combination of problem, repetition and target (51 targets, 10^2 to 10^-8 in steps of 0.2 decades) is a case.
@@ -205,6 +210,7 @@ def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
         hits: as for ``curves``.
         optima: as for ``curves``; problems without an optimum are excluded.
         dims: the dimension of each problem.
+        groups: the problems to pool, by the name of the group, in place of single problems.
     """
     import pandas as pd
 
@@ -218,10 +224,12 @@ def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
     out = []
     for (method, backend, of), group in kept.groupby(["method", "backend", "of"], sort=False):
         cases: dict = dict(iter(group.groupby("problem", sort=False)))
-        groups = {name: [name] for name in cases}
+        pooled = {name: [name] for name in cases}
+        if groups is not None:
+            pooled = {name: members for name, members in groups.items() if set(members) <= set(cases)}
         if len(cases) == len(names) > 1:
-            groups["all"] = names
-        for name, members in groups.items():
+            pooled["all"] = names
+        for name, members in pooled.items():
             limit = max(cases[member]["limit"].max() for member in members)
             grid = 10.0 ** (np.arange(-_PER_DECADE, int(np.floor(_PER_DECADE * np.log10(limit))) + 1) / _PER_DECADE)
             grid = np.append(grid[grid < 0.999 * limit], limit)
@@ -235,7 +243,7 @@ def profiles(hits, optima: Mapping[str, float | None], dims: Mapping[str, int]):
                 })
             )  # fmt: skip
     table = pd.concat(out, ignore_index=True)
-    order = {name: rank for rank, name in enumerate(["all", *names])}
+    order = {name: rank for rank, name in enumerate(["all", *(groups or names)])}
     return table.sort_values("problem", kind="stable", key=lambda column: column.map(order)).reset_index(drop=True)
 
 
@@ -244,7 +252,8 @@ PROFILES = Table(
     "Empirical distributions of running times, as in COCO but without simulated restarts. Every combination of "
     "problem, repetition and target from 10^2 to 10^-8 is a case.",
     columns("""
-    problem | string | | as in the trace, or `all`: problems weighed equally, for methods that ran on all of them
+    problem | string | | as in the trace (in `groups`: a group), or `all`: problems weighed equally, for methods that
+    + ran on all of them
     method | string | | the experiment's name for the method
     backend | string | | as in the trace
     of | string | | `mean` or `best`
@@ -257,6 +266,16 @@ PROFILES = Table(
     """),
     lambda gathered: profiles(gathered["hits"], optima(gathered), dims(gathered)),
 )  # fmt: skip
+
+
+GROUPS = Table(
+    "groups",
+    "The table `profiles` for the groups of problems of the experiment file. A group has the methods that ran on all "
+    "of its problems.",
+    columns(PROFILES.columns),
+    lambda gathered: profiles(gathered["hits"], optima(gathered), dims(gathered), gathered.experiment.groups),
+    when=lambda experiment: bool(experiment.groups),
+)
 
 
 def with_seconds(table, timings):
@@ -312,7 +331,7 @@ SECONDS = Table(
     _with_seconds,
     timed=True,
 )  # fmt: skip
-TABLES = (CURVES, TARGETS, PROFILES, ENDS)
+TABLES = (CURVES, TARGETS, PROFILES, GROUPS, ENDS)
 
 
 def quantile(values, q: float):

@@ -137,21 +137,33 @@ class SearchExperiment(ExperimentSpec):
     search: SearchSettings
     decomposition: GradientVarianceSpec | None = Field(None, description="of the search gradient; none if null")
     rates: RatesSpec | None = Field(None, description="fits rates of convergence, on problems with known optimum")
+    groups: dict[str, Annotated[tuple[str, ...], Field(min_length=1), Different]] | None = Field(
+        None, description="problems that the figure `groups` pools, by the name of a group"
+    )
     draw: Annotated[tuple[str, ...], Different] = Field(
         ("effort", "curves", "profiles", "seconds"), description="figures; the first opens the report"
     )
 
+    @pydantic.model_serializer(mode="wrap")
+    def _without_groups(self, handler):
+        """Omits ``groups`` where there are none: the hashes of experiments without them stay as they were."""
+        return {key: value for key, value in handler(self).items() if key != "groups" or value is not None}
+
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run; a search without any of ``backends`` runs on its own first one."""
+        chosen = {method: self._backends(method) for method in self.methods}
+        return [
+            (name, method, backend)
+            for name, problem in self.problems.items()
+            for method in problem.methods or self.methods
+            for backend in chosen[method]
+        ]
+
+    def _backends(self, method: str) -> list[str]:
         from lowvar.solvers.search import SEARCH
 
-        jobs = []
-        for name, problem in self.problems.items():
-            for method in problem.methods or self.methods:
-                known = SEARCH.about(self.methods[method].solver).backends
-                chosen = [backend for backend in self.backends if backend in known] or known[:1]
-                jobs += [(name, method, backend) for backend in chosen]
-        return jobs
+        known = SEARCH.about(self.methods[method].solver).backends
+        return [backend for backend in self.backends if backend in known] or list(known[:1])
 
     def decompositions(self) -> list[str]:
         """Problems whose gradient variance is decomposed."""
@@ -172,10 +184,9 @@ class SearchExperiment(ExperimentSpec):
             UserError: this experiment has no such problem, method or backend, or does not combine them.
         """
         self._check(problem=problem, method=method)
-        jobs = self.runs()
-        if backend not in {of for *_, of in jobs}:
-            self._check(backend=backend)
-        if (problem, method, backend) not in jobs:
+        if method not in (self.problems[problem].methods or self.methods) or backend not in self._backends(method):
+            if backend not in {of for *_, of in self.runs()}:
+                self._check(backend=backend)
             raise UserError(f"experiment {self.name!r} does not run {method!r} on {problem!r} in {backend}")
         return SearchRunSpec(
             seed=self.seed,
@@ -233,6 +244,9 @@ class SearchExperiment(ExperimentSpec):
             FUNCTIONS.check_options(problem.function, problem.options, where=f"{where}: problems.{name}.options")
             for method in problem.methods or ():
                 check_known("method", method, self.methods, where=f"{where}: problems.{name}.methods")
+        for group, members in (self.groups or {}).items():
+            for member in members:
+                check_known("problem", member, self.problems, where=f"{where}: groups.{group}")
         for name, method in self.methods.items():
             SEARCH.entry(method.solver, where=f"{where}: methods.{name}.solver")
             SEARCH.check_options(method.solver, method.options, where=f"{where}: methods.{name}.options")

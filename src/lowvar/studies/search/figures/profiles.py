@@ -76,3 +76,11 @@ PROFILES = Figure(
     "missed by then count as not met.",
     answer="share of targets met against evaluations per dimension.",
 )  # fmt: skip
+GROUPS = Figure(
+    "groups", "groups", select, draw,
+    caption="Share of targets (gaps from 10^2 to 10^-8, in every repetition) met by the best evaluated point against "
+    "evaluations per dimension, as in COCO but without simulated restarts: all problems, and groups of them. A line "
+    "ends at its budget; targets missed by then count as not met.",
+    answer="share of targets met against evaluations per dimension, by group of problems.",
+    options={"of": "best"},
+)  # fmt: skip
