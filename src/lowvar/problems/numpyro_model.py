@@ -6,7 +6,7 @@ vector, without prior and without noise: point estimates.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -19,7 +19,9 @@ from numpyro.infer.util import _unconstrain_reparam, helpful_support_errors
 
 from lowvar.backends import get
 from lowvar.errors import UserError, unknown_name
+from lowvar.problems import numpyro_guide
 from lowvar.problems.guide import NO_NOISE
+from lowvar.problems.guides import family
 from lowvar.problems.numpyro_trace import (
     FixedIndex,
     by_row,
@@ -46,7 +48,8 @@ class NumPyroProblem(VariationalProblem):
         data: its keyword arguments.
         plate: name of the data plate.
         params: names of the ``numpyro.param`` sites, which are point estimates.
-        start: start of a fit, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+        latent: names of the latent sites, in the order of the model.
+        start: start of a fit, the guide's parameters.
         unravel: ``z (dim,) -> {site: unconstrained value}``.
         constrain: ``z (dim,) -> {site: value}``, latent sites and deterministic ones that need no data.
         values: ``z (dim,) -> {param: value}``, constrained.
@@ -56,6 +59,7 @@ class NumPyroProblem(VariationalProblem):
     data: Mapping[str, Any] = field(default_factory=dict)
     plate: str = ""
     params: tuple[str, ...] = ()
+    latent: tuple[str, ...] = ()
     start: Mapping[str, np.ndarray] = field(default_factory=dict)
     unravel: Callable = None  # type: ignore[assignment]
     constrain: Callable = None  # type: ignore[assignment]
@@ -70,6 +74,7 @@ def from_numpyro(
     init: Callable | Mapping[str, Any] | None = None,
     init_is: str = "init",
     key=None,
+    guide: Any = "mean_field",
 ) -> NumPyroProblem:
     """The negative ELBO of ``model(**data)``.
 
@@ -78,11 +83,12 @@ def from_numpyro(
             plates that are not subsampled, whose sums belong to the row.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         name: name in reports.
-        init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or an
-            ``AutoNormal``'s parameters, by name. Latent sites that it leaves out start near 0 in their unconstrained
+        init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or the
+            parameters of an ``AutoNormal`` or of a joint guide of NumPyro's, by name. Latent sites that it leaves out start near 0 in their unconstrained
             space, ``numpyro.param`` sites at their own values.
         init_is: name of ``init`` in error messages.
         key: JAX key of that start; exactly 0 if not given.
+        guide: see ``guides.family``.
 
     Raises:
         UserError: no data plate or several, latent variables inside it, a plate whose index the model does
@@ -141,9 +147,13 @@ def from_numpyro(
     problem = NumPyroProblem(
         name, get("jax"), N, first.size, log_likelihood, lambda z: log_prior(z, jnp.zeros(1, jnp.int32)),
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
-        params=tuple(params), unravel=unravel, constrain=constrain, values=values,
-        start=_start(name, transforms, np.asarray(first), point, sites, init, init_is, key),
+        params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
+        constrain=constrain, values=values, family=family(guide),
     )  # fmt: skip
+    init, joint = numpyro_guide.split(init, sites)
+    mean, log_sigma = _start(name, transforms, np.asarray(first), point, sites, init, init_is, key)
+    start = numpyro_guide.started(problem, mean, log_sigma, joint, key, f"{name}: {init_is}")
+    problem = replace(problem, start=start)
     check(problem, densities, free, latent)
     return problem
 
@@ -251,7 +261,7 @@ def _check_sites(trace, latent, params, plate, N, name):
 
 
 def _start(name, transforms, first, point, sites, init, init_is, key):
-    """Starting parameters of the guide, ``{"mu": (dim,), "log_sigma": (dim,)}``."""
+    """Means of the start and logarithms of its standard deviations, each ``(dim,)``."""
     mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
     if callable(init):
         mu = np.asarray(first, float)
@@ -281,4 +291,4 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
             log_sigma[where] = np.log(array)
         else:
             mu[where] = array
-    return {"mu": mu, "log_sigma": log_sigma}
+    return mu, log_sigma
