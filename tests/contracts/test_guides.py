@@ -10,7 +10,7 @@ from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import iid
 from lowvar.problems.guides import GUIDES, with_guide
-from lowvar.testing.enumerable import data, enumerated_mean, guide_params, quadrature_gradient, run
+from lowvar.testing.enumerable import enumerated_mean, guide_params, quadrature_gradient, run
 from lowvar.testing.enumerable import problem as mean_field_problem
 
 MAIN = ("naive", "stl", "cv", "joint", "joint_svrg", "joint_adaptive", "joint_current")
@@ -58,3 +58,10 @@ def test_mean_is_the_exact_gradient(name, guide):
 @pytest.mark.parametrize("name", OTHERS)
 def test_mean_of_the_others(name, guide):
     check_mean(name, guide)
+
+
+@pytest.mark.parametrize("name", ["joint_glm", "joint_glm_sigma"])
+def test_an_estimator_that_needs_independent_coordinates(name):
+    p = problem("full_rank")
+    with pytest.raises(UserError, match=f"{name!r} needs the mean-field guide, not 'full_rank'; joint_current, joint"):
+        GRADIENT.get(name)(p, iid(p.N, SIZE))

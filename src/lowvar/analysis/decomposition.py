@@ -107,8 +107,8 @@ def designs(
         cell: rows that share an evaluation, as in ``DecompositionSpec``; cells differ by at most one row.
 
     Returns:
-        ``(index (replicates, chunks, cells, rows), weight (the same), eps (replicates, columns, particles, noise_dim))``,
-        NumPy arrays.
+        ``(index (replicates, chunks, cells, rows), weight (the same), eps (replicates, columns, particles,
+        noise_dim))``, NumPy arrays.
     """
     for_rows, for_eps = jax.random.split(key)
     count = problem.N if rows is None else rows

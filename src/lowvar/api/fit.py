@@ -177,8 +177,8 @@ def fit(
             outputs, may lie around the observations too. Its ``numpyro.param`` sites are trained as point estimates.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
-            with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square root
-            of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. Or a factory ``(dim, backend,
+            with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
+            root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. Or a factory ``(dim, backend,
             noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
@@ -343,10 +343,10 @@ def _remedy(fitted, solver, late: bool) -> str:
         if len(noisy) >= _MANY
         else ""
     )
+    guide = problem.guide
     return (
-        f"{first}{problem.guide.about} normal approximates this posterior badly, and its standard deviations may be far "
-        f"too small, as where latent variables are {problem.guide.misses[1]}{many}. "
-        f"{_CHECK.format(wider=problem.guide.wider)}"
+        f"{first}{guide.about} normal approximates this posterior badly, and its standard deviations may be far too "
+        f"small, as where latent variables are {guide.misses[1]}{many}. {_CHECK.format(wider=guide.wider)}"
     )
 
 

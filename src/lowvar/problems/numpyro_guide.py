@@ -1,7 +1,7 @@
 """A guide's parameters under the names of NumPyro's guides, in both directions.
 
-NumPyro's joint guides lay the latent sites out in the order of the model; ``z`` has them in alphabetical order, with the
-``numpyro.param`` sites among them. A Gaussian guide of any other kind is an ``AutoMultivariateNormal``, whose
+NumPyro's joint guides lay the latent sites out in the order of the model; ``z`` has them in alphabetical order, with
+the ``numpyro.param`` sites among them. A Gaussian guide of any other kind is an ``AutoMultivariateNormal``, whose
 factor is that of its covariance: for ``block_diagonal`` it has zeros between sites.
 """
 

@@ -84,8 +84,8 @@ def from_numpyro(
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         name: name in reports.
         init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or the
-            parameters of an ``AutoNormal`` or of a joint guide of NumPyro's, by name. Latent sites that it leaves out start near 0 in their unconstrained
-            space, ``numpyro.param`` sites at their own values.
+            parameters of an ``AutoNormal`` or of a joint guide of NumPyro's, by name. Latent sites that it leaves out
+            start near 0 in their unconstrained space, ``numpyro.param`` sites at their own values.
         init_is: name of ``init`` in error messages.
         key: JAX key of that start; exactly 0 if not given.
         guide: see ``guides.family``.

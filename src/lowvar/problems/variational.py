@@ -185,7 +185,7 @@ class VariationalProblem:
         return {block: noise.weight @ (model[block] - entropy[block]) for block in model}
 
     def prior_part(self, params, eps):
-        """The prior term of ``objective_gradient`` with its noise: the mean over the particles ``eps (S, noise_dim)``."""
+        """The prior term of ``objective_gradient``, with its noise: the mean over particles ``eps (S, noise_dim)``."""
 
         def of_point(eps):
             return self.guide.pull_back(params, eps, self.prior_gradient(self.guide.transform(params, eps)))

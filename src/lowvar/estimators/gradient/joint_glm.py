@@ -39,8 +39,8 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
         )
     if not problem.guide.factorised:
         raise UserError(
-            f"estimator {name!r} needs the mean-field guide, not {problem.guide.name!r}; joint_current, joint, joint_svrg "
-            "and joint_adaptive take all guides"
+            f"estimator {name!r} needs the mean-field guide, not {problem.guide.name!r}; joint_current, joint, "
+            "joint_svrg and joint_adaptive take all guides"
         )
     xp, design, link, N = problem.backend.xp, problem.design, problem.link, problem.N
     blocks = ("mu", "log_sigma") if scale else ("mu",)
