@@ -81,8 +81,9 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
     ss_rows = columns * (row_squares - rows * grand**2)
     ss_columns = rows * xp.sum((column_means - grand[None, :]) ** 2, axis=0)
     ss_interaction = squares - rows * columns * grand**2 - ss_rows - ss_columns
-    v_int = ss_interaction / ((cells - 1) * (columns - 1))
-    v_n = ss_rows / (columns * (cells - 1)) - v_int / columns
+    others = xp.where(cells > 1, cells - 1, xp.ones_like(cells))  # a single cell has no variance over rows
+    v_int = ss_interaction / (others * (columns - 1))
+    v_n = ss_rows / (columns * others) - v_int / columns
     v_eps = ss_columns / (rows * (columns - 1))
     if all_rows:
         v_int, v_n = v_int * (rows - 1) / rows, v_n * (rows - 1) / rows

@@ -97,7 +97,7 @@ def decompose(
     """The sources of gradient variance in a model, and the estimators that would remove it.
 
     Args:
-        model: a NumPyro model with one data plate, indexed by it.
+        model: a NumPyro model, see ``fit``.
         data: the model's keyword arguments.
         params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an SVI result with an
             ``AutoNormal``, ``AutoMultivariateNormal`` or ``AutoLowRankMultivariateNormal``.
@@ -152,7 +152,8 @@ def decompose(
     if given is not None:
         _check_complete(problem, given)
     run = fitted.run if fitted else None
-    batch_size = min(run.solver.batch_size, problem.N) if run and batch_size is None else batch_size
+    if run and problem.plate and batch_size is None:
+        batch_size = min(run.solver.batch_size, problem.N)
     num_particles = (run.solver.particles if run else 1) if num_particles is None else num_particles
     noise = (run.solver.noise if run else "iid") if noise is None else noise
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
@@ -204,9 +205,9 @@ def decompose(
     table = analysis.table(analysis.samples(problem, values), solver.batch_size, problem.N)
     scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
     kind = "" if problem.guide.factorised else f", {problem.guide.name} guide"
-    title = (
-        f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters{kind}, batch {solver.batch_size}{scheme})"
-    )
+    size = f"{problem.N} rows, " if problem.plate else ""
+    batch = f"batch {solver.batch_size}" if problem.plate else "all rows in every step"
+    title = f"{problem.name} {place} ({size}{problem.dim} parameters{kind}, {batch}{scheme})"
     carried = _carried(runs, parts, memory, mean_field, problem)
     origins = {name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(mean_field))}
     return Decomposition(table, _times(runs, parts, mean_field), auto, title, carried, origins)

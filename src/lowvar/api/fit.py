@@ -173,8 +173,10 @@ def fit(
     """Variational inference of a NumPyro model with a Gaussian guide.
 
     Args:
-        model: a NumPyro model with one data plate, indexed by it; plates that are not subsampled, such as one over
-            outputs, may lie around the observations too. Its ``numpyro.param`` sites are trained as point estimates.
+        model: a NumPyro model. The plate that its data are indexed by is subsampled, the largest if there are several
+            and none has a ``subsample_size``; others, such as one over outputs, are evaluated in full. Without such a
+            plate, every step uses all rows. Latent sites in the plate have parameters for each of its rows. Missing
+            values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
             with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
@@ -243,6 +245,7 @@ def fit(
     result = finished(runs, progress, f"fit {problem.name}")
     fitted = made(problem, result)
     k, notes = judged(fitted, solver, seed, draws)
+    notes = (*problem.remarks, *notes)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=2)
     run = Run(method, solver, num_steps, seed, problem.name, (runs.early, runs.whole), dict(runs.kept))

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lowvar.errors import UserError
 from lowvar.problems.guide import Gaussian
+
+_MOST = 2**25  # entries of the factor: 5800 dimensions
 
 
 @dataclass(frozen=True)
@@ -108,11 +111,21 @@ class Triangular(Gaussian):
             offset += size * size
 
 
+def _bounded(guide: Triangular) -> Triangular:
+    """Rejects guides whose parameters would not fit in memory several times."""
+    if guide.shape["lower"] > _MOST:
+        raise UserError(
+            f"{guide.name}: {guide.dim} dimensions would need {guide.shape['lower']} parameters; use guide='low_rank', "
+            "or 'mean_field'"
+        )
+    return guide
+
+
 def full_rank(dim, backend, noiseless, sites) -> Triangular:
     """``z = mu + L eps``, ``L`` lower triangular: any Gaussian."""
-    return Triangular(dim, backend, noiseless, (slice(0, dim),))
+    return _bounded(Triangular(dim, backend, noiseless, (slice(0, dim),)))
 
 
 def block_diagonal(dim, backend, noiseless, sites) -> Triangular:
     """A full-rank Gaussian for each latent site; sites are independent."""
-    return Triangular(dim, backend, noiseless, tuple(sites.values()) or (slice(0, dim),))
+    return _bounded(Triangular(dim, backend, noiseless, tuple(sites.values()) or (slice(0, dim),)))
