@@ -32,6 +32,8 @@ from lowvar.problems.numpyro_guide import started
 
 FAMILIES = {"full_rank": "AutoMultivariateNormal", "low_rank": "AutoLowRankMultivariateNormal"}
 STEP_SIZE, BATCH, DRAWS = 0.01, 50, 4096
+KINDS = ("none", "precision", "hessian")
+ESTIMATORS = ("naive", "stl", "cv", "joint", "joint_svrg", "joint_adaptive", *KINDS)
 
 
 def logistic(N):
@@ -131,7 +133,7 @@ def svrg(kind):
     return factory
 
 
-def compared(make, guide, rows, steps, seeds):
+def compared(make, guide, rows, steps, seeds, estimators):
     """ELBOs of lowvar and NumPyro at the end, and variances at the last fit."""
     model, data = make(rows)
     found = {"lowvar": [], "numpyro": []}
@@ -150,8 +152,7 @@ def compared(make, guide, rows, steps, seeds):
             params = {block: jnp.asarray(value, problem.dtype) for block, value in params.items()}
             found[who].append(float(elbo(params, eps)[0]))
     ahead = mean_interval(np.subtract(found["lowvar"], found["numpyro"]))
-    estimators = ["naive", "stl", "cv", "joint", "joint_svrg", "joint_adaptive"]
-    estimators = {name: name for name in estimators} | {kind: svrg(kind) for kind in ("none", "precision", "hessian")}
+    estimators = {name: svrg(name) if name in KINDS else name for name in estimators}
     noise = lowvar.decompose(model, data, fit, estimators=estimators, replicates=16, columns=8, progress=False)
     table = noise.table[(noise.table["source"] == "total") & ~noise.table["block"].str.contains(":")]
     variance = {f"{row.method} {row.block}": [row.variance, row.low, row.high] for row in table.itertuples(index=False)}
@@ -163,6 +164,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=["logistic", "hierarchical", "poisson"])
     parser.add_argument("--guides", default=",".join(FAMILIES))
+    parser.add_argument("--estimators", default=",".join(ESTIMATORS))
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--seeds", type=int, default=4)
@@ -175,7 +177,9 @@ def main():
     results = {}
     for name in args.models:
         for guide in args.guides.split(","):
-            one = results[f"{name} {guide}"] = compared(globals()[name], guide, args.rows, args.steps, args.seeds)
+            one = results[f"{name} {guide}"] = compared(
+                globals()[name], guide, args.rows, args.steps, args.seeds, args.estimators.split(",")
+            )
             mean, low, high = one["ahead"]
             print(f"{name}, {guide}: ELBO {mean:+.3f} [{low:+.3f}, {high:+.3f}] nats above NumPyro's", flush=True)
             for key, (value, low, high) in one["variance"].items():

@@ -17,7 +17,7 @@ from lowvar.problems.guide import Gaussian, MeanField
 from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guide_triangular import Triangular
 
-LOC, TRIL, FACTOR, SCALE = "auto_loc", "auto_scale_tril", "auto_cov_factor", "auto_scale"
+JOINT = LOC, TRIL, FACTOR, SCALE = "auto_loc", "auto_scale_tril", "auto_cov_factor", "auto_scale"
 
 
 class Form(NamedTuple):
@@ -78,7 +78,7 @@ def split(init, sites) -> tuple[Any, dict[str, np.ndarray]]:
     """``init`` without the parameters of a joint guide, and these; a site may have one of their names."""
     if not isinstance(init, Mapping):
         return init, {}
-    joint = {name: np.asarray(init[name], float) for name in (LOC, TRIL, FACTOR, SCALE)
+    joint = {name: np.asarray(init[name], float) for name in JOINT
              if name in init and name not in sites}  # fmt: skip
     return {name: value for name, value in init.items() if name not in joint}, joint
 

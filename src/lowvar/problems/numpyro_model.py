@@ -114,7 +114,9 @@ def from_numpyro(
     plate, N, remark = data_plate(model, data, trace, name)
     # with all rows, for the values of latent sites in the plate
     whole = FixedIndex(model, plate, jnp.arange(N, dtype=jnp.int32)) if plate else AllRows(model)
-    if plate and any(is_latent(site) and frame_of(site, plate) for site in trace.values()):
+    sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
+    frames = {frame for site in trace.values() if is_latent(site) for frame in site["cond_indep_stack"]}
+    if any(frame.name == plate or frame.size != sizes[frame.name] for frame in frames):
         trace = prototype(whole, data, name, init if callable(init) else None, key)
     trace = {key: site for key, site in trace.items() if key not in unused}
     latent = {site["name"]: site for site in trace.values() if is_latent(site)}
