@@ -11,6 +11,7 @@ import pytest
 
 import lowvar
 from lowvar.errors import UserError
+from lowvar.problems.numpyro_model import from_numpyro
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -107,6 +108,9 @@ def test_warm_starts(fits):
     start = np.exp(single.problem.start["log_sigma"])
     np.testing.assert_allclose(start[[2, 3, 0]], marginal, rtol=1e-6)  # z has bias, shift and w
     assert set(single.params) == {"w_auto_loc", "w_auto_scale", "bias_auto_loc", "bias_auto_scale", "shift"}
+    diagonal = from_numpyro(regression, DATA, init={"auto_loc": np.arange(3.0), "auto_scale": marginal}).start
+    np.testing.assert_allclose(diagonal["mu"][[2, 3, 0]], np.arange(3.0))
+    np.testing.assert_allclose(np.exp(diagonal["log_sigma"])[[2, 3, 0]], marginal)
     low = fitted({"guide": "low_rank", "rank": 1}, init=single, num_steps=1)
     np.testing.assert_allclose(np.sqrt(np.diag(covariance_of(low.params))), marginal, rtol=0.1)
 

@@ -74,12 +74,14 @@ def inferred(given) -> Any:
     return "mean_field"
 
 
-def split(init, sites) -> tuple[Any, dict[str, np.ndarray]]:
+def split(init, sites, where: str) -> tuple[Any, dict[str, np.ndarray]]:
     """``init`` without the parameters of a joint guide, and these; a site may have one of their names."""
     if not isinstance(init, Mapping):
         return init, {}
-    joint = {name: np.asarray(init[name], float) for name in JOINT
-             if name in init and name not in sites}  # fmt: skip
+    try:
+        joint = {name: np.asarray(init[name], float) for name in JOINT if name in init and name not in sites}
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: the parameters of a joint guide must be arrays of numbers: {error}") from error
     return {name: value for name, value in init.items() if name not in joint}, joint
 
 
@@ -112,12 +114,13 @@ def started(problem, mu, log_sigma, joint, key, where: str) -> dict[str, np.ndar
             raise UserError(f"{where}: {name} has shape {value.shape}; it must have finite entries, {wanted}")
     mu, sigma = mu.copy(), np.exp(log_sigma)
     mu[order] = joint[LOC]
-    if not needed - {LOC}:
-        return problem.guide.start(mu, log_sigma, key)
-    spread = np.diag(joint[TRIL]) if TRIL in joint else joint[SCALE]
+    spread = np.diag(joint[TRIL]) if TRIL in joint else joint.get(SCALE, np.ones(1))
     if not (spread > 0).all():
         raise UserError(f"{where}: {TRIL if TRIL in joint else SCALE} must have positive entries on its diagonal")
     factor = np.diag(sigma)
+    if needed == {LOC}:  # those of an AutoDiagonalNormal or an AutoDelta
+        sigma[order] = joint.get(SCALE, sigma[order])
+        return problem.guide.start(mu, np.log(sigma), key)
     if TRIL in joint:
         factor[np.ix_(order, order)] = np.tril(joint[TRIL])
     else:

@@ -168,9 +168,10 @@ def from_numpyro(
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
         constrain=constrain, values=values, family=family(guide), remarks=(remark,) if remark else (),
     )  # fmt: skip
-    init, joint = numpyro_guide.split(init, sites)
+    where = f"{name}: {init_is}"
+    init, joint = numpyro_guide.split(init, sites, where)
     mean, log_sigma = _start(name, transforms, np.asarray(first), point, sites, init, init_is, key)
-    start = numpyro_guide.started(problem, mean, log_sigma, joint, key, f"{name}: {init_is}")
+    start = numpyro_guide.started(problem, mean, log_sigma, joint, key, where)
     problem = replace(problem, start=start)
     check(problem, densities, free, latent)
     return problem
