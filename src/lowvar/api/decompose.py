@@ -216,7 +216,7 @@ def decompose(
 def _guide_of(params):
     """The guide of a ``Fit``, or the one whose parameters a mapping has."""
     if isinstance(params, Fit):
-        make = params.problem.family
+        make: Any = params.problem.family
         return lambda **given: make(SimpleNamespace(**given))
     return inferred(params)
 

@@ -23,7 +23,6 @@ References:
     Duvenaud, "Sticking the landing", 2017, eq. 7, for the estimate with ``P``.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,7 +236,7 @@ class MeanField(Gaussian):
         return {"log_sigma": [gradient * self.step(self.point(params), self.backend.xp.mean(eps, axis=0))]}
 
 
-def initial_params(kind: str, dim: int, key, scale: float = 0.1) -> Mapping[str, Any]:
+def initial_params(kind: str, dim: int, key, scale: float = 0.1) -> dict[str, Any]:
     """Starting means and scales as NumPy arrays, ``{"mu": (dim,), "log_sigma": (dim,)}``, see ``Gaussian.start``.
 
     Args:

@@ -69,7 +69,7 @@ def inferred(given) -> Any:
     """The guide whose parameters a mapping has, see ``guides.family``."""
     if isinstance(given, Mapping) and TRIL in given:
         return "full_rank"
-    if isinstance(given, Mapping) and np.ndim(given.get(FACTOR)) == 2:
+    if isinstance(given, Mapping) and FACTOR in given and np.ndim(given[FACTOR]) == 2:
         return {"guide": "low_rank", "rank": np.shape(given[FACTOR])[1]}
     return "mean_field"
 

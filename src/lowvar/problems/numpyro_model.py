@@ -147,9 +147,9 @@ def from_numpyro(
         return {site: transforms[site](sites_at[site]) for site in params}
 
     local = {
-        key: frame_of(site, plate).dim - transforms[key].domain.event_dim
+        key: frame.dim - transforms[key].domain.event_dim
         for key, site in latent.items()
-        if frame_of(site, plate) is not None
+        if (frame := frame_of(site, plate)) is not None
     }
     densities = _Functions(model, data, plate, N, transforms, dtype, local)
     traced, log_likelihood, log_prior = densities.of(unravel)
