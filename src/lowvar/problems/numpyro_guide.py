@@ -148,8 +148,8 @@ def _cholesky(factor):
 def _by_site(problem, vectors):
     loc = problem.unravel(vectors["mu"])
     scale = problem.unravel(jnp.exp(vectors["log_sigma"]))
-    params = {f"{site}_auto_loc": np.asarray(loc[site]) for site in problem.latent}
-    return params | {f"{site}_auto_scale": np.asarray(scale[site]) for site in problem.latent}
+    params = {f"{site}_auto_loc": np.asarray(loc[site]) for site in sorted(problem.latent)}
+    return params | {f"{site}_auto_scale": np.asarray(scale[site]) for site in sorted(problem.latent)}
 
 
 def _tril(problem, vectors):
@@ -170,7 +170,7 @@ _JOINT = Form("AutoMultivariateNormal", lambda guide: {}, lambda problem: [LOC, 
 _FORMS: dict[type, Form] = {
     MeanField: Form(
         "AutoNormal", lambda guide: {},
-        lambda problem: [f"{site}_auto_{end}" for site in problem.latent for end in ("loc", "scale")], _by_site,
+        lambda problem: [f"{site}_auto_{end}" for site in sorted(problem.latent) for end in ("loc", "scale")], _by_site,
     ),
     LowRank: Form(
         "AutoLowRankMultivariateNormal", lambda guide: {"rank": guide.rank}, lambda problem: [LOC, FACTOR, SCALE],
