@@ -207,51 +207,6 @@ def test_a_fixed_plate_inside_the_data_plate(outputs, inner, given):
     assert float(jax.jit(p.log_prior)(z)) == pytest.approx(prior, rel=1e-12)
 
 
-def both_indexed(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("rows", 11, dim=-2) as i, numpyro.plate("columns", 3, dim=-1) as j:
-        numpyro.sample("y", dist.Normal(w, 1), obs=x[i][:, j])
-
-
-def both_subsampled(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("rows", 11, 4, dim=-2) as i, numpyro.plate("columns", 3, 2, dim=-1) as j:
-        numpyro.sample("y", dist.Normal(w, 1), obs=x[i][:, j])
-
-
-def one_apart(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("first", 11, 4) as index:
-        numpyro.sample("y", dist.Normal(w, 1), obs=y[index])
-    with numpyro.plate("second", 11):
-        numpyro.sample("again", dist.Normal(w, 1), obs=y)
-
-
-def no_plate(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    numpyro.sample("y", dist.Normal(w * x, 1).to_event(1), obs=y)
-
-
-def two_plates(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("first", 11):
-        numpyro.sample("y", dist.Normal(w, 1), obs=y)
-    with numpyro.plate("second", 11):
-        numpyro.sample("again", dist.Normal(w, 1), obs=y)
-
-
-def not_indexed(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("data", 11):
-        numpyro.sample("y", dist.Normal(w, 1), obs=y)
-
-
-def local_latent(x, y=None):
-    with numpyro.plate("data", 11) as index:
-        u = numpyro.sample("u", dist.Normal(0, 1))
-        numpyro.sample("y", dist.Normal(u, 1), obs=y[index])
-
-
 def discrete(x, y=None):
     k = numpyro.sample("k", dist.Bernoulli(0.5))
     with numpyro.plate("data", 11) as index:
@@ -280,13 +235,6 @@ def improper(x, y=None):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (no_plate, "no_plate: the model needs exactly one data plate around its observations and has none"),
-        (two_plates, "has several: 'first', 'second'"),
-        (one_apart, "has several: 'first', 'second'"),
-        (both_indexed, "has several: 'columns', 'rows'"),
-        (both_subsampled, "has several: 'columns', 'rows'"),
-        (not_indexed, "the data are not indexed by the plate 'data'"),
-        (local_latent, "latent site 'u' is inside the data plate 'data'"),
         (discrete, "latent site 'k' is discrete"),
         (bad_support, "the log-likelihood of row 0 is (nan|-inf) at the start"),
         (nan_prior, "nan_prior: Normal distribution got invalid loc parameter"),

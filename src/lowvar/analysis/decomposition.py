@@ -33,7 +33,7 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
         params: the parameters, held fixed.
         index: data rows in cells, ``(chunks, cells per chunk, rows per cell)``.
         weight: 1 for a row of the design, 0 for padding; the same shape.
-        eps: base noise, ``(S, points, dim)``.
+        eps: base noise, ``(S, points, noise_dim)``.
         all_rows: whether the cells are all ``N`` rows, divided at random, rather than draws with replacement.
 
     Returns:
@@ -81,8 +81,9 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
     ss_rows = columns * (row_squares - rows * grand**2)
     ss_columns = rows * xp.sum((column_means - grand[None, :]) ** 2, axis=0)
     ss_interaction = squares - rows * columns * grand**2 - ss_rows - ss_columns
-    v_int = ss_interaction / ((cells - 1) * (columns - 1))
-    v_n = ss_rows / (columns * (cells - 1)) - v_int / columns
+    others = xp.where(cells > 1, cells - 1, xp.ones_like(cells))  # a single cell has no variance over rows
+    v_int = ss_interaction / (others * (columns - 1))
+    v_n = ss_rows / (columns * others) - v_int / columns
     v_eps = ss_columns / (rows * (columns - 1))
     if all_rows:
         v_int, v_n = v_int * (rows - 1) / rows, v_n * (rows - 1) / rows
@@ -107,8 +108,8 @@ def designs(
         cell: rows that share an evaluation, as in ``DecompositionSpec``; cells differ by at most one row.
 
     Returns:
-        ``(index (replicates, chunks, cells, rows), weight (the same), eps (replicates, columns, particles, dim))``,
-        NumPy arrays.
+        ``(index (replicates, chunks, cells, rows), weight (the same), eps (replicates, columns, particles,
+        noise_dim))``, NumPy arrays.
     """
     for_rows, for_eps = jax.random.split(key)
     count = problem.N if rows is None else rows
@@ -128,11 +129,11 @@ def designs(
     into[:, weight] = index
     shape = (replicates, chunks, size, weight.shape[1])
     keys = jax.random.split(for_eps, replicates * columns)
-    eps = np.asarray(_drawer(noise, particles, problem.dim, problem.dtype)(keys))
+    eps = np.asarray(_drawer(noise, particles, problem.noise_dim, problem.dtype)(keys))
     return (
         into.reshape(shape),
         np.broadcast_to(weight, into.shape).reshape(shape).astype(problem.dtype),
-        eps.reshape(replicates, columns, particles, problem.dim),
+        eps.reshape(replicates, columns, particles, problem.noise_dim),
     )
 
 
@@ -164,7 +165,7 @@ def samples(problem, found: Mapping[str, np.ndarray], run: int = 0):
     """Single-row components by estimator, block and design: the values behind means and intervals.
 
     Args:
-        problem: defines the blocks: ``mu``, ``log_sigma``, and both for each latent site if there are several.
+        problem: defines the blocks: the guide's, and each of them for each latent site if there are several.
         found: ``{estimator: (replicates, 3, parameters)}`` single-row components, on the same designs.
         run: number of the run at whose parameters they were evaluated.
 
@@ -241,7 +242,8 @@ def blocks(problem) -> dict[str, Any]:
         slices[block] = slice(offset, offset + size)
         if len(problem.sites) > 1:
             for site, where in problem.sites.items():
-                sites[f"{block}:{site}"] = slice(offset + where.start, offset + where.stop)
+                part = problem.part(block, where)
+                sites[f"{block}:{site}"] = slice(offset + part.start, offset + part.stop)
         offset += size
     return slices | sites
 

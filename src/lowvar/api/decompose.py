@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from lowvar.api.fit import Fit, finished, made, start_of, starts
 from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
 from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
+from lowvar.problems.numpyro_guide import form_of, inferred
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
 from lowvar.solvers.descent import DescentState, descend
@@ -38,7 +40,7 @@ class Decomposition:
         table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
             batch_size, runs, replicates``: variances of a batch's gradient with 95 % intervals.
         time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one).
-        params: the parameters at which the variance was measured, under ``AutoNormal``'s names.
+        params: the parameters at which the variance was measured, under the names of NumPyro's guide, see ``Fit``.
         title: name of the model and the place in the summary.
         carried: for estimators with carryover (``mlmc``, ``storm`` and others): the squared carried error, in nats^2,
             over all parameters. Variances are over fresh noise and do not include it.
@@ -76,6 +78,7 @@ def decompose(
     data: Mapping[str, Any],
     params: "Mapping[str, Any] | Fit | None" = None,
     *,
+    guide: str | Callable[..., Any] | Mapping[str, Any] | None = None,
     estimators: Sequence[str | Callable[..., Estimator]] | Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     num_particles: int | None = None,
@@ -94,13 +97,15 @@ def decompose(
     """The sources of gradient variance in a model, and the estimators that would remove it.
 
     Args:
-        model: a NumPyro model with one data plate, indexed by it.
+        model: a NumPyro model, see ``fit``.
         data: the model's keyword arguments.
-        params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an ``AutoNormal`` SVI result.
+        params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an SVI result with an
+            ``AutoNormal``, ``AutoMultivariateNormal`` or ``AutoLowRankMultivariateNormal``.
             Without them, a fit with the last of ``estimators`` is made first, and its memory is used. A ``Fit``
             of this model on these data keeps the memory of its own estimator, which joins the comparison; the other
             estimators replay its last epochs. At plain ``params``, memories are refilled there, which gives the lowest
             variance they can have.
+        guide: the variational family, see ``fit``; the one of ``params`` if not given, else ``"mean_field"``.
         estimators: the estimators to compare: a list of names; or a mapping of labels of your own to names, or to
             ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
             {"estimator": "joint", "naive_epochs": 3}}``. A factory ``(problem, batches, **options) -> Estimator`` of
@@ -140,13 +145,15 @@ def decompose(
     fitted = params if isinstance(params, Fit) else None
     given: Any = params if fitted is None else fitted.params
     if not isinstance(given, Mapping | None):
-        raise UserError(f"params: give a Fit, or a dict under AutoNormal's names, not {type(params).__name__}")
+        raise UserError(f"params: give a Fit, or a dict under the names of its guide, not {type(params).__name__}")
     where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
-    problem = from_numpyro(model, data, name=name, **where)
+    guide = _guide_of(params) if guide is None else guide
+    problem = from_numpyro(model, data, name=name, guide=guide, **where)
     if given is not None:
         _check_complete(problem, given)
     run = fitted.run if fitted else None
-    batch_size = min(run.solver.batch_size, problem.N) if run and batch_size is None else batch_size
+    if run and problem.plate and batch_size is None:
+        batch_size = min(run.solver.batch_size, problem.N)
     num_particles = (run.solver.particles if run else 1) if num_particles is None else num_particles
     noise = (run.solver.noise if run else "iid") if noise is None else noise
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
@@ -197,10 +204,21 @@ def decompose(
     }
     table = analysis.table(analysis.samples(problem, values), solver.batch_size, problem.N)
     scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
-    title = f"{problem.name} {place} ({problem.N} rows, {problem.dim} parameters, batch {solver.batch_size}{scheme})"
+    kind = "" if problem.guide.factorised else f", {problem.guide.name} guide"
+    size = f"{problem.N} rows, " if problem.plate else ""
+    batch = f"batch {solver.batch_size}" if problem.plate else "all rows in every step"
+    title = f"{problem.name} {place} ({size}{problem.dim} parameters{kind}, {batch}{scheme})"
     carried = _carried(runs, parts, memory, mean_field, problem)
     origins = {name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(mean_field))}
     return Decomposition(table, _times(runs, parts, mean_field), auto, title, carried, origins)
+
+
+def _guide_of(params):
+    """The guide of a ``Fit``, or the one whose parameters a mapping has."""
+    if isinstance(params, Fit):
+        make: Any = params.problem.family
+        return lambda **given: make(SimpleNamespace(**given))
+    return inferred(params)
 
 
 def _arrays(problem, params):
@@ -222,6 +240,8 @@ def _same(problem: NumPyroProblem, other: NumPyroProblem, params) -> bool:
     """
     if (problem.N, dict(problem.sites), problem.dtype) != (other.N, dict(other.sites), other.dtype):
         return False
+    if (problem.guide.name, problem.blocks) != (other.guide.name, other.blocks):
+        return False
     mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
     if mine[1] != others[1] or not all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True)):
         return False
@@ -230,7 +250,7 @@ def _same(problem: NumPyroProblem, other: NumPyroProblem, params) -> bool:
 
 def _densities(problem, params) -> np.ndarray:
     """Log densities of a few rows and of the prior, at the guide's mean and a standard deviation to either side."""
-    mean, sd = params["mu"], np.exp(params["log_sigma"])
+    mean, sd = params["mu"], np.asarray(problem.guide.scale(_arrays(problem, params)))
     points = jnp.asarray(np.stack([mean, mean + sd, mean - sd]), problem.dtype)
     index = jnp.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
 
@@ -243,10 +263,9 @@ def _densities(problem, params) -> np.ndarray:
 
 
 def _check_complete(problem, params) -> None:
-    """Checks that ``params`` has values for every latent site and every parameter of the model."""
-    for site in problem.sites:
-        for name in (site,) if site in problem.params else (f"{site}_auto_loc", f"{site}_auto_scale"):
-            check_known("parameter", name, params, where="params")
+    """Checks that ``params`` has values for every parameter of the guide and of the model."""
+    for name in (*problem.params, *form_of(problem.guide).names(problem)):
+        check_known("parameter", name, params, where="params")
 
 
 def _own_label(methods, own) -> str:
@@ -306,7 +325,7 @@ def _carried(runs, parts, memory, params, problem):
 
             @jax.jit
             def errors(state, estimator=estimator):
-                reference = reference_points(for_reference, count, problem.dim, problem.dtype)
+                reference = reference_points(for_reference, count, problem.noise_dim, problem.dtype)
                 return diagnose(estimator, state, params, keys, reference, partial(first_batch, runs.sampler))
 
             errors_at = errors(memory[name])

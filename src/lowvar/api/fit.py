@@ -1,4 +1,4 @@
-"""``lowvar.fit``: mean-field variational inference of a NumPyro model."""
+"""``lowvar.fit``: Gaussian variational inference of a NumPyro model."""
 
 import inspect
 import warnings
@@ -17,6 +17,7 @@ from lowvar.api.settings import DEFAULT, check_estimator, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
+from lowvar.problems.numpyro_guide import autoguide, named
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
@@ -28,6 +29,9 @@ _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
 _EPOCHS_OF_MEMORY = 2  # with fewer, the default estimator could not repay its initial full pass
 _MANY = 20  # from this dimension on, small misfits accumulate
 _WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation
+_CHECK = (
+    "Check the intervals against NUTS, {wider}or reparameterise the model (whitened features, non-centred hierarchies)"
+)
 _LATE, _RISE = 0.85, 1.0  # not converged: after this fraction of the steps, the ELBO rises by more nats
 
 
@@ -64,12 +68,14 @@ class Fit:
     """The result of ``fit``; printing it gives one line.
 
     Attributes:
-        params: parameters under ``AutoNormal``'s names, ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's
-            unconstrained shape, and ``numpyro.param`` sites under theirs; ``numpyro.infer.Predictive`` takes them with
-            ``guide``.
+        params: parameters under the names of NumPyro's guide, and ``numpyro.param`` sites under theirs;
+            ``numpyro.infer.Predictive`` takes them with ``guide``. The mean-field guide has ``AutoNormal``'s,
+            ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's unconstrained shape; ``low_rank`` those of
+            ``AutoLowRankMultivariateNormal``, ``full_rank`` and ``block_diagonal`` of ``AutoMultivariateNormal``.
         elbo: table with columns ``iteration, elbo, elbo_se`` (nats).
         problem: the model as a ``VariationalProblem``.
-        mean_field: the same parameters as vectors, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+        mean_field: the same parameters as vectors by block, ``{"mu": (dim,), "log_sigma": (dim,)}``; other guides than
+            the mean-field one have further blocks.
         khat: the k-hat of Pareto-smoothed importance sampling: above 0.7, the guide is a poor approximation of the
             posterior. None if it was not computed.
         notes: sentences on problems of the fit; also issued as warnings.
@@ -112,14 +118,8 @@ class Fit:
 
     @cached_property
     def guide(self):
-        """A ``numpyro.infer.autoguide.AutoNormal`` of the model and its data, which accepts ``params``."""
-        from numpyro import handlers
-        from numpyro.infer.autoguide import AutoNormal
-
-        guide = AutoNormal(self.problem.model)
-        with handlers.block(), handlers.seed(rng_seed=0):
-            guide(**self.problem.data)  # sets up the guide, which can then be used without the data
-        return guide
+        """The guide of ``numpyro.infer.autoguide`` of the model and its data that accepts ``params``, see there."""
+        return autoguide(self.problem)
 
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
         """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
@@ -128,9 +128,11 @@ class Fit:
         ``params``.
         """
         num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
-        eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, self.problem.dim), self.problem.dtype)
-        z = self.mean_field["mu"][None, :] + np.exp(self.mean_field["log_sigma"])[None, :] * eps
-        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.problem.constrain))(z).items()}
+        problem = self.problem
+        eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, problem.noise_dim), problem.dtype)
+        params = {block: jnp.asarray(value) for block, value in self.mean_field.items()}
+        z = jax.vmap(problem.guide.transform, (None, 0))(params, eps)
+        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(problem.constrain))(z).items()}
 
     def to_arviz(self, num_samples: int = 1000, seed: int = 0):
         """The draws as ArviZ inference data (one chain).
@@ -152,6 +154,7 @@ def fit(
     model: Callable,
     data: Mapping[str, Any],
     *,
+    guide: str | Callable[..., Any] | Mapping[str, Any] = "mean_field",
     estimator: str | Callable[..., Estimator] | None = None,
     optimizer: str | optax.GradientTransformation = "adam",
     step_size: float | None = None,
@@ -167,12 +170,18 @@ def fit(
     progress: bool | None = None,
     **options: Any,
 ) -> Fit:
-    """Mean-field variational inference of a NumPyro model.
+    """Variational inference of a NumPyro model with a Gaussian guide.
 
     Args:
-        model: a NumPyro model with one data plate, indexed by it; plates that are not subsampled, such as one over
-            outputs, may lie around the observations too. Its ``numpyro.param`` sites are trained as point estimates.
+        model: a NumPyro model. The plate that its data are indexed by is subsampled, the largest if there are several
+            and none has a ``subsample_size``; others, such as one over outputs, are evaluated in full. Without such a
+            plate, every step uses all rows. Latent sites in the plate have parameters for each of its rows. Missing
+            values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
+        guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
+            with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
+            root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. Or a factory ``(dim, backend,
+            noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
@@ -215,7 +224,7 @@ def fit(
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
     if draws and draws < psis.LEAST:
         raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
-    problem = from_numpyro(model, data, **start_of(model, init, seed))
+    problem = from_numpyro(model, data, guide=guide, **start_of(model, init, seed))
     if "particles" in options:
         raise UserError("particles: fit calls this num_particles")
     if not isinstance(schedule, Mapping | None):
@@ -236,6 +245,7 @@ def fit(
     result = finished(runs, progress, f"fit {problem.name}")
     fitted = made(problem, result)
     k, notes = judged(fitted, solver, seed, draws)
+    notes = (*problem.remarks, *notes)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=2)
     run = Run(method, solver, num_steps, seed, problem.name, (runs.early, runs.whole), dict(runs.kept))
@@ -249,7 +259,7 @@ def start_of(model, init, seed: int) -> dict[str, Any]:
 
 
 def starts(problem) -> dict[str, np.ndarray]:
-    """The start of one run, ``{"mu": (1, dim), "log_sigma": (1, dim)}``."""
+    """The start of one run, ``{block: (1, length)}``."""
     return {block: value[None] for block, value in problem.start.items()}
 
 
@@ -272,17 +282,7 @@ def made(problem, result) -> Fit:
     if not all(np.isfinite(value).all() for value in mean_field.values()):
         raise UserError(f"{problem.name}: the fit diverged; use a smaller step_size")
     trace = result.trace[["iteration", "elbo", "elbo_se"]]
-    return Fit(to_auto_normal(problem, mean_field), trace, problem, mean_field)
-
-
-def to_auto_normal(problem, mean_field) -> dict[str, Any]:
-    """The guide's parameters under ``AutoNormal``'s names, and the model's under their own."""
-    loc = problem.unravel(jnp.asarray(mean_field["mu"]))
-    scale = problem.unravel(jnp.exp(jnp.asarray(mean_field["log_sigma"])))
-    latent = [site for site in problem.sites if site not in problem.params]
-    params = {f"{site}_auto_loc": np.asarray(loc[site]) for site in latent}
-    params |= {f"{site}_auto_scale": np.asarray(scale[site]) for site in latent}
-    return params | jax.tree.map(np.asarray, problem.values(jnp.asarray(mean_field["mu"])))
+    return Fit(named(problem, mean_field), trace, problem, mean_field)
 
 
 def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
@@ -296,7 +296,7 @@ def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) ->
         draws = draws if draws >= psis.LEAST else 0
     k, narrow = None, None
     if draws:
-        eps = jax.random.normal(named_key(seed, "khat"), (draws, problem.dim), problem.dtype)
+        eps = jax.random.normal(named_key(seed, "khat"), (draws, problem.noise_dim), problem.dtype)
         params = {block: jnp.asarray(value) for block, value in fit.mean_field.items()}
         weights = psis.log_weights(problem, params, eps)
         k = psis.khat(weights)
@@ -308,8 +308,8 @@ def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) ->
     elif narrow and not late:
         notes.append(
             f"{problem.name}: by importance weights, the standard deviation of {narrow[0]} is {narrow[1]:.1f} times "
-            "the guide's: a mean-field guide is too narrow where latent variables are correlated or skewed. Check the "
-            "intervals against NUTS, or reparameterise the model (whitened features, non-centred hierarchies)"
+            f"the guide's: {problem.guide.about} guide is too narrow where latent variables are "
+            f"{problem.guide.misses[0]}. {_CHECK.format(wider=problem.guide.wider)}"
         )
     return k, tuple(notes)
 
@@ -319,7 +319,7 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
     if np.isnan(weights).any() or not np.isfinite(weights.max()):
         return None
     z = np.asarray(jax.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
-    scale = np.exp(np.asarray(params["log_sigma"]))
+    scale = np.asarray(problem.guide.scale(params))
     free = problem.noiseless is None or ~np.asarray(problem.noiseless)
     wider = problem.unravel(jnp.asarray(np.where(free, psis.spread(weights, z) / scale, 0.0)))
     site, most = max(((name, float(np.max(wider[name]))) for name in problem.sites if np.size(wider[name])),
@@ -331,7 +331,8 @@ def _remedy(fitted, solver, late: bool) -> str:
     """Possible causes of a large k-hat, and remedies."""
     problem, first = fitted.problem, ""
     noisy = _noisy(problem)
-    least = float(np.exp(fitted.mean_field["log_sigma"][noisy].min()))
+    params = {block: jnp.asarray(value) for block, value in fitted.mean_field.items()}
+    least = float(np.asarray(problem.guide.scale(params))[noisy].min())
     step = solver.step_sizes[0]
     if late:
         first = "k-hat says little before convergence: increase num_steps first; if it stays high, "
@@ -345,10 +346,10 @@ def _remedy(fitted, solver, late: bool) -> str:
         if len(noisy) >= _MANY
         else ""
     )
+    guide = problem.guide
     return (
-        f"{first}a mean-field normal approximates this posterior badly, and its standard deviations may be far too "
-        f"small, as where latent variables are correlated, skewed or heavy-tailed{many}. Check the intervals against "
-        "NUTS, or reparameterise the model (whitened features, non-centred hierarchies)"
+        f"{first}{guide.about} normal approximates this posterior badly, and its standard deviations may be far too "
+        f"small, as where latent variables are {guide.misses[1]}{many}. {_CHECK.format(wider=guide.wider)}"
     )
 
 

@@ -119,6 +119,7 @@ def _numpyro_scores(model, data, draws: dict[str, Any], params) -> tuple[np.ndar
 
 def _values(trace, params, name) -> dict[str, Any]:
     """The values of the ``numpyro.param`` sites of ``trace``, out of ``params``."""
+    from lowvar.problems.numpyro_guide import JOINT
     from lowvar.problems.numpyro_model import transform
     from lowvar.problems.numpyro_trace import as_array
 
@@ -128,7 +129,7 @@ def _values(trace, params, name) -> dict[str, Any]:
             f"params: give a mapping of numpyro.param sites to values, or a Fit, not {type(params).__name__}"
         )
     own = {key: site["value"] for key, site in trace.items() if site["type"] == "param"}
-    of_guide = {f"{key}_auto_{end}" for key in _latent(trace) for end in ("loc", "scale")}
+    of_guide = {f"{key}_auto_{end}" for key in _latent(trace) for end in ("loc", "scale")} | set(JOINT)
     for key in given:
         check_known("parameter", key, sorted({*own, *of_guide}), where="params")
     if missing := [key for key in own if key not in given]:

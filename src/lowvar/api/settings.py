@@ -71,6 +71,8 @@ def solver_of(
 ):  # fmt: skip
     """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
     check_known("noise", str(noise), GAUSSIAN)
+    if batch_size is not None and not getattr(problem, "plate", True):
+        raise UserError(f"batch_size {batch_size}: leave it out; {problem.remarks[0]}")
     size = min(BATCH, problem.N) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):

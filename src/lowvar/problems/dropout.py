@@ -111,6 +111,19 @@ class DropoutProblem:
         zero = self.backend.xp.zeros_like(params["w"])
         return {"w": self.backend.scan_or_loop(add, zero, self._chunks(eps.shape[0]))}
 
+    @property
+    def noise_dim(self) -> int:
+        """Dimension of ``eps``."""
+        return self.dim
+
+    def part(self, block: str, where: slice) -> slice:
+        """As in ``Objective``."""
+        return where
+
+    def first_order(self, params, eps, mean):
+        """As in ``Objective``: none, since ``approximation`` has the only block."""
+        return {}
+
     def point(self, params):
         """The part of the parameters that a control variate stores."""
         return {"w": params["w"]}

@@ -140,7 +140,8 @@ class Hierarchical(VariationalProblem):
 
     def __post_init__(self):
         object.__setattr__(self, "expected_log_prior", self._expected_log_prior)
-        object.__setattr__(self, "exact_elbo", self._exact_elbo)
+        if self.guide.factorised:
+            object.__setattr__(self, "exact_elbo", self._exact_elbo)
 
     def gradient(self, z, index, weight):
         """The gradient of ``energy``, ``(dim,)``."""

@@ -30,7 +30,7 @@ class LinearProblem(VariationalProblem):
     link: Any = None
 
     def __post_init__(self):
-        if self.exact_elbo is None:
+        if self.exact_elbo is None and self.guide.factorised:
             object.__setattr__(self, "exact_elbo", self.quadrature_elbo)
 
     def _prior_gradient_and_hvp(self, z, direction):
@@ -52,7 +52,7 @@ class LinearProblem(VariationalProblem):
     def approximation_by_row(self, points, noise):
         """As in ``Objective``; without storing a gradient for each row."""
         xp, index = self.backend.xp, noise.index
-        z, step = points["mu"], points["sigma"] * xp.mean(noise.eps, axis=0)[None, :]
+        z, step = points["mu"], self.guide.steps(points, xp.mean(noise.eps, axis=0))
         a, t = self.design.forward_by_row(z, index), self.design.forward_by_row(step, index)
         prior, prior_hvp = self.backend.vmap(self._prior_gradient_and_hvp)(z, step)
         mean, deviation = (

@@ -39,9 +39,10 @@ def check(problem, functions, free, latent) -> None:
     start = jnp.asarray(problem.start["mu"], problem.dtype)
     _check_traceable(problem, start)
     _check_density(problem, start)
-    _check_lengths(problem, free)
     _check_randomness(problem, functions, start)
-    _check_rows(problem, functions, free, start)
+    if problem.plate:
+        _check_lengths(problem, free, functions.local)
+        _check_rows(problem, functions, free, start)
 
 
 def _check_traceable(problem, z):
@@ -91,9 +92,10 @@ def _check_density(problem, z):
             )
 
 
-def _check_lengths(problem, free):
+def _check_lengths(problem, free, local):
     """Checks that arrays indexed by the plate have N rows: JAX would silently repeat the last row of a shorter one."""
     data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
+    free = {site: value for site, value in free.items() if site not in local}  # those have values for all rows
     start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
     last = jnp.full(1, problem.N - 1, jnp.int32)
     try:

@@ -1,4 +1,4 @@
-"""Any NumPyro model with one data plate, as a ``VariationalProblem``.
+"""Any NumPyro model as a ``VariationalProblem``.
 
 Finds the model's own ``plate(..., subsample_size=...)`` and substitutes its index. Latent sites get values from R^d,
 with the Jacobians of their constraints in the log prior. ``numpyro.param`` sites are further coordinates of the same
@@ -6,7 +6,7 @@ vector, without prior and without noise: point estimates.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -15,12 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import _unconstrain_reparam, helpful_support_errors
 
 from lowvar.backends import get
 from lowvar.errors import UserError, unknown_name
+from lowvar.problems import numpyro_guide
 from lowvar.problems.guide import NO_NOISE
+from lowvar.problems.guides import family
+from lowvar.problems.numpyro_missing import without_unused
 from lowvar.problems.numpyro_trace import (
+    AllRows,
     FixedIndex,
     by_row,
     converted,
@@ -44,22 +49,26 @@ class NumPyroProblem(VariationalProblem):
     Attributes:
         model: the NumPyro model.
         data: its keyword arguments.
-        plate: name of the data plate.
+        plate: name of the data plate; empty if all rows count as one, without subsampling.
         params: names of the ``numpyro.param`` sites, which are point estimates.
-        start: start of a fit, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+        latent: names of the latent sites, in the order of the model.
+        start: start of a fit, the guide's parameters.
         unravel: ``z (dim,) -> {site: unconstrained value}``.
         constrain: ``z (dim,) -> {site: value}``, latent sites and deterministic ones that need no data.
         values: ``z (dim,) -> {param: value}``, constrained.
+        remarks: sentences for the user on how the model is subsampled.
     """
 
     model: Callable = None  # type: ignore[assignment]
     data: Mapping[str, Any] = field(default_factory=dict)
     plate: str = ""
     params: tuple[str, ...] = ()
+    latent: tuple[str, ...] = ()
     start: Mapping[str, np.ndarray] = field(default_factory=dict)
     unravel: Callable = None  # type: ignore[assignment]
     constrain: Callable = None  # type: ignore[assignment]
     values: Callable = None  # type: ignore[assignment]
+    remarks: tuple[str, ...] = ()
 
 
 def from_numpyro(
@@ -70,24 +79,26 @@ def from_numpyro(
     init: Callable | Mapping[str, Any] | None = None,
     init_is: str = "init",
     key=None,
+    guide: Any = "mean_field",
 ) -> NumPyroProblem:
     """The negative ELBO of ``model(**data)``.
 
     Args:
-        model: a NumPyro model whose observations lie in one ``numpyro.plate``, indexed by it; they may also lie in
-            plates that are not subsampled, whose sums belong to the row.
+        model: a NumPyro model. The plate that its data are indexed by is subsampled, see ``data_plate``; other plates
+            may lie around the observations too, and their sums belong to the row. Latent sites in the data plate have
+            values for all its rows, of which a batch uses its own.
         data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         name: name in reports.
-        init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or an
-            ``AutoNormal``'s parameters, by name. Latent sites that it leaves out start near 0 in their unconstrained
-            space, ``numpyro.param`` sites at their own values.
+        init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or the
+            parameters of an ``AutoNormal`` or of a joint guide of NumPyro's, by name. Latent sites that it leaves out
+            start near 0 in their unconstrained space, ``numpyro.param`` sites at their own values.
         init_is: name of ``init`` in error messages.
         key: JAX key of that start; exactly 0 if not given.
+        guide: see ``guides.family``.
 
     Raises:
-        UserError: no data plate or several, latent variables inside it, a plate whose index the model does
-            not use, rows whose log-likelihood depends on the other rows of a batch, random numbers or mutable state
-            outside sample statements, or a density that is not finite at the start.
+        UserError: a model without observations, rows whose log-likelihood depends on the other rows of a batch, random
+            numbers or mutable state outside sample statements, or a density that is not finite at the start.
     """
     from lowvar.problems.numpyro_checks import check
 
@@ -99,7 +110,15 @@ def from_numpyro(
             f"not {type(init).__name__}"
         )
     trace = prototype(model, data, name, init if callable(init) else None, key)
-    plate, N = data_plate(model, data, trace, name)
+    model, unused = without_unused(model, data, trace)
+    plate, N, remark = data_plate(model, data, trace, name)
+    # with all rows, for the values of latent sites in the plate
+    whole = FixedIndex(model, plate, jnp.arange(N, dtype=jnp.int32)) if plate else AllRows(model)
+    sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
+    frames = {frame for site in trace.values() if is_latent(site) for frame in site["cond_indep_stack"]}
+    if any(frame.name == plate or frame.size != sizes[frame.name] for frame in frames):
+        trace = prototype(whole, data, name, init if callable(init) else None, key)
+    trace = {key: site for key, site in trace.items() if key not in unused}
     latent = {site["name"]: site for site in trace.values() if is_latent(site)}
     params = {site["name"]: site for site in trace.values() if site["type"] == "param"}
     _check_sites(trace, latent, params, plate, N, name)
@@ -127,11 +146,16 @@ def from_numpyro(
         sites_at = unravel(z)
         return {site: transforms[site](sites_at[site]) for site in params}
 
-    densities = _Functions(model, data, plate, N, transforms, dtype)
+    local = {
+        key: frame.dim - transforms[key].domain.event_dim
+        for key, site in latent.items()
+        if (frame := frame_of(site, plate)) is not None
+    }
+    densities = _Functions(model, data, plate, N, transforms, dtype, local)
     traced, log_likelihood, log_prior = densities.of(unravel)
 
     def constrain(z):
-        sites_at = traced(z, jnp.zeros(1, jnp.int32))
+        sites_at = traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))
         return {
             key: site["value"]
             for key, site in sites_at.items()
@@ -141,19 +165,27 @@ def from_numpyro(
     problem = NumPyroProblem(
         name, get("jax"), N, first.size, log_likelihood, lambda z: log_prior(z, jnp.zeros(1, jnp.int32)),
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
-        params=tuple(params), unravel=unravel, constrain=constrain, values=values,
-        start=_start(name, transforms, np.asarray(first), point, sites, init, init_is, key),
+        params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
+        constrain=constrain, values=values, family=family(guide), remarks=(remark,) if remark else (),
     )  # fmt: skip
+    where = f"{name}: {init_is}"
+    init, joint = numpyro_guide.split(init, sites, where)
+    mean, log_sigma = _start(name, transforms, np.asarray(first), point, sites, init, init_is, key)
+    start = numpyro_guide.started(problem, mean, log_sigma, joint, key, where)
+    problem = replace(problem, start=start)
     check(problem, densities, free, latent)
     return problem
 
 
 class _Functions:
-    """The densities of a model, as functions of the latent vector; for data in any precision."""
+    """The densities of a model, as functions of the latent vector; for data in any precision.
 
-    def __init__(self, model, data, plate, N, transforms, dtype):
+    ``local`` has the latent sites in the data plate, with the axis of their values in R^d that has the rows.
+    """
+
+    def __init__(self, model, data, plate, N, transforms, dtype, local):
         self.model, self.data, self.plate, self.N = model, data, plate, N
-        self.transforms, self.dtype = transforms, dtype
+        self.transforms, self.dtype, self.local = transforms, dtype, local
 
     def cast(self, dtype) -> "_Functions":
         """The same functions with floating data in another precision."""
@@ -161,26 +193,34 @@ class _Functions:
             key: np.asarray(value).astype(dtype) if _is_floating(value) else value for key, value in self.data.items()
         }
         data = {key: jnp.asarray(value) if isinstance(value, np.ndarray) else value for key, value in data.items()}
-        return _Functions(self.model, data, self.plate, self.N, self.transforms, dtype)
+        return _Functions(self.model, data, self.plate, self.N, self.transforms, dtype, self.local)
 
     def of(self, unravel):
         """``traced(z, index)``, ``log_likelihood(z, index (B,)) -> (B,)`` and ``log_prior(z, index)``, nats."""
         plate, N, dtype = self.plate, self.N, self.dtype
 
         def traced(z, index, watch=lambda model: model):
-            free = unravel(z)
+            free, jacobians = unravel(z), {}
 
             def substitute(site):
+                if site["name"] in self.local:
+                    return self._rows_of(site, free, index, jacobians)
                 if site["type"] == "param" and site["name"] in free:
                     return self.transforms[site["name"]](free[site["name"]])
                 return _unconstrain_reparam(free, site)
 
             substituted = handlers.substitute(self.model, substitute_fn=substitute)
             seeded = handlers.seed(FixedIndex(watch(substituted), plate, index), jax.random.key(0))
-            return handlers.trace(seeded).get_trace(**self.data)
+            trace = handlers.trace(seeded).get_trace(**self.data)
+            return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
         def log_likelihood(z, index):
             rows = index.shape[0]
+            if not plate:  # all rows are one
+                observed = (
+                    site for site in traced(z, index).values() if site["type"] == "sample" and not is_latent(site)
+                )
+                return jnp.broadcast_to(sum((_total(site) for site in observed), jnp.zeros((), dtype)), index.shape)
             if rows == N > 1:  # with all N rows, numpyro.subsample does not subsample: evaluate in two parts
                 return jnp.concatenate([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
             total = jnp.zeros(index.shape, dtype)
@@ -189,19 +229,32 @@ class _Functions:
                 if site["type"] == "sample" and frame is not None:
                     # the model's own scale of the site, without the plate's N / B
                     scale = 1.0 if site["scale"] is None else site["scale"] * (rows / N)
-                    total = total + by_row(log_prob_of(site) * scale, frame.dim, rows)
+                    total = total + by_row((log_prob_of(site) + site["jacobian"]) * scale, frame.dim, rows)
             return total
 
         def log_prior(z, index):
             # XLA drops the data plate's sites, which are traced too
             total = jnp.zeros((), dtype)
             for site in traced(z, index).values():
-                if site["type"] == "sample" and frame_of(site, plate) is None:
-                    scale = site["scale"]
-                    total = total + jnp.sum(log_prob_of(site)) * (1.0 if scale is None else scale)
+                if site["type"] == "sample" and frame_of(site, plate) is None and (plate or is_latent(site)):
+                    total = total + _total(site)
             return total
 
         return traced, log_likelihood, log_prior
+
+    def _rows_of(self, site, free, index, jacobians):
+        """The batch's values of a latent site in the plate; notes the logarithm of the Jacobian."""
+        point = jnp.take(free[site["name"]], index, axis=self.local[site["name"]])
+        onto = biject_to(site["fn"].support)
+        value = onto(point)
+        jacobian = onto.log_abs_det_jacobian(point, value)
+        jacobians[site["name"]] = sum_rightmost(jacobian, jacobian.ndim - len(site["fn"].batch_shape))
+        return value
+
+
+def _total(site):
+    """A site's log density, nats, with its scale."""
+    return jnp.sum(log_prob_of(site)) * (1.0 if site["scale"] is None else site["scale"])
 
 
 def _is_floating(value):
@@ -220,7 +273,7 @@ def transform(site, name):
 
 
 def _check_sites(trace, latent, params, plate, N, name):
-    """Rejects sites that a global mean-field guide cannot represent."""
+    """Rejects sites that a guide cannot represent."""
     if mutable := [site["name"] for site in trace.values() if site["type"] == "mutable"]:
         raise UserError(
             f"{name}: {mutable[0]!r} is mutable state, such as batch statistics, which changes from batch to batch; "
@@ -229,11 +282,6 @@ def _check_sites(trace, latent, params, plate, N, name):
     for site in latent.values():
         if jnp.issubdtype(jnp.result_type(site["value"]), jnp.integer) or site["fn"].support.is_discrete:
             raise UserError(f"{name}: latent site {site['name']!r} is discrete; marginalise it out of the model")
-        if frame_of(site, plate) is not None:
-            raise UserError(
-                f"{name}: latent site {site['name']!r} is inside the data plate {plate!r}; sample all of its values "
-                "before the plate (dist.Normal(0, 1).expand([N]).to_event(1)) and index them inside, or marginalise it"
-            )
     for site in params.values():
         frame = frame_of(site, plate)
         if frame is not None and site["kwargs"].get("event_dim") is not None and frame.size != N:
@@ -251,7 +299,7 @@ def _check_sites(trace, latent, params, plate, N, name):
 
 
 def _start(name, transforms, first, point, sites, init, init_is, key):
-    """Starting parameters of the guide, ``{"mu": (dim,), "log_sigma": (dim,)}``."""
+    """Means of the start and logarithms of its standard deviations, each ``(dim,)``."""
     mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
     if callable(init):
         mu = np.asarray(first, float)
@@ -281,4 +329,4 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
             log_sigma[where] = np.log(array)
         else:
             mu[where] = array
-    return {"mu": mu, "log_sigma": log_sigma}
+    return mu, log_sigma

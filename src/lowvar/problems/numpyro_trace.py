@@ -15,7 +15,7 @@ from lowvar.errors import UserError
 
 
 class FixedIndex(Messenger):
-    """Substitutes ``index`` for the data plate's random index."""
+    """Substitutes ``index`` for the data plate's random index; other plates return the indices of all their rows."""
 
     def __init__(self, fn, plate, index):
         self.plate, self.index = plate, index
@@ -27,6 +27,8 @@ class FixedIndex(Messenger):
             size, _ = msg["args"]
             msg["args"] = (size, self.index.shape[0])
             msg["value"] = self.index
+        elif msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
+            _whole(msg)
 
 
 class AllRows(Messenger):
@@ -35,8 +37,13 @@ class AllRows(Messenger):
     def process_message(self, msg):
         """Replaces the size of a subsample and its random indices."""
         if msg["type"] == "plate":
-            size, _ = msg["args"]
-            msg["args"], msg["value"] = (size, size), jnp.arange(size)
+            _whole(msg)
+
+
+def _whole(plate):
+    """Replaces the size of a plate's subsample and its random indices."""
+    size, _ = plate["args"]
+    plate["args"], plate["value"] = (size, size), jnp.arange(size)
 
 
 def converted(model, data, name) -> dict[str, Any]:
@@ -141,36 +148,51 @@ def one_line(error):
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def data_plate(model, data, trace, name):
-    """Name and size of the plate to subsample.
+def data_plate(model, data, trace, name) -> tuple[str, int, str]:
+    """The plate to subsample: its name, its size, and a remark for the user; without one, ``("", 1, remark)``.
 
-    Of several plates around the observations it is the one that has a ``subsample_size``, or else the one whose index
-    the model uses; the others are fixed, such as one over the outputs of each row.
+    Of several plates around the observations it is the one that has a ``subsample_size``, or else one whose index
+    the model uses; the largest, if there are several. The others are evaluated in full in every step.
+
+    Raises:
+        UserError: the model observes nothing.
     """
     stacks = [
         {frame.name for frame in site["cond_indep_stack"]}
         for site in trace.values()
         if site["type"] == "sample" and site["is_observed"]
     ]
+    if not stacks:
+        raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
     holding = set().union(*stacks)
     subsampled = {
         s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])
     }
-    plates = sorted(holding | subsampled)
-    if sizes and not stacks:
-        raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
-    if len(plates) > 1:
-        around = [plate for plate in plates if all(plate in stack for stack in stacks if stack)]
-        chosen = subsampled or {plate for plate in around if _is_indexed(model, data, trace, plate, sizes[plate])}
-        plates = list(chosen) if len(chosen) == 1 and chosen <= set(around) else plates
-    if len(plates) != 1:
-        names = "none" if not plates else "several: " + ", ".join(map(repr, plates))
-        raise UserError(
-            f"{name}: the model needs exactly one data plate around its observations and has {names}; write "
-            "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it alone"
-        )
-    return plates[0], sizes[plates[0]]
+    pool = subsampled & holding or {one for one in holding if _is_indexed(model, data, trace, one, sizes[one])}
+    if not pool and len(holding) == 1 and max(sizes[one] for one in holding) <= _FEW:
+        pool = holding
+    if not pool:
+        return "", 1, _ALL_ROWS.format(name=name)
+    around = {plate for plate in pool if all(plate in stack for stack in stacks if stack)}
+    plate = max(sorted(around or pool), key=sizes.__getitem__)
+    apart = {one for stack in stacks if plate not in stack for one in stack}
+    full = sorted((pool | apart) - {plate})
+    if not full:
+        return plate, sizes[plate], ""
+    return plate, sizes[plate], _FULL.format(name=name, plate=plate, N=sizes[plate], full=", ".join(map(repr, full)))
+
+
+_FEW = 2  # rows of a plate that is too small to find out whether the model uses its index
+
+_ALL_ROWS = (
+    "{name}: there is no data plate whose index the model uses, so every step uses all rows; for mini-batches write "
+    "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
+)
+_FULL = (
+    "{name}: the rows of mini-batches are those of the plate {plate!r} ({N}); {full} is evaluated in full in every "
+    "step. To subsample another plate, give a subsample_size to it alone"
+)
 
 
 def _is_indexed(model, data, trace, plate, size):

@@ -6,7 +6,7 @@
 
 Parameters and gradients are dicts of vectors by block: ``{"mu", "log_sigma"}`` for mean-field variational
 inference, ``{"w"}`` for a layer with dropout. Values of ``f~`` may lack blocks that it does not approximate.
-``noise`` has ``index (B,)``, ``weight (B,)``, which sums to one, and ``eps (S, dim)``, which the rows share.
+``noise`` has ``index (B,)``, ``weight (B,)``, which sums to one, and ``eps (S, noise_dim)``, which the rows share.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ class Objective(Protocol):
         name: name in reports.
         backend: the array library.
         N: number of data rows.
-        dim: dimension of ``eps``.
+        noise_dim: dimension of ``eps``.
         dtype: floating type of the data.
         blocks: the parameters' blocks and their lengths, in the order in which gradients are laid out.
-        sites: the slice of each block for each latent variable, ``{name: slice}``; may be empty.
+        sites: the coordinates of each latent variable, ``{name: slice}``, see ``part``; may be empty.
     """
 
     @property
@@ -44,7 +44,7 @@ class Objective(Protocol):
         ...
 
     @property
-    def dim(self) -> int:
+    def noise_dim(self) -> int:
         """See above."""
         ...
 
@@ -72,7 +72,7 @@ class Objective(Protocol):
         ...
 
     def full_objective_gradient(self, params, eps) -> dict[str, Any]:
-        """The same over all rows, for ``eps (S, dim)``."""
+        """The same over all rows, for ``eps (S, noise_dim)``."""
         ...
 
     def objective_gradient_by_row(self, params, noise) -> dict[str, Any]:
@@ -81,6 +81,17 @@ class Objective(Protocol):
 
     def point(self, params) -> dict[str, Any]:
         """The part of ``w`` needed for ``grad f~(w; n, eps)``."""
+        ...
+
+    def first_order(self, params, eps, mean) -> dict[str, Any]:
+        """The part of ``grad f~`` that is linear in ``eps``, averaged over it, in blocks that ``approximation`` lacks.
+
+        ``mean`` is an ``approximation_mean`` at any fixed point; whatever it is, this part has mean zero.
+        """
+        ...
+
+    def part(self, block: str, where: slice) -> slice:
+        """The entries of a block that belong to ``where``, one of ``sites``."""
         ...
 
     def zero_mean(self, point) -> dict[str, Any]:
@@ -92,7 +103,7 @@ class Objective(Protocol):
         ...
 
     def full_approximation(self, point, eps) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The same over all rows, for ``eps (S, dim)``."""
+        """The same over all rows, for ``eps (S, noise_dim)``."""
         ...
 
     def approximation_by_row(self, points, noise) -> tuple[dict[str, Any], dict[str, Any]]:

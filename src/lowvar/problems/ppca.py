@@ -112,7 +112,7 @@ class Ppca(VariationalProblem):
 
     def approximation_by_row(self, points, noise):
         """As in ``Objective``; without storing a gradient for each row."""
-        step = points["sigma"] * self.backend.xp.mean(noise.eps, axis=0)[None, :]
+        step = self.guide.steps(points, self.backend.xp.mean(noise.eps, axis=0))
         mean, deviation = self._at_rows(points["mu"], step, noise.index, noise.weight, prior=True)
         return {"mu": mean}, {"mu": deviation}
 
@@ -188,7 +188,7 @@ class Ppca(VariationalProblem):
         def energies(eps):
             return self.energies(self.backend.vmap(lambda eps: self.guide.transform(params, eps))(eps))
 
-        inside = xp.reshape(eps[:even], (groups, -1, self.dim))
+        inside = xp.reshape(eps[:even], (groups, -1, self.noise_dim))
         values = xp.reshape(self.backend.map(energies, inside), (-1,))
         if even < S:
             values = xp.concat([values, energies(eps[even:])])

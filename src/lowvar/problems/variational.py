@@ -13,7 +13,7 @@ import numpy as np
 
 from lowvar.backends import Backend
 from lowvar.errors import UserError
-from lowvar.problems.guide import BLOCKS, MeanField, initial_params
+from lowvar.problems.guide import Gaussian, MeanField, initial_params
 from lowvar.problems.split import HeldOut
 
 _CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
@@ -43,7 +43,8 @@ class VariationalProblem:
         spread: standard deviations, ``(dim,)``, of a random initial ``mu`` for the start ``"origin"``. Without it,
             ``mu = 0``, which is a stationary point of some models.
         noiseless: mask of the entries of ``z`` that are parameters of the model, ``(dim,)`` booleans, without prior
-            or noise, see ``MeanField``.
+            or noise, see ``Gaussian``.
+        family: ``problem -> guide``, see ``guides.family``; the mean-field guide if not given.
     """
 
     name: str
@@ -60,16 +61,26 @@ class VariationalProblem:
     held_out: HeldOut | None = None
     spread: np.ndarray | None = None
     noiseless: np.ndarray | None = None
+    family: Callable[[Any], Gaussian] | None = None
 
     @cached_property
-    def guide(self) -> MeanField:
+    def guide(self) -> Gaussian:
         """The variational family."""
-        return MeanField(self.dim, self.backend, self.noiseless)
+        return self.family(self) if self.family else MeanField(self.dim, self.backend, self.noiseless)
+
+    @property
+    def noise_dim(self) -> int:
+        """Dimension of ``eps``."""
+        return self.guide.noise_dim
 
     @property
     def blocks(self) -> dict[str, int]:
         """The guide's parameter blocks and their lengths, in the order in which gradients are laid out."""
-        return dict.fromkeys(BLOCKS, self.dim)
+        return self.guide.blocks
+
+    def part(self, block: str, where: slice) -> slice:
+        """The entries of a block that belong to the coordinates ``where`` of ``z``."""
+        return self.guide.part(block, where)
 
     def energy(self, z, index, weight):
         """``sum_i weight_i k_index_i(z)``, nats: an unbiased estimate of ``-log p(x, z)`` from a batch."""
@@ -150,7 +161,7 @@ class VariationalProblem:
 
             # always float32: the same start in every precision
             params["mu"] = self.spread * np.asarray(jax.random.normal(key, (self.dim,), np.float32), np.float64)
-        return params
+        return self.guide.start(params["mu"], params["log_sigma"], key)
 
     def objective_gradient(self, params, noise):
         """``grad_w f(w; B, eps)``, see ``Objective``."""
@@ -174,7 +185,7 @@ class VariationalProblem:
         return {block: noise.weight @ (model[block] - entropy[block]) for block in model}
 
     def prior_part(self, params, eps):
-        """The prior term of ``objective_gradient`` with its noise: the mean over the particles ``eps (S, dim)``."""
+        """The prior term of ``objective_gradient``, with its noise: the mean over particles ``eps (S, noise_dim)``."""
 
         def of_point(eps):
             return self.guide.pull_back(params, eps, self.prior_gradient(self.guide.transform(params, eps)))
@@ -182,13 +193,13 @@ class VariationalProblem:
         return self.mean_over_points(of_point, eps)
 
     def mean_over_points(self, function, eps):
-        """The mean of ``function(eps_s)``, a tree, over the particles ``eps (S, dim)``."""
+        """The mean of ``function(eps_s)``, a tree, over the particles ``eps (S, noise_dim)``."""
         if eps.shape[0] == 1:
             return function(eps[0])
         return self.backend.tree_map(lambda leaf: self.backend.xp.mean(leaf, axis=0), self.backend.vmap(function)(eps))
 
     def _pulled_back(self, params, eps, gradient):
-        """The energy's gradient through ``z = mu + sigma eps``, mean over particles, and the exact entropy term."""
+        """The energy's gradient through ``z``, mean over particles, and the exact entropy term."""
 
         def of_point(eps):
             return self.guide.pull_back(params, eps, gradient(self.guide.transform(params, eps)))
@@ -197,11 +208,15 @@ class VariationalProblem:
         return {block: model[block] - entropy[block] for block in model}
 
     # f~ is the second-order Taylor expansion of k_n around z0 = mu, for the part of mu (Appendix F):
-    # grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (sigma eps), whose mean over eps is grad k_n(mu)
+    # grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (z - mu), whose mean over eps is grad k_n(mu)
 
     def point(self, params):
-        """The expansion point of ``f~``: ``{"mu", "sigma"}``."""
-        return {"mu": params["mu"], "sigma": self.backend.xp.exp(params["log_sigma"])}
+        """The expansion point of ``f~``, see ``Gaussian.point``."""
+        return self.guide.point(params)
+
+    def first_order(self, params, eps, mean):
+        """See ``Objective`` and ``Gaussian.first_order``."""
+        return self.guide.first_order(params, eps, mean["mu"])
 
     def zero_mean(self, point):
         """Zeros in the form of ``approximation_mean``."""
@@ -209,19 +224,19 @@ class VariationalProblem:
 
     def approximation(self, point, noise):
         """``E grad f~`` and the deviation of ``grad f~`` from it, see ``Objective``: one Hessian-vector product."""
-        step = point["sigma"] * self.backend.xp.mean(noise.eps, axis=0)  # the deviation is linear in eps
+        step = self.guide.step(point, self.backend.xp.mean(noise.eps, axis=0))  # the deviation is linear in eps
         mean, deviation = self.gradient_and_hvp(point["mu"], step, noise.index, noise.weight)
         return {"mu": mean}, {"mu": deviation}
 
     def full_approximation(self, point, eps):
         """The same over all rows, see ``Objective``."""
-        step = point["sigma"] * self.backend.xp.mean(eps, axis=0)
+        step = self.guide.step(point, self.backend.xp.mean(eps, axis=0))
         mean, deviation = self.backend.jvp(self.full_gradient, (point["mu"],), (step,))
         return {"mu": mean}, {"mu": deviation}
 
     def approximation_by_row(self, points, noise):
         """The same with a point for each row, see ``Objective``."""
-        step = points["sigma"] * self.backend.xp.mean(noise.eps, axis=0)[None, :]
+        step = self.guide.steps(points, self.backend.xp.mean(noise.eps, axis=0))
         mean, deviation = self.gradient_and_hvp_by_row(points["mu"], step, noise.index)
         return {"mu": noise.weight @ mean}, {"mu": noise.weight @ deviation}
 
@@ -266,7 +281,7 @@ class VariationalProblem:
 
         Args:
             params: the guide's.
-            eps: base noise ``(S, dim)``; without it, the ELBO must have a closed form.
+            eps: base noise ``(S, noise_dim)``; without it, the ELBO must have a closed form.
 
         Returns:
             ``(value, standard_error)``, the error zero where the value is exact.
@@ -289,7 +304,7 @@ class VariationalProblem:
 
         Args:
             params: the guide's.
-            eps: base noise ``(S, dim)``, which all rows share.
+            eps: base noise ``(S, noise_dim)``, which all rows share.
 
         Returns:
             ``()``, nats per row.

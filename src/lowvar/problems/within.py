@@ -2,11 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from lowvar.errors import UserError
-from lowvar.problems.guide import MeanField
+from lowvar.problems.guide import Gaussian
 from lowvar.problems.variational import VariationalProblem
 
 
@@ -46,30 +45,29 @@ class Box:
 
 
 @dataclass(frozen=True)
-class _Projected(MeanField):
-    """A mean-field guide whose points are projected."""
+class _Projected:
+    """A guide whose points are projected; all else is the guide's."""
 
-    onto: Any = None
+    guide: Gaussian
+    onto: Any
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.guide, name)
 
     def transform(self, params, eps):
-        return self.onto.project(self.backend.xp, super().transform(params, eps))
+        """See ``Gaussian``."""
+        return self.onto.project(self.guide.backend.xp, self.guide.transform(params, eps))
 
     def pull_back(self, params, eps, gradient):
-        z = super().transform(params, eps)
-        return super().pull_back(params, eps, self.onto.pull_back(self.backend.xp, z, gradient))
-
-
-@dataclass(frozen=True, eq=False)
-class _Within(VariationalProblem):
-    onto: Any = None
-
-    @cached_property
-    def guide(self):
-        return _Projected(self.dim, self.backend, self.noiseless, self.onto)
+        """See ``Gaussian``."""
+        z = self.guide.transform(params, eps)
+        return self.guide.pull_back(params, eps, self.onto.pull_back(self.guide.backend.xp, z, gradient))
 
 
 def within(problem: VariationalProblem, onto: Ball | Box) -> VariationalProblem:
-    """``problem`` with ``z = P_S(mu + sigma eps)``; the entropy is still that of the Gaussian.
+    """``problem`` with the guide's points projected onto a set; the entropy is still that of the Gaussian.
 
     Raises:
         UserError: the set is empty, or a bound is not a number.
@@ -81,7 +79,8 @@ def within(problem: VariationalProblem, onto: Ball | Box) -> VariationalProblem:
         raise UserError(f"ball = {onto.radius}: its radius must be a positive number")
     if isinstance(onto, Box) and not onto.low < onto.high:
         raise UserError(f"box = [{onto.low}, {onto.high}]: the first must be below the second")
-    return _Within(
+    projected: Any = _Projected(problem.guide, onto)
+    return VariationalProblem(
         problem.name, problem.backend, problem.N, problem.dim, problem.log_likelihood, problem.log_prior,
-        sites=problem.sites, dtype=problem.dtype, noiseless=problem.noiseless, onto=onto,
+        sites=problem.sites, dtype=problem.dtype, noiseless=problem.noiseless, family=lambda bounded: projected,
     )  # fmt: skip

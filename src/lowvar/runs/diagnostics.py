@@ -120,7 +120,7 @@ def measurer(engine, particles: int):
         def of_run(run):
             solver, repetition = run
             for_noise, for_reference = keys_of(keys[repetition], position)
-            reference = reference_points(for_reference, spec.reference, problem.dim, problem.dtype)
+            reference = reference_points(for_reference, spec.reference, problem.noise_dim, problem.dtype)
             draws = jax.random.split(for_noise, spec.draws)
             return diagnose(estimator, solver.estimator, solver.params, draws, reference, partial(first_batch, sampler))
 
@@ -135,7 +135,7 @@ def measurer(engine, particles: int):
     @jax.jit
     def drawn(key, position):
         for_noise, for_reference = keys_of(key, position)
-        reference = reference_points(for_reference, spec.reference, problem.dim, problem.dtype)
+        reference = reference_points(for_reference, spec.reference, problem.noise_dim, problem.dtype)
         return jax.vmap(partial(first_batch, sampler))(jax.random.split(for_noise, spec.draws)), reference
 
     def in_torch(part, keys, position):

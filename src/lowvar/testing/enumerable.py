@@ -39,8 +39,19 @@ def params(backend="jax", dtype: Any = np.float64, dim=DIM, seed=1):
     return {block: ops.asarray(value.astype(dtype)) for block, value in values.items()}
 
 
+def guide_params(p, seed=1, spread=0.4):
+    """Random parameters of the guide of a problem in JAX, away from those of independent coordinates."""
+    mean_field, rng = params(dim=p.dim, seed=seed), np.random.default_rng([seed, 1])
+    start = {block: jnp.asarray(value) for block, value in p.guide.start(**mean_field).items()}
+    # entries that stay zero, such as those above a diagonal, have no gradient
+    pattern = p.guide.pull_back(start, jnp.ones(p.noise_dim), jnp.ones(p.dim))
+    shape = {block: spread * jnp.where(pattern[block] == 0, 0, rng.normal(size=length))
+             for block, length in p.guide.shape.items()}  # fmt: skip
+    return start | shape
+
+
 def epoch_noise(p, batches, epoch, backend="jax", gaussian=None, seed=0):
-    source = sampler(batches, gaussian or independent(), p.dim, p.dtype)
+    source = sampler(batches, gaussian or independent(), p.noise_dim, p.dtype)
     noise = source.epoch(jax.random.fold_in(named_key(seed, "contract"), epoch))
     return noise if backend == "jax" else Noise(*(backends.get(backend).asarray(np.asarray(part)) for part in noise))
 
@@ -52,10 +63,11 @@ def run(p, name, *, epochs, step_size=0.01, backend="jax", gaussian=None, batch=
     ops = backends.get(backend)
     solver = descend(
         estimator,
-        sampler(batches, gaussian or independent(), p.dim, p.dtype),
+        sampler(batches, gaussian or independent(), p.noise_dim, p.dtype),
         optimizer(method, step_size, ops),
     )
-    state = solver.init(params(backend, p.dtype, p.dim))
+    start = params(backend, p.dtype, p.dim) if p.guide.factorised else guide_params(p)
+    state = solver.init(start)
     step = jax.jit(solver.epoch) if backend == "jax" else solver.epoch
     for epoch in range(epochs):
         state = step(state, epoch_noise(p, batches, epoch, backend, gaussian))
@@ -65,6 +77,17 @@ def run(p, name, *, epochs, step_size=0.01, backend="jax", gaussian=None, batch=
 def exact_gradient(p, w):
     """The gradient of the negative ELBO, by quadrature."""
     return jax.tree.map(jnp.negative, jax.grad(p.exact_elbo)(w))
+
+
+def quadrature_gradient(p, w, points=40):
+    """The gradient of the negative ELBO for any guide, by autodiff of a quadrature over its base noise."""
+    eps, weights = grid(p.noise_dim, points)
+
+    def negative_elbo(w):
+        energies = jax.vmap(lambda eps: p.full_energy(p.guide.transform(w, eps)))(eps)
+        return weights @ energies - p.guide.entropy(w)
+
+    return jax.jit(jax.grad(negative_elbo))(w)
 
 
 def flat(gradient):
@@ -94,19 +117,19 @@ def estimates(estimator, pair=False, size=BATCH):
         eps = jnp.stack([eps, -eps]) if pair else eps[None]
         noise = Noise(index, jnp.full(size, 1 / size), jnp.asarray(float(size)), eps, jnp.asarray(0))
         gradient = estimator.estimate(state, w, noise)[0]
-        return jnp.concatenate([gradient["mu"], gradient["log_sigma"]])
+        return jnp.concatenate([gradient[block] for block in estimator.problem.blocks])
 
     return jax.vmap(jax.vmap(one, (None, None, None, 0)), (None, None, 0, None))
 
 
-def enumerated_mean(estimator, pair=False):
+def enumerated_mean(estimator, pair=False, points=40, size=BATCH):
     """``(state, w) -> mean`` of the estimate over all iid batches and all base noise."""
-    eps, weights = grid()
-    every = estimates(estimator, pair)
+    eps, weights = grid(estimator.problem.noise_dim, points)
+    every = estimates(estimator, pair, size)
 
     @jax.jit
     def mean(state, w):
-        some = jax.lax.map(lambda index: weights @ every(state, w, index[None], eps)[0], tuples())
+        some = jax.lax.map(lambda index: weights @ every(state, w, index[None], eps)[0], tuples(size=size))
         return some.mean(axis=0)
 
     return mean

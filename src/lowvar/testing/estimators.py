@@ -78,7 +78,7 @@ def with_iid_memory(p, name):
     """An estimator and its state after updates of its memory with iid batches (rows drawn twice included)."""
     batches = iid(p.N, BATCH)
     estimator = GRADIENT.get(name)(p, batches)
-    draw = sampler(batches, independent(), p.dim, p.dtype)
+    draw = sampler(batches, independent(), p.noise_dim, p.dtype)
     solver = descend(estimator, draw, optimizer("sgd", 0.01, backends.get("jax")))
     state, epoch = solver.init(params()), jax.jit(solver.epoch)
     for k in range(4):

@@ -28,7 +28,8 @@ def ensemble(problem, batches, beta: float = 0.5) -> Estimator:
     memory = incremental(problem, batches)
 
     def estimate(state, params, noise):
-        _, deviation = problem.approximation(problem.point(params), noise)
+        mean, deviation = problem.approximation(problem.point(params), noise)
+        deviation = {**deviation, **problem.first_order(params, noise.eps, mean)}
         control, state = memory.control(state, params, noise)
         gradient = plus(problem.objective_gradient(params, noise), control, 1 - beta)
         return plus(gradient, deviation, -beta), state

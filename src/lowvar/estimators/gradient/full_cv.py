@@ -15,8 +15,9 @@ def full_cv(problem, batches=None) -> Estimator:
     """
 
     def gradient(params, noise):
-        _, deviation = problem.full_approximation(problem.point(params), noise.eps)
-        return minus(problem.full_objective_gradient(params, noise.eps), deviation)
+        mean, deviation = problem.full_approximation(problem.point(params), noise.eps)
+        gradient = minus(problem.full_objective_gradient(params, noise.eps), deviation)
+        return minus(gradient, problem.first_order(params, noise.eps, mean))
 
     properties = Properties(unbiased=True, gradients=0, full_gradients_per_call=1, full_hvps_per_call=1)
     return stateless("full_cv", problem, properties, gradient)

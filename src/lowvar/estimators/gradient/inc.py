@@ -33,7 +33,12 @@ def inc(problem, batches) -> Estimator:
         return plus(problem.objective_gradient(params, noise), control), state
 
     properties = Properties(
-        unbiased=True, gradients=2, full_gradients_per_call=1, table_rows=memory.rows, needs_epochs=batches.covers
+        unbiased=True,
+        gradients=2,
+        full_gradients_per_call=1,
+        table_rows=memory.rows,
+        table_blocks=len(problem.blocks),
+        needs_epochs=batches.covers,
     )
     return Estimator("inc", problem, properties, memory.init, estimate, end_epoch=memory.end_epoch)
 

@@ -38,6 +38,7 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
         point = problem.point(params)
         fresh = problem.approximation_mean(point, noise.index, noise.weight)
         gradient = minus(problem.objective_gradient(params, noise), once_ready(plus(old, deviation)))
+        gradient = minus(gradient, problem.first_order(params, noise.eps, fresh))
         return Terms(gradient, minus(fresh, old), point, fresh)
 
     def change(rows, params, index, weight):
@@ -54,6 +55,7 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
         hvps=1,
         full_passes_at_start=0 if batches.covers else 1,
         table_rows=stored.rows,
+        table_blocks=len(problem.blocks),
         needs_epochs=batches.covers,
     )
     return saga(

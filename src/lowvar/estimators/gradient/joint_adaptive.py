@@ -14,7 +14,8 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         c_1 = g_bar - grad k_B(mu~),   c_2 = -hess k_B(mu~) step,   c_3 = -grad k_B(mu~) step.
 
     Each has mean zero, so the estimate is unbiased for any coefficients. ``c_1`` removes subsampling noise, ``c_2``
-    Monte Carlo noise; ``joint_svrg`` is ``a_1 = a_2 = 1, a_3 = 0`` with the sigma of the snapshot. Where the
+    Monte Carlo noise; ``joint_svrg`` is ``a_1 = a_2 = 1, a_3 = 0`` with the sigma of the snapshot. With guides other
+    than mean-field, all scale parameters have two controls each, see ``Gaussian.controls``. Where the
     objective is not convex, or a step is long, the Taylor expansion is poor and adds noise. Each coordinate has its
     own coefficient: the one of least variance, ``-E[(g - E g) c] / E[c^2]``, clipped to [0, 1]. It is estimated by
     exponential averages over earlier steps, so it is fixed given the past. The coefficients start at 0, the naive
@@ -37,7 +38,8 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
     memory = whole("joint_adaptive: memory", memory, 2)
     problem = variational(problem, "joint_adaptive")
     backend, xp, share = problem.backend, problem.backend.xp, 1 / memory
-    controls = {"mu": 2, "log_sigma": 1}
+    guide = problem.guide
+    controls = {"mu": 2, **guide.controlled}
 
     def snapshot(params):
         return {"mu": params["mu"], "mean": problem.full_gradient(params["mu"])}
@@ -53,9 +55,10 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         return xp.clip(ratio, 0, 1)
 
     def estimate(state, params, noise):
-        near, step = state["snapshot"], xp.exp(params["log_sigma"]) * xp.mean(noise.eps, axis=0)
+        near, step = state["snapshot"], guide.step(guide.point(params), xp.mean(noise.eps, axis=0))
         old, deviation = problem.gradient_and_hvp(near["mu"], step, noise.index, noise.weight)
-        control = {"mu": [near["mean"] - old, -deviation], "log_sigma": [-old * step]}
+        of_scale = guide.controls(params, noise.eps, old)
+        control = {"mu": [near["mean"] - old, -deviation], **{b: [-c for c in cs] for b, cs in of_scale.items()}}
         gradient = problem.objective_gradient(params, noise)
         controlled, products, squares = {}, {}, {}
         for block, terms in control.items():

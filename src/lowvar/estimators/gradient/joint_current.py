@@ -34,7 +34,7 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
 
     def terms(rows, params, noise, once_ready):
         index, weight, mu = noise.index, noise.weight, params["mu"]
-        step = xp.exp(params["log_sigma"]) * xp.mean(noise.eps, axis=0)
+        step = problem.guide.step(problem.point(params), xp.mean(noise.eps, axis=0))
         old, deviation = problem.likelihood_at_rows(rows["mu"], step, index, weight)
         gradient = prior_controlled(problem, params, noise.eps, problem.objective_gradient(params, noise))
         fresh = likelihood(mu, index, weight)
@@ -74,9 +74,8 @@ def prior_controlled(problem, params, eps, gradient, blocks=("mu",)):
         gradient: gradient of the objective.
         blocks: the blocks to control; without a quadratic log prior, ``mu`` alone.
     """
-    xp, sigma = problem.backend.xp, problem.backend.xp.exp(params["log_sigma"])
     if not problem.quadratic_prior:
-        step = sigma * xp.mean(eps, axis=0)
+        step = problem.guide.step(problem.point(params), problem.backend.xp.mean(eps, axis=0))
         _, deviation = problem.backend.jvp(problem.prior_gradient, (params["mu"],), (step,))
         return minus(gradient, {"mu": deviation})
     noisy = problem.prior_part(params, eps)

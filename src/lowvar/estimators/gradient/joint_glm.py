@@ -37,6 +37,11 @@ def from_predictors(name: str, problem, batches, *, scale: bool) -> Estimator:
             f"softmax_regression, bradley_terry, movielens), not {problem.name!r}; 'joint_current' gives the estimates "
             "of joint_glm for any model"
         )
+    if not problem.guide.factorised:
+        raise UserError(
+            f"estimator {name!r} needs the mean-field guide, not {problem.guide.name!r}; joint_current, joint, "
+            "joint_svrg and joint_adaptive take all guides"
+        )
     xp, design, link, N = problem.backend.xp, problem.design, problem.link, problem.N
     blocks = ("mu", "log_sigma") if scale else ("mu",)
     stored = cached(problem.backend, batches)

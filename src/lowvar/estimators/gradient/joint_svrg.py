@@ -19,7 +19,8 @@ def joint_svrg(problem, batches=None) -> Estimator:
     def estimate(state, params, noise):
         old, deviation = problem.approximation(state["point"], noise)
         control = minus(minus(state["mean"], old), deviation)
-        return plus(problem.objective_gradient(params, noise), control), state
+        gradient = plus(problem.objective_gradient(params, noise), control)
+        return minus(gradient, problem.first_order(params, noise.eps, old)), state
 
     properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=1)
     return Estimator(

@@ -69,7 +69,7 @@ class VariationalEngine(ArrayEngine):
 
     def sampler_of(self, particles: int):
         """A sampler of batches with ``particles`` particles."""
-        return sampler(self.batches, GAUSSIAN[self.solver.noise](particles), self.problem.dim, self.problem.dtype)
+        return sampler(self.batches, GAUSSIAN[self.solver.noise](particles), self.problem.noise_dim, self.problem.dtype)
 
     def particles(self, epoch: int, part=None) -> int:
         """Number of particles of an epoch's steps, for a part of the state."""
@@ -178,7 +178,7 @@ class VariationalEngine(ArrayEngine):
             # common particles at every evaluation reduce the noise of differences along a run
             key = named_key(0, "elbo", problem.name)
             eps = backend.asarray(
-                np.asarray(jax.random.normal(key, (self.solver.elbo_samples, problem.dim), problem.dtype))
+                np.asarray(jax.random.normal(key, (self.solver.elbo_samples, problem.noise_dim), problem.dtype))
             )
 
         def values(params):

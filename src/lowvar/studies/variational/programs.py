@@ -53,7 +53,7 @@ def _in_jax(problem, sampler, at):
 def _in_torch(problem, sampler, at):
     backend = problem.backend
     drawn = jax.jit(lambda keys, epoch: draw(sampler, keys, epoch))
-    eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, problem.dim, problem.dtype))))
+    eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, problem.noise_dim, problem.dtype))))
 
     def begin(setting, state):
         return at(setting).begin_epoch(state)

@@ -1,0 +1,66 @@
+"""The guides by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lowvar.errors import UserError
+from lowvar.problems.guide import Gaussian, MeanField
+from lowvar.registry import Registry
+
+# factories (dim, backend, noiseless, sites, **options) -> Gaussian
+GUIDES = Registry(
+    "guide",
+    {
+        "mean_field": "lowvar.problems.guides",
+        "low_rank": "lowvar.problems.guide_low_rank",
+        "full_rank": "lowvar.problems.guide_triangular",
+        "block_diagonal": "lowvar.problems.guide_triangular",
+    },
+    given=("dim", "backend", "noiseless", "sites"),
+    group="lowvar.guides",
+)
+
+
+def mean_field(dim, backend, noiseless, sites) -> MeanField:
+    """Independent coordinates."""
+    return MeanField(dim, backend, noiseless)
+
+
+def family(guide: "str | Callable[..., Gaussian] | Mapping[str, Any]") -> Callable[[Any], Gaussian]:
+    """``problem -> its guide``, see ``VariationalProblem.family``.
+
+    Args:
+        guide: a name, a factory, or ``{"guide": name, **options}``, such as ``{"guide": "low_rank", "rank": 3}``.
+
+    Raises:
+        UserError: an unknown name or option.
+    """
+    options = dict(guide) if isinstance(guide, Mapping) else {"guide": guide}
+    if "guide" not in options:
+        raise UserError(f'guide = {guide!r}: name the guide too: {{"guide": "low_rank", "rank": 3}}')
+    name = options.pop("guide")
+    factory = GUIDES.get(name)
+    GUIDES.check_options(name, options, where="guide")
+
+    def make(problem):
+        return factory(
+            dim=problem.dim, backend=problem.backend, noiseless=problem.noiseless, sites=problem.sites, **options
+        )
+
+    return make
+
+
+def with_guide(problem, guide):
+    """``problem`` with another guide; closed forms of the ELBO, which hold for the mean-field guide, are dropped.
+
+    Args:
+        problem: a ``VariationalProblem``.
+        guide: as for ``family``.
+
+    Raises:
+        UserError: as for ``family``.
+    """
+    make = family(guide)
+    plain = {"exact_elbo": None, "expected_log_prior": None, "quadratic_prior": False}
+    return replace(problem, family=make, **({} if make(problem).factorised else plain))

@@ -1,0 +1,179 @@
+"""A guide's parameters under the names of NumPyro's guides, in both directions.
+
+NumPyro's joint guides lay the latent sites out in the order of the model; ``z`` has them in alphabetical order, with
+the ``numpyro.param`` sites among them. A Gaussian guide of any other kind is an ``AutoMultivariateNormal``, whose
+factor is that of its covariance: for ``block_diagonal`` it has zeros between sites.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.problems.guide import Gaussian, MeanField
+from lowvar.problems.guide_low_rank import LowRank
+from lowvar.problems.guide_triangular import Triangular
+
+JOINT = LOC, TRIL, FACTOR, SCALE = "auto_loc", "auto_scale_tril", "auto_cov_factor", "auto_scale"
+
+
+class Form(NamedTuple):
+    """How NumPyro writes a kind of guide.
+
+    Attributes:
+        autoguide: the class in ``numpyro.infer.autoguide``.
+        options: its arguments, from a guide.
+        names: the names of its parameters, from a problem.
+        written: ``(problem, vectors) -> {name: value}``.
+    """
+
+    autoguide: str
+    options: Callable[[Any], dict[str, Any]]
+    names: Callable[[Any], list[str]]
+    written: Callable[[Any, Any], dict[str, Any]]
+
+
+def form_of(guide: Gaussian) -> Form:
+    """The form of a guide."""
+    return next((form for kind, form in _FORMS.items() if isinstance(guide, kind)), _JOINT)
+
+
+def named(problem, vectors) -> dict[str, Any]:
+    """The guide's parameters under NumPyro's names, and the model's under their own.
+
+    Args:
+        problem: a ``NumPyroProblem``.
+        vectors: the guide's parameters, ``{block: vector}``.
+    """
+    vectors = {block: jnp.asarray(value) for block, value in vectors.items()}
+    written = form_of(problem.guide).written(problem, vectors)
+    return written | jax.tree.map(np.asarray, problem.values(vectors["mu"]))
+
+
+def autoguide(problem):
+    """The guide of ``numpyro.infer.autoguide`` that accepts ``named``, set up for the model and its data."""
+    from numpyro import handlers
+    from numpyro.infer import autoguide as theirs
+
+    form = form_of(problem.guide)
+    guide = getattr(theirs, form.autoguide)(problem.model, **form.options(problem.guide))
+    with handlers.block(), handlers.seed(rng_seed=0):
+        guide(**problem.data)  # sets up the guide, which can then be used without the data
+    return guide
+
+
+def inferred(given) -> Any:
+    """The guide whose parameters a mapping has, see ``guides.family``."""
+    if isinstance(given, Mapping) and TRIL in given:
+        return "full_rank"
+    if isinstance(given, Mapping) and FACTOR in given and np.ndim(given[FACTOR]) == 2:
+        return {"guide": "low_rank", "rank": np.shape(given[FACTOR])[1]}
+    return "mean_field"
+
+
+def split(init, sites, where: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """``init`` without the parameters of a joint guide, and these; a site may have one of their names."""
+    if not isinstance(init, Mapping):
+        return init, {}
+    try:
+        joint = {name: np.asarray(init[name], float) for name in JOINT if name in init and name not in sites}
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: the parameters of a joint guide must be arrays of numbers: {error}") from error
+    return {name: value for name, value in init.items() if name not in joint}, joint
+
+
+def started(problem, mu, log_sigma, joint, key, where: str) -> dict[str, np.ndarray]:
+    """The guide's start.
+
+    Args:
+        problem: a ``NumPyroProblem``.
+        mu: means, ``(dim,)``, where ``joint`` has none.
+        log_sigma: logarithms of the standard deviations, ``(dim,)``, the same.
+        joint: parameters of a joint guide, from ``split``. A guide of another kind starts at its means and standard
+            deviations.
+        key: JAX key of a random start.
+        where: name of the start in messages.
+
+    Raises:
+        UserError: parameters of other shapes, or that are no Gaussian's.
+    """
+    if not joint:
+        return problem.guide.start(mu, log_sigma, key)
+    order = _order(problem)
+    n, kinds = len(order), {LOC: ("n",), TRIL: ("n", "n"), FACTOR: ("n", "rank"), SCALE: ("n",)}
+    needed = {LOC, TRIL} if TRIL in joint else {LOC, FACTOR, SCALE} if FACTOR in joint else {LOC}
+    if missing := sorted(needed - set(joint)):
+        raise UserError(f"{where}: {', '.join(missing)} is missing beside {', '.join(sorted(joint))}")
+    for name, value in joint.items():
+        shape = tuple(n if axis == "n" else np.shape(value)[-1:] and np.shape(value)[-1] for axis in kinds[name])
+        if value.shape != shape or not np.isfinite(value).all():
+            wanted = " x ".join(str(n) if axis == "n" else axis for axis in kinds[name])
+            raise UserError(f"{where}: {name} has shape {value.shape}; it must have finite entries, {wanted}")
+    mu, sigma = mu.copy(), np.exp(log_sigma)
+    mu[order] = joint[LOC]
+    spread = np.diag(joint[TRIL]) if TRIL in joint else joint.get(SCALE, np.ones(1))
+    if not (spread > 0).all():
+        raise UserError(f"{where}: {TRIL if TRIL in joint else SCALE} must have positive entries on its diagonal")
+    factor = np.diag(sigma)
+    if needed == {LOC}:  # those of an AutoDiagonalNormal or an AutoDelta
+        sigma[order] = joint.get(SCALE, sigma[order])
+        return problem.guide.start(mu, np.log(sigma), key)
+    if TRIL in joint:
+        factor[np.ix_(order, order)] = np.tril(joint[TRIL])
+    else:
+        W = np.zeros((problem.dim, joint[FACTOR].shape[1]))
+        W[order], sigma[order] = joint[FACTOR], joint[SCALE]
+        if isinstance(problem.guide, LowRank) and problem.guide.rank == W.shape[1]:
+            return {"mu": mu, "log_sigma": np.log(sigma), "factor": W.ravel()}
+        factor = np.concatenate([np.diag(sigma), sigma[:, None] * W], axis=1)
+    if isinstance(problem.guide, Triangular):
+        return problem.guide.from_factor(mu, _cholesky(factor))
+    return problem.guide.start(mu, 0.5 * np.log((factor**2).sum(1)), key)
+
+
+def _order(problem) -> np.ndarray:
+    """The coordinates of ``z`` in the order of NumPyro's joint guides."""
+    return np.concatenate([np.arange(problem.dim)[problem.sites[site]] for site in problem.latent])
+
+
+def _cholesky(factor):
+    """The lower triangular factor of ``factor factor'``, from a QR decomposition: as accurate as ``factor`` itself."""
+    r = np.linalg.qr(factor.T, mode="r")
+    return (r * np.where(np.diag(r) < 0, -1.0, 1.0)[:, None]).T
+
+
+def _by_site(problem, vectors):
+    loc = problem.unravel(vectors["mu"])
+    scale = problem.unravel(jnp.exp(vectors["log_sigma"]))
+    params = {f"{site}_auto_loc": np.asarray(loc[site]) for site in sorted(problem.latent)}
+    return params | {f"{site}_auto_scale": np.asarray(scale[site]) for site in sorted(problem.latent)}
+
+
+def _tril(problem, vectors):
+    order = _order(problem)
+    matrix = np.asarray(problem.guide.matrix(vectors), float)[order]
+    dtype = np.asarray(vectors["mu"]).dtype
+    return {LOC: np.asarray(vectors["mu"])[order], TRIL: _cholesky(matrix).astype(dtype)}
+
+
+def _low_rank(problem, vectors):
+    order = _order(problem)
+    factor = np.asarray(vectors["factor"]).reshape(problem.dim, -1)
+    return {LOC: np.asarray(vectors["mu"])[order], FACTOR: factor[order],
+            SCALE: np.asarray(jnp.exp(vectors["log_sigma"]))[order]}  # fmt: skip
+
+
+_JOINT = Form("AutoMultivariateNormal", lambda guide: {}, lambda problem: [LOC, TRIL], _tril)
+_FORMS: dict[type, Form] = {
+    MeanField: Form(
+        "AutoNormal", lambda guide: {},
+        lambda problem: [f"{site}_auto_{end}" for site in sorted(problem.latent) for end in ("loc", "scale")], _by_site,
+    ),
+    LowRank: Form(
+        "AutoLowRankMultivariateNormal", lambda guide: {"rank": guide.rank}, lambda problem: [LOC, FACTOR, SCALE],
+        _low_rank,
+    ),
+}  # fmt: skip

@@ -1,0 +1,67 @@
+"""Every estimator has the exact gradient as its mean with every guide, whatever its state; or refuses the guide."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from lowvar.errors import UserError
+from lowvar.estimators import GRADIENT
+from lowvar.noise import iid
+from lowvar.problems.guides import GUIDES, with_guide
+from lowvar.testing.enumerable import enumerated_mean, guide_params, quadrature_gradient, run
+from lowvar.testing.enumerable import problem as mean_field_problem
+
+MAIN = ("naive", "stl", "cv", "joint", "joint_svrg", "joint_adaptive", "joint_current")
+OTHERS = ("inc", "ensemble", "full_naive", "full_cv")
+JOINT = [name for name in GUIDES.own if name != "mean_field"]
+# Gauss-Hermite points of each axis: they integrate polynomials of degree 5 exactly, and all controls have degree 2
+POINTS, SIZE = 3, 2
+
+
+def problem(guide, backend="jax"):
+    """Logistic regression with two sites of 1 and 2 coordinates."""
+    p = replace(mean_field_problem(backend, dim=3), sites={"a": slice(0, 1), "b": slice(1, 3)})
+    return with_guide(p, {"guide": guide, "rank": 1} if guide == "low_rank" else guide)
+
+
+def flat(p, gradient):
+    return np.concatenate([np.asarray(gradient[block]) for block in p.blocks])
+
+
+def never_moved(p, w):
+    """The entries above diagonals."""
+    return flat(p, p.guide.pull_back(w, np.ones(p.noise_dim), np.ones(p.dim))) == 0
+
+
+def check_mean(name, guide):
+    p = problem(guide)
+    estimator, late = run(p, name, epochs=3)
+    fresh, w = estimator.init(guide_params(p)), guide_params(p, seed=5)
+    # the same quadrature on both sides: equal up to rounding
+    exact = flat(p, quadrature_gradient(p, w, POINTS))
+    exact = np.where(never_moved(p, w), 0, exact)
+    mean = enumerated_mean(estimator, points=POINTS, size=SIZE)
+    for state in (fresh, late.estimator) if jax.tree.leaves(fresh) else ((),):
+        np.testing.assert_allclose(mean(state, w), exact, atol=1e-10 * np.linalg.norm(exact))
+
+
+@pytest.mark.parametrize("guide", JOINT)
+@pytest.mark.parametrize("name", MAIN)
+def test_mean_is_the_exact_gradient(name, guide):
+    check_mean(name, guide)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("guide", JOINT)
+@pytest.mark.parametrize("name", OTHERS)
+def test_mean_of_the_others(name, guide):
+    check_mean(name, guide)
+
+
+@pytest.mark.parametrize("name", ["joint_glm", "joint_glm_sigma"])
+def test_an_estimator_that_needs_independent_coordinates(name):
+    p = problem("full_rank")
+    with pytest.raises(UserError, match=f"{name!r} needs the mean-field guide, not 'full_rank'; joint_current, joint"):
+        GRADIENT.get(name)(p, iid(p.N, SIZE))
