@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
     from lowvar.errors import UserError
+    from lowvar.problems.torch_model import TorchModel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "IntegralResult",
     "SearchResult",
     "Searcher",
+    "TorchModel",
     "UserError",
     "__version__",
     "decompose",
@@ -37,6 +39,7 @@ _HOMES = {
     **dict.fromkeys(("IntegralResult", "integrate"), "api.integral"),
     **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
     "Searcher": "api.searcher",
+    "TorchModel": "problems.torch_model",
     "scores": "api.scores",
     "UserError": "errors",
 }

@@ -8,16 +8,15 @@ from functools import cached_property, partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from lowvar.analysis import psis
+from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, check_estimator, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
-from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun
@@ -78,7 +77,7 @@ class Fit:
 
     params: dict[str, Any]
     elbo: Any
-    problem: NumPyroProblem
+    problem: Any
     mean_field: dict[str, np.ndarray]
     khat: float | None = None
     notes: tuple[str, ...] = ()
@@ -112,14 +111,12 @@ class Fit:
 
     @cached_property
     def guide(self):
-        """A ``numpyro.infer.autoguide.AutoNormal`` of the model and its data, which accepts ``params``."""
-        from numpyro import handlers
-        from numpyro.infer.autoguide import AutoNormal
+        """The guide as an object of the model's library.
 
-        guide = AutoNormal(self.problem.model)
-        with handlers.block(), handlers.seed(rng_seed=0):
-            guide(**self.problem.data)  # sets up the guide, which can then be used without the data
-        return guide
+        For a NumPyro model, a ``numpyro.infer.autoguide.AutoNormal`` of the model and its data, which accepts
+        ``params``. For a ``TorchModel``, the normal of ``torch.distributions`` over ``z``.
+        """
+        return self.problem.auto_guide(self.mean_field)
 
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
         """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
@@ -130,7 +127,7 @@ class Fit:
         num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
         eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, self.problem.dim), self.problem.dtype)
         z = self.mean_field["mu"][None, :] + np.exp(self.mean_field["log_sigma"])[None, :] * eps
-        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.problem.constrain))(z).items()}
+        return self.problem.draws(z)
 
     def to_arviz(self, num_samples: int = 1000, seed: int = 0):
         """The draws as ArviZ inference data (one chain).
@@ -142,15 +139,15 @@ class Fit:
             import arviz
         except ModuleNotFoundError as error:
             raise UserError("to_arviz needs the package arviz: pip install 'lowvar[arviz]'") from error
-        posterior = {site: draws[None] for site, draws in self.sample(num_samples, seed).items()}
+        posterior = {site: np.asarray(draws)[None] for site, draws in self.sample(num_samples, seed).items()}
         if "posterior" in inspect.signature(arviz.from_dict).parameters:  # before ArviZ 1.0
             return arviz.from_dict(posterior=posterior)
         return arviz.from_dict({"posterior": posterior})
 
 
 def fit(
-    model: Callable,
-    data: Mapping[str, Any],
+    model: Any,
+    data: Mapping[str, Any] | None = None,
     *,
     estimator: str | Callable[..., Estimator] | None = None,
     optimizer: str | optax.GradientTransformation = "adam",
@@ -167,12 +164,13 @@ def fit(
     progress: bool | None = None,
     **options: Any,
 ) -> Fit:
-    """Mean-field variational inference of a NumPyro model.
+    """Mean-field variational inference of a NumPyro model, or of a ``TorchModel``.
 
     Args:
         model: a NumPyro model with one data plate, indexed by it; plates that are not subsampled, such as one over
-            outputs, may lie around the observations too. Its ``numpyro.param`` sites are trained as point estimates.
-        data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
+            outputs, may lie around the observations too. Its ``numpyro.param`` sites are trained as point estimates. Or
+            a ``lowvar.TorchModel``, whose results are tensors.
+        data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
@@ -215,7 +213,7 @@ def fit(
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
     if draws and draws < psis.LEAST:
         raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
-    problem = from_numpyro(model, data, **start_of(model, init, seed))
+    problem = problem_of(model, data, **start_of(model, init, seed))
     if "particles" in options:
         raise UserError("particles: fit calls this num_particles")
     if not isinstance(schedule, Mapping | None):
@@ -243,9 +241,9 @@ def fit(
 
 
 def start_of(model, init, seed: int) -> dict[str, Any]:
-    """Arguments of ``from_numpyro`` that define the start of a fit."""
-    init = init.params if isinstance(init, Fit) else init
-    return {"init": init, "key": named_key(seed, getattr(model, "__name__", "model"), "start", 0)}
+    """Arguments of ``problem_of`` that define the start of a fit."""
+    init, name = init.params if isinstance(init, Fit) else init, getattr(model, "name", "model")
+    return {"init": init, "key": named_key(seed, getattr(model, "__name__", name), "start", 0)}
 
 
 def starts(problem) -> dict[str, np.ndarray]:
@@ -272,17 +270,7 @@ def made(problem, result) -> Fit:
     if not all(np.isfinite(value).all() for value in mean_field.values()):
         raise UserError(f"{problem.name}: the fit diverged; use a smaller step_size")
     trace = result.trace[["iteration", "elbo", "elbo_se"]]
-    return Fit(to_auto_normal(problem, mean_field), trace, problem, mean_field)
-
-
-def to_auto_normal(problem, mean_field) -> dict[str, Any]:
-    """The guide's parameters under ``AutoNormal``'s names, and the model's under their own."""
-    loc = problem.unravel(jnp.asarray(mean_field["mu"]))
-    scale = problem.unravel(jnp.exp(jnp.asarray(mean_field["log_sigma"])))
-    latent = [site for site in problem.sites if site not in problem.params]
-    params = {f"{site}_auto_loc": np.asarray(loc[site]) for site in latent}
-    params |= {f"{site}_auto_scale": np.asarray(scale[site]) for site in latent}
-    return params | jax.tree.map(np.asarray, problem.values(jnp.asarray(mean_field["mu"])))
+    return Fit(problem.named(mean_field), trace, problem, mean_field)
 
 
 def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
@@ -297,7 +285,8 @@ def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) ->
     k, narrow = None, None
     if draws:
         eps = jax.random.normal(named_key(seed, "khat"), (draws, problem.dim), problem.dtype)
-        params = {block: jnp.asarray(value) for block, value in fit.mean_field.items()}
+        eps = problem.backend.asarray(np.asarray(eps))
+        params = {block: problem.backend.asarray(value) for block, value in fit.mean_field.items()}
         weights = psis.log_weights(problem, params, eps)
         k = psis.khat(weights)
         narrow = _narrowest(problem, params, weights, eps)
@@ -318,11 +307,11 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
     """The latent site whose posterior is widest relative to the guide, and the ratio; or None if below ``_WIDER``."""
     if np.isnan(weights).any() or not np.isfinite(weights.max()):
         return None
-    z = np.asarray(jax.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
-    scale = np.exp(np.asarray(params["log_sigma"]))
+    backend = problem.backend
+    z = backend.to_numpy(backend.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
     free = problem.noiseless is None or ~np.asarray(problem.noiseless)
-    wider = problem.unravel(jnp.asarray(np.where(free, psis.spread(weights, z) / scale, 0.0)))
-    site, most = max(((name, float(np.max(wider[name]))) for name in problem.sites if np.size(wider[name])),
+    wider = np.where(free, psis.spread(weights, z) / np.exp(backend.to_numpy(params["log_sigma"])), 0.0)
+    site, most = max(((name, float(wider[where].max())) for name, where in problem.sites.items()),
                      key=lambda pair: pair[1])  # fmt: skip
     return (site, most) if most > _WIDER else None
 

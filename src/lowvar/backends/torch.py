@@ -136,10 +136,10 @@ class _Torch:
         return pytree.tree_map(lambda leaf: leaf.detach().cpu().numpy(), tree)
 
 
-def _program(function, leaves, structure):
-    """``function`` traced at these shapes into a graph without autodiff, and the structure of its result.
+def traced(function, leaves, structure):
+    """``function`` of a tree as a graph of plain operations on its leaves, and the structure of its result.
 
-    Derivatives are traced into plain operations first; TorchScript then runs them without Python.
+    Derivatives and ``vmap`` are traced into plain operations, at the shapes of ``leaves``.
     """
     result = []
 
@@ -148,18 +148,33 @@ def _program(function, leaves, structure):
         result.append(spec)
         return tuple(results)
 
-    example = tuple(
-        leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves
-    )  # the same tensor passed twice would be traced as a single input
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = make_fx(flat)(*_examples(leaves))
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph, result[0]
+
+
+def scripted(module, leaves):
+    """A module of traced graphs as one program that runs without Python, for arguments of the shapes of ``leaves``."""
+    if not hasattr(torch.jit, "trace"):
+        return module
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TorchScript is deprecated; inductor needs a compiler and minutes
-        graph = make_fx(flat)(*example)
-        graph.graph.eliminate_dead_code()
-        graph.recompile()
-        if not hasattr(torch.jit, "trace"):
-            return graph, result[0]
-        script = torch.jit.trace(graph, example, check_trace=False)
-        return torch.jit.freeze(script.eval()), result[0]
+        script = torch.jit.trace(module, _examples(leaves), check_trace=False)
+        return torch.jit.freeze(script.eval())
+
+
+def _examples(leaves):
+    # the same tensor passed twice would be traced as a single input
+    return tuple(leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves)
+
+
+def _program(function, leaves, structure):
+    """``function`` compiled at these shapes, and the structure of its result."""
+    graph, result = traced(function, leaves, structure)
+    return scripted(graph, leaves), result
 
 
 BACKEND = _Torch()

@@ -61,6 +61,28 @@ class NumPyroProblem(VariationalProblem):
     constrain: Callable = None  # type: ignore[assignment]
     values: Callable = None  # type: ignore[assignment]
 
+    def named(self, mean_field) -> dict[str, Any]:
+        """The guide's parameters under ``AutoNormal``'s names, and the model's under their own."""
+        loc = self.unravel(jnp.asarray(mean_field["mu"]))
+        scale = self.unravel(jnp.exp(jnp.asarray(mean_field["log_sigma"])))
+        latent = [site for site in self.sites if site not in self.params]
+        params = {f"{site}_auto_loc": np.asarray(loc[site]) for site in latent}
+        params |= {f"{site}_auto_scale": np.asarray(scale[site]) for site in latent}
+        return params | jax.tree.map(np.asarray, self.values(jnp.asarray(mean_field["mu"])))
+
+    def draws(self, z) -> dict[str, np.ndarray]:
+        """Values of the sites that need no data, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
+        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.constrain))(z).items()}
+
+    def auto_guide(self, mean_field):
+        """An ``AutoNormal`` of the model and its data, which accepts the parameters that ``named`` gives."""
+        from numpyro.infer.autoguide import AutoNormal
+
+        guide = AutoNormal(self.model)
+        with handlers.block(), handlers.seed(rng_seed=0):
+            guide(**self.data)  # sets up the guide, which can then be used without the data
+        return guide
+
 
 def from_numpyro(
     model: Callable,

@@ -1,0 +1,227 @@
+"""The program for epochs of mapped runs in PyTorch: a Python loop over compiled groups of steps.
+
+An operation on small arrays takes less time than its call from Python. Therefore a step is traced once into a graph of
+plain operations, and several of them, or several short epochs, run as one program. The noise of many epochs is drawn
+by one call of JAX. Programs and blocks of noise start at multiples of their length, so that no shape depends on where
+a run is interrupted.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from lowvar.backends.torch import scripted, traced
+from lowvar.noise import Noise
+from lowvar.studies.variational.programs import NOISE, REPETITIONS, RUNS, draw, mapped
+
+_UNROLL = 8  # steps that run as one program
+_BLOCK, _VALUES = 256, 2**20  # steps, and values, of the noise drawn at once
+_STEP = (1, 0, 0, 1, 0)  # the axis of the steps in the fields of an epoch's noise
+
+
+class _Program(NamedTuple):
+    """What runs as one program: some steps of an epoch, or whole epochs."""
+
+    begins: bool
+    steps: int
+    ends: bool
+    epochs: int = 1
+
+
+class InTorch:
+    """Epochs of mapped runs.
+
+    Args:
+        problem: an objective in PyTorch.
+        sampler: draws the noise.
+        at: ``setting -> solver``.
+    """
+
+    def __init__(self, problem, sampler, at):
+        backend, self._steps = problem.backend, sampler.batches.steps
+        self._together = max(1, _UNROLL // self._steps)  # epochs of one program
+        self._noise = _Blocks(problem, sampler, self._together)
+        self._graphs, self._programs = {}, {}
+        self._stages = {
+            "begin": mapped(backend, lambda setting, state: at(setting).begin_epoch(state), RUNS),
+            "step": mapped(backend, lambda setting, state, noise: at(setting).step(state, noise), RUNS, (None, NOISE)),
+            "end": mapped(
+                backend, lambda setting, state, index: at(setting).end_epoch(state, index), RUNS, REPETITIONS
+            ),
+        }
+
+    def __call__(self, state, settings, keys, first, count):
+        """The state ``count`` epochs after epoch ``first``.
+
+        Args:
+            state: of all runs.
+            settings: of the step sizes.
+            keys: of the repetitions.
+            first: an epoch.
+            count: epochs; 0 only compiles.
+        """
+        if count == 0:  # traces the programs by an epoch whose result is discarded
+            self(state, settings, keys, first, 1)
+            return state
+        leaves, structure = self._flat(settings, state)
+        at, end = first, first + count
+        while at < end:
+            epochs = self._together if at % self._together == 0 and at + self._together <= end else 1
+            if self._steps <= _UNROLL:
+                whole = _Program(True, self._steps, True, epochs)
+                leaves = self._run(whole, settings, leaves, structure, self._noise.epochs(keys, at, epochs))
+            else:
+                leaves = self._epoch(settings, leaves, structure, keys, at, self._steps)
+            at += epochs
+        return pytree.tree_unflatten(leaves, structure)
+
+    def cut(self, state, settings, keys, epoch, steps):
+        """The state after the first ``steps`` steps of an epoch, which is not closed."""
+        leaves, structure = self._flat(settings, state)
+        return pytree.tree_unflatten(self._epoch(settings, leaves, structure, keys, epoch, steps), structure)
+
+    def _flat(self, settings, state):
+        leaves, structure = pytree.tree_flatten(state)
+        return [leaf.contiguous() for leaf in leaves], structure
+
+    def _epoch(self, settings, leaves, structure, keys, epoch, steps):
+        """The first steps of an epoch, in groups."""
+        for t in range(0, steps, _UNROLL):
+            size = min(_UNROLL, steps - t)
+            what = _Program(t == 0, size, t + size == self._steps)
+            leaves = self._run(what, settings, leaves, structure, self._noise.steps(keys, epoch, t, size))
+        return leaves
+
+    def _run(self, what, settings, leaves, structure, noise):
+        """The state's leaves after one program."""
+        if what not in self._programs:
+            self._programs[what] = self._compiled(what, settings, leaves, structure, noise)
+        with torch.no_grad():
+            return list(self._programs[what](*pytree.tree_leaves(settings), *leaves, *noise))
+
+    def _compiled(self, what, settings, leaves, structure, noise):
+        """The graphs of a program in their order, as one."""
+        state = pytree.tree_unflatten(leaves, structure)
+        chain = _Chain(len(pytree.tree_leaves(settings)), len(leaves))
+        *fields, visited = noise
+
+        def part(t):
+            return Noise(*(leaf.select(axis, t) for leaf, axis in zip(fields, _STEP, strict=True)))
+
+        for epoch in range(what.epochs):
+            if what.begins:
+                chain.add(self._graph("begin", settings, state), lambda fields, visited: [])
+            step = self._graph("step", settings, state, part(0))
+            for t in range(epoch * what.steps, (epoch + 1) * what.steps):
+                chain.add(
+                    step,
+                    lambda fields, visited, t=t: [
+                        leaf.select(axis, t) for leaf, axis in zip(fields, _STEP, strict=True)
+                    ],
+                )
+            if what.ends:
+                chain.add(
+                    self._graph("end", settings, state, visited[:, 0]),
+                    lambda fields, visited, epoch=epoch: [visited[:, epoch]],
+                )
+        return scripted(chain, [*pytree.tree_leaves(settings), *leaves, *noise])
+
+    def _graph(self, stage, *args):
+        """A stage as a graph of plain operations on leaves; None if it returns the state unchanged."""
+        if stage not in self._graphs:
+            leaves, structure = pytree.tree_flatten(args)
+            graph, _ = traced(self._stages[stage], leaves, structure)
+            settings, state = (len(pytree.tree_leaves(one)) for one in args[:2])
+            given = [node for node in graph.graph.nodes if node.op == "placeholder"][settings : settings + state]
+            (result,) = next(node for node in graph.graph.nodes if node.op == "output").args
+            self._graphs[stage] = None if list(result) == given else graph
+        return self._graphs[stage]
+
+
+class _Chain(torch.nn.Module):
+    """Graphs one after the other: each maps settings, state and its part of the noise to the state."""
+
+    def __init__(self, settings: int, state: int):
+        super().__init__()
+        self._settings, self._state, self._links = settings, state, []
+
+    def add(self, graph, part) -> None:
+        """Adds a graph, if there is one, and the function that takes its noise from ``(fields, visited)``."""
+        if graph is not None:
+            self.add_module(f"graph{len(self._links)}", graph)
+            self._links.append((graph, part))
+
+    def forward(self, *leaves):
+        """The state's leaves; ``leaves`` are of the settings, of the state, and of the noise."""
+        settings, noise = leaves[: self._settings], leaves[self._settings + self._state :]
+        state = leaves[self._settings : self._settings + self._state]
+        *fields, visited = noise
+        for graph, part in self._links:
+            state = graph(*settings, *state, *part(fields, visited))
+        return tuple(state)
+
+
+class _Blocks:
+    """The noise of a run, drawn many epochs at a time, in the groups in which programs use it.
+
+    A group is the fields of ``Noise`` with an axis of steps, and the rows of its whole epochs ``visited (R, epochs,
+    steps, B)``.
+    """
+
+    def __init__(self, problem, sampler, together):
+        self._backend, self._sampler = problem.backend, sampler
+        steps, values = sampler.batches.steps, sampler.gaussian.particles * sampler.dim
+        most = max(1, min(_BLOCK, _VALUES // max(1, values)) // steps)
+        self._epochs = 1 if sampler.wide else max(together, most - most % together)
+        self._keys = self._number = self._drawn = None
+        axes = NOISE._replace(index=0, eps=0)
+
+        def block(keys, first):
+            each = jax.vmap(lambda epoch: draw(sampler, keys, epoch), out_axes=axes)
+            return each(first + jax.numpy.arange(self._epochs))
+
+        self._block = jax.jit(block if not sampler.wide else lambda keys, first: draw(sampler, keys, first))
+        self._eps = jax.jit(
+            jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, problem.dim, problem.dtype)))
+        )
+
+    def epochs(self, keys, first, count):
+        """The noise of whole epochs."""
+        noise, at = self._of(keys, first), first % self._epochs
+        index, eps = (leaf[at : at + count].transpose(0, 1) for leaf in (noise.index, noise.eps))
+        flat = [leaf.reshape(leaf.shape[0], -1, *leaf.shape[3:]) for leaf in (index, eps)]
+        shared = noise.weight, noise.rows, noise.position
+        weight, rows, position = (leaf.repeat(count, *[1] * (leaf.ndim - 1)) for leaf in shared)
+        return flat[0].contiguous(), weight, rows, flat[1].contiguous(), position, index.contiguous()
+
+    def steps(self, keys, epoch, first, count):
+        """The noise of ``count`` steps of an epoch from step ``first``."""
+        noise, some = self._of(keys, epoch), slice(first, first + count)
+        visited = noise.index[epoch % self._epochs]
+        eps = self._eps_of(noise, some) if self._sampler.wide else noise.eps[epoch % self._epochs][:, some]
+        parts = visited[:, some], noise.weight[some], noise.rows[some], eps, noise.position[some], visited[:, None]
+        return [leaf.contiguous() for leaf in parts]
+
+    def _eps_of(self, noise, some):
+        return self._tensor(self._eps(noise.eps[:, some]))
+
+    def _of(self, keys, epoch):
+        """The block that contains an epoch, as tensors; of a plan, ``eps`` are the keys."""
+        if self._keys is not keys:  # perhaps the same in another array
+            same = self._keys is not None and np.array_equal(*map(jax.random.key_data, (self._keys, keys)))
+            self._keys, self._number = keys, self._number if same else None
+        if self._number != (number := epoch // self._epochs):
+            noise = self._block(keys, number * self._epochs)
+            index = np.asarray(noise.index, np.int64)  # PyTorch would convert others at every use
+            eps = noise.key if self._sampler.wide else self._tensor(noise.eps)
+            fixed = map(self._tensor, (noise.weight, noise.rows, noise.position))
+            weight, rows, position = fixed
+            index = self._tensor(index[None] if self._sampler.wide else index)
+            self._number, self._drawn = number, Noise(index, weight, rows, eps, position)
+        return self._drawn
+
+    def _tensor(self, value):
+        return self._backend.asarray(np.asarray(value))
