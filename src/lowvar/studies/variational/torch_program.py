@@ -6,6 +6,7 @@ by one call of JAX. Programs and blocks of noise start at multiples of their len
 a run is interrupted.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -41,16 +42,14 @@ class InTorch:
     """
 
     def __init__(self, problem, sampler, at):
-        backend, self._steps = problem.backend, sampler.batches.steps
+        self._backend, self._steps = problem.backend, sampler.batches.steps
         self._together = max(1, _UNROLL // self._steps)  # epochs of one program
         self._noise = _Blocks(problem, sampler, self._together)
-        self._graphs, self._programs = {}, {}
+        self._graphs, self._programs, self._alone = {}, {}, False
         self._stages = {
-            "begin": mapped(backend, lambda setting, state: at(setting).begin_epoch(state), RUNS),
-            "step": mapped(backend, lambda setting, state, noise: at(setting).step(state, noise), RUNS, (None, NOISE)),
-            "end": mapped(
-                backend, lambda setting, state, index: at(setting).end_epoch(state, index), RUNS, REPETITIONS
-            ),
+            "begin": (lambda setting, state: at(setting).begin_epoch(state), (RUNS,)),
+            "step": (lambda setting, state, noise: at(setting).step(state, noise), (RUNS, (None, NOISE))),
+            "end": (lambda setting, state, index: at(setting).end_epoch(state, index), (RUNS, REPETITIONS)),
         }
 
     def __call__(self, state, settings, keys, first, count):
@@ -66,7 +65,7 @@ class InTorch:
         if count == 0:  # traces the programs by an epoch whose result is discarded
             self(state, settings, keys, first, 1)
             return state
-        leaves, structure = self._flat(settings, state)
+        settings, leaves, structure = self._flat(settings, state)
         at, end = first, first + count
         while at < end:
             epochs = self._together if at % self._together == 0 and at + self._together <= end else 1
@@ -76,16 +75,24 @@ class InTorch:
             else:
                 leaves = self._epoch(settings, leaves, structure, keys, at, self._steps)
             at += epochs
-        return pytree.tree_unflatten(leaves, structure)
+        return self._tree(leaves, structure)
 
     def cut(self, state, settings, keys, epoch, steps):
         """The state after the first ``steps`` steps of an epoch, which is not closed."""
-        leaves, structure = self._flat(settings, state)
-        return pytree.tree_unflatten(self._epoch(settings, leaves, structure, keys, epoch, steps), structure)
+        settings, leaves, structure = self._flat(settings, state)
+        return self._tree(self._epoch(settings, leaves, structure, keys, epoch, steps), structure)
 
     def _flat(self, settings, state):
+        """Leaves of the settings and of the state, and the state's structure; without the axes of a single run."""
         leaves, structure = pytree.tree_flatten(state)
-        return [leaf.contiguous() for leaf in leaves], structure
+        self._alone = leaves[0].shape[:2] == (1, 1)
+        if self._alone:
+            settings = pytree.tree_map(lambda leaf: leaf[0], settings)
+            leaves = [leaf[0, 0] for leaf in leaves]
+        return settings, [leaf.contiguous() for leaf in leaves], structure
+
+    def _tree(self, leaves, structure):
+        return pytree.tree_unflatten([leaf[None, None] for leaf in leaves] if self._alone else leaves, structure)
 
     def _epoch(self, settings, leaves, structure, keys, epoch, steps):
         """The first steps of an epoch, in groups."""
@@ -108,32 +115,31 @@ class InTorch:
         chain = _Chain(len(pytree.tree_leaves(settings)), len(leaves))
         *fields, visited = noise
 
-        def part(t):
-            return Noise(*(leaf.select(axis, t) for leaf, axis in zip(fields, _STEP, strict=True)))
+        def part(fields, visited, t=0):
+            parts = (leaf.select(axis, t) for leaf, axis in zip(fields, _STEP, strict=True))
+            return [leaf[0] if self._alone and axis else leaf for leaf, axis in zip(parts, _STEP, strict=True)]
+
+        def of_epoch(fields, visited, epoch=0):
+            return [visited[0, epoch] if self._alone else visited[:, epoch]]
 
         for epoch in range(what.epochs):
             if what.begins:
                 chain.add(self._graph("begin", settings, state), lambda fields, visited: [])
-            step = self._graph("step", settings, state, part(0))
+            step = self._graph("step", settings, state, Noise(*part(fields, visited)))
             for t in range(epoch * what.steps, (epoch + 1) * what.steps):
-                chain.add(
-                    step,
-                    lambda fields, visited, t=t: [
-                        leaf.select(axis, t) for leaf, axis in zip(fields, _STEP, strict=True)
-                    ],
-                )
+                chain.add(step, partial(part, t=t))
             if what.ends:
-                chain.add(
-                    self._graph("end", settings, state, visited[:, 0]),
-                    lambda fields, visited, epoch=epoch: [visited[:, epoch]],
-                )
+                end = self._graph("end", settings, state, *of_epoch(fields, visited))
+                chain.add(end, partial(of_epoch, epoch=epoch))
         return scripted(chain, [*pytree.tree_leaves(settings), *leaves, *noise])
 
     def _graph(self, stage, *args):
         """A stage as a graph of plain operations on leaves; None if it returns the state unchanged."""
         if stage not in self._graphs:
             leaves, structure = pytree.tree_flatten(args)
-            graph, _ = traced(self._stages[stage], leaves, structure)
+            function, axes = self._stages[stage]
+            function = function if self._alone else mapped(self._backend, function, *axes)
+            graph, _ = traced(function, leaves, structure)
             settings, state = (len(pytree.tree_leaves(one)) for one in args[:2])
             given = [node for node in graph.graph.nodes if node.op == "placeholder"][settings : settings + state]
             (result,) = next(node for node in graph.graph.nodes if node.op == "output").args
