@@ -7,20 +7,20 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from lowvar.analysis import decomposition as analysis
 from lowvar.api.fit import Fit, finished, made, start_of, starts
+from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
 from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
-from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
 from lowvar.solvers.descent import DescentState, descend
 from lowvar.studies.spec import validated
 from lowvar.studies.variational import engine as engines
+from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun
 from lowvar.studies.variational.spec import DecompositionSpec
 
@@ -72,8 +72,8 @@ class Decomposition:
 
 
 def decompose(
-    model: Callable,
-    data: Mapping[str, Any],
+    model: Any,
+    data: Mapping[str, Any] | None = None,
     params: "Mapping[str, Any] | Fit | None" = None,
     *,
     estimators: Sequence[str | Callable[..., Estimator]] | Mapping[str, Any] | None = None,
@@ -94,8 +94,8 @@ def decompose(
     """The sources of gradient variance in a model, and the estimators that would remove it.
 
     Args:
-        model: a NumPyro model with one data plate, indexed by it.
-        data: the model's keyword arguments.
+        model: a NumPyro model with one data plate, indexed by it; or a ``lowvar.TorchModel``.
+        data: the NumPyro model's keyword arguments.
         params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an ``AutoNormal`` SVI result.
             Without them, a fit with the last of ``estimators`` is made first, and its memory is used. A ``Fit``
             of this model on these data keeps the memory of its own estimator, which joins the comparison; the other
@@ -142,7 +142,7 @@ def decompose(
     if not isinstance(given, Mapping | None):
         raise UserError(f"params: give a Fit, or a dict under AutoNormal's names, not {type(params).__name__}")
     where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
-    problem = from_numpyro(model, data, name=name, **where)
+    problem = problem_of(model, data, name=name, **where)
     if given is not None:
         _check_complete(problem, given)
     run = fitted.run if fitted else None
@@ -204,7 +204,7 @@ def decompose(
 
 
 def _arrays(problem, params):
-    return {block: jnp.asarray(value, problem.dtype) for block, value in params.items()}
+    return {block: problem.backend.asarray(np.asarray(value, problem.dtype)) for block, value in params.items()}
 
 
 def _batches(solver):
@@ -212,7 +212,7 @@ def _batches(solver):
     return solver.batch_size, solver.particles, solver.noise
 
 
-def _same(problem: NumPyroProblem, other: NumPyroProblem, params) -> bool:
+def _same(problem, other, params) -> bool:
     """Whether two problems can share estimator states: their sites, data, precision and densities agree.
 
     Args:
@@ -231,15 +231,14 @@ def _same(problem: NumPyroProblem, other: NumPyroProblem, params) -> bool:
 def _densities(problem, params) -> np.ndarray:
     """Log densities of a few rows and of the prior, at the guide's mean and a standard deviation to either side."""
     mean, sd = params["mu"], np.exp(params["log_sigma"])
-    points = jnp.asarray(np.stack([mean, mean + sd, mean - sd]), problem.dtype)
-    index = jnp.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
+    backend, xp = problem.backend, problem.backend.xp
+    points = backend.asarray(np.stack([mean, mean + sd, mean - sd]).astype(problem.dtype))
+    index = backend.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
 
-    @jax.jit
-    @jax.vmap
     def of(z):
-        return jnp.append(problem.log_likelihood(z, index), problem.log_prior(z))
+        return xp.concat([problem.log_likelihood(z, index), problem.log_prior(z)[None]])
 
-    return np.asarray(of(points))
+    return np.asarray(backend.to_numpy(backend.jit(backend.vmap(of))(points)))
 
 
 def _check_complete(problem, params) -> None:
@@ -277,7 +276,8 @@ def _along(problem, methods, label, run):
     start = jax.tree.map(lambda leaf: leaf[0, 0], state)
     fresh = {name: part.init(start.params) for name, part in parts.items()} | {label: start.estimator}
     fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
-    begun = [DescentState(jax.tree.map(jnp.copy, state.params), fresh, jax.tree.map(jnp.copy, state.optimizer))]
+    copy = partial(problem.backend.xp.asarray, copy=True)
+    begun = [DescentState(*(jax.tree.map(copy, part) for part in (state.params, fresh, state.optimizer)))]
     ended = runs.advance(begun, early, last - early) if last > early else begun
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
     origin = f"accumulated along the fit's last {last - early} epochs" if last > early else "as at the fit's start"
@@ -287,27 +287,29 @@ def _along(problem, methods, label, run):
 
 def _filled(runs, params):
     """States of the estimators with memories filled at ``params``, by an epoch of steps of size zero."""
-    still = descend(runs.at(1.0).estimator, runs.sampler, optax.set_to_zero())
+    backend = runs.problem.backend
 
-    @jax.jit
-    def epoch(params):
-        return still.epoch(still.init(params), runs.sampler.plan(runs.keys[0])).estimator
+    def stay(gradient, state, params=None):
+        return backend.tree_map(backend.xp.zeros_like, gradient), state
 
-    return epoch(params)
+    still = descend(runs.at(1.0).estimator, runs.sampler, optax.GradientTransformation(lambda params: (), stay))
+    return programs.one_epoch(still, runs.keys[0], params)().estimator
 
 
 def _carried(runs, parts, memory, params, problem):
     """The squared carried errors of the estimators."""
-    count = int(np.clip(_REFERENCE // problem.N, 64, 4096))
+    backend, count = problem.backend, int(np.clip(_REFERENCE // problem.N, 64, 4096))
     for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
-    keys, carried = jax.random.split(for_noise, 64), {}
+    drawn = jax.vmap(partial(first_batch, runs.sampler))(jax.random.split(for_noise, 64))
+    drawn = drawn, reference_points(for_reference, count, problem.dim, problem.dtype)
+    noise, reference = jax.tree.map(lambda leaf: backend.asarray(np.asarray(leaf)), drawn)
+    carried = {}
     for name, estimator in parts.items():
         if estimator.properties.carryover:
 
-            @jax.jit
+            @backend.jit
             def errors(state, estimator=estimator):
-                reference = reference_points(for_reference, count, problem.dim, problem.dtype)
-                return diagnose(estimator, state, params, keys, reference, partial(first_batch, runs.sampler))
+                return diagnose(estimator, state, params, noise, reference)
 
             errors_at = errors(memory[name])
             carried[name] = float(errors_at.squared_error - errors_at.variance)
@@ -316,19 +318,16 @@ def _carried(runs, parts, memory, params, problem):
 
 def _times(runs, parts, params, rounds: int = 7):
     """Median time of an epoch by estimator, with its full passes, relative to ``naive`` or the first."""
-    make = runs.sampler.plan if runs.sampler.wide else runs.sampler.epoch
-    noise = jax.block_until_ready(make(runs.keys[0]))
-    programs = {}
+    epochs = {}
     for name, estimator in parts.items():
         solver = descend(estimator, runs.sampler, runs.at(1e-12).optimizer)
-        epoch, state = jax.jit(solver.epoch), jax.jit(solver.init)(params)
-        jax.block_until_ready(epoch(state, noise))
-        programs[name] = (epoch, state)
+        epochs[name] = programs.one_epoch(solver, runs.keys[0], params)
+        epochs[name]()
     seconds: dict[str, list[float]] = {name: [] for name in parts}
     for _ in range(rounds):
-        for name, (epoch, state) in programs.items():
+        for name, epoch in epochs.items():
             start = time.perf_counter()
-            jax.block_until_ready(epoch(state, noise))
+            epoch()
             seconds[name].append(time.perf_counter() - start)
     base = np.array(seconds["naive" if "naive" in seconds else next(iter(seconds))])
     return {name: float(np.median(np.array(values) / base)) for name, values in seconds.items()}

@@ -31,9 +31,14 @@ class _Torch:
     name = "torch"
     xp = xp
     grad = staticmethod(torch.func.grad)
-    jvp = staticmethod(torch.func.jvp)
     erf = staticmethod(torch.erf)
     tree_map = staticmethod(pytree.tree_map)
+
+    @staticmethod
+    def jvp(function, primals, tangents):
+        value, tangent = torch.func.jvp(function, primals, tangents)
+        # PyTorch gives the tangents of some scalars in float64
+        return value, pytree.tree_map(lambda slope, of: slope.to(of.dtype), tangent, value)
 
     @staticmethod
     def vmap(function, in_axes=0):
@@ -136,24 +141,17 @@ class _Torch:
         return pytree.tree_map(lambda leaf: leaf.detach().cpu().numpy(), tree)
 
 
-def traced(function, leaves, structure):
-    """``function`` of a tree as a graph of plain operations on its leaves, and the structure of its result.
+def traced(function, leaves):
+    """``function`` of tensors, which returns several, as a graph of plain operations at the shapes of ``leaves``.
 
-    Derivatives and ``vmap`` are traced into plain operations, at the shapes of ``leaves``.
+    Derivatives and ``vmap`` are traced into plain operations.
     """
-    result = []
-
-    def flat(*leaves):
-        results, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
-        result.append(spec)
-        return tuple(results)
-
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        graph = make_fx(flat)(*_examples(leaves))
+        graph = make_fx(lambda *leaves: tuple(function(*leaves)))(*_examples(leaves))
     graph.graph.eliminate_dead_code()
     graph.recompile()
-    return graph, result[0]
+    return graph
 
 
 def scripted(module, leaves):
@@ -173,8 +171,14 @@ def _examples(leaves):
 
 def _program(function, leaves, structure):
     """``function`` compiled at these shapes, and the structure of its result."""
-    graph, result = traced(function, leaves, structure)
-    return scripted(graph, leaves), result
+    result = []
+
+    def flat(*leaves):
+        results, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
+        result.append(spec)
+        return results
+
+    return scripted(traced(flat, leaves), leaves), result[0]
 
 
 BACKEND = _Torch()

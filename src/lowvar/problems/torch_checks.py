@@ -150,7 +150,8 @@ def _check_density(problem, z):
             if not torch.isfinite(values).all():
                 row = int(torch.nonzero(~torch.isfinite(values))[0])
                 raise UserError(
-                    f"{problem.name}: the log-likelihood of row {int(index[row])} is {float(values[row])} at the start; "
+                    f"{problem.name}: the log-likelihood of row {int(index[row])} is {float(values[row])} at the "
+                    "start; "
                     "check that row and the likelihood's support, or start elsewhere: init"
                 )
 
@@ -187,7 +188,10 @@ def _check_derivatives(problem, z):
             ahead, behind = (float(function(z + sign * step * direction)) for sign in (1, -1))
         found = (ahead - behind) / (2 * step)
         rounding = 100 * torch.finfo(z.dtype).eps * max(abs(ahead), abs(behind)) / step
-        if np.isfinite([found, slope]).all() and abs(found - slope) > tolerance * max(abs(found), abs(slope)) + rounding:
+        if (
+            np.isfinite([found, slope]).all()
+            and abs(found - slope) > tolerance * max(abs(found), abs(slope)) + rounding
+        ):
             raise UserError(
                 f"{problem.name}: the gradient of {name} by autograd is {slope:.4g} along a direction in which it "
                 f"changes by {found:.4g}: some of its operations are hidden from autograd, such as .detach(), .item(), "
@@ -263,9 +267,7 @@ def _explained(problem, what, traced=False):
                 "number of it (.item()); use torch.where, and shapes that do not depend on values"
             ) from error
         if traced:
-            raise UserError(
-                f"{problem.name}: torch.func cannot transform the model: {_one_line(error)}"
-            ) from error
+            raise UserError(f"{problem.name}: torch.func cannot transform the model: {_one_line(error)}") from error
         raise UserError(f"{problem.name}: {what} fails: {_one_line(error)}") from error
 
 

@@ -24,9 +24,9 @@ class TorchModel:
         name: name in reports.
         dtype: floating type of ``z``; the one that the functions accept if not given, of two PyTorch's default.
         sites: shapes of the parts of ``z``, in their order; one part ``z`` if not given.
-        transforms: bijections from a part to the variable's support, with ``inv``, for some of the parts; others are
-            unconstrained.
         mean: initial ``mu``, ``(dim,)``; near 0 if not given, drawn by the seed of the fit.
+        constrain: ``z -> {site: value}``, what ``sample`` returns; the parts of ``z`` if not given.
+        unconstrain: ``value -> part of z``, for some of the sites; others are unconstrained.
 
     The functions are differentiated twice and vectorised by ``torch.func``, and traced once for each shape: they must
     not branch in Python on values that depend on ``z`` or on the rows, and must not draw random numbers.
@@ -52,16 +52,15 @@ class TorchModel:
     name: str = "torch model"
     dtype: Any = None
     sites: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    transforms: Mapping[str, Any] = field(default_factory=dict)
     mean: Any = None
+    constrain: Callable[[Any], Mapping[str, Any]] | None = None
+    unconstrain: Mapping[str, Callable] = field(default_factory=dict)
 
     def __post_init__(self):
         get("torch")
         for name in ("log_likelihood", "log_prior"):
             if not callable(getattr(self, name)):
-                raise UserError(
-                    f"TorchModel: {name} must be a function, not {type(getattr(self, name)).__name__}"
-                )
+                raise UserError(f"TorchModel: {name} must be a function, not {type(getattr(self, name)).__name__}")
         object.__setattr__(self, "N", whole("TorchModel: N", self.N, 1))
         object.__setattr__(self, "dim", whole("TorchModel: dim", self.dim, 1))
         object.__setattr__(self, "sites", dict(self.sites) or {"z": (self.dim,)})

@@ -39,7 +39,7 @@ class TorchProblem(VariationalProblem):
     def unravel(self, z):
         """``z (..., dim) -> {site: unconstrained value (..., *shape)}``."""
         return {
-            site: z[..., where].reshape(*z.shape[:-1], *self.model.sites[site]) for site, where in self.sites.items()
+            site: z[..., where].reshape((*z.shape[:-1], *self.model.sites[site])) for site, where in self.sites.items()
         }
 
     def named(self, mean_field) -> dict[str, torch.Tensor]:
@@ -53,8 +53,7 @@ class TorchProblem(VariationalProblem):
     def draws(self, z) -> dict[str, torch.Tensor]:
         """Values of the latent sites, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
         with torch.no_grad(), traceable():
-            values = self.unravel(self.backend.asarray(np.array(z)))
-            return {site: _transform(self.model, site)(value) for site, value in values.items()}
+            return dict(torch.func.vmap(self.model.constrain or self.unravel)(self.backend.asarray(np.array(z))))
 
     def auto_guide(self, mean_field):
         """The guide over ``z (dim,)``, a ``torch.distributions`` normal with independent coordinates."""
@@ -112,10 +111,6 @@ def problem_of(model: TorchModel, *, name, init, init_is, key) -> TorchProblem:
     return problem
 
 
-def _transform(model, site):
-    return model.transforms.get(site, torch.distributions.transforms.identity_transform)
-
-
 def _start(model, name, sites, init, init_is, key):
     """Starting parameters of the guide, ``{"mu": (dim,), "log_sigma": (dim,)}``."""
     mu, log_sigma = np.zeros(model.dim), np.full(model.dim, np.log(_SCALE))
@@ -125,6 +120,7 @@ def _start(model, name, sites, init, init_is, key):
         mu = mu + _JITTER * np.asarray(jax.random.normal(key, mu.shape, np.float32), float)
     if not isinstance(init, Mapping | None):
         raise UserError(f"{name}: init: give a dict of values by site, or a Fit, not {type(init).__name__}")
+    inverses = model.unconstrain
     for given, value in (init or {}).items():
         site, suffix = given, ""
         for end in ("_auto_loc", "_auto_scale"):
@@ -134,7 +130,7 @@ def _start(model, name, sites, init, init_is, key):
             raise unknown_name("site", given, sites, where=f"{name}: {init_is}")
         try:
             tensor = torch.as_tensor(value).detach().cpu().double()
-            array = np.asarray(tensor if suffix else _transform(model, site).inv(tensor)).ravel()
+            array = np.asarray(tensor if suffix or site not in inverses else inverses[site](tensor)).ravel()
         except (TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{name}: {init_is}: {given} is not a value of its site: {error}") from error
         where = sites[site]

@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import numpy as np
 
 from lowvar.noise import Noise, Plan
 
@@ -76,3 +77,25 @@ def program(problem, sampler, at):
     from lowvar.studies.variational.torch_program import InTorch
 
     return InTorch(problem, sampler, at)
+
+
+def one_epoch(solver, key, params):
+    """``() -> state``: the state of a solver after one epoch from its start, with the same noise in every call.
+
+    Args:
+        solver: a ``Descent``.
+        key: JAX key of the noise, which is drawn before.
+        params: the parameters at the start.
+    """
+    sampler, problem = solver.sampler, solver.estimator.problem
+    if problem.backend.name == "jax":
+        noise = jax.block_until_ready((sampler.plan if sampler.wide else sampler.epoch)(key))
+        epoch, state = jax.jit(solver.epoch), jax.jit(solver.init)(params)
+        return lambda: jax.block_until_ready(epoch(state, noise))
+    run, mapped_state = program(problem, sampler, lambda setting: solver), jax.tree.map(_alone, solver.init(params))
+    keys, setting = key[None], {"step_size": problem.backend.asarray(np.zeros(1, problem.dtype))}
+    return lambda: jax.tree.map(lambda leaf: leaf[0, 0], run(mapped_state, setting, keys, 0, 1))
+
+
+def _alone(leaf):
+    return leaf[None, None]

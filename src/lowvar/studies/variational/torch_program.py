@@ -7,12 +7,11 @@ a run is interrupted.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from lowvar.backends.torch import scripted, traced
 from lowvar.noise import Noise
@@ -21,6 +20,13 @@ from lowvar.studies.variational.programs import NOISE, REPETITIONS, RUNS, draw, 
 _UNROLL = 8  # steps that run as one program
 _BLOCK, _VALUES = 256, 2**20  # steps, and values, of the noise drawn at once
 _STEP = (1, 0, 0, 1, 0)  # the axis of the steps in the fields of an epoch's noise
+
+
+class _State(NamedTuple):
+    """The leaves of a state, in JAX's order, in which dicts are sorted, and its structure."""
+
+    leaves: list
+    structure: Any
 
 
 class _Program(NamedTuple):
@@ -43,9 +49,11 @@ class InTorch:
 
     def __init__(self, problem, sampler, at):
         self._backend, self._steps = problem.backend, sampler.batches.steps
-        self._together = max(1, _UNROLL // self._steps)  # epochs of one program
+        self._whole = self._steps <= _UNROLL and not sampler.wide  # whether programs have whole epochs
+        self._together = _UNROLL // self._steps if self._whole else 1
         self._noise = _Blocks(problem, sampler, self._together)
-        self._graphs, self._programs, self._alone = {}, {}, False
+        self._graphs, self._programs, self._alone, self._setting = {}, {}, False, None
+        self._name = problem.name
         self._stages = {
             "begin": (lambda setting, state: at(setting).begin_epoch(state), (RUNS,)),
             "step": (lambda setting, state, noise: at(setting).step(state, noise), (RUNS, (None, NOISE))),
@@ -65,54 +73,53 @@ class InTorch:
         if count == 0:  # traces the programs by an epoch whose result is discarded
             self(state, settings, keys, first, 1)
             return state
-        settings, leaves, structure = self._flat(settings, state)
+        settings, state = self._flat(settings, state)
         at, end = first, first + count
         while at < end:
             epochs = self._together if at % self._together == 0 and at + self._together <= end else 1
-            if self._steps <= _UNROLL:
+            if self._whole:
                 whole = _Program(True, self._steps, True, epochs)
-                leaves = self._run(whole, settings, leaves, structure, self._noise.epochs(keys, at, epochs))
+                state = self._run(whole, settings, state, self._noise.epochs(keys, at, epochs))
             else:
-                leaves = self._epoch(settings, leaves, structure, keys, at, self._steps)
+                state = self._epoch(settings, state, keys, at, self._steps)
             at += epochs
-        return self._tree(leaves, structure)
+        return self._tree(state)
 
     def cut(self, state, settings, keys, epoch, steps):
         """The state after the first ``steps`` steps of an epoch, which is not closed."""
-        settings, leaves, structure = self._flat(settings, state)
-        return self._tree(self._epoch(settings, leaves, structure, keys, epoch, steps), structure)
+        return self._tree(self._epoch(*self._flat(settings, state), keys, epoch, steps))
 
     def _flat(self, settings, state):
-        """Leaves of the settings and of the state, and the state's structure; without the axes of a single run."""
-        leaves, structure = pytree.tree_flatten(state)
+        """Leaves of the settings, and the state; without the axes of a single run."""
+        (settings, self._setting), (leaves, structure) = jax.tree.flatten(settings), jax.tree.flatten(state)
         self._alone = leaves[0].shape[:2] == (1, 1)
         if self._alone:
-            settings = pytree.tree_map(lambda leaf: leaf[0], settings)
-            leaves = [leaf[0, 0] for leaf in leaves]
-        return settings, [leaf.contiguous() for leaf in leaves], structure
+            settings, leaves = [leaf[0] for leaf in settings], [leaf[0, 0] for leaf in leaves]
+        return settings, _State([leaf.contiguous() for leaf in leaves], structure)
 
-    def _tree(self, leaves, structure):
-        return pytree.tree_unflatten([leaf[None, None] for leaf in leaves] if self._alone else leaves, structure)
+    def _tree(self, state):
+        leaves = [leaf[None, None] for leaf in state.leaves] if self._alone else state.leaves
+        return jax.tree.unflatten(state.structure, leaves)
 
-    def _epoch(self, settings, leaves, structure, keys, epoch, steps):
+    def _epoch(self, settings, state, keys, epoch, steps):
         """The first steps of an epoch, in groups."""
         for t in range(0, steps, _UNROLL):
             size = min(_UNROLL, steps - t)
             what = _Program(t == 0, size, t + size == self._steps)
-            leaves = self._run(what, settings, leaves, structure, self._noise.steps(keys, epoch, t, size))
-        return leaves
+            state = self._run(what, settings, state, self._noise.steps(keys, epoch, t, size))
+        return state
 
-    def _run(self, what, settings, leaves, structure, noise):
-        """The state's leaves after one program."""
+    def _run(self, what, settings, state, noise):
+        """The state after one program."""
         if what not in self._programs:
-            self._programs[what] = self._compiled(what, settings, leaves, structure, noise)
+            self._programs[what] = self._compiled(what, settings, state, noise)
+        program, structure = self._programs[what]
         with torch.no_grad():
-            return list(self._programs[what](*pytree.tree_leaves(settings), *leaves, *noise))
+            return _State(list(program(*settings, *state.leaves, *noise)), structure)
 
-    def _compiled(self, what, settings, leaves, structure, noise):
-        """The graphs of a program in their order, as one."""
-        state = pytree.tree_unflatten(leaves, structure)
-        chain = _Chain(len(pytree.tree_leaves(settings)), len(leaves))
+    def _compiled(self, what, settings, state, noise):
+        """The graphs of a program in their order, as one, and the structure of the state after it."""
+        chain, first = _Chain(len(settings), len(state.leaves)), [*settings, *state.leaves, *noise]
         *fields, visited = noise
 
         def part(fields, visited, t=0):
@@ -124,27 +131,46 @@ class InTorch:
 
         for epoch in range(what.epochs):
             if what.begins:
-                chain.add(self._graph("begin", settings, state), lambda fields, visited: [])
-            step = self._graph("step", settings, state, Noise(*part(fields, visited)))
+                state = self._link(chain, "begin", settings, state, lambda fields, visited: [], [])
             for t in range(epoch * what.steps, (epoch + 1) * what.steps):
-                chain.add(step, partial(part, t=t))
+                state = self._link(chain, "step", settings, state, partial(part, t=t), part(fields, visited))
             if what.ends:
-                end = self._graph("end", settings, state, *of_epoch(fields, visited))
-                chain.add(end, partial(of_epoch, epoch=epoch))
-        return scripted(chain, [*pytree.tree_leaves(settings), *leaves, *noise])
+                rows = partial(of_epoch, epoch=epoch)
+                state = self._link(chain, "end", settings, state, rows, rows(fields, visited))
+        return scripted(chain, first), state.structure
 
-    def _graph(self, stage, *args):
-        """A stage as a graph of plain operations on leaves; None if it returns the state unchanged."""
+    def _link(self, chain, stage, settings, state, part, noise):
+        """Adds a stage to a chain, as a graph of plain operations on leaves; returns a state as it leaves it.
+
+        A state that an epoch begins with may have another structure than those within it.
+        """
         if stage not in self._graphs:
-            leaves, structure = pytree.tree_flatten(args)
             function, axes = self._stages[stage]
             function = function if self._alone else mapped(self._backend, function, *axes)
-            graph, _ = traced(function, leaves, structure)
-            settings, state = (len(pytree.tree_leaves(one)) for one in args[:2])
-            given = [node for node in graph.graph.nodes if node.op == "placeholder"][settings : settings + state]
+            end, structures = len(settings) + len(state.leaves), []
+
+            def flat(*leaves):
+                setting = jax.tree.unflatten(self._setting, leaves[: len(settings)])
+                given = jax.tree.unflatten(state.structure, leaves[len(settings) : end])
+                noise = [Noise(*leaves[end:])] if stage == "step" else leaves[end:]
+                result, structure = jax.tree.flatten(function(setting, given, *noise))
+                structures.append(structure)
+                return result
+
+            leaves = [*settings, *state.leaves, *noise]
+            graph = traced(flat, leaves)
+            with torch.no_grad():
+                after = _State(list(graph(*leaves)), structures[0])
+            if after.structure == state.structure and any(
+                new.dtype != old.dtype for new, old in zip(after.leaves, state.leaves, strict=True)
+            ):
+                raise TypeError(f"{self._name}: a step changes the floating type of the state")
+            given = [node for node in graph.graph.nodes if node.op == "placeholder"][len(settings) : end]
             (result,) = next(node for node in graph.graph.nodes if node.op == "output").args
-            self._graphs[stage] = None if list(result) == given else graph
-        return self._graphs[stage]
+            self._graphs[stage] = None if list(result) == given else graph, after
+        graph, after = self._graphs[stage]
+        chain.add(graph, part)
+        return after
 
 
 class _Chain(torch.nn.Module):
@@ -190,9 +216,7 @@ class _Blocks:
             return each(first + jax.numpy.arange(self._epochs))
 
         self._block = jax.jit(block if not sampler.wide else lambda keys, first: draw(sampler, keys, first))
-        self._eps = jax.jit(
-            jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, problem.dim, problem.dtype)))
-        )
+        self._eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, problem.dim, problem.dtype))))
 
     def epochs(self, keys, first, count):
         """The noise of whole epochs."""
