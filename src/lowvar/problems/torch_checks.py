@@ -274,6 +274,7 @@ def _explained(problem, what, traced=False):
 _BRANCHES = (
     "data-dependent control flow", ".item()", "data-dependent", "dynamic shape", "get value out of a tracing tensor",
 )  # fmt: skip
+_IN_PLACE = ("inplace arithmetic", "doesn't match the broadcast shape")
 
 
 def _one_line(error):
