@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as jdist
+import optax
 import pytest
 import torch
 
@@ -96,14 +97,15 @@ def in_place(z, index):
     return Bernoulli(logits=out).log_prob(y[index])
 
 
+compiled = torch.compile(likelihood, backend="eager")
+
+
 def test_models_in_other_forms_are_the_same_model():
     expected = model().problem().objective_gradient
     forms = {
         "in place": model(in_place),
-        "torch.compile": model(torch.compile(likelihood, backend="eager"), torch.compile(prior, backend="eager")),
-        "calls what is compiled": model(
-            lambda z, index, inner=torch.compile(likelihood, backend="eager"): inner(z, index)
-        ),
+        "torch.compile": model(compiled, torch.compile(prior, backend="eager")),
+        "calls what is compiled": model(lambda z, index: compiled(z, index)),
         "loop": model(lambda z, index: likelihood(z, index) + sum(0 * z[j] for j in range(2))),
     }
     problem = model().problem()
@@ -190,8 +192,6 @@ def test_other_mistakes_are_refused():
     with pytest.raises(lowvar.UserError, match="from_module"):
         lowvar.fit(torch.nn.Linear(2, 1), {"x": X})
     with pytest.raises(lowvar.UserError, match="an optax transformation"):
-        import optax
-
         lowvar.fit(model(), optimizer=optax.adamw(1e-3))
 
 

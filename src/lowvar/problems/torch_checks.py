@@ -266,6 +266,11 @@ def _explained(problem, what, traced=False):
                 f"{problem.name}: the model branches in Python on a value that depends on z or on the rows, or makes a "
                 "number of it (.item()); use torch.where, and shapes that do not depend on values"
             ) from error
+        if traced and any(sign in text for sign in _IN_PLACE):
+            raise UserError(
+                f"{problem.name}: the model writes values that depend on z in place into a tensor that does not; make "
+                "that tensor with z.new_zeros(...), or write out = out + ... for out += ..."
+            ) from error
         if traced:
             raise UserError(f"{problem.name}: torch.func cannot transform the model: {_one_line(error)}") from error
         raise UserError(f"{problem.name}: {what} fails: {_one_line(error)}") from error

@@ -12,13 +12,12 @@ def traceable():
     """Switches off what cannot be traced: the checks of ``torch.distributions``, and ``torch.compile``."""
     validated = Distribution._validate_args
     Distribution.set_default_validate_args(False)
-    compiling = "torch._dynamo" in sys.modules and not torch.compiler.is_compiling()
-    stance = getattr(torch.compiler, "set_stance", None) if compiling else None  # since PyTorch 2.6
-    try:
-        with stance("force_eager") if stance else contextlib.nullcontext():
-            yield
-    finally:
-        Distribution.set_default_validate_args(validated)
+    with contextlib.ExitStack() as stack:
+        stack.callback(Distribution.set_default_validate_args, validated)
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch._dynamo.config.patch(error_on_nested_fx_trace=False))
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
 
 
 def plain(function):

@@ -208,7 +208,8 @@ class _Blocks:
         steps, values = sampler.batches.steps, sampler.gaussian.particles * sampler.dim
         most = max(1, min(_BLOCK, _VALUES // max(1, values)) // steps)
         self._epochs = 1 if sampler.wide else max(together, most - most % together)
-        self._keys = self._number = self._drawn = None
+        self._keys, self._number = None, None
+        self._drawn: Any = None
         axes = NOISE._replace(index=0, eps=0)
 
         def block(keys, first):
@@ -241,7 +242,8 @@ class _Blocks:
     def _of(self, keys, epoch):
         """The block that contains an epoch, as tensors; of a plan, ``eps`` are the keys."""
         if self._keys is not keys:  # perhaps the same in another array
-            same = self._keys is not None and np.array_equal(*map(jax.random.key_data, (self._keys, keys)))
+            old, new = (None if one is None else np.asarray(jax.random.key_data(one)) for one in (self._keys, keys))
+            same = old is not None and np.array_equal(old, new)
             self._keys, self._number = keys, self._number if same else None
         if self._number != (number := epoch // self._epochs):
             noise = self._block(keys, number * self._epochs)
