@@ -292,7 +292,8 @@ def _filled(runs, params):
     def stay(gradient, state, params=None):
         return backend.tree_map(backend.xp.zeros_like, gradient), state
 
-    still = descend(runs.at(1.0).estimator, runs.sampler, optax.GradientTransformation(lambda params: (), stay))
+    nowhere = optax.GradientTransformation(lambda params: (), stay)  # type: ignore[arg-type]
+    still = descend(runs.at(1.0).estimator, runs.sampler, nowhere)
     return programs.one_epoch(still, runs.keys[0], params)().estimator
 
 

@@ -36,7 +36,7 @@ class _Torch:
 
     @staticmethod
     def jvp(function, primals, tangents):
-        value, tangent = torch.func.jvp(function, primals, tangents)
+        value, tangent = torch.func.jvp(function, primals, tangents)  # type: ignore[misc]
         # PyTorch gives the tangents of some scalars in float64
         return value, pytree.tree_map(lambda slope, of: slope.to(of.dtype), tangent, value)
 

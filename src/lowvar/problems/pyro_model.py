@@ -6,6 +6,7 @@ and with given rows in place of the plate's random index.
 
 import contextlib
 from collections.abc import Mapping
+from typing import Any
 
 import pyro
 import torch
@@ -76,10 +77,11 @@ def from_pyro(cls, model, data, name):
         raise
     except Exception as error:
         raise UserError(f"{name}: the model cannot be run on these data ({', '.join(data)}): {_line(error)}") from error
-    sites = {key: site for key, site in trace.nodes.items() if site["type"] == "sample" and not site_is_subsample(site)}
+    nodes: dict[str, Any] = dict(trace.nodes)
+    sites = {key: site for key, site in nodes.items() if site["type"] == "sample" and not site_is_subsample(site)}
     latent = {key: site for key, site in sites.items() if not site["is_observed"]}
     plate, N = _data_plate(name, sites, sizes)
-    _check(name, trace, latent, plate)
+    _check(name, nodes, latent, plate)
     free = {key: biject_to(site["fn"].support).inv(site["value"]) for key, site in latent.items()}
     shapes = {key: tuple(value.shape) for key, value in free.items()}
     lengths = [value.numel() for value in free.values()]
@@ -90,8 +92,8 @@ def from_pyro(cls, model, data, name):
         values = _Free({key: part.reshape(shape) for (key, shape), part in parts})
         chosen = _plates(lambda name, size, subsample_size: index if name == plate else None)
         with traceable(), pyro.validation_enabled(False), chosen, values:
-            nodes = poutine.trace(model).get_trace(**data).nodes
-        return [site for key, site in nodes.items() if key in sites], values.jacobian
+            found: dict[str, Any] = dict(poutine.trace(model).get_trace(**data).nodes)
+        return [site for key, site in found.items() if key in sites], values.jacobian
 
     def log_likelihood(z, index):
         rows = len(index)
@@ -139,11 +141,11 @@ def _data_plate(name, sites, sizes):
     return plate, int(sizes[plate][0])
 
 
-def _check(name, trace, latent, plate):
+def _check(name, nodes, latent, plate):
     """Rejects sites that a global mean-field guide cannot represent."""
     if not latent:
         raise UserError(f"{name}: the model has no latent site to infer")
-    if params := [key for key, site in trace.nodes.items() if site["type"] == "param"]:
+    if params := [key for key, site in nodes.items() if site["type"] == "param"]:
         raise UserError(
             f"{name}: {params[0]!r} is a pyro.param; a TorchModel has no point estimates: give it a prior, pyro.sample"
         )

@@ -242,8 +242,8 @@ class _Blocks:
     def _of(self, keys, epoch):
         """The block that contains an epoch, as tensors; of a plan, ``eps`` are the keys."""
         if self._keys is not keys:  # perhaps the same in another array
-            old, new = (None if one is None else np.asarray(jax.random.key_data(one)) for one in (self._keys, keys))
-            same = old is not None and np.array_equal(old, new)
+            data = [np.asarray(jax.random.key_data(one)) for one in (self._keys, keys) if one is not None]
+            same = len(data) == 2 and np.array_equal(*data)
             self._keys, self._number = keys, self._number if same else None
         if self._number != (number := epoch // self._epochs):
             noise = self._block(keys, number * self._epochs)
