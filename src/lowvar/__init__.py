@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from lowvar.api.decompose import Decomposition, decompose
     from lowvar.api.fit import Fit, fit
     from lowvar.api.integral import IntegralResult, integrate
+    from lowvar.api.joint_elbo import JointELBO
+    from lowvar.api.own_loop import batch_noise, estimator, problem
     from lowvar.api.scores import scores
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
@@ -21,15 +23,19 @@ __all__ = [
     "Fit",
     "Generation",
     "IntegralResult",
+    "JointELBO",
     "SearchResult",
     "Searcher",
     "TorchModel",
     "UserError",
     "__version__",
+    "batch_noise",
     "decompose",
+    "estimator",
     "fit",
     "integrate",
     "minimize",
+    "problem",
     "scores",
 ]
 
@@ -38,6 +44,8 @@ _HOMES = {
     **dict.fromkeys(("Fit", "fit"), "api.fit"),
     **dict.fromkeys(("IntegralResult", "integrate"), "api.integral"),
     **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
+    **dict.fromkeys(("batch_noise", "estimator", "problem"), "api.own_loop"),
+    "JointELBO": "api.joint_elbo",
     "Searcher": "api.searcher",
     "TorchModel": "problems.torch_model",
     "scores": "api.scores",

@@ -243,7 +243,7 @@ class _Blocks:
         """The block that contains an epoch, as tensors; of a plan, ``eps`` are the keys."""
         if self._keys is not keys:  # perhaps the same in another array
             data = [np.asarray(jax.random.key_data(one)) for one in (self._keys, keys) if one is not None]
-            same = len(data) == 2 and np.array_equal(*data)
+            same = len(data) == 2 and np.array_equal(data[0], data[1])
             self._keys, self._number = keys, self._number if same else None
         if self._number != (number := epoch // self._epochs):
             noise = self._block(keys, number * self._epochs)
