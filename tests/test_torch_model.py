@@ -198,3 +198,126 @@ def test_other_mistakes_are_refused():
 def test_the_import_does_not_need_torch():
     code = "import sys, lowvar, lowvar.api.fit; lowvar.TorchModel; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def hierarchical(sample, plate, dist, exp):
+    """A model in the terms of either library; the support of ``b`` depends on ``a``."""
+
+    def run(x, y, batch_size=None):
+        a = sample("a", dist.HalfNormal(1.0))
+        b = sample("b", dist.Uniform(-1.0, 1.0 + a))
+        w = sample("w", dist.Normal(0.0, a).expand([2]).to_event(1))
+        with plate("data", x.shape[0], subsample_size=batch_size) as i:
+            sample("y", dist.Poisson(exp(x[i] @ w + 0.1 * b)), obs=y[i])
+
+    return run
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_a_pyro_model_is_its_numpyro_twin(batch_size):
+    """The same densities, whatever the plate's own subsample size, for a support that depends on another site."""
+    pyro = pytest.importorskip("pyro")
+    counts = np.arange(float(N)) % 4
+    mine = lowvar.TorchModel.from_pyro(
+        hierarchical(pyro.sample, pyro.plate, pyro.distributions, torch.exp),
+        {"x": x, "y": torch.from_numpy(counts), "batch_size": batch_size}, name="twin",
+    ).problem()  # fmt: skip
+    other = lowvar.problem(
+        hierarchical(numpyro.sample, numpyro.plate, jdist, jnp.exp), {"x": jnp.asarray(X), "y": jnp.asarray(counts)}
+    )
+    assert mine.sites == dict(other.sites)
+    assert (mine.N, mine.dtype) == (N, np.float64)
+    z = RNG.normal(size=4)
+    for index in (np.array([3, 1, 3]), RNG.permutation(N)):
+        found = mine.log_likelihood(torch.from_numpy(z), torch.from_numpy(index))
+        np.testing.assert_allclose(found, other.log_likelihood(jnp.asarray(z), jnp.asarray(index)), rtol=1e-10)
+    assert float(mine.log_prior(torch.from_numpy(z))) == pytest.approx(
+        float(other.log_prior(jnp.asarray(z))), rel=1e-10
+    )
+    draws, expected = mine.draws(z[None]), other.draws(z[None])
+    for site in ("a", "b", "w"):
+        np.testing.assert_allclose(draws[site], expected[site], rtol=1e-10)
+
+
+def test_pyro_models_that_are_refused():
+    pyro = pytest.importorskip("pyro")
+    dist, data = pyro.distributions, {"x": x, "y": y}
+
+    def unindexed(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", N):
+            pyro.sample("y", dist.Normal(x[:, 0] * w, 1.0), obs=y)
+
+    def local(x, y):
+        with pyro.plate("data", N) as i:
+            w = pyro.sample("w", dist.Normal(0.0, 1.0))
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+
+    def plateless(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(x[:, 0] * w, 1.0).to_event(1), obs=y)
+
+    def discrete(x, y):
+        k = pyro.sample("k", dist.Bernoulli(0.5))
+        with pyro.plate("data", N) as i:
+            pyro.sample("y", dist.Normal(k, 1.0), obs=y[i])
+
+    def with_param(x, y):
+        b, w = pyro.param("b", torch.zeros(())), pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", N) as i:
+            pyro.sample("y", dist.Normal(w + b, 1.0), obs=y[i])
+
+    def looping(x, y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        for i in pyro.plate("data", N):
+            pyro.sample(f"y{i}", dist.Normal(w, 1.0), obs=y[i])
+
+    for model, message in {
+        unindexed: "index the data by it", local: "inside the data plate 'data'", plateless: "one data plate.*has none",
+        discrete: "'k' is discrete", with_param: "'b' is a pyro.param", looping: "loops over a plate",
+    }.items():  # fmt: skip
+        with pytest.raises(lowvar.UserError, match=message):
+            lowvar.TorchModel.from_pyro(model, data)
+
+
+def test_a_module_with_priors():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)).double()
+    net[0].bias.requires_grad_(False)
+    scale = {"0.weight": 2.0, "2.weight": torch.ones(1, 3), "2.bias": 0.5}
+
+    def of_outputs(out, index):
+        return Bernoulli(logits=out[:, 0]).log_prob(y[index])
+
+    module = lowvar.TorchModel.from_module(net, x, of_outputs, scale)
+    problem = module.problem()
+    assert problem.sites == {"0.weight": slice(0, 6), "2.weight": slice(6, 9), "2.bias": slice(9, 10)}
+    z, rows = torch.from_numpy(problem.start["mu"]), torch.tensor([5, 2])
+    with torch.no_grad():
+        np.testing.assert_allclose(problem.log_likelihood(z, rows), of_outputs(net(x[rows]), rows))
+        parts = {name: value for name, value in net.named_parameters() if value.requires_grad}
+        expected = sum(Normal(0.0, scale[name]).log_prob(value).sum() for name, value in parts.items())
+    assert float(problem.log_prior(z)) == pytest.approx(float(expected))
+    before = [value.clone() for value in net.parameters()]
+    fitted = lowvar.fit(module, estimator="naive", **SHORT)
+    assert fitted.params["2.weight_auto_loc"].shape == (1, 3)
+    assert fitted.sample(4)["0.weight"].shape == (4, 3, 2)
+    assert all(torch.equal(old, new) for old, new in zip(before, net.parameters(), strict=True))
+
+
+def test_modules_that_are_refused():
+    net = torch.nn.Linear(2, 1).double()
+
+    def of_outputs(out, index):
+        return Bernoulli(logits=out[:, 0]).log_prob(y[index])
+
+    def refused(match, module=net, inputs=x, scale=1.0):
+        with pytest.raises(lowvar.UserError, match=match):
+            lowvar.TorchModel.from_module(module, inputs, of_outputs, scale).problem()
+
+    refused("Linear: prior_scale of 'weight': -1.0: it must be positive", scale=-1.0)
+    refused("prior_scale has no entry for the parameter 'bias'", scale={"weight": 1.0})
+    refused("unknown parameter 'wieght': did you mean 'weight'", scale={"wieght": 1.0, "bias": 1.0})
+    refused("inputs must be a tensor", inputs=X)
+    refused("draws random numbers.*module.eval", torch.nn.Sequential(net, torch.nn.Dropout(0.5)))
+    refused("more than 1 value per channel when training", torch.nn.Sequential(torch.nn.BatchNorm1d(2).double(), net))

@@ -56,6 +56,17 @@ def _plates(rows):
         SubsampleMessenger._subsample = staticmethod(own)
 
 
+@contextlib.contextmanager
+def _precision(dtype):
+    """Draws and constants of the model in the precision of its data."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
 def from_pyro(cls, model, data, name):
     """See ``TorchModel.from_pyro``."""
     model = plain(model)
@@ -65,12 +76,14 @@ def from_pyro(cls, model, data, name):
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
     data, sizes = dict(data), {}
+    wide = any(isinstance(value, torch.Tensor) and value.dtype is torch.float64 for value in data.values())
+    dtype = torch.float64 if wide else torch.get_default_dtype()
 
     def record(plate, size, subsample_size):
         sizes[plate] = size, subsample_size
 
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), _plates(record):
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), _plates(record), _precision(dtype):
             torch.manual_seed(0)
             trace = poutine.trace(model).get_trace(**data)
     except UserError:
@@ -91,7 +104,7 @@ def from_pyro(cls, model, data, name):
         parts = zip(shapes.items(), torch.split(z, lengths), strict=True)
         values = _Free({key: part.reshape(shape) for (key, shape), part in parts})
         chosen = _plates(lambda name, size, subsample_size: index if name == plate else None)
-        with traceable(), pyro.validation_enabled(False), chosen, values:
+        with traceable(), pyro.validation_enabled(False), _precision(dtype), chosen, values:
             found: dict[str, Any] = dict(poutine.trace(model).get_trace(**data).nodes)
         return [site for key, site in found.items() if key in sites], values.jacobian
 
@@ -114,7 +127,7 @@ def from_pyro(cls, model, data, name):
                 if site["name"] in latent}  # fmt: skip
 
     made = cls(
-        log_likelihood, log_prior, N, sum(lengths), name, None, shapes, constrain=constrain,
+        log_likelihood, log_prior, N, sum(lengths), name, dtype, shapes, constrain=constrain,
         unconstrain={key: biject_to(site["fn"].support).inv for key, site in latent.items()},
     )  # fmt: skip
     _check_indexed(name, made, plate)
@@ -164,7 +177,7 @@ def _check_indexed(name, model, plate):
     if model.N < 3:
         return
     try:
-        model.log_likelihood(torch.zeros(model.dim), torch.tensor([0, model.N - 1]))
+        model.log_likelihood(torch.zeros(model.dim, dtype=model.dtype), torch.tensor([0, model.N - 1]))
     except Exception as error:
         raise UserError(
             f"{name}: the model fails on 2 of the {model.N} rows of plate {plate!r}; index the data by it: "
