@@ -17,6 +17,7 @@ from lowvar.problems.torch_model import TorchModel
 from lowvar.problems.variational import VariationalProblem
 
 _JITTER = 0.1  # standard deviation of the initial means, to avoid saddle points
+_CHUNK = 2**14  # maximum number of data rows in a chunk of a full pass
 _SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
 
 
@@ -35,6 +36,11 @@ class TorchProblem(VariationalProblem):
     start: Mapping[str, np.ndarray] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     params: tuple[str, ...] = ()
+
+    @property
+    def chunks(self):
+        """As in ``VariationalProblem``, with more rows: each chunk of a full pass is traced."""
+        return self._chunks(self.N, _CHUNK, 1 / self.N, 0.0)
 
     def unravel(self, z):
         """``z (..., dim) -> {site: unconstrained value (..., *shape)}``."""

@@ -6,7 +6,7 @@ by one call of JAX. Programs and blocks of noise start at multiples of their len
 a run is interrupted.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from lowvar.backends.torch import scripted, traced
-from lowvar.noise import Noise
+from lowvar.noise import BATCHES, GAUSSIAN, Noise
+from lowvar.noise import sampler as make_sampler
 from lowvar.studies.variational.programs import NOISE, REPETITIONS, RUNS, draw, mapped
 
 _UNROLL = 8  # steps that run as one program
@@ -73,7 +74,7 @@ class InTorch:
         if count == 0:  # traces the programs by an epoch whose result is discarded
             self(state, settings, keys, first, 1)
             return state
-        settings, state = self._flat(settings, state)
+        given, (settings, state) = state, self._flat(settings, state)
         at, end = first, first + count
         while at < end:
             epochs = self._together if at % self._together == 0 and at + self._together <= end else 1
@@ -83,11 +84,11 @@ class InTorch:
             else:
                 state = self._epoch(settings, state, keys, at, self._steps)
             at += epochs
-        return self._tree(state)
+        return self._tree(state, given)
 
     def cut(self, state, settings, keys, epoch, steps):
         """The state after the first ``steps`` steps of an epoch, which is not closed."""
-        return self._tree(self._epoch(*self._flat(settings, state), keys, epoch, steps))
+        return self._tree(self._epoch(*self._flat(settings, state), keys, epoch, steps), state)
 
     def _flat(self, settings, state):
         """Leaves of the settings, and the state; without the axes of a single run."""
@@ -97,9 +98,10 @@ class InTorch:
             settings, leaves = [leaf[0] for leaf in settings], [leaf[0, 0] for leaf in leaves]
         return settings, _State([leaf.contiguous() for leaf in leaves], structure)
 
-    def _tree(self, state):
+    def _tree(self, state, given):
+        """The state with the axes of runs, and with the order of dicts that it had when it was given."""
         leaves = [leaf[None, None] for leaf in state.leaves] if self._alone else state.leaves
-        return jax.tree.unflatten(state.structure, leaves)
+        return _ordered(jax.tree.unflatten(state.structure, leaves), given)
 
     def _epoch(self, settings, state, keys, epoch, steps):
         """The first steps of an epoch, in groups."""
@@ -173,6 +175,16 @@ class InTorch:
         return after
 
 
+def _ordered(tree, like):
+    """``tree`` with its dicts in the order of those in ``like``, which PyTorch's own trees keep."""
+    if isinstance(like, dict):
+        return {key: _ordered(tree[key], like[key]) for key in like}
+    if isinstance(like, tuple | list):
+        parts = [_ordered(part, of) for part, of in zip(tree, like, strict=True)]
+        return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
+    return tree
+
+
 class _Chain(torch.nn.Module):
     """Graphs one after the other: each maps settings, state and its part of the noise to the state."""
 
@@ -196,6 +208,24 @@ class _Chain(torch.nn.Module):
         return tuple(state)
 
 
+@lru_cache(maxsize=16)
+def _drawn(batches, N, size, gaussian, particles, dim, dtype, epochs):
+    """Programs that draw a block of epochs, and the base noise of given keys; shared by all runs of a process.
+
+    Returns:
+        ``(keys, first epoch) -> Noise``, for wide noise a ``Plan`` of one epoch; and ``keys -> eps``.
+    """
+    sampler = make_sampler(BATCHES[batches](N, size), GAUSSIAN[gaussian](particles), dim, dtype)
+
+    def block(keys, first):
+        if sampler.wide:
+            return draw(sampler, keys, first)
+        each = jax.vmap(lambda epoch: draw(sampler, keys, epoch), out_axes=NOISE._replace(index=0, eps=0))
+        return each(first + jax.numpy.arange(epochs))
+
+    return jax.jit(block), jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, dim, dtype))))
+
+
 class _Blocks:
     """The noise of a run, drawn many epochs at a time, in the groups in which programs use it.
 
@@ -210,14 +240,11 @@ class _Blocks:
         self._epochs = 1 if sampler.wide else max(together, most - most % together)
         self._keys, self._number = None, None
         self._drawn: Any = None
-        axes = NOISE._replace(index=0, eps=0)
-
-        def block(keys, first):
-            each = jax.vmap(lambda epoch: draw(sampler, keys, epoch), out_axes=axes)
-            return each(first + jax.numpy.arange(self._epochs))
-
-        self._block = jax.jit(block if not sampler.wide else lambda keys, first: draw(sampler, keys, first))
-        self._eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, problem.dim, problem.dtype))))
+        batches, gaussian = sampler.batches, sampler.gaussian
+        self._block, self._eps = _drawn(
+            batches.name, batches.N, batches.size, gaussian.name, gaussian.particles, sampler.dim,
+            np.dtype(sampler.dtype), self._epochs,
+        )  # fmt: skip
 
     def epochs(self, keys, first, count):
         """The noise of whole epochs."""
