@@ -65,7 +65,7 @@ class JointELBO:
 
     def model(self, *args, **kwargs):
         """The model with the mutable site."""
-        mutable(_STATE, self._before)
+        mutable(_STATE, self._before)  # type: ignore[arg-type]
         return self._model(*args, **kwargs)
 
     def loss(self, rng_key, param_map, model, guide, *args, **kwargs):
