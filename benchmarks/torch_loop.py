@@ -21,8 +21,12 @@ from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational import programs
 
 DIM, STEP_SIZE = 10, 2e-3
-TASKS = {"500 rows, batch 50": (500, 50, 1), "1000 rows, batch 100": (1000, 100, 1), "500 rows, all of them": (500, 500, 1),
-         "500 rows, all of them, 100 particles": (500, 500, 100)}  # fmt: skip
+TASKS = {  # rows, batch, particles
+    "500 rows, batch 50": (500, 50, 1),
+    "1000 rows, batch 100": (1000, 100, 1),
+    "500 rows, all of them": (500, 500, 1),
+    "500 rows, all of them, 100 particles": (500, 500, 100),
+}
 ESTIMATORS = ("naive", "joint_adaptive", "joint")
 bce = torch.nn.functional.binary_cross_entropy_with_logits
 

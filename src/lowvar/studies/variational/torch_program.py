@@ -157,7 +157,11 @@ class InTorch:
                 noise = [Noise(*leaves[end:])] if stage == "step" else leaves[end:]
                 result, structure = jax.tree.flatten(function(setting, given, *noise))
                 structures.append(structure)
-                return result
+                if structure != state.structure:
+                    return result
+                # row numbers may come in another integer type than those of the start
+                pairs = zip(result, state.leaves, strict=True)
+                return [new if old.is_floating_point() else new.to(old.dtype) for new, old in pairs]
 
             leaves = [*settings, *state.leaves, *noise]
             graph = traced(flat, leaves)
