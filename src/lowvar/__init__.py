@@ -9,10 +9,13 @@ if TYPE_CHECKING:
     from lowvar.api.decompose import Decomposition, decompose
     from lowvar.api.fit import Fit, fit
     from lowvar.api.integral import IntegralResult, integrate
+    from lowvar.api.joint_elbo import JointELBO
+    from lowvar.api.own_loop import batch_noise, estimator, problem
     from lowvar.api.scores import scores
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
     from lowvar.errors import UserError
+    from lowvar.problems.torch_model import TorchModel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -20,14 +23,19 @@ __all__ = [
     "Fit",
     "Generation",
     "IntegralResult",
+    "JointELBO",
     "SearchResult",
     "Searcher",
+    "TorchModel",
     "UserError",
     "__version__",
+    "batch_noise",
     "decompose",
+    "estimator",
     "fit",
     "integrate",
     "minimize",
+    "problem",
     "scores",
 ]
 
@@ -36,7 +44,10 @@ _HOMES = {
     **dict.fromkeys(("Fit", "fit"), "api.fit"),
     **dict.fromkeys(("IntegralResult", "integrate"), "api.integral"),
     **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
+    **dict.fromkeys(("batch_noise", "estimator", "problem"), "api.own_loop"),
+    "JointELBO": "api.joint_elbo",
     "Searcher": "api.searcher",
+    "TorchModel": "problems.torch_model",
     "scores": "api.scores",
     "UserError": "errors",
 }

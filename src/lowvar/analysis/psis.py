@@ -2,10 +2,9 @@
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+_GROUP = 64  # draws evaluated at once, where each call has overhead
 LEAST = 200  # minimum number of draws for a sufficient tail
 
 
@@ -15,30 +14,30 @@ def log_weights(problem, params, eps) -> np.ndarray:
     The log-likelihood of each row is taken relative to that at ``mu``, which keeps the sum accurate in float32.
 
     Args:
-        problem: a variational problem in JAX.
+        problem: a variational problem.
         params: the guide's.
         eps: base noise, ``(S, dim)``.
     """
-    chunks = problem.chunks
+    backend, xp, chunks = problem.backend, problem.backend.xp, problem.chunks
 
-    @jax.jit
+    @backend.jit
     def all_of(params, eps):
-        base = jax.lax.map(lambda index: problem.log_likelihood(params["mu"], index), chunks["index"])
+        base = backend.map(lambda index: problem.log_likelihood(params["mu"], index), chunks["index"])
 
         def of_draw(eps):
             z = problem.guide.transform(params, eps)
 
             def add(total, chunk):
                 index, weight, base = chunk
-                return total + problem.N * jnp.sum(weight * (problem.log_likelihood(z, index) - base)), None
+                return total + problem.N * xp.sum(weight * (problem.log_likelihood(z, index) - base))
 
             start = problem.log_prior(z) - problem.log_prior(params["mu"])
-            total, _ = jax.lax.scan(add, start, (chunks["index"], chunks["weight"], base))
+            total = backend.scan_or_loop(add, start, (chunks["index"], chunks["weight"], base))
             return total - problem.guide.log_density(params, eps)
 
-        return jax.lax.map(of_draw, eps)
+        return backend.map(of_draw, eps, _GROUP)
 
-    return np.asarray(all_of(params, eps), float)
+    return np.asarray(backend.to_numpy(all_of(params, eps)), float)
 
 
 def good(draws: int) -> float:

@@ -8,21 +8,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from lowvar.analysis import decomposition as analysis
 from lowvar.api.fit import Fit, finished, made, start_of, starts
+from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
 from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
-from lowvar.problems.numpyro_guide import form_of, inferred
-from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
+from lowvar.problems.numpyro_guide import inferred
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
 from lowvar.solvers.descent import DescentState, descend
 from lowvar.studies.spec import validated
 from lowvar.studies.variational import engine as engines
+from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun
 from lowvar.studies.variational.spec import DecompositionSpec
 
@@ -74,8 +74,8 @@ class Decomposition:
 
 
 def decompose(
-    model: Callable,
-    data: Mapping[str, Any],
+    model: Any,
+    data: Mapping[str, Any] | None = None,
     params: "Mapping[str, Any] | Fit | None" = None,
     *,
     guide: str | Callable[..., Any] | Mapping[str, Any] | None = None,
@@ -97,8 +97,8 @@ def decompose(
     """The sources of gradient variance in a model, and the estimators that would remove it.
 
     Args:
-        model: a NumPyro model, see ``fit``.
-        data: the model's keyword arguments.
+        model: a NumPyro model or a ``lowvar.TorchModel``, see ``fit``.
+        data: the NumPyro model's keyword arguments.
         params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an SVI result with an
             ``AutoNormal``, ``AutoMultivariateNormal`` or ``AutoLowRankMultivariateNormal``.
             Without them, a fit with the last of ``estimators`` is made first, and its memory is used. A ``Fit``
@@ -148,7 +148,7 @@ def decompose(
         raise UserError(f"params: give a Fit, or a dict under the names of its guide, not {type(params).__name__}")
     where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
     guide = _guide_of(params) if guide is None else guide
-    problem = from_numpyro(model, data, name=name, guide=guide, **where)
+    problem = problem_of(model, data, name=name, guide=guide, **where)
     if given is not None:
         _check_complete(problem, given)
     run = fitted.run if fitted else None
@@ -222,7 +222,7 @@ def _guide_of(params):
 
 
 def _arrays(problem, params):
-    return {block: jnp.asarray(value, problem.dtype) for block, value in params.items()}
+    return {block: problem.backend.asarray(np.asarray(value, problem.dtype)) for block, value in params.items()}
 
 
 def _batches(solver):
@@ -230,7 +230,7 @@ def _batches(solver):
     return solver.batch_size, solver.particles, solver.noise
 
 
-def _same(problem: NumPyroProblem, other: NumPyroProblem, params) -> bool:
+def _same(problem, other, params) -> bool:
     """Whether two problems can share estimator states: their sites, data, precision and densities agree.
 
     Args:
@@ -250,21 +250,20 @@ def _same(problem: NumPyroProblem, other: NumPyroProblem, params) -> bool:
 
 def _densities(problem, params) -> np.ndarray:
     """Log densities of a few rows and of the prior, at the guide's mean and a standard deviation to either side."""
-    mean, sd = params["mu"], np.asarray(problem.guide.scale(_arrays(problem, params)))
-    points = jnp.asarray(np.stack([mean, mean + sd, mean - sd]), problem.dtype)
-    index = jnp.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
+    mean, sd = params["mu"], problem.backend.to_numpy(problem.guide.scale(_arrays(problem, params)))
+    backend, xp = problem.backend, problem.backend.xp
+    points = backend.asarray(np.stack([mean, mean + sd, mean - sd]).astype(problem.dtype))
+    index = backend.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
 
-    @jax.jit
-    @jax.vmap
     def of(z):
-        return jnp.append(problem.log_likelihood(z, index), problem.log_prior(z))
+        return xp.concat([problem.log_likelihood(z, index), problem.log_prior(z)[None]])
 
-    return np.asarray(of(points))
+    return np.asarray(backend.to_numpy(backend.jit(backend.vmap(of))(points)))
 
 
 def _check_complete(problem, params) -> None:
     """Checks that ``params`` has values for every parameter of the guide and of the model."""
-    for name in (*problem.params, *form_of(problem.guide).names(problem)):
+    for name in (*problem.params, *problem.names):
         check_known("parameter", name, params, where="params")
 
 
@@ -296,7 +295,8 @@ def _along(problem, methods, label, run):
     start = jax.tree.map(lambda leaf: leaf[0, 0], state)
     fresh = {name: part.init(start.params) for name, part in parts.items()} | {label: start.estimator}
     fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
-    begun = [DescentState(jax.tree.map(jnp.copy, state.params), fresh, jax.tree.map(jnp.copy, state.optimizer))]
+    copy = partial(problem.backend.xp.asarray, copy=True)
+    begun = [DescentState(*(jax.tree.map(copy, part) for part in (state.params, fresh, state.optimizer)))]
     ended = runs.advance(begun, early, last - early) if last > early else begun
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
     origin = f"accumulated along the fit's last {last - early} epochs" if last > early else "as at the fit's start"
@@ -306,27 +306,30 @@ def _along(problem, methods, label, run):
 
 def _filled(runs, params):
     """States of the estimators with memories filled at ``params``, by an epoch of steps of size zero."""
-    still = descend(runs.at(1.0).estimator, runs.sampler, optax.set_to_zero())
+    backend = runs.problem.backend
 
-    @jax.jit
-    def epoch(params):
-        return still.epoch(still.init(params), runs.sampler.plan(runs.keys[0])).estimator
+    def stay(gradient, state, params=None):
+        return backend.tree_map(backend.xp.zeros_like, gradient), state
 
-    return epoch(params)
+    nowhere = optax.GradientTransformation(lambda params: (), stay)  # type: ignore[arg-type]
+    still = descend(runs.at(1.0).estimator, runs.sampler, nowhere)
+    return programs.one_epoch(still, runs.keys[0], params)().estimator
 
 
 def _carried(runs, parts, memory, params, problem):
     """The squared carried errors of the estimators."""
-    count = int(np.clip(_REFERENCE // problem.N, 64, 4096))
+    backend, count = problem.backend, int(np.clip(_REFERENCE // problem.N, 64, 4096))
     for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
-    keys, carried = jax.random.split(for_noise, 64), {}
+    drawn = jax.vmap(partial(first_batch, runs.sampler))(jax.random.split(for_noise, 64))
+    drawn = drawn, reference_points(for_reference, count, problem.dim, problem.dtype)
+    noise, reference = jax.tree.map(lambda leaf: backend.asarray(np.asarray(leaf)), drawn)
+    carried = {}
     for name, estimator in parts.items():
         if estimator.properties.carryover:
 
-            @jax.jit
+            @backend.jit
             def errors(state, estimator=estimator):
-                reference = reference_points(for_reference, count, problem.noise_dim, problem.dtype)
-                return diagnose(estimator, state, params, keys, reference, partial(first_batch, runs.sampler))
+                return diagnose(estimator, state, params, noise, reference)
 
             errors_at = errors(memory[name])
             carried[name] = float(errors_at.squared_error - errors_at.variance)
@@ -335,19 +338,16 @@ def _carried(runs, parts, memory, params, problem):
 
 def _times(runs, parts, params, rounds: int = 7):
     """Median time of an epoch by estimator, with its full passes, relative to ``naive`` or the first."""
-    make = runs.sampler.plan if runs.sampler.wide else runs.sampler.epoch
-    noise = jax.block_until_ready(make(runs.keys[0]))
-    programs = {}
+    epochs = {}
     for name, estimator in parts.items():
         solver = descend(estimator, runs.sampler, runs.at(1e-12).optimizer)
-        epoch, state = jax.jit(solver.epoch), jax.jit(solver.init)(params)
-        jax.block_until_ready(epoch(state, noise))
-        programs[name] = (epoch, state)
+        epochs[name] = programs.one_epoch(solver, runs.keys[0], params)
+        epochs[name]()
     seconds: dict[str, list[float]] = {name: [] for name in parts}
     for _ in range(rounds):
-        for name, (epoch, state) in programs.items():
+        for name, epoch in epochs.items():
             start = time.perf_counter()
-            jax.block_until_ready(epoch(state, noise))
+            epoch()
             seconds[name].append(time.perf_counter() - start)
     base = np.array(seconds["naive" if "naive" in seconds else next(iter(seconds))])
     return {name: float(np.median(np.array(values) / base)) for name, values in seconds.items()}

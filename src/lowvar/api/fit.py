@@ -8,17 +8,15 @@ from functools import cached_property, partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from lowvar.analysis import psis
+from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, check_estimator, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
-from lowvar.problems.numpyro_guide import autoguide, named
-from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.exact import ExactRun
@@ -84,7 +82,7 @@ class Fit:
 
     params: dict[str, Any]
     elbo: Any
-    problem: NumPyroProblem
+    problem: Any
     mean_field: dict[str, np.ndarray]
     khat: float | None = None
     notes: tuple[str, ...] = ()
@@ -118,8 +116,12 @@ class Fit:
 
     @cached_property
     def guide(self):
-        """The guide of ``numpyro.infer.autoguide`` of the model and its data that accepts ``params``, see there."""
-        return autoguide(self.problem)
+        """The guide as an object of the model's library.
+
+        For a NumPyro model, the guide of ``numpyro.infer.autoguide`` that accepts ``params``, see
+        ``problems.numpyro_guide``. For a ``TorchModel``, the normal of ``torch.distributions`` over ``z``.
+        """
+        return self.problem.auto_guide(self.mean_field)
 
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
         """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
@@ -128,11 +130,11 @@ class Fit:
         ``params``.
         """
         num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
-        problem = self.problem
+        problem, backend = self.problem, self.problem.backend
         eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, problem.noise_dim), problem.dtype)
-        params = {block: jnp.asarray(value) for block, value in self.mean_field.items()}
-        z = jax.vmap(problem.guide.transform, (None, 0))(params, eps)
-        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(problem.constrain))(z).items()}
+        params = {block: backend.asarray(value) for block, value in self.mean_field.items()}
+        transform = backend.vmap(lambda eps: problem.guide.transform(params, eps))
+        return problem.draws(transform(backend.asarray(np.asarray(eps))))
 
     def to_arviz(self, num_samples: int = 1000, seed: int = 0):
         """The draws as ArviZ inference data (one chain).
@@ -144,15 +146,15 @@ class Fit:
             import arviz
         except ModuleNotFoundError as error:
             raise UserError("to_arviz needs the package arviz: pip install 'lowvar[arviz]'") from error
-        posterior = {site: draws[None] for site, draws in self.sample(num_samples, seed).items()}
+        posterior = {site: np.asarray(draws)[None] for site, draws in self.sample(num_samples, seed).items()}
         if "posterior" in inspect.signature(arviz.from_dict).parameters:  # before ArviZ 1.0
             return arviz.from_dict(posterior=posterior)
         return arviz.from_dict({"posterior": posterior})
 
 
 def fit(
-    model: Callable,
-    data: Mapping[str, Any],
+    model: Any,
+    data: Mapping[str, Any] | None = None,
     *,
     guide: str | Callable[..., Any] | Mapping[str, Any] = "mean_field",
     estimator: str | Callable[..., Estimator] | None = None,
@@ -170,18 +172,20 @@ def fit(
     progress: bool | None = None,
     **options: Any,
 ) -> Fit:
-    """Variational inference of a NumPyro model with a Gaussian guide.
+    """Variational inference of a NumPyro model, or of a ``TorchModel``, with a Gaussian guide.
 
     Args:
         model: a NumPyro model. The plate that its data are indexed by is subsampled, the largest if there are several
             and none has a ``subsample_size``; others, such as one over outputs, are evaluated in full. Without such a
             plate, every step uses all rows. Latent sites in the plate have parameters for each of its rows. Missing
-            values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates.
-        data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
+            values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates. Or a
+            ``lowvar.TorchModel``, whose results are tensors.
+        data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
             with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
             root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. Or a factory ``(dim, backend,
-            noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own.
+            noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own. A ``TorchModel`` takes
+            ``"mean_field"``.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
@@ -224,7 +228,7 @@ def fit(
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
     if draws and draws < psis.LEAST:
         raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
-    problem = from_numpyro(model, data, guide=guide, **start_of(model, init, seed))
+    problem = problem_of(model, data, guide=guide, **start_of(model, init, seed))
     if "particles" in options:
         raise UserError("particles: fit calls this num_particles")
     if not isinstance(schedule, Mapping | None):
@@ -253,9 +257,9 @@ def fit(
 
 
 def start_of(model, init, seed: int) -> dict[str, Any]:
-    """Arguments of ``from_numpyro`` that define the start of a fit."""
-    init = init.params if isinstance(init, Fit) else init
-    return {"init": init, "key": named_key(seed, getattr(model, "__name__", "model"), "start", 0)}
+    """Arguments of ``problem_of`` that define the start of a fit."""
+    init, name = init.params if isinstance(init, Fit) else init, getattr(model, "name", "model")
+    return {"init": init, "key": named_key(seed, getattr(model, "__name__", name), "start", 0)}
 
 
 def starts(problem) -> dict[str, np.ndarray]:
@@ -282,7 +286,7 @@ def made(problem, result) -> Fit:
     if not all(np.isfinite(value).all() for value in mean_field.values()):
         raise UserError(f"{problem.name}: the fit diverged; use a smaller step_size")
     trace = result.trace[["iteration", "elbo", "elbo_se"]]
-    return Fit(named(problem, mean_field), trace, problem, mean_field)
+    return Fit(problem.named(mean_field), trace, problem, mean_field)
 
 
 def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
@@ -297,7 +301,8 @@ def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) ->
     k, narrow = None, None
     if draws:
         eps = jax.random.normal(named_key(seed, "khat"), (draws, problem.noise_dim), problem.dtype)
-        params = {block: jnp.asarray(value) for block, value in fit.mean_field.items()}
+        eps = problem.backend.asarray(np.asarray(eps))
+        params = {block: problem.backend.asarray(value) for block, value in fit.mean_field.items()}
         weights = psis.log_weights(problem, params, eps)
         k = psis.khat(weights)
         narrow = _narrowest(problem, params, weights, eps)
@@ -318,11 +323,12 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
     """The latent site whose posterior is widest relative to the guide, and the ratio; or None if below ``_WIDER``."""
     if np.isnan(weights).any() or not np.isfinite(weights.max()):
         return None
-    z = np.asarray(jax.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
-    scale = np.asarray(problem.guide.scale(params))
+    backend = problem.backend
+    z = backend.to_numpy(backend.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
+    scale = backend.to_numpy(problem.guide.scale(params))
     free = problem.noiseless is None or ~np.asarray(problem.noiseless)
-    wider = problem.unravel(jnp.asarray(np.where(free, psis.spread(weights, z) / scale, 0.0)))
-    site, most = max(((name, float(np.max(wider[name]))) for name in problem.sites if np.size(wider[name])),
+    wider = np.where(free, psis.spread(weights, z) / scale, 0.0)
+    site, most = max(((name, float(wider[where].max())) for name, where in problem.sites.items()),
                      key=lambda pair: pair[1])  # fmt: skip
     return (site, most) if most > _WIDER else None
 
@@ -331,8 +337,8 @@ def _remedy(fitted, solver, late: bool) -> str:
     """Possible causes of a large k-hat, and remedies."""
     problem, first = fitted.problem, ""
     noisy = _noisy(problem)
-    params = {block: jnp.asarray(value) for block, value in fitted.mean_field.items()}
-    least = float(np.asarray(problem.guide.scale(params))[noisy].min())
+    params = {block: problem.backend.asarray(value) for block, value in fitted.mean_field.items()}
+    least = float(problem.backend.to_numpy(problem.guide.scale(params))[noisy].min())
     step = solver.step_sizes[0]
     if late:
         first = "k-hat says little before convergence: increase num_steps first; if it stays high, "

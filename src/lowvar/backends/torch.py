@@ -31,9 +31,14 @@ class _Torch:
     name = "torch"
     xp = xp
     grad = staticmethod(torch.func.grad)
-    jvp = staticmethod(torch.func.jvp)
     erf = staticmethod(torch.erf)
     tree_map = staticmethod(pytree.tree_map)
+
+    @staticmethod
+    def jvp(function, primals, tangents):
+        value, tangent = torch.func.jvp(function, primals, tangents)  # type: ignore[misc]
+        # PyTorch gives the tangents of some scalars in float64
+        return value, pytree.tree_map(lambda slope, of: slope.to(of.dtype), tangent, value)
 
     @staticmethod
     def vmap(function, in_axes=0):
@@ -136,30 +141,44 @@ class _Torch:
         return pytree.tree_map(lambda leaf: leaf.detach().cpu().numpy(), tree)
 
 
-def _program(function, leaves, structure):
-    """``function`` traced at these shapes into a graph without autodiff, and the structure of its result.
+def traced(function, leaves):
+    """``function`` of tensors, which returns several, as a graph of plain operations at the shapes of ``leaves``.
 
-    Derivatives are traced into plain operations first; TorchScript then runs them without Python.
+    Derivatives and ``vmap`` are traced into plain operations.
     """
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = make_fx(lambda *leaves: tuple(function(*leaves)))(*_examples(leaves))
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def scripted(module, leaves):
+    """A module of traced graphs as one program that runs without Python, for arguments of the shapes of ``leaves``."""
+    if not hasattr(torch.jit, "trace"):
+        return module
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated; inductor needs a compiler and minutes
+        script = torch.jit.trace(module, _examples(leaves), check_trace=False)
+        return torch.jit.freeze(script.eval())
+
+
+def _examples(leaves):
+    # the same tensor passed twice would be traced as a single input
+    return tuple(leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves)
+
+
+def _program(function, leaves, structure):
+    """``function`` compiled at these shapes, and the structure of its result."""
     result = []
 
     def flat(*leaves):
         results, spec = pytree.tree_flatten(function(*pytree.tree_unflatten(list(leaves), structure)))
         result.append(spec)
-        return tuple(results)
+        return results
 
-    example = tuple(
-        leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves
-    )  # the same tensor passed twice would be traced as a single input
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated; inductor needs a compiler and minutes
-        graph = make_fx(flat)(*example)
-        graph.graph.eliminate_dead_code()
-        graph.recompile()
-        if not hasattr(torch.jit, "trace"):
-            return graph, result[0]
-        script = torch.jit.trace(graph, example, check_trace=False)
-        return torch.jit.freeze(script.eval()), result[0]
+    return scripted(traced(flat, leaves), leaves), result[0]
 
 
 BACKEND = _Torch()

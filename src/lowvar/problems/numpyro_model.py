@@ -70,6 +70,23 @@ class NumPyroProblem(VariationalProblem):
     values: Callable = None  # type: ignore[assignment]
     remarks: tuple[str, ...] = ()
 
+    def named(self, mean_field) -> dict[str, Any]:
+        """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
+        return numpyro_guide.named(self, mean_field)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the guide's parameters in ``named``."""
+        return numpyro_guide.form_of(self.guide).names(self)
+
+    def draws(self, z) -> dict[str, np.ndarray]:
+        """Values of the sites that need no data, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
+        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.constrain))(z).items()}
+
+    def auto_guide(self, mean_field):
+        """The guide of ``numpyro.infer.autoguide`` that accepts the parameters that ``named`` gives."""
+        return numpyro_guide.autoguide(self)
+
 
 def from_numpyro(
     model: Callable,

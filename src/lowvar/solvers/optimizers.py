@@ -95,8 +95,10 @@ def optimizer(
         schedule: a ``Schedule`` that multiplies the updates; constant if not given.
 
     Raises:
-        UserError: unknown name, or a step size that is not positive.
+        UserError: unknown name, a step size that is not positive, or an optax transformation for another backend.
     """
+    if not isinstance(name, str) and backend.name != "jax":
+        raise UserError("optimizer: an optax transformation is for JAX; for a model in PyTorch give 'adam' or 'sgd'")
     if (
         isinstance(name, str)
         and isinstance(step_size, int | float)

@@ -85,7 +85,7 @@ class VariationalEngine(ArrayEngine):
     def _make_program(self, particles):
         """``(part, settings, keys, first, count) -> part``: ``count`` epochs, with ``particles`` particles."""
         sampler = self.sampler_of(particles)
-        return programs.ADVANCE[self.backend.name](self.problem, sampler, self._make_solver(sampler))
+        return programs.program(self.problem, sampler, self._make_solver(sampler))
 
     def _even(self, particles):
         """``particles``, rounded up to an even number for antithetic noise."""

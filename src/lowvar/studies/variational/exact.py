@@ -1,17 +1,16 @@
 """A run with a given number of steps that keeps copies of its state."""
 
-import jax
-import jax.numpy as jnp
+from functools import partial
+
 import numpy as np
 
-from lowvar.studies.variational import programs
 from lowvar.studies.variational.engine import VariationalEngine
 
 _EPOCHS, _STEPS, _SHARE = 3, 200, 10  # length after the first copy: at least epochs, steps, and 1 / share of the run
 
 
 class ExactRun(VariationalEngine):
-    """One run in JAX whose last epoch may be partial.
+    """One run whose last epoch may be partial.
 
     An estimator's memory is complete only between epochs. The state is therefore copied after the last complete epoch,
     and once some epochs earlier, from where other estimators can follow the run.
@@ -52,21 +51,15 @@ class ExactRun(VariationalEngine):
 
     def _keep(self, state, epoch):
         if epoch in (self.early, self.whole):
-            self.kept[epoch] = jax.tree.map(jnp.copy, state)  # the loop donates its own
+            copy = partial(self.backend.xp.asarray, copy=True)  # the loop donates its own
+            self.kept[epoch] = self.backend.tree_map(copy, state)
 
     def _cut(self, state):
         """The steps of a partial epoch."""
         moved = []
         for part, (sizes, repetitions) in zip(state, self.parts, strict=True):
-            sampler = self.sampler_of(self.particles(self.whole, part))
-            at = self._make_solver(sampler)
-
-            def some(setting, state, noise, at=at):
-                return at(setting).some(state, jax.tree.map(lambda leaf: leaf[: self._rest], noise))
-
-            mapped = programs.mapped(self.backend, some, programs.RUNS, programs.noise_axes(sampler))
-            noise = programs.draw(sampler, self.keys[repetitions], self.whole)
-            moved.append(jax.jit(mapped)(self._settings(sizes), part, noise))
+            program = self._program(self.particles(self.whole, part))
+            moved.append(program.cut(part, self._settings(sizes), self.keys[repetitions], self.whole, self._rest))
         return moved
 
     def trace(self, stops, measured):

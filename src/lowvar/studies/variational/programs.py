@@ -1,4 +1,4 @@
-"""Programs for epochs of mapped runs: in JAX a loop over epochs, in PyTorch a few steps per program."""
+"""Programs for epochs of mapped runs: in JAX a loop over epochs; ``torch_program`` has those in PyTorch."""
 
 from functools import partial
 
@@ -7,8 +7,7 @@ import numpy as np
 
 from lowvar.noise import Noise, Plan
 
-_UNROLL = 6  # steps that PyTorch runs as one program
-_NOISE = Noise(index=0, weight=None, rows=None, eps=0, position=None)
+NOISE = Noise(index=0, weight=None, rows=None, eps=0, position=None)
 _PLAN = Plan(index=0, weight=None, rows=None, key=0, position=None)
 RUNS, REPETITIONS = (0, 0), (None, 0)  # axes of arguments with step sizes and repetitions, and with repetitions only
 
@@ -25,7 +24,7 @@ def mapped(backend, function, *axes):
 
 def noise_axes(sampler):
     """The axes of an epoch's noise, or of its plan if the noise is too wide for memory."""
-    return None, _PLAN if sampler.wide else _NOISE
+    return None, _PLAN if sampler.wide else NOISE
 
 
 def draw(sampler, keys, epoch):
@@ -34,60 +33,69 @@ def draw(sampler, keys, epoch):
     return jax.vmap(lambda key: make(jax.random.fold_in(key, epoch)), out_axes=noise_axes(sampler)[1])(keys)
 
 
-def _in_jax(problem, sampler, at):
-    def epoch(setting, state, noise):
-        return at(setting).epoch(state, noise)
+class InJax:
+    """Epochs of mapped runs as one compiled loop; arguments as for ``InTorch``."""
 
-    epochs = mapped(problem.backend, epoch, RUNS, noise_axes(sampler))
+    def __init__(self, problem, sampler, at):
+        self._sampler, self._at, self._backend = sampler, at, problem.backend
+        epochs = mapped(problem.backend, lambda setting, state, noise: at(setting).epoch(state, noise),
+                        RUNS, noise_axes(sampler))  # fmt: skip
 
-    @partial(jax.jit, donate_argnums=0)
-    def advance(state, settings, keys, first, count):
-        def body(i, state):
-            return epochs(settings, state, draw(sampler, keys, i))
+        @partial(jax.jit, donate_argnums=0)
+        def advance(state, settings, keys, first, count):
+            def body(i, state):
+                return epochs(settings, state, draw(sampler, keys, i))
 
-        return jax.lax.fori_loop(first, first + count, body, state)
+            return jax.lax.fori_loop(first, first + count, body, state)
 
-    return advance
+        self._advance = advance
 
+    def __call__(self, state, settings, keys, first, count):
+        """The state ``count`` epochs after epoch ``first``; a count of 0 only compiles."""
+        return self._advance(state, settings, keys, first, count)
 
-def _in_torch(problem, sampler, at):
-    backend = problem.backend
-    drawn = jax.jit(lambda keys, epoch: draw(sampler, keys, epoch))
-    eps = jax.jit(jax.vmap(jax.vmap(lambda key: sampler.gaussian.draw(key, problem.noise_dim, problem.dtype))))
+    def cut(self, state, settings, keys, epoch, steps):
+        """The state after the first ``steps`` steps of an epoch, which is not closed."""
 
-    def begin(setting, state):
-        return at(setting).begin_epoch(state)
+        def some(setting, state, noise):
+            return self._at(setting).some(state, jax.tree.map(lambda leaf: leaf[:steps], noise))
 
-    def some(setting, state, noise):
-        solver = at(setting)
-        return backend.scan_or_loop(lambda state, noise: solver.step(state, noise), state, noise)
-
-    def end(setting, state, index):
-        return at(setting).end_epoch(state, index)
-
-    begin = backend.compile(mapped(backend, begin, RUNS))
-    some = backend.compile(mapped(backend, some, RUNS, (None, _NOISE)))
-    end = backend.compile(mapped(backend, end, RUNS, REPETITIONS))
-
-    def some_noise(noise, steps):
-        """The noise of a few steps, drawn from the plan if there is one."""
-        points = noise.eps[:, steps] if isinstance(noise, Noise) else eps(noise.key[:, steps])
-        parts = noise.index[:, steps], noise.weight[steps], noise.rows[steps], points, noise.position[steps]
-        return Noise(*(backend.asarray(np.asarray(part)) for part in parts))
-
-    def advance(state, settings, keys, first, count):
-        if count == 0:  # traces the programs by an epoch whose result is discarded
-            advance(state, settings, keys, first, 1)
-            return state
-        for i in range(first, first + count):
-            noise = drawn(keys, i)
-            state = begin(settings, state)
-            for t in range(0, sampler.batches.steps, _UNROLL):
-                state = some(settings, state, some_noise(noise, slice(t, t + _UNROLL)))
-            state = end(settings, state, backend.asarray(np.asarray(noise.index)))
-        return state
-
-    return advance
+        run = mapped(self._backend, some, RUNS, noise_axes(self._sampler))
+        return jax.jit(run)(settings, state, draw(self._sampler, keys, epoch))
 
 
-ADVANCE = {"jax": _in_jax, "torch": _in_torch}
+def program(problem, sampler, at):
+    """The program of a backend: ``InJax`` or ``InTorch``.
+
+    Args:
+        problem: an objective.
+        sampler: draws the noise.
+        at: ``setting -> solver``.
+    """
+    if problem.backend.name == "jax":
+        return InJax(problem, sampler, at)
+    from lowvar.studies.variational.torch_program import InTorch
+
+    return InTorch(problem, sampler, at)
+
+
+def one_epoch(solver, key, params):
+    """``() -> state``: the state of a solver after one epoch from its start, with the same noise in every call.
+
+    Args:
+        solver: a ``Descent``.
+        key: JAX key of the noise, which is drawn before.
+        params: the parameters at the start.
+    """
+    sampler, problem = solver.sampler, solver.estimator.problem
+    if problem.backend.name == "jax":
+        noise = jax.block_until_ready((sampler.plan if sampler.wide else sampler.epoch)(key))
+        epoch, state = jax.jit(solver.epoch), jax.jit(solver.init)(params)
+        return lambda: jax.block_until_ready(epoch(state, noise))
+    run, mapped_state = program(problem, sampler, lambda setting: solver), jax.tree.map(_alone, solver.init(params))
+    keys, setting = key[None], {"step_size": problem.backend.asarray(np.zeros(1, problem.dtype))}
+    return lambda: jax.tree.map(lambda leaf: leaf[0, 0], run(mapped_state, setting, keys, 0, 1))
+
+
+def _alone(leaf):
+    return leaf[None, None]

@@ -1,0 +1,30 @@
+"""What ``fit`` and ``decompose`` take as a model: an object that makes its own problem, or a NumPyro model."""
+
+import sys
+
+from lowvar.errors import UserError
+from lowvar.problems.numpyro_model import from_numpyro
+
+
+def problem_of(model, data, **start):
+    """The problem of a model and its data.
+
+    Args:
+        model: an object with a method ``problem(data, **start)``, such as ``TorchModel``; or a NumPyro model.
+        data: keyword arguments of a NumPyro model; None for a model that holds its data.
+        start: further arguments, see ``from_numpyro``.
+
+    Returns:
+        A ``VariationalProblem`` with ``start``, ``params``, ``data`` and ``model``, and with ``named``, ``draws`` and
+        ``auto_guide``, which give results in the model's own terms.
+
+    Raises:
+        UserError: the model does not permit mini-batches, see there; or it is a module of PyTorch.
+    """
+    if isinstance(model, getattr(sys.modules.get("torch.nn"), "Module", ())) and not hasattr(model, "problem"):
+        raise UserError(
+            f"{type(model).__name__} is a torch.nn.Module: give lowvar.TorchModel.from_module(module, inputs, "
+            "log_likelihood), which adds priors, or for a Pyro model TorchModel.from_pyro(model, data)"
+        )
+    make = getattr(model, "problem", None)
+    return make(data, **start) if callable(make) else from_numpyro(model, data, **start)

@@ -1,0 +1,207 @@
+"""A Pyro model with one data plate, as a ``TorchModel``.
+
+The model runs with its latent sites set to values from R^d, with the Jacobians of their constraints in the log prior,
+and with given rows in place of the plate's random index.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask, sum_rightmost
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.subsample_messenger import SubsampleMessenger
+from pyro.poutine.util import site_is_subsample
+from torch.distributions import biject_to
+
+from lowvar.errors import UserError
+from lowvar.problems.torch_functions import plain, traceable
+
+
+class _Free(Messenger):
+    """Sets latent sites to the images of unconstrained values, and sums the log determinants of their Jacobians."""
+
+    def __init__(self, free):
+        super().__init__()
+        self.free, self.jacobian = free, 0.0
+
+    def _pyro_sample(self, msg):
+        if msg["name"] in self.free and not msg["is_observed"]:
+            transform, z = biject_to(msg["fn"].support), self.free[msg["name"]]
+            msg["value"] = transform(z)
+            self.jacobian = self.jacobian + transform.log_abs_det_jacobian(z, msg["value"]).sum()
+
+
+@contextlib.contextmanager
+def _plates(rows):
+    """Plates whose rows are ``rows(name, size, subsample_size)``, their own if that is None.
+
+    A plate's own ``subsample_size`` cannot be overridden by a handler.
+    """
+    own = SubsampleMessenger._subsample
+
+    def subsample(name, size=None, subsample_size=None, subsample=None, use_cuda=None, device=None):
+        index = None if size is None else rows(name, size, subsample_size)
+        if index is None:
+            return own(name, size, subsample_size, subsample, use_cuda, device)
+        return size, len(index), index
+
+    SubsampleMessenger._subsample = staticmethod(subsample)
+    try:
+        yield
+    finally:
+        SubsampleMessenger._subsample = staticmethod(own)
+
+
+@contextlib.contextmanager
+def _precision(dtype):
+    """Draws and constants of the model in the precision of its data."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+def from_pyro(cls, model, data, name):
+    """See ``TorchModel.from_pyro``."""
+    model = plain(model)
+    if not callable(model):
+        raise UserError(f"from_pyro: the model must be a function, not {type(model).__name__}")
+    name = str(name or getattr(model, "__name__", type(model).__name__))
+    if not isinstance(data, Mapping):
+        raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
+    data, sizes = dict(data), {}
+    wide = any(isinstance(value, torch.Tensor) and value.dtype is torch.float64 for value in data.values())
+    dtype = torch.float64 if wide else torch.get_default_dtype()
+
+    def record(plate, size, subsample_size):
+        sizes[plate] = size, subsample_size
+
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), _plates(record), _precision(dtype):
+            torch.manual_seed(0)
+            trace = poutine.trace(model).get_trace(**data)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{name}: the model cannot be run on these data ({', '.join(data)}): {_line(error)}") from error
+    nodes: dict[str, Any] = dict(trace.nodes)
+    sites = {key: site for key, site in nodes.items() if site["type"] == "sample" and not site_is_subsample(site)}
+    latent = {key: site for key, site in sites.items() if not site["is_observed"]}
+    plate, N = _data_plate(name, sites, sizes)
+    _check(name, nodes, latent, plate)
+    free = {key: biject_to(site["fn"].support).inv(site["value"]) for key, site in latent.items()}
+    shapes = {key: tuple(value.shape) for key, value in free.items()}
+    lengths = [value.numel() for value in free.values()]
+
+    def run(z, index):
+        """The sites at a point, for some rows, and the log determinant of the constraints' Jacobian."""
+        parts = zip(shapes.items(), torch.split(z, lengths), strict=True)
+        values = _Free({key: part.reshape(shape) for (key, shape), part in parts})
+        chosen = _plates(lambda name, size, subsample_size: index if name == plate else None)
+        with traceable(), pyro.validation_enabled(False), _precision(dtype), chosen, values:
+            found: dict[str, Any] = dict(poutine.trace(model).get_trace(**data).nodes)
+        return [site for key, site in found.items() if key in sites], values.jacobian
+
+    def log_likelihood(z, index):
+        rows = len(index)
+        if rows == N > 1:  # with N rows, pyro.subsample does not subsample: evaluate in two parts
+            return torch.cat([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
+        total = z.new_zeros(rows)
+        for site in run(z, index)[0]:
+            if (frame := _frame(site, plate)) is not None:
+                total = total + _by_row(_log_prob(site, rows / N), frame.dim, rows)
+        return total
+
+    def log_prior(z):
+        found, jacobian = run(z, torch.zeros(1, dtype=torch.int64))
+        return sum((_log_prob(site).sum() for site in found if _frame(site, plate) is None), z.new_zeros(()) + jacobian)
+
+    def constrain(z):
+        return {site["name"]: site["value"] for site in run(z, torch.zeros(1, dtype=torch.int64))[0]
+                if site["name"] in latent}  # fmt: skip
+
+    made = cls(
+        log_likelihood, log_prior, N, sum(lengths), name, dtype, shapes, constrain=constrain,
+        unconstrain={key: biject_to(site["fn"].support).inv for key, site in latent.items()},
+    )  # fmt: skip
+    _check_indexed(name, made, plate)
+    return made
+
+
+def _data_plate(name, sites, sizes):
+    """Name and size of the plate to subsample: the one around all observations, or that with a subsample size."""
+    observed = [site for site in sites.values() if site["is_observed"] and not site["infer"].get("_deterministic")]
+    if not observed:
+        raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
+    if any(frame.dim is None for site in sites.values() for frame in site["cond_indep_stack"]):
+        raise UserError(f"{name}: the model loops over a plate; write `with pyro.plate(...) as index:`")
+    around = set.intersection(*({frame.name for frame in site["cond_indep_stack"]} for site in observed))
+    subsampled = {plate for plate, (size, subsample) in sizes.items() if subsample is not None and subsample < size}
+    chosen = (around & subsampled or around) if subsampled <= around else set()
+    if len(chosen) != 1:
+        raise UserError(
+            f"{name}: the model needs exactly one data plate around all its observations and has "
+            f"{', '.join(map(repr, sorted(around))) or 'none'}; write "
+            "`with pyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it alone"
+        )
+    (plate,) = chosen
+    return plate, int(sizes[plate][0])
+
+
+def _check(name, nodes, latent, plate):
+    """Rejects sites that a global mean-field guide cannot represent."""
+    if not latent:
+        raise UserError(f"{name}: the model has no latent site to infer")
+    if params := [key for key, site in nodes.items() if site["type"] == "param"]:
+        raise UserError(
+            f"{name}: {params[0]!r} is a pyro.param; a TorchModel has no point estimates: give it a prior, pyro.sample"
+        )
+    for key, site in latent.items():
+        if site["fn"].support.is_discrete:
+            raise UserError(f"{name}: latent site {key!r} is discrete; marginalise it out of the model")
+        if _frame(site, plate) is not None:
+            raise UserError(
+                f"{name}: latent site {key!r} is inside the data plate {plate!r}; sample all of its values before the "
+                "plate (dist.Normal(0, 1).expand([N]).to_event(1)) and index them inside, or marginalise it"
+            )
+
+
+def _check_indexed(name, model, plate):
+    """Checks that the data are indexed by the plate."""
+    if model.N < 3:
+        return
+    try:
+        model.log_likelihood(torch.zeros(model.dim, dtype=model.dtype), torch.tensor([0, model.N - 1]))
+    except Exception as error:
+        raise UserError(
+            f"{name}: the model fails on 2 of the {model.N} rows of plate {plate!r}; index the data by it: "
+            f"`with pyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and x[index], obs=y[index] "
+            f"({_line(error)})"
+        ) from error
+
+
+def _frame(site, plate):
+    """The frame of a plate around a site, or None."""
+    return next((frame for frame in site["cond_indep_stack"] if frame.name == plate), None)
+
+
+def _log_prob(site, share=1.0):
+    """The log density of a site's value with its scale times ``share`` and its mask, entry by entry."""
+    value = site["fn"].log_prob(site["value"], *site["args"], **site["kwargs"])
+    return scale_and_mask(value, site["scale"] * share, site["mask"])
+
+
+def _by_row(log_prob, dim, rows):
+    """Sums a site's log density over everything but the plate's axis ``dim`` (negative)."""
+    log_prob = log_prob.expand(torch.broadcast_shapes(log_prob.shape, (rows, *[1] * (-dim - 1))))
+    return sum_rightmost(log_prob.movedim(dim, 0), log_prob.ndim - 1)
+
+
+def _line(error):
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

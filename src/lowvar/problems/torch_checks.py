@@ -1,0 +1,286 @@
+"""Checks before a fit that functions in PyTorch are a model: shapes, densities, derivatives, independent rows.
+
+A wrong shape would broadcast, a detached tensor would have a gradient of zero, a branch would be traced once and kept:
+each would give a wrong fit without an error.
+"""
+
+import contextlib
+
+import numpy as np
+import torch
+
+from lowvar.errors import UserError
+from lowvar.problems.torch_functions import plain
+
+_ROWS = 7  # rows evaluated jointly
+_TOLERANCE = 1e-5  # relative difference attributed to rounding
+_ROUNDING = 50  # multiple of the effect of a change of z by rounding that counts as rounding
+_SHIFT = 1e-6  # that change, relative
+_STEPS = {torch.float64: (1e-6, 1e-3), torch.float32: (1e-2, 0.1)}  # of finite differences, and their tolerance
+
+
+def dtype_of(model, name: str, mu: np.ndarray):
+    """The NumPy dtype of ``z``: the model's, or PyTorch's default, or the other one if only that runs.
+
+    Raises:
+        UserError: another type than float32 and float64, or the functions run with neither.
+    """
+    if model.dtype is not None:
+        given = str(model.dtype).removeprefix("torch.") if isinstance(model.dtype, torch.dtype) else model.dtype
+        try:
+            found = np.dtype(given)
+        except TypeError:
+            found = None
+        if found not in (np.float32, np.float64):
+            raise UserError(f"{name}: dtype {model.dtype}: it must be torch.float32 or torch.float64")
+        return found
+    first = torch.get_default_dtype() if torch.get_default_dtype() in _STEPS else torch.float32
+    types = [first, *(one for one in _STEPS if one is not first)]
+    errors = []
+    for dtype in types:
+        z = torch.as_tensor(mu, dtype=dtype, device=torch.get_default_device())
+        index = torch.as_tensor(_some_rows(model.N))
+        try:
+            with torch.no_grad():
+                values = plain(model.log_likelihood)(z, index), plain(model.log_prior)(z)
+        except Exception as error:
+            errors.append(error)
+            continue
+        wide = any(isinstance(value, torch.Tensor) and value.dtype is torch.float64 for value in values)
+        return np.dtype("float64" if wide else str(dtype).removeprefix("torch."))
+    raise UserError(
+        f"{name}: the model cannot be run on z of shape ({model.dim},) and index of shape "
+        f"({len(_some_rows(model.N))},): {_one_line(errors[0])}"
+    ) from errors[0]
+
+
+def check(problem) -> None:
+    """Rejects functions that are not a model whose rows can be subsampled.
+
+    Raises:
+        UserError: an error of a function; results of a wrong shape or type; densities that are not finite at the start;
+            random numbers; gradients that disagree with finite differences; rows that depend on the other rows of a
+            batch; branches, or operations that ``torch.func`` cannot transform.
+    """
+    z = problem.backend.asarray(np.asarray(problem.start["mu"], problem.dtype))
+    _check_shapes(problem, z)
+    _check_random(problem, z)
+    _check_density(problem, z)
+    point = _point(problem, z)
+    _check_derivatives(problem, point)
+    _check_rows(problem, point)
+    _check_traced(problem, point)
+
+
+def _some_rows(N):
+    return np.random.default_rng(0).choice(N, min(_ROWS, max(1, N - 1)), replace=False).astype(np.int64)
+
+
+def _index(problem, rows):
+    return problem.backend.asarray(np.array(rows, np.int64))
+
+
+def _check_shapes(problem, z):
+    name, model = problem.name, problem.model
+    several = _some_rows(problem.N)
+    for rows in (several, several[:1]):
+        with _explained(problem, f"log_likelihood, on z of shape ({problem.dim},) and {len(rows)} rows,"):
+            value = plain(model.log_likelihood)(z.clone(), _index(problem, rows))
+        _check_tensor(name, "log_likelihood", value)
+        if tuple(value.shape) != (len(rows),):
+            raise UserError(
+                f"{name}: log_likelihood returned shape {tuple(value.shape)} for {len(rows)} rows; it must return one "
+                f"value for each row, shape ({len(rows)},){_hint(tuple(value.shape), len(rows), problem.N)}"
+            )
+    with _explained(problem, f"log_prior, on z of shape ({problem.dim},),"):
+        value = plain(model.log_prior)(z.clone())
+    _check_tensor(name, "log_prior", value)
+    if value.shape != ():
+        raise UserError(f"{name}: log_prior returned shape {tuple(value.shape)}; it must return one number: sum it")
+
+
+def _check_tensor(name, function, value):
+    if not isinstance(value, torch.Tensor):
+        raise UserError(f"{name}: {function} must return a tensor, not {type(value).__name__}")
+    if not value.is_floating_point():
+        raise UserError(f"{name}: {function} returned {value.dtype}; it must return floating numbers")
+
+
+def _hint(shape, rows, N):
+    if shape == () and rows > 1:
+        return ": without a sum or a mean over them"
+    if shape == (N,) and rows != N:
+        return ": use the data of the rows `index` alone"
+    if shape == () and rows == 1:
+        return "; a possible cause is a squeeze() that also removes the axis of the rows"
+    if len(shape) == 2 and shape[0] == rows and 1 not in shape[1:]:
+        if shape == (rows, rows):
+            return "; a possible cause is a y of shape (N, 1), which broadcasts every row with every other"
+        return ": sum over the other axes"
+    return ""
+
+
+def _check_random(problem, z):
+    """Checks that equal arguments give equal values: traced random numbers would not belong to the noise."""
+    model, index = problem.model, _index(problem, _some_rows(problem.N))
+    values = []
+    for seed in (0, 1):
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            values.append((plain(model.log_likelihood)(z.clone(), index), plain(model.log_prior)(z.clone())))
+    for one, other in zip(*values, strict=True):
+        if not torch.equal(one.nan_to_num(), other.nan_to_num()):
+            raise UserError(
+                f"{problem.name}: two evaluations at the same point differ: the model draws random numbers of its own "
+                "(dropout: use module.eval()) or changes state; make them latent variables, or remove them"
+            )
+
+
+def _check_density(problem, z):
+    """Checks that the density is finite at the start for every row."""
+    with torch.no_grad():
+        prior = float(problem.log_prior(z))
+        if not np.isfinite(prior):
+            raise UserError(
+                f"{problem.name}: the log prior is {prior} at the start; check it, or start elsewhere: init"
+            )
+        for index in problem.chunks["index"]:
+            with _explained(problem, f"log_likelihood, on rows up to {int(index.max())} of N = {problem.N},"):
+                values = problem.log_likelihood(z, index)
+            if not torch.isfinite(values).all():
+                row = int(torch.nonzero(~torch.isfinite(values))[0])
+                raise UserError(
+                    f"{problem.name}: the log-likelihood of row {int(index[row])} is {float(values[row])} at the "
+                    "start; "
+                    "check that row and the likelihood's support, or start elsewhere: init"
+                )
+
+
+def _point(problem, z):
+    """A random point near the start with finite densities."""
+    rng = np.random.default_rng(0)
+    index = _index(problem, _some_rows(problem.N))
+    for spread in (0.3, 0.03, 0.0):
+        point = z + spread * torch.as_tensor(rng.normal(size=z.shape)).to(z)
+        with torch.no_grad():
+            if torch.isfinite(problem.log_likelihood(point, index)).all() and torch.isfinite(problem.log_prior(point)):
+                return point
+    return z
+
+
+def _check_derivatives(problem, z):
+    """Checks gradients by autograd against finite differences along a random direction."""
+    rng = np.random.default_rng(1)
+    index = _index(problem, _some_rows(problem.N))
+    direction = torch.as_tensor(rng.normal(size=z.shape)).to(z)
+    step, tolerance = _STEPS[z.dtype]
+    parts = {"log_likelihood": lambda z: problem.log_likelihood(z, index).sum(), "log_prior": problem.log_prior}
+    for name, function in parts.items():
+        with _explained(problem, f"the derivative of {name}"):
+            at = z.clone().requires_grad_()
+            value = function(at)
+            if value.requires_grad:
+                (gradient,) = torch.autograd.grad(value, at, allow_unused=True)
+                slope = 0.0 if gradient is None else float(gradient @ direction)
+            else:
+                slope = 0.0
+        with torch.no_grad():
+            ahead, behind = (float(function(z + sign * step * direction)) for sign in (1, -1))
+        found = (ahead - behind) / (2 * step)
+        rounding = 100 * torch.finfo(z.dtype).eps * max(abs(ahead), abs(behind)) / step
+        if (
+            np.isfinite([found, slope]).all()
+            and abs(found - slope) > tolerance * max(abs(found), abs(slope)) + rounding
+        ):
+            raise UserError(
+                f"{problem.name}: the gradient of {name} by autograd is {slope:.4g} along a direction in which it "
+                f"changes by {found:.4g}: some of its operations are hidden from autograd, such as .detach(), .item(), "
+                "torch.no_grad() or NumPy's; compute it with PyTorch alone"
+            )
+
+
+def _check_rows(problem, z):
+    """Checks that rows do not interact: joint evaluation equals row-by-row evaluation."""
+    several = _some_rows(problem.N)
+    mixed = several[::-1].copy()  # in another order, with another row repeated
+    mixed[len(mixed) // 2] = mixed[0]
+    signs = torch.as_tensor(np.random.default_rng(2).choice([-1.0, 1.0], size=(3, len(z)))).to(z)
+
+    def of(rows, z=z):
+        with torch.no_grad():
+            return problem.log_likelihood(z, _index(problem, rows)).double().cpu().numpy()
+
+    at_once = of(several)
+    alone = {int(row): of(several[k : k + 1])[0] for k, row in enumerate(several)}
+    sensitivity = max(np.abs(of(several, z * (1 + _SHIFT * sign)) - at_once).max() for sign in signs)
+    for rows, values in ((several, at_once), (mixed, of(mixed))):
+        single = np.array([alone[int(row)] for row in rows])
+        off = np.abs(values - single) - _TOLERANCE * np.abs(single).max() - _ROUNDING * sensitivity
+        worst = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
+        if not off[worst] <= 0:
+            raise UserError(
+                f"{problem.name}: the log-likelihood of a row depends on the other rows of its batch: row "
+                f"{int(rows[worst])} has {single[worst]:.6g} alone and {values[worst]:.6g} among {len(rows)} rows; "
+                "compute statistics of several rows (a mean, a sum, their number, batch normalisation) from all the "
+                "data, before"
+            )
+
+
+def _check_traced(problem, z):
+    """Checks that the traced gradient at another point and other rows is the one by autograd."""
+    backend, rows = problem.backend, _some_rows(problem.N)
+    weight = backend.asarray(np.full(len(rows), 1 / len(rows), problem.dtype))
+    with _explained(problem, "the gradient", traced=True):
+        program = backend.compile(backend.vmap(problem.gradient, (0, None, None)))
+        program(torch.stack([z, z]), _index(problem, np.zeros_like(rows)), weight)
+        index = _index(problem, rows)
+        there = torch.stack([z, 0.9 * z + 0.01])
+        found = program(there, index, weight)
+    for point, gradient in zip(there, found, strict=True):
+        at = point.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(problem.energy(at, index, weight), at)
+        size = float(expected.abs().max())
+        tolerance = 1e-3 if z.dtype is torch.float32 else 1e-6
+        if np.isfinite(size) and float((gradient - expected).abs().max()) > tolerance * size + 1e-30:
+            raise UserError(
+                f"{problem.name}: the model computes something else at another point or on other rows than it did "
+                "when it was traced: it branches in Python on values (use torch.where), or changes state"
+            )
+
+
+@contextlib.contextmanager
+def _explained(problem, what, traced=False):
+    """Turns errors of a user's function into UserErrors."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        text = str(error)
+        if isinstance(error, IndexError) or "out of bounds" in text or "out of range" in text:
+            raise UserError(
+                f"{problem.name}: {what} fails: an array has fewer than N = {problem.N} rows ({_one_line(error)})"
+            ) from error
+        if traced and any(sign in text for sign in _BRANCHES):
+            raise UserError(
+                f"{problem.name}: the model branches in Python on a value that depends on z or on the rows, or makes a "
+                "number of it (.item()); use torch.where, and shapes that do not depend on values"
+            ) from error
+        if traced and any(sign in text for sign in _IN_PLACE):
+            raise UserError(
+                f"{problem.name}: the model writes values that depend on z in place into a tensor that does not; make "
+                "that tensor with z.new_zeros(...), or write out = out + ... for out += ..."
+            ) from error
+        if traced:
+            raise UserError(f"{problem.name}: torch.func cannot transform the model: {_one_line(error)}") from error
+        raise UserError(f"{problem.name}: {what} fails: {_one_line(error)}") from error
+
+
+_BRANCHES = (
+    "data-dependent control flow", ".item()", "data-dependent", "dynamic shape", "get value out of a tracing tensor",
+)  # fmt: skip
+_IN_PLACE = ("inplace arithmetic", "doesn't match the broadcast shape")
+
+
+def _one_line(error):
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,166 @@
+"""A ``TorchModel`` as a ``VariationalProblem`` in PyTorch."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from lowvar.backends import get
+from lowvar.errors import UserError, unknown_name
+from lowvar.problems.guides import family
+from lowvar.problems.torch_checks import check, dtype_of
+from lowvar.problems.torch_functions import functions_of, traceable
+from lowvar.problems.torch_model import TorchModel
+from lowvar.problems.variational import VariationalProblem
+
+_JITTER = 0.1  # standard deviation of the initial means, to avoid saddle points
+_CHUNK = 2**14  # maximum number of data rows in a chunk of a full pass
+_SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
+
+
+@dataclass(frozen=True, eq=False)
+class TorchProblem(VariationalProblem):
+    """A ``VariationalProblem`` with its ``TorchModel``.
+
+    Attributes:
+        model: the model.
+        start: start of a fit, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+        data: empty: the model's functions hold their data.
+        params: empty: there are no point estimates.
+        plate: what batches are drawn from.
+        remarks: empty: a NumPyro model has sentences here on what was subsampled.
+    """
+
+    model: TorchModel = None  # type: ignore[assignment]
+    start: Mapping[str, np.ndarray] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    params: tuple[str, ...] = ()
+    plate: str = "rows"
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def chunks(self):
+        """As in ``VariationalProblem``, with more rows: each chunk of a full pass is traced."""
+        return self._chunks(self.N, _CHUNK, 1 / self.N, 0.0)
+
+    def unravel(self, z):
+        """``z (..., dim) -> {site: unconstrained value (..., *shape)}``."""
+        return {
+            site: z[..., where].reshape((*z.shape[:-1], *self.model.sites[site])) for site, where in self.sites.items()
+        }
+
+    def named(self, mean_field) -> dict[str, torch.Tensor]:
+        """The guide's parameters under ``AutoNormal``'s names, as tensors in the site's unconstrained shape."""
+        loc = self.unravel(self.backend.asarray(mean_field["mu"]))
+        scale = self.unravel(torch.exp(self.backend.asarray(mean_field["log_sigma"])))
+        return {f"{site}_auto_loc": value for site, value in loc.items()} | {
+            f"{site}_auto_scale": value for site, value in scale.items()
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the guide's parameters in ``named``."""
+        return [f"{site}_auto_{end}" for site in self.sites for end in ("loc", "scale")]
+
+    def draws(self, z) -> dict[str, torch.Tensor]:
+        """Values of the latent sites, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
+        with torch.no_grad(), traceable():
+            return dict(torch.func.vmap(self.model.constrain or self.unravel)(z))
+
+    def auto_guide(self, mean_field):
+        """The guide over ``z (dim,)``, a ``torch.distributions`` normal with independent coordinates."""
+        mu, log_sigma = (self.backend.asarray(mean_field[block]) for block in ("mu", "log_sigma"))
+        return torch.distributions.Independent(torch.distributions.Normal(mu, torch.exp(log_sigma)), 1)
+
+    def gradient_and_hvp(self, z, direction, index, weight):
+        """As in ``VariationalProblem``."""
+        with self._twice():
+            return super().gradient_and_hvp(z, direction, index, weight)
+
+    def likelihood_at_rows(self, z, step, index, weight):
+        """As in ``VariationalProblem``."""
+        with self._twice():
+            return super().likelihood_at_rows(z, step, index, weight)
+
+    def gradient_and_hvp_by_row(self, z, direction, index):
+        """As in ``VariationalProblem``."""
+        with self._twice():
+            return super().gradient_and_hvp_by_row(z, direction, index)
+
+    def full_approximation(self, point, eps):
+        """As in ``VariationalProblem``."""
+        with self._twice():
+            return super().full_approximation(point, eps)
+
+    @contextlib.contextmanager
+    def _twice(self):
+        """Explains that an operation has no second derivatives."""
+        try:
+            yield
+        except NotImplementedError as error:
+            raise UserError(
+                f"{self.name}: PyTorch cannot differentiate the model twice, which this estimator needs; "
+                f"use 'naive', 'stl' or 'mlmc' ({' '.join(str(error).split())[:150]})"
+            ) from error
+
+
+def problem_of(model: TorchModel, *, name, init, init_is, key, guide) -> TorchProblem:
+    """The problem of a model; arguments as for ``TorchModel.problem``."""
+    sites, offset = {}, 0
+    for site, shape in model.sites.items():
+        size = int(np.prod(shape))
+        sites[site] = slice(offset, offset + size)
+        offset += size
+    if offset != model.dim:
+        raise UserError(f"{name}: its sites have {offset} entries, and dim is {model.dim}")
+    likelihood, prior = functions_of(model)
+    start = _start(model, name, sites, init, init_is, key)
+    dtype = dtype_of(model, name, start["mu"])
+    problem = TorchProblem(
+        name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype, model=model, start=start,
+        family=family(guide),
+    )  # fmt: skip
+    if not problem.guide.factorised:
+        raise UserError(f"{name}: a TorchModel takes guide='mean_field'; guides with correlations need a NumPyro model")
+    check(problem)
+    return problem
+
+
+def _start(model, name, sites, init, init_is, key):
+    """Starting parameters of the guide, ``{"mu": (dim,), "log_sigma": (dim,)}``."""
+    mu, log_sigma = np.zeros(model.dim), np.full(model.dim, np.log(_SCALE))
+    if model.mean is not None:
+        mu = np.asarray(torch.as_tensor(model.mean).detach().cpu(), float).copy()
+    elif key is not None:  # always float32: the same start in every precision
+        mu = mu + _JITTER * np.asarray(jax.random.normal(key, mu.shape, np.float32), float)
+    if not isinstance(init, Mapping | None):
+        raise UserError(f"{name}: init: give a dict of values by site, or a Fit, not {type(init).__name__}")
+    inverses = model.unconstrain
+    for given, value in (init or {}).items():
+        site, suffix = given, ""
+        for end in ("_auto_loc", "_auto_scale"):
+            if given.endswith(end) and given not in sites:
+                site, suffix = given.removesuffix(end), end
+        if site not in sites:
+            raise unknown_name("site", given, sites, where=f"{name}: {init_is}")
+        try:
+            tensor = torch.as_tensor(value).detach().cpu().double()
+            array = np.asarray(tensor if suffix or site not in inverses else inverses[site](tensor)).ravel()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UserError(f"{name}: {init_is}: {given} is not a value of its site: {error}") from error
+        where = sites[site]
+        if array.size != where.stop - where.start:
+            raise UserError(
+                f"{name}: {init_is}: {given} has {array.size} entries, the model needs {where.stop - where.start}"
+            )
+        if not np.isfinite(array).all() or (suffix == "_auto_scale" and not (array > 0).all()):
+            raise UserError(f"{name}: {init_is}: {given} lies outside its support, or is not finite")
+        if suffix == "_auto_scale":
+            log_sigma[where] = np.log(array)
+        else:
+            mu[where] = array
+    return {"mu": mu, "log_sigma": log_sigma}
