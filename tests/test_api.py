@@ -88,7 +88,10 @@ def test_a_fit_prints_as_one_line(fitted):
     assert shown, repr(fitted)
     assert float(shown[1]) == pytest.approx(last["elbo"], abs=last["elbo_se"] / 5)
     assert float(shown[2]) == pytest.approx(last["elbo_se"], rel=0.06)
-    assert str(fitted) == repr(fitted)
+    assert str(fitted).splitlines()[:2] == [
+        repr(fitted),
+        "estimator joint_adaptive, batches of 50 out of 600 rows, adam with step size 0.01",
+    ]
 
 
 def test_same_seed_same_fit(example, data):

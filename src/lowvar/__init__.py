@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lowvar.api.decompose import Decomposition, decompose
     from lowvar.api.fit import Fit, fit
     from lowvar.api.integral import IntegralResult, integrate
+    from lowvar.api.saved import load
     from lowvar.api.scores import scores
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
@@ -27,6 +28,7 @@ __all__ = [
     "decompose",
     "fit",
     "integrate",
+    "load",
     "minimize",
     "scores",
 ]
@@ -36,6 +38,7 @@ _HOMES = {
     **dict.fromkeys(("Fit", "fit"), "api.fit"),
     **dict.fromkeys(("IntegralResult", "integrate"), "api.integral"),
     **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
+    "load": "api.saved",
     "Searcher": "api.searcher",
     "scores": "api.scores",
     "UserError": "errors",

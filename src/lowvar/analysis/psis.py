@@ -21,7 +21,7 @@ def log_weights(problem, params, eps) -> np.ndarray:
     """
     chunks = problem.chunks
 
-    @jax.jit
+    @problem.backend.jit
     def all_of(params, eps):
         base = jax.lax.map(lambda index: problem.log_likelihood(params["mu"], index), chunks["index"])
 

@@ -65,8 +65,11 @@ class ExactRun(VariationalEngine):
                 return at(setting).some(state, jax.tree.map(lambda leaf: leaf[: self._rest], noise))
 
             mapped = programs.mapped(self.backend, some, programs.RUNS, programs.noise_axes(sampler))
-            noise = programs.draw(sampler, self.keys[repetitions], self.whole)
-            moved.append(jax.jit(mapped)(self._settings(sizes), part, noise))
+
+            def rest(settings, part, keys, epoch, mapped=mapped, sampler=sampler):
+                return mapped(settings, part, programs.draw(sampler, keys, epoch))
+
+            moved.append(self.backend.jit(rest)(self._settings(sizes), part, self.keys[repetitions], self.whole))
         return moved
 
     def trace(self, stops, measured):

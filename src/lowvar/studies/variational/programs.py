@@ -1,10 +1,9 @@
 """Programs for epochs of mapped runs: in JAX a loop over epochs, in PyTorch a few steps per program."""
 
-from functools import partial
-
 import jax
 import numpy as np
 
+from lowvar.backends.compiled import compiled
 from lowvar.noise import Noise, Plan
 
 _UNROLL = 6  # steps that PyTorch runs as one program
@@ -40,14 +39,13 @@ def _in_jax(problem, sampler, at):
 
     epochs = mapped(problem.backend, epoch, RUNS, noise_axes(sampler))
 
-    @partial(jax.jit, donate_argnums=0)
     def advance(state, settings, keys, first, count):
         def body(i, state):
             return epochs(settings, state, draw(sampler, keys, i))
 
         return jax.lax.fori_loop(first, first + count, body, state)
 
-    return advance
+    return compiled(advance, donate_argnums=0)
 
 
 def _in_torch(problem, sampler, at):
