@@ -1,6 +1,7 @@
 """``lowvar.fit``: mean-field variational inference of a NumPyro model."""
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -256,6 +257,13 @@ def start_of(model, init, seed: int) -> dict[str, Any]:
     return {"init": init, "key": named_key(seed, getattr(model, "__name__", "model"), "start", 0)}
 
 
+def in_notebook() -> bool:
+    """Whether this is a kernel of Jupyter: its output is no terminal, but shows progress bars."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None  # type: ignore[attr-defined]
+    return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
+
+
 def starts(problem) -> dict[str, np.ndarray]:
     """The start of one run, ``{"mu": (1, dim), "log_sigma": (1, dim)}``."""
     return {block: value[None] for block, value in problem.start.items()}
@@ -265,7 +273,7 @@ def finished(runs, progress, label, **how):
     """The result of an engine's runs, with a progress bar."""
     from tqdm.auto import tqdm
 
-    disable = None if progress is None else not progress
+    disable = (False if in_notebook() else None) if progress is None else not progress
     with tqdm(total=runs.solver.epochs, desc=label, unit="epoch", disable=disable, leave=False) as bar:
         return loop.run(runs, progress=bar.update, **how)
 

@@ -31,6 +31,9 @@ def elbo_figure(fit, stem: str | os.PathLike | None = None) -> Picture:
     if last > 10:
         axes[0].set_xscale("symlog", linthresh=1, linscale=0.4)
         _decades(axes[0], last)
+    for ax in axes:
+        ax.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+    axes[-1].legend(loc="lower right", frameon=False)
     axes[0].set_ylabel("ELBO (nats)")
     if both:
         _lines(axes[1], late, f"from step {int(late['iteration'].iloc[0]):,}")
@@ -52,12 +55,10 @@ def _lines(ax: Axes, rows, title: str) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=3))
     ax.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=3))
     ax.ticklabel_format(axis="y", useOffset=False)
-    ax.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     ax.set_xlabel("step")
     ax.set_title(title, fontsize="medium")
     ax.grid(True)
-    ax.legend(loc="lower right", frameon=False)
 
 
 def _decades(ax: Axes, last: int) -> None:

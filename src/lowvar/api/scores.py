@@ -50,12 +50,12 @@ def scores(
     from numpyro import handlers
     from numpyro.infer.util import potential_energy, unconstrain_fn
 
-    from lowvar.problems.numpyro_trace import AllRows, converted, prototype, run_on
+    from lowvar.problems.numpyro_trace import AllRows, converted, plain, prototype, run_on
 
     if not isinstance(draws, Mapping):
         raise UserError(f"draws: give a mapping of sites to arrays (mcmc.get_samples()), not a {type(draws).__name__}")
     name = getattr(model, "__name__", "model")
-    data = converted(model, data, name)
+    model, data = plain(model), converted(model, data, name)
     trace = prototype(AllRows(model), data, name)
     model = handlers.substitute(AllRows(model), data=_values(trace, params, name))
     sites = _sites(trace, draws, name)

@@ -83,6 +83,10 @@ def scheduled(optimizer, step_size):
             ) from error
         positive("step_size: the schedule's first value", first, or_zero=True)  # a warm-up starts at 0
         return getattr(optax, optimizer)(step_size)
+    if type(optimizer).__module__ == "numpyro.optim":
+        raise UserError(
+            "optimizer: a NumPyro optimizer has another interface; give that of optax, such as optax.adam(0.01)"
+        )
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise UserError(
             "optimizer: give 'adam' or 'sgd', and step_size, or a transformation such as optax.adamw(1e-3), "
@@ -94,6 +98,7 @@ def scheduled(optimizer, step_size):
 
 
 def _what(optimizer) -> str:
+    """A wrong optimizer in words."""
     name = getattr(optimizer, "__name__", "")
     return f"the function {name}: call it" if name and callable(optimizer) else type(optimizer).__name__
 

@@ -49,7 +49,7 @@ def _check_traceable(problem, z):
     index = _some_rows(problem.N)
     for rows in (index, index[:1]):
         try:
-            jax.eval_shape(problem.log_likelihood, z, jnp.asarray(rows))
+            shape = jax.eval_shape(problem.log_likelihood, z, jnp.asarray(rows))
         except jax.errors.ConcretizationTypeError as error:
             raise UserError(
                 f"{problem.name}: the model branches in Python on a value that JAX traces; use jnp.where or "
@@ -65,6 +65,8 @@ def _check_traceable(problem, z):
                 ) from error
             message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
             raise UserError(f"{message} ({one_line(error)})") from error
+        if not jnp.issubdtype(shape.dtype, jnp.floating):
+            raise UserError(f"{problem.name}: the log-likelihood is {shape.dtype}; it must be real: are data complex?")
 
 
 def _some_rows(N):

@@ -29,6 +29,7 @@ from lowvar.problems.numpyro_trace import (
     is_latent,
     log_prob_of,
     one_line,
+    plain,
     prototype,
 )
 from lowvar.problems.variational import VariationalProblem
@@ -92,7 +93,7 @@ def from_numpyro(
     from lowvar.problems.numpyro_checks import check
 
     name = str(name or getattr(model, "__name__", "model"))
-    data = converted(model, data, name)
+    model, data = plain(model), converted(model, data, name)
     if not isinstance(init, Callable | Mapping | None):
         raise UserError(
             f"init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit, "
