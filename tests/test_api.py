@@ -300,7 +300,7 @@ def test_bad_input_of_decompose(example, data, fitted):
         fitted.sample(0)
     with pytest.raises(UserError, match="unknown estimator 'nave'"):
         lowvar.decompose(example.model, data, estimators=("nave",), progress=False)
-    with pytest.raises(UserError, match="params: unknown parameter 'bias_auto_loc'"):
+    with pytest.raises(UserError, match="params: no value of 'bias_auto_loc', which model needs"):
         lowvar.decompose(example.model, data, {"w_auto_loc": np.zeros(3)}, progress=False)
     with pytest.raises(UserError, match="w_auto_loc has 2 entries, the model needs 3"):
         lowvar.decompose(example.model, data, {**fitted.params, "w_auto_loc": np.zeros(2)}, progress=False)

@@ -14,7 +14,7 @@ import optax
 from lowvar.analysis import decomposition as analysis
 from lowvar.api.fit import Fit, finished, made, start_of, starts
 from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
-from lowvar.errors import UserError, check_known, whole
+from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
@@ -246,7 +246,8 @@ def _check_complete(problem, params) -> None:
     """Checks that ``params`` has values for every latent site and every parameter of the model."""
     for site in problem.sites:
         for name in (site,) if site in problem.params else (f"{site}_auto_loc", f"{site}_auto_scale"):
-            check_known("parameter", name, params, where="params")
+            if name not in params:
+                raise UserError(f"params: no value of {name!r}, which {problem.name} needs; given: {', '.join(params)}")
 
 
 def _own_label(methods, own) -> str:

@@ -177,6 +177,9 @@ class Kept:
         return elbo_figure(self, stem)
 
 
+_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+
+
 def as_numpy(tree) -> list[np.ndarray]:
     """The leaves of a state as NumPy arrays; random keys by their data."""
     leaves = jax.tree.leaves(tree)
@@ -187,7 +190,9 @@ def as_state(leaves, like):
     """The state of the form ``like`` with the arrays of ``as_numpy``."""
     own, tree = jax.tree.flatten(like)
     made = [
-        jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(one)) if _is_key(one) else jax.numpy.asarray(leaf)
+        jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=_IMPLEMENTATIONS[str(one.dtype)])
+        if _is_key(one)
+        else jax.numpy.asarray(leaf)
         for leaf, one in zip(leaves, own, strict=True)
     ]
     return jax.tree.unflatten(tree, made)

@@ -263,7 +263,7 @@ def _run(about, arrays, reached, problem, estimator, optimizer) -> Run | None:
     )  # fmt: skip
 
 
-def _tuples(one):
+def _tuples(one) -> Any:
     """JSON's lists as tuples, as the specs have them."""
     if isinstance(one, dict):
         return {name: _tuples(value) for name, value in one.items()}

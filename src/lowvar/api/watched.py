@@ -82,7 +82,7 @@ class WatchedRun(ExactRun):
             self._recent = {at: kept[at]}
             self._trail = [self._row(stop, reached.measured, i) for i, stop in enumerate(reached.stops)]
 
-    def _row(self, position: int, measured, i=...) -> tuple[int, float, float]:
+    def _row(self, position: int, measured, i: Any = ...) -> tuple[int, float, float]:
         elbo, error = (float(np.squeeze(measured[name][i])) for name in ("elbo", "elbo_se"))
         return min(position * self.steps, self.num_steps), elbo, error
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
@@ -117,7 +118,7 @@ def _plain(value) -> Any:
         return dict, tuple((name, _plain(value[name])) for name in sorted(value, key=str))
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-            return str(value.dtype), _plain(jax.random.key_data(value))
+            return str(value.dtype), _plain(jax.random.key_data(value))  # type: ignore[arg-type]
         array = np.asarray(value)
         return array.shape, str(array.dtype), array.tobytes()
     if isinstance(value, float):

@@ -71,7 +71,7 @@ def as_array(key, value, where="data"):
             raise UserError(
                 f"{where}: {key!r} is a {type(value).__name__} that NumPy cannot read: {one_line(error)}"
             ) from error
-    if isinstance(value, np.ndarray | jax.Array) and value.ndim == 0 and value.dtype.kind in "iub":
+    if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
     if isinstance(value, np.ma.MaskedArray):
         raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
@@ -127,10 +127,7 @@ def prototype(model, data, name, init=None, key=None):
         trace = run()
     for site in trace.values():
         if isinstance(site["value"], jax.core.Tracer):
-            raise UserError(
-                f"{name}: site {site['name']!r} lies inside a function under jax.jit, jax.vmap or jax.lax.scan, where "
-                "NumPyro cannot see it; call the plain function, or use a plate or numpyro.contrib.control_flow.scan"
-            )
+            raise UserError(_HIDDEN.format(name=name, what=f"site {site['name']!r}"))
     return trace
 
 
@@ -146,6 +143,8 @@ def run_on(name, data: Any = ()):
         yield
     except UserError:
         raise
+    except jax.errors.UnexpectedTracerError as error:
+        raise UserError(_HIDDEN.format(name=name, what="a sample statement")) from error
     except TypeError as error:
         if "argument" in str(error):
             raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
@@ -160,6 +159,10 @@ def run_on(name, data: Any = ()):
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
 
 
+_HIDDEN = (
+    "{name}: {what} lies inside a function under jax.jit, jax.vmap or jax.lax.scan, where NumPyro cannot see it; call "
+    "the plain function, or use a plate or numpyro.contrib.control_flow.scan"
+)
 _RAISED = "{name}: the model cannot be run on these data: {error}"
 
 
