@@ -91,6 +91,8 @@ def unpickled(model, data, content: bytes, settings: str, estimator, optimizer):
 def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and stamp of the file."""
     problem, run = fit.problem, fit.run
+    if problem.backend.name != "jax":
+        raise UserError(f"{problem.name}: only fits of NumPyro models can be saved or pickled; keep params")
     arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.mean_field.items()}
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
     arrays["density"] = _density(problem, fit.mean_field)
@@ -101,6 +103,7 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         "form": _FORM,
         "name": problem.name,
         "dtype": str(np.dtype(problem.dtype)),
+        "blocks": {block: int(np.size(value)) for block, value in fit.mean_field.items()},
         "sites": {site: [where.start, where.stop] for site, where in problem.sites.items()},
         "data": {name: _fingerprint(value) for name, value in problem.data.items()},
         "khat": None if fit.khat is None else str(fit.khat),
@@ -143,10 +146,15 @@ def _fingerprint(value) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": sha}
 
 
+def _noise(problem) -> int:
+    """Dimension of the guide's base noise."""
+    return getattr(problem, "noise_dim", problem.dim)
+
+
 def _middle(problem, guide_params):
     """The guide's location, ``(dim,)``."""
     params = {block: jnp.asarray(value) for block, value in guide_params.items()}
-    return problem.guide.transform(params, jnp.zeros(problem.dim, problem.dtype))
+    return problem.guide.transform(params, jnp.zeros(_noise(problem), problem.dtype))
 
 
 def _density(problem, guide_params) -> np.ndarray:
@@ -155,7 +163,7 @@ def _density(problem, guide_params) -> np.ndarray:
     index = jnp.asarray(np.unique(np.linspace(0, problem.N - 1, _ROWS).astype(np.int32)))
 
     def of(shift):
-        z = problem.guide.transform(params, jnp.full(problem.dim, shift, problem.dtype))
+        z = problem.guide.transform(params, jnp.full(_noise(problem), shift, problem.dtype))
         return jnp.append(problem.log_likelihood(z, index), problem.log_prior(z))
 
     program = problem.backend.jit(of)
@@ -174,7 +182,7 @@ def _made(where: str, arrays, about, model, data, estimator, optimizer):
 
     _check_data(where, about, model, data)
     middle = {f"{_rest(name)}_auto_loc": value for name, value in arrays.items() if name.startswith("middle/")}
-    problem = from_numpyro(model, data, **start_of(model, middle, 0), name=about["name"])
+    problem = from_numpyro(model, data, **start_of(model, middle, 0), name=about["name"], init_is=where)
     sites = {site: [at.start, at.stop] for site, at in problem.sites.items()}
     params = {_rest(name): value for name, value in arrays.items() if name.startswith("guide/")}
     if sites != about["sites"] or str(np.dtype(problem.dtype)) != about["dtype"]:
@@ -182,6 +190,8 @@ def _made(where: str, arrays, about, model, data, estimator, optimizer):
             f"{where}: the fit is of another model: its sites were {_sites(about['sites'])} in {about['dtype']}, "
             f"and those of {problem.name} are {_sites(sites)} in {np.dtype(problem.dtype)}"
         )
+    if dict(problem.blocks) != about["blocks"]:
+        raise UserError(f"{where}: the fit has another guide, with parameters {about['blocks']}, not {problem.blocks}")
     if not _agree(arrays["density"], _density(problem, params)):
         raise UserError(
             f"{where}: the model's densities differ from those of the saved fit: the model has changed since; fit again"

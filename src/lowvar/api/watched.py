@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError
@@ -76,7 +74,7 @@ class WatchedRun(ExactRun):
         if begun is not None:
             kept, (early, at), reached = begun
             reached = reached.up_to(at, self.stops)
-            self.begun = jax.tree.map(jnp.copy, kept[at]), at, reached
+            self.begun = self.copied(kept[at]), at, reached
             self.early = early if self.early < at else self.early  # its own has passed
             self.kept = {epoch: state for epoch, state in kept.items() if epoch in (self.early, self.whole)}
             self._recent = {at: kept[at]}
@@ -92,14 +90,14 @@ class WatchedRun(ExactRun):
         self._trail.append(self._row(position, values))
         if position <= self.whole:
             last = dict(list(self._recent.items())[-1:])
-            self._recent = last | {position: jax.tree.map(jnp.copy, state)}
+            self._recent = last | {position: self.copied(state)}
         return values
 
     def finished(self, state) -> bool:
         """Whether the callback or the rule ends the run at this evaluation."""
         iteration, elbo, error = self._trail[-1]
-        params = {block: np.asarray(leaf[0, 0]) for block, leaf in state[0].params.items()} if self._callback else {}
-        if self._told(Evaluation(iteration, elbo, error, lambda: self._named(params))):
+        final = {block: self.backend.to_numpy(leaf)[0, 0] for block, leaf in state[0].params.items()}
+        if self._told(Evaluation(iteration, elbo, error, lambda: self._named(final))):
             self.ended = "callback"
         elif self._rule is not None and iteration < self.num_steps and self._rule(*np.array(self._trail).T):
             self.ended = "converged"

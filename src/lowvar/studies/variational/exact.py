@@ -52,7 +52,11 @@ class ExactRun(VariationalEngine):
 
     def _keep(self, state, epoch):
         if epoch in (self.early, self.whole):
-            self.kept[epoch] = jax.tree.map(jnp.copy, state)  # the loop donates its own
+            self.kept[epoch] = self.copied(state)
+
+    def copied(self, state):
+        """A copy of a state, whose own memory the loop reuses."""
+        return jax.tree.map(jnp.copy, state)
 
     def _cut(self, state):
         """The steps of a partial epoch."""
