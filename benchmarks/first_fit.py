@@ -7,8 +7,7 @@
 Both make 5000 steps with batches of 100, from the same model function. ``fit`` also evaluates its ELBO along the way
 and its k-hat; ``SVI`` does neither. Before every first call, JAX's caches are cleared, and the two alternate in who is
 first. ``again`` is a second fit of the same shapes: other data, another seed, no caches cleared; ``SVI.run`` compiles
-again, ``fit`` does not. Final ELBOs use the same draws. Ratios are those of CPU seconds, which other jobs on the machine
-disturb less.
+again, ``fit`` does not. Final ELBOs use the same draws. Ratios are those of CPU seconds, which other jobs disturb less.
 """
 
 import argparse
