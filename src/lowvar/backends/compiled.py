@@ -42,23 +42,25 @@ def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = ()) -> 
             sizes = [len(jax.tree.leaves(arg)) for arg in args]
             given = [i for i, size in enumerate(sizes) for _ in range(size)]
             where = tuple(k for k, i in enumerate(given) if i in donated)
-            traced[key] = _program(closed.jaxpr, where), closed.consts, jax.tree.structure(out)
+            traced[key] = _program(closed.jaxpr, where, function), closed.consts, jax.tree.structure(out)
         program, consts, out = traced[key]
         return jax.tree.unflatten(out, program(consts, *leaves))
 
     return call
 
 
-def _program(jaxpr: Jaxpr, donated: tuple[int, ...]) -> Callable:
-    """The program of a trace, ``(constants, *arguments) -> results``; the same one for equal traces."""
+def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable) -> Callable:
+    """The program of a function's trace, ``(constants, *arguments) -> results``; the same one for equal traces."""
     key = _form(jaxpr), donated
     if key in _PROGRAMS:
         _PROGRAMS.move_to_end(key)
     else:
-        _PROGRAMS[key] = jax.jit(
-            lambda consts, *args: jax.core.eval_jaxpr(jaxpr, consts, *args),
-            donate_argnums=tuple(1 + k for k in donated),
-        )
+
+        def run(consts, *args):
+            return jax.core.eval_jaxpr(jaxpr, consts, *args)
+
+        run.__name__ = getattr(function, "__name__", "run")  # for JAX's logs
+        _PROGRAMS[key] = jax.jit(run, donate_argnums=tuple(1 + k for k in donated))
         if len(_PROGRAMS) > _MOST:
             _PROGRAMS.popitem(last=False)
     return _PROGRAMS[key]

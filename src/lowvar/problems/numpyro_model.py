@@ -182,8 +182,9 @@ class _Functions:
 
         def log_likelihood(z, index):
             rows = index.shape[0]
-            if rows == N > 1:  # with all N rows, numpyro.subsample does not subsample: evaluate in two parts
-                return jnp.concatenate([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
+            if rows == N > 1:  # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
+                halves = jnp.append(index, index[: N % 2]).reshape(2, -1)
+                return jax.vmap(lambda half: log_likelihood(z, half))(halves).reshape(-1)[:N]
             total = jnp.zeros(index.shape, dtype)
             for site in traced(z, index).values():
                 frame = frame_of(site, plate)
