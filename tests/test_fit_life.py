@@ -463,6 +463,7 @@ def test_the_plot(short, steps, tmp_path):
         for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
             shown = [at for at in axis.get_majorticklocs() if low <= at <= high]
             assert len(shown) >= (3 if steps > 1 or axis is ax.yaxis else 2)
+    assert [one.get_text() for one in last.get_legend().get_texts()] == ["± standard error", "ELBO"]
     drawn = first.lines[0].get_xydata()
     np.testing.assert_array_equal(drawn, fit.elbo[["iteration", "elbo"]].to_numpy(float))
     assert last.lines[0].get_xydata()[-1].tolist() == drawn[-1].tolist()

@@ -33,7 +33,6 @@ def elbo_figure(fit, stem: str | os.PathLike | None = None) -> Picture:
         _decades(axes[0], last)
     for ax in axes:
         ax.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
-    axes[-1].legend(loc="lower right", frameon=False)
     axes[0].set_ylabel("ELBO (nats)")
     if both:
         _lines(axes[1], late, f"from step {int(late['iteration'].iloc[0]):,}")
@@ -41,6 +40,7 @@ def elbo_figure(fit, stem: str | os.PathLike | None = None) -> Picture:
         high = (late["elbo"] + late["elbo_se"].fillna(0)).max()
         room = _ROOM * (high - low) or 1.0
         axes[1].set_ylim(low - room, high + room)
+    axes[-1].legend(loc="lower right")
     if stem is not None:
         save(fig, stem, rows)
     return fig
