@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lowvar.api.integral import IntegralResult, integrate
     from lowvar.api.joint_elbo import JointELBO
     from lowvar.api.own_loop import batch_noise, estimator, problem
+    from lowvar.api.saved import load
     from lowvar.api.scores import scores
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
@@ -34,6 +35,7 @@ __all__ = [
     "estimator",
     "fit",
     "integrate",
+    "load",
     "minimize",
     "problem",
     "scores",
@@ -46,6 +48,7 @@ _HOMES = {
     **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
     **dict.fromkeys(("batch_noise", "estimator", "problem"), "api.own_loop"),
     "JointELBO": "api.joint_elbo",
+    "load": "api.saved",
     "Searcher": "api.searcher",
     "TorchModel": "problems.torch_model",
     "scores": "api.scores",

@@ -15,7 +15,7 @@ from lowvar.analysis import decomposition as analysis
 from lowvar.api.fit import Fit, finished, made, start_of, starts
 from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
-from lowvar.errors import UserError, check_known, whole
+from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.numpyro_guide import inferred
 from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
@@ -264,7 +264,8 @@ def _densities(problem, params) -> np.ndarray:
 def _check_complete(problem, params) -> None:
     """Checks that ``params`` has values for every parameter of the guide and of the model."""
     for name in (*problem.params, *problem.names):
-        check_known("parameter", name, params, where="params")
+        if name not in params:
+            raise UserError(f"params: no value of {name!r}, which {problem.name} needs; given: {', '.join(params)}")
 
 
 def _own_label(methods, own) -> str:

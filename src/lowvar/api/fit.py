@@ -1,9 +1,10 @@
 """``lowvar.fit``: Gaussian variational inference of a NumPyro model."""
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,14 +13,16 @@ import numpy as np
 import optax
 
 from lowvar.analysis import psis
+from lowvar.api.kept import Kept, Run
 from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, check_estimator, solver_of
+from lowvar.api.stopping import rule_of
+from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
-from lowvar.studies.variational.exact import ExactRun
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 # draws for k-hat (1000 would miss a correlation of 0.98 one time in four); maximum of draws x data rows
@@ -33,37 +36,9 @@ _CHECK = (
 _LATE, _RISE = 0.85, 1.0  # not converged: after this fraction of the steps, the ELBO rises by more nats
 
 
-@dataclass(frozen=True)
-class Run:
-    """The settings of a fit and its estimator's memory, from which ``decompose`` continues.
-
-    Attributes:
-        method: the estimator with its options.
-        solver: the settings.
-        num_steps: updates.
-        seed: seed of its noise.
-        name: name under which its noise was drawn.
-        epochs: ``(early, whole)``: epochs at which the state was kept.
-        kept: the states, ``{epoch: state of the engine}``.
-    """
-
-    method: MethodSpec
-    solver: SolverSpec
-    num_steps: int
-    seed: int
-    name: str
-    epochs: tuple[int, int]
-    kept: Mapping[int, Any]
-
-    @property
-    def memory(self):
-        """The estimator's state at the end of the last whole epoch."""
-        return jax.tree.map(lambda leaf: leaf[0, 0], self.kept[self.epochs[1]][0].estimator)
-
-
 @dataclass(frozen=True, repr=False)
-class Fit:
-    """The result of ``fit``; printing it gives one line.
+class Fit(Kept):
+    """The result of ``fit``; its ``repr`` is one line, ``print`` shows its settings and notes too.
 
     Attributes:
         params: parameters under the names of NumPyro's guide, and ``numpyro.param`` sites under theirs;
@@ -96,8 +71,7 @@ class Fit:
         tail = "" if self.khat is None else f", k-hat {self.khat:.2f}"
         return f"Fit({self.problem.name}, dim {len(_noisy(self.problem))}: {reached}{tail})"
 
-    def summary(self) -> str:
-        """The line of ``repr``, the settings of the fit, and the notes."""
+    def __str__(self) -> str:
         lines = [repr(self)]
         if self.run is not None:
             solver = self.run.solver
@@ -110,6 +84,7 @@ class Fit:
                 f"estimator {self.run.method.estimator}, batches of {solver.batch_size} out of {self.problem.N} rows, "
                 f"{optimizer}"
             )
+            lines += ENDED.get(self.run.ended, [])
         if self.khat is None:
             lines.append("k-hat was not computed: each draw is a pass over all rows; set khat_samples to compute it")
         return "\n".join([*lines, *self.notes])
@@ -159,7 +134,7 @@ def fit(
     guide: str | Callable[..., Any] | Mapping[str, Any] = "mean_field",
     estimator: str | Callable[..., Estimator] | None = None,
     optimizer: str | optax.GradientTransformation = "adam",
-    step_size: float | None = None,
+    step_size: float | Callable[[Any], Any] | None = None,
     num_steps: int = 5000,
     batch_size: int | None = None,
     num_particles: int = 1,
@@ -169,6 +144,8 @@ def fit(
     seed: int = 0,
     elbo_samples: int | None = None,
     khat_samples: int | None = None,
+    stop: bool | float = False,
+    callback: Callable[[Evaluation], Any] | None = None,
     progress: bool | None = None,
     **options: Any,
 ) -> Fit:
@@ -190,8 +167,10 @@ def fit(
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
             two passes over the data.
-        optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``.
-        step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given; an optax optimizer has its own.
+        optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``, that
+            needs no value of the objective.
+        step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given, or an optax schedule of it; an optax
+            optimizer has its own.
         num_steps: number of updates; ``1e4`` counts as a whole number.
         batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
         num_particles: particles per update, shared by the rows of the batch; for ``mlmc``, those of the first update.
@@ -207,11 +186,16 @@ def fit(
             rows.
         khat_samples: posterior draws for ``khat``, on all the data, 200 or more; 0 for none. If not given
             10 000, fewer above 3 300 rows, and none above 167 000.
-        progress: whether to show a progress bar; by default on a terminal only.
+        stop: whether to end the fit where the ELBO no longer rises, before ``num_steps``, see ``Plateau``; a number is
+            the rise that still counts, in nats for a doubling of the steps, in place of the ELBO's standard error.
+        callback: called with an ``Evaluation`` whenever the ELBO is computed, after whole epochs on a geometric grid;
+            the fit ends if it returns True or raises ``StopIteration``.
+        progress: whether to show a progress bar; by default on a terminal and in a notebook.
         **options: options of the estimator.
 
     Returns:
-        A ``Fit``.
+        A ``Fit``. Ctrl-C ends the steps and returns the fit so far, with a note; a second one raises
+        ``KeyboardInterrupt``.
 
     Raises:
         UserError: an unknown name, a number out of range, a model that does not permit mini-batches (see
@@ -225,9 +209,7 @@ def fit(
     elif options:
         raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
-    draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
-    if draws and draws < psis.LEAST:
-        raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
+    draws = checked_draws(khat_samples)
     problem = problem_of(model, data, guide=guide, **start_of(model, init, seed))
     if "particles" in options:
         raise UserError("particles: fit calls this num_particles")
@@ -242,18 +224,45 @@ def fit(
     if estimator is None:
         estimator = DEFAULT if num_steps * solver.batch_size >= _EPOCHS_OF_MEMORY * problem.N else "naive"
     method = MethodSpec.of(estimator, options, where="fit")
-    runs = engines.build(
-        problem, method, solver, seed=seed, name=problem.name, starts=starts(problem),
-        engine=partial(ExactRun, num_steps=num_steps),
+    run = Run(method, solver, num_steps, seed, problem.name)
+    return completed(problem, run, draws, progress, rule_of(stop), callback)
+
+
+def completed(problem, run: Run, draws: int | None, progress, rule=None, callback=None, stacklevel: int = 3) -> Fit:
+    """The fit with the settings of ``run``, continued from what it has kept."""
+    watched = partial(
+        WatchedRun, num_steps=run.num_steps, callback=callback, rule=rule, begun=run.state,
+        named=problem.named,
     )  # fmt: skip
-    result = finished(runs, progress, f"fit {problem.name}")
+    runs = engines.build(
+        problem, run.method, run.solver, seed=run.seed, name=run.name, starts=starts(problem), engine=watched
+    )
+    with interruptible() as pressed:
+        result = finished(runs, progress, f"fit {problem.name}", begun=runs.begun, halt=pressed)
+    if pressed() and result.reached.stops[-1] < runs.stops[-1]:
+        runs.ended = "interrupted"
+        if not runs.num_steps:
+            raise KeyboardInterrupt
     fitted = made(problem, result)
-    k, notes = judged(fitted, solver, seed, draws)
+    k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else draws)
     notes = (*problem.remarks, *notes)
+    if runs.ended == "interrupted":
+        notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
-    run = Run(method, solver, num_steps, seed, problem.name, (runs.early, runs.whole), dict(runs.kept))
+        warnings.warn(note, UserWarning, stacklevel=stacklevel)
+    run = replace(
+        run, num_steps=runs.num_steps, epochs=(runs.early, runs.whole), kept=dict(runs.kept), reached=result.reached,
+        ended=runs.ended,
+    )  # fmt: skip
     return Fit(fitted.params, fitted.elbo, problem, fitted.mean_field, k, notes, run)
+
+
+def checked_draws(khat_samples: int | None) -> int | None:
+    """The number of draws for k-hat; None where the number of rows determines it."""
+    draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
+    if draws and draws < psis.LEAST:
+        raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
+    return draws
 
 
 def start_of(model, init, seed: int) -> dict[str, Any]:
@@ -262,18 +271,25 @@ def start_of(model, init, seed: int) -> dict[str, Any]:
     return {"init": init, "key": named_key(seed, getattr(model, "__name__", name), "start", 0)}
 
 
+def in_notebook() -> bool:
+    """Whether this is a kernel of Jupyter: its output is no terminal, but shows progress bars."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None  # type: ignore[attr-defined]
+    return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
+
+
 def starts(problem) -> dict[str, np.ndarray]:
     """The start of one run, ``{block: (1, length)}``."""
     return {block: value[None] for block, value in problem.start.items()}
 
 
-def finished(runs, progress, label):
+def finished(runs, progress, label, **how):
     """The result of an engine's runs, with a progress bar."""
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
-    disable = None if progress is None else not progress
+    disable = (False if in_notebook() else None) if progress is None else not progress
     with tqdm(total=runs.solver.epochs, desc=label, unit="epoch", disable=disable, leave=False) as bar:
-        return loop.run(runs, progress=bar.update)
+        return loop.run(runs, progress=bar.update, **how)
 
 
 def made(problem, result) -> Fit:

@@ -1,14 +1,20 @@
 """Checks of the settings that ``fit`` and ``decompose`` share."""
 
+import re
 from collections.abc import Callable, Mapping
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
+from lowvar.problems.numpyro_trace import one_line
 from lowvar.registry import label
 from lowvar.solvers import OWN
+from lowvar.solvers.optimizers import OPTIMIZERS
 from lowvar.studies.spec import validated
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
@@ -65,6 +71,61 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
     return methods
 
 
+def scheduled(optimizer, step_size):
+    """The optax transformation of an optimizer by name and a schedule of step sizes, or one of the user's own."""
+    if isinstance(optimizer, str):
+        check_known("optimizer", optimizer, OPTIMIZERS.own, where="fit")
+        try:
+            first = float(step_size(0))
+        except Exception as error:
+            raise UserError(
+                f"step_size: a schedule takes the number of the step and returns a step size: {error}"
+            ) from error
+        positive("step_size: the schedule's first value", first, or_zero=True)  # a warm-up starts at 0
+        return getattr(optax, optimizer)(step_size)
+    if type(optimizer).__module__ == "numpyro.optim":
+        raise UserError(
+            "optimizer: a NumPyro optimizer has another interface; give that of optax, such as optax.adam(0.01)"
+        )
+    if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
+        raise UserError(
+            "optimizer: give 'adam' or 'sgd', and step_size, or a transformation such as optax.adamw(1e-3), "
+            f"not {_what(optimizer)}"
+        )
+    if step_size is not None:
+        raise UserError(f"step_size {step_size!r}: this optimizer has its own step size; leave step_size out")
+    return optimizer
+
+
+def _what(optimizer) -> str:
+    """A wrong optimizer in words."""
+    name = getattr(optimizer, "__name__", "")
+    return f"the function {name}: call it" if name and callable(optimizer) else type(optimizer).__name__
+
+
+def check_transformation(own, problem) -> None:
+    """Rejects an optimizer that cannot update the guide's parameters from their gradients alone.
+
+    Raises:
+        UserError: it needs the value of the objective, has another interface, or does not take these parameters.
+    """
+    params = {block: jax.ShapeDtypeStruct((size,), problem.dtype) for block, size in problem.blocks.items()}
+    try:
+        updates, _ = jax.eval_shape(lambda p: own.update(p, own.init(p), p), params)
+    except Exception as error:
+        needed = re.findall(r"'(value|value_fn|grad|value_and_grad_fn|loss)'", str(error))
+        if needed and "argument" in str(error):
+            raise UserError(
+                f"optimizer: it asks for {' and '.join(map(repr, needed))} in every update, and fit has noisy "
+                "gradients alone, without a value of the objective; use one that needs gradients only, such as "
+                "optax.adam(schedule)"
+            ) from error
+        raise UserError(f"optimizer: it cannot update parameters {sorted(params)}: {one_line(error)}") from error
+    forms = [jax.tree.map(jnp.shape, tree) for tree in (updates, params)]
+    if forms[0] != forms[1]:
+        raise UserError("optimizer: its updates do not have the form of the parameters; give a transformation of optax")
+
+
 def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid",
     where="fit",
@@ -77,15 +138,11 @@ def solver_of(
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
         raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
-    own = None if isinstance(optimizer, str) else optimizer
+    if callable(step_size) and schedule is not None:
+        raise UserError("step_size is a schedule of optax: leave schedule out, or give a number as step_size")
+    own = scheduled(optimizer, step_size) if callable(step_size) or not isinstance(optimizer, str) else None
     if own is not None:
-        if not (callable(getattr(own, "init", None)) and callable(getattr(own, "update", None))):
-            raise UserError(
-                "optimizer: give 'adam' or 'sgd', and step_size, or a transformation such as optax.adamw(1e-3), "
-                f"not {type(own).__name__}"
-            )
-        if step_size is not None:
-            raise UserError(f"step_size {step_size!r}: this optimizer has its own step size; leave step_size out")
+        check_transformation(own, problem)
         optimizer, step_size = "sgd", 1.0  # both unused
     step_size = STEP_SIZE if step_size is None else step_size
     num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lowvar.backends.compiled import compiled
+
 
 class _Jax:
     name = "jax"
@@ -13,7 +15,7 @@ class _Jax:
     erf = staticmethod(jax.lax.erf)
     vmap = staticmethod(jax.vmap)
     compile = staticmethod(jax.jit)
-    jit = staticmethod(jax.jit)
+    jit = staticmethod(compiled)
     tree_map = staticmethod(jax.tree.map)
 
     @staticmethod

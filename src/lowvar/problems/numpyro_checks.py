@@ -50,7 +50,7 @@ def _check_traceable(problem, z):
     index = _some_rows(problem.N)
     for rows in (index, index[:1]):
         try:
-            jax.eval_shape(problem.log_likelihood, z, jnp.asarray(rows))
+            shape = jax.eval_shape(problem.log_likelihood, z, jnp.asarray(rows))
         except jax.errors.ConcretizationTypeError as error:
             raise UserError(
                 f"{problem.name}: the model branches in Python on a value that JAX traces; use jnp.where or "
@@ -66,6 +66,8 @@ def _check_traceable(problem, z):
                 ) from error
             message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
             raise UserError(f"{message} ({one_line(error)})") from error
+        if not jnp.issubdtype(shape.dtype, jnp.floating):
+            raise UserError(f"{problem.name}: the log-likelihood is {shape.dtype}; it must be real: are data complex?")
 
 
 def _some_rows(N):
@@ -75,8 +77,9 @@ def _some_rows(N):
 
 def _check_density(problem, z):
     """Checks that the density is finite at the start for every row."""
-    likelihood = jax.jit(problem.log_likelihood)
-    prior = float(jax.jit(problem.log_prior)(z))
+    jit = problem.backend.jit
+    likelihood = jit(problem.log_likelihood)
+    prior = float(jit(problem.log_prior)(z))
     if not np.isfinite(prior):
         raise UserError(
             f"{problem.name}: the log prior is {prior} at the start; check the priors' parameters, or start elsewhere: "
@@ -167,32 +170,34 @@ def _compare(problem, functions, free, start):
     shift = 1e-6  # relative change of the point, a few units of float32 rounding, to estimate the effect of rounding
     signs = rng.choice([-1.0, 1.0], size=(3, start.size))
 
-    @partial(jax.jit, static_argnums=0)
-    def both(function, z, index):
-        """Values and derivatives along a direction; derivatives drop terms that do not depend on ``z``."""
-        value, along = jax.jvp(lambda z: function(z, index), (z,), (direction,))
-        return jnp.stack([value, along])
+    def of(function):
+        """``(z, index) ->`` values and derivatives along a direction, which drop terms that do not depend on ``z``."""
 
-    def of(function, z, index):
-        return np.asarray(both(function, jnp.asarray(z, dtype), jnp.asarray(index)), float)
+        def both(z, index):
+            value, along = jax.jvp(lambda z: function(z, index), (z,), (direction,))
+            return jnp.stack([value, along])
 
+        program = problem.backend.jit(both)
+        return lambda z, index: np.asarray(program(jnp.asarray(z, dtype), jnp.asarray(index)), float)
+
+    likelihood, prior = of(log_likelihood), of(log_prior)
     tried = [start + spread * rng.normal(size=start.size) for spread in (0.3, 0.03, 0.0)]
     parts = slice(0, 2)
-    z = next((z for z in tried if np.isfinite(of(log_likelihood, z, several)).all()), None)
+    z = next((z for z in tried if np.isfinite(likelihood(z, several)).all()), None)
     if z is None:  # compare values where derivatives are not finite
         parts = slice(0, 1)
-        z = next((z for z in tried if np.isfinite(of(log_likelihood, z, several)[parts]).all()), None)
+        z = next((z for z in tried if np.isfinite(likelihood(z, several)[parts]).all()), None)
     if z is None:
         return None  # `_check_density` rejects such a start
 
     def compared(function, z, index):
-        return of(function, z, index)[parts]
+        return function(z, index)[parts]
 
-    at_once = compared(log_likelihood, z, several)
-    single = {int(row): compared(log_likelihood, z, several[k : k + 1])[:, 0] for k, row in enumerate(several)}
-    moved = [compared(log_likelihood, z * (1 + shift * sign), several) for sign in signs]
+    at_once = compared(likelihood, z, several)
+    single = {int(row): compared(likelihood, z, several[k : k + 1])[:, 0] for k, row in enumerate(several)}
+    moved = [compared(likelihood, z * (1 + shift * sign), several) for sign in signs]
     sensitivity = np.max([np.abs(one - at_once) for one in moved], axis=(0, 2))
-    for index, values in ((several, at_once), (mixed, compared(log_likelihood, z, mixed))):
+    for index, values in ((several, at_once), (mixed, compared(likelihood, z, mixed))):
         alone = np.stack([single[int(row)] for row in index], axis=1)
         if not np.isfinite(alone).all():  # although the joint evaluation is finite
             row = int(index[int(np.argmin(np.isfinite(alone).all(axis=0)))])
@@ -206,8 +211,8 @@ def _compare(problem, functions, free, start):
         if (off > 1).any():
             worst = int(np.argmax(off.max(axis=0)))
             return _interacting(traced, problem, z, index, worst, alone[0, worst], values[0, worst])
-    first, second = compared(log_prior, z, several[:1]), compared(log_prior, z, mixed)
-    moved = [compared(log_prior, z * (1 + shift * sign), several[:1]) for sign in signs]
+    first, second = compared(prior, z, several[:1]), compared(prior, z, mixed)
+    moved = [compared(prior, z * (1 + shift * sign), several[:1]) for sign in signs]
     sensitivity = np.max([np.abs(one - first) for one in moved], axis=0)
     if (np.abs(first - second) > _TOLERANCE * np.abs(first) + _ROUNDING * sensitivity + 1e-300).any():
         return (

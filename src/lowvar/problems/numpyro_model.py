@@ -34,6 +34,7 @@ from lowvar.problems.numpyro_trace import (
     is_latent,
     log_prob_of,
     one_line,
+    plain,
     prototype,
 )
 from lowvar.problems.variational import VariationalProblem
@@ -120,7 +121,7 @@ def from_numpyro(
     from lowvar.problems.numpyro_checks import check
 
     name = str(name or getattr(model, "__name__", "model"))
-    data = converted(model, data, name)
+    model, data = plain(model), converted(model, data, name)
     if not isinstance(init, Callable | Mapping | None):
         raise UserError(
             f"init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit, "
@@ -238,8 +239,9 @@ class _Functions:
                     site for site in traced(z, index).values() if site["type"] == "sample" and not is_latent(site)
                 )
                 return jnp.broadcast_to(sum((_total(site) for site in observed), jnp.zeros((), dtype)), index.shape)
-            if rows == N > 1:  # with all N rows, numpyro.subsample does not subsample: evaluate in two parts
-                return jnp.concatenate([log_likelihood(z, index[: rows // 2]), log_likelihood(z, index[rows // 2 :])])
+            if rows == N > 1:  # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
+                halves = jnp.append(index, index[: N % 2]).reshape(2, -1)
+                return jax.vmap(lambda half: log_likelihood(z, half))(halves).reshape(-1)[:N]
             total = jnp.zeros(index.shape, dtype)
             for site in traced(z, index).values():
                 frame = frame_of(site, plate)

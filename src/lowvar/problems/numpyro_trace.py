@@ -31,6 +31,13 @@ class FixedIndex(Messenger):
             _whole(msg)
 
 
+def plain(model):
+    """The function inside ``jax.jit``, whose sites NumPyro's handlers would not see."""
+    while isinstance(model, jax.stages.Wrapped) and hasattr(model, "__wrapped__"):
+        model = model.__wrapped__
+    return model
+
+
 class AllRows(Messenger):
     """The model without subsampling: plates return the indices of all their rows."""
 
@@ -61,14 +68,25 @@ def converted(model, data, name) -> dict[str, Any]:
 
 def as_array(key, value, where="data"):
     """``value`` as a JAX array, if it is an array or a list; 0-dimensional integers as Python's."""
-    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iub":
+    if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic):
+        try:
+            if hasattr(value, "to_numpy"):
+                value = value.to_numpy()  # pandas, polars, xarray
+            elif hasattr(value, "__array__"):
+                value = np.asarray(value)  # torch
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"{where}: {key!r} is a {type(value).__name__} that NumPy cannot read: {one_line(error)}"
+            ) from error
+    if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
-    if hasattr(value, "to_numpy"):
-        value = value.to_numpy()  # pandas
     if isinstance(value, np.ma.MaskedArray):
         raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
-    if not isinstance(value, np.ndarray | list | tuple | jax.Array | np.generic) and hasattr(value, "__array__"):
-        value = np.asarray(value)  # torch
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
+        held = type(value.flat[0]).__name__ if value.size and value.dtype.kind == "O" else str(value.dtype)
+        raise UserError(
+            f"{where}: {key!r} holds {held}, not numbers; encode categories as integers, and dates as floats"
+        )
     try:
         array = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
     except (TypeError, ValueError) as error:
@@ -113,25 +131,33 @@ def prototype(model, data, name, init=None, key=None):
         return handlers.trace(started).get_trace(**data)
 
     with run_on(name, data):
-        return run()
+        trace = run()
+    for site in trace.values():
+        if isinstance(site["value"], jax.core.Tracer):
+            raise UserError(_HIDDEN.format(name=name, what=f"site {site['name']!r}"))
+    return trace
 
 
 @contextmanager
-def run_on(name, data=()):
+def run_on(name, data: Any = ()):
     """Turns errors of a model into UserErrors.
 
     Args:
         name: of the model.
-        data: names of its keyword arguments.
+        data: its keyword arguments, or their names.
     """
     try:
         yield
     except UserError:
         raise
+    except jax.errors.UnexpectedTracerError as error:
+        raise UserError(_HIDDEN.format(name=name, what="a sample statement")) from error
     except TypeError as error:
         if "argument" in str(error):
             raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
-        raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
+        sequences = [key for key in data if isinstance(data, Mapping) and isinstance(data[key], tuple | range)]
+        hint = f"; {sequences[0]!r} is a {type(data[sequences[0]]).__name__}: give an array" if sequences else ""
+        raise UserError(_RAISED.format(name=name, error=one_line(error)) + hint) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
             raise UserError(f"{name}: {error} Check the priors and the data.") from error
@@ -140,6 +166,10 @@ def run_on(name, data=()):
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
 
 
+_HIDDEN = (
+    "{name}: {what} lies inside a function under jax.jit, jax.vmap or jax.lax.scan, where NumPyro cannot see it; call "
+    "the plain function, or use a plate or numpyro.contrib.control_flow.scan"
+)
 _RAISED = "{name}: the model cannot be run on these data: {error}"
 
 

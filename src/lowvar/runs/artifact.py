@@ -7,6 +7,7 @@ versions of the relevant packages. A reader states which spec and data it expect
 import contextlib
 import importlib.metadata
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         mark = json.loads(str(arrays.pop("__lowvar__")))
-    except (KeyError, ValueError, OSError, EOFError) as error:
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: not an array file of lowvar, or cut off{_again(rebuild)}") from error
     _check_stamp(path, mark, expect, rebuild)
     return arrays, mark
@@ -95,7 +96,7 @@ def check_arrays(path: str | Path, *, expect: Mapping[str, Any], rebuild: str = 
     try:
         with np.load(path, allow_pickle=False) as stored:
             mark = json.loads(str(stored["__lowvar__"]))
-    except (KeyError, ValueError, OSError, EOFError) as error:
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: not an array file of lowvar, or cut off{_again(rebuild)}") from error
     _check_stamp(path, mark, expect, rebuild)
 

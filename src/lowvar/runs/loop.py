@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,12 +26,32 @@ class Result:
         timing: a row per stop: seconds.
         params: final parameters of the runs, arrays by name.
         state: final state of the solver, for all runs.
+        reached: where the run stands, from which another one can continue.
     """
 
     trace: Any
     timing: Any
     params: dict[str, np.ndarray]
     state: Any
+    reached: "Reached"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The measured part of a run.
+
+    Attributes:
+        stops: the positions that were measured, ascending; the last is the end of the run.
+        measured: the measurements there, arrays by name, with the stops as leading axis.
+    """
+
+    stops: list[int]
+    measured: dict[str, np.ndarray]
+
+    def up_to(self, position: int, stops: list[int]) -> "Reached":
+        """The measurements at those of ``stops`` that are not behind ``position``."""
+        kept = [i for i, stop in enumerate(self.stops) if stop <= position and stop in stops]
+        return Reached([self.stops[i] for i in kept], {name: of[kept] for name, of in self.measured.items()})
 
 
 class Engine(Protocol):
@@ -112,7 +133,16 @@ def geometric(end: int, per_decade: int = 12) -> list[int]:
     return sorted({0, end, *(int(e) for e in grid if e < end)})
 
 
-def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=None, every: float = 10.0) -> Result:
+def run(
+    engine: Engine,
+    *,
+    progress=None,
+    checkpoint: Path | None = None,
+    mark=None,
+    every: float = 10.0,
+    begun: tuple[Any, int, Reached] | None = None,
+    halt: Callable[[], bool] = lambda: False,
+) -> Result:
     """Runs ``engine`` to its end.
 
     Args:
@@ -122,6 +152,8 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
             and ends with the same bytes as an uninterrupted one.
         mark: the artifact stamp that ties a checkpoint to its spec and data.
         every: minimum time between checkpoints, in seconds.
+        begun: a state to continue from, its position, and the measurements up to there.
+        halt: asked every few seconds; True ends the run where it stands, which is then measured.
     """
     import pandas as pd
 
@@ -131,6 +163,10 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
     if checkpoint is not None:
         sweep(checkpoint.parent, checkpoint.name)
         state, done, measured = _resume(engine, checkpoint, mark, clock)
+    if begun is not None:
+        state, done, before = begun
+        measured = _separate(before.measured, len(before.stops))
+        clock.restore(0.0, 0.0, [0.0] * len(measured))
     if state is None:
         state = engine.init()
     with clock.compiling():
@@ -147,9 +183,9 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
             saved = time.monotonic()
             pause = every and max(every, _SAVING * (saved - start))  # a large state is saved less often
 
-    chunk = 1
+    chunk, reached = 1, stops[: len(measured)]
     for stop in stops[len(measured) :]:
-        while done < stop:
+        while done < stop and not halt():
             count = min(chunk, stop - done)
             with clock.running():
                 state = engine.advance(state, done, count)
@@ -160,19 +196,21 @@ def run(engine: Engine, *, progress=None, checkpoint: Path | None = None, mark=N
                 progress(count)
             if done < stop:
                 save()
-        measured.append(engine.measure(state, done))
-        clock.lap()
-        if engine.finished(state):
+        if not reached or done > reached[-1]:
+            measured.append(engine.measure(state, done))
+            reached.append(done)
+            clock.lap()
+        if done < stop or engine.finished(state):
             break
         if done < stops[-1]:
             save()
-    stops = stops[: len(measured)]
+    stops = reached
     stacked = {name: np.array([one[name] for one in measured]) for name in measured[0]}
     timing = pd.DataFrame(
         {**engine.work(stops), "seconds": clock.laps, "seconds_per_run": np.array(clock.laps) / engine.runs}
     )
     timing["compile_seconds"] = clock.compile
-    return Result(engine.trace(stops, stacked), timing, engine.params(state, stacked), state)
+    return Result(engine.trace(stops, stacked), timing, engine.params(state, stacked), state, Reached(stops, stacked))
 
 
 def _save(engine, path, mark, state, done, measured, clock):
@@ -210,13 +248,18 @@ def _resume(engine, path, mark, clock):
             raise UserError(f"{path}: this checkpoint belongs to another run")
         state, laps = engine.unflatten(leaves), list(arrays["laps"])
         stored = {name.removeprefix("measured_"): of for name, of in arrays.items() if name.startswith("measured_")}
-        measured = [{name: of[i] for name, of in stored.items()} for i in range(len(laps))]
+        measured = _separate(stored, len(laps))
         done, spent = int(arrays["done"]), arrays["clock"]
     except (UserError, KeyError):
         path.unlink()
         return None, 0, []
     clock.restore(*spent, laps)
     return state, done, measured
+
+
+def _separate(stacked, count):
+    """The measurements of each of ``count`` stops."""
+    return [{name: of[i] for name, of in stacked.items()} for i in range(count)]
 
 
 class _Clock:

@@ -51,8 +51,11 @@ class ExactRun(VariationalEngine):
 
     def _keep(self, state, epoch):
         if epoch in (self.early, self.whole):
-            copy = partial(self.backend.xp.asarray, copy=True)  # the loop donates its own
-            self.kept[epoch] = self.backend.tree_map(copy, state)
+            self.kept[epoch] = self.copied(state)
+
+    def copied(self, state):
+        """A copy of a state, whose own memory the loop reuses."""
+        return self.backend.tree_map(partial(self.backend.xp.asarray, copy=True), state)
 
     def _cut(self, state):
         """The steps of a partial epoch."""

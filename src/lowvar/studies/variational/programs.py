@@ -1,10 +1,9 @@
 """Programs for epochs of mapped runs: in JAX a loop over epochs; ``torch_program`` has those in PyTorch."""
 
-from functools import partial
-
 import jax
 import numpy as np
 
+from lowvar.backends.compiled import compiled
 from lowvar.noise import Noise, Plan
 
 NOISE = Noise(index=0, weight=None, rows=None, eps=0, position=None)
@@ -41,14 +40,13 @@ class InJax:
         epochs = mapped(problem.backend, lambda setting, state, noise: at(setting).epoch(state, noise),
                         RUNS, noise_axes(sampler))  # fmt: skip
 
-        @partial(jax.jit, donate_argnums=0)
         def advance(state, settings, keys, first, count):
             def body(i, state):
                 return epochs(settings, state, draw(sampler, keys, i))
 
             return jax.lax.fori_loop(first, first + count, body, state)
 
-        self._advance = advance
+        self._advance = compiled(advance, donate_argnums=0)
 
     def __call__(self, state, settings, keys, first, count):
         """The state ``count`` epochs after epoch ``first``; a count of 0 only compiles."""
@@ -60,8 +58,12 @@ class InJax:
         def some(setting, state, noise):
             return self._at(setting).some(state, jax.tree.map(lambda leaf: leaf[:steps], noise))
 
-        run = mapped(self._backend, some, RUNS, noise_axes(self._sampler))
-        return jax.jit(run)(settings, state, draw(self._sampler, keys, epoch))
+        mapped_steps = mapped(self._backend, some, RUNS, noise_axes(self._sampler))
+
+        def rest(settings, state, keys, epoch):
+            return mapped_steps(settings, state, draw(self._sampler, keys, epoch))
+
+        return self._backend.jit(rest)(settings, state, keys, epoch)
 
 
 def program(problem, sampler, at):

@@ -1,0 +1,287 @@
+"""Fits on disk: one npz with arrays and settings, no code, for the model and the data that it was made from."""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.api.kept import Run, as_numpy, as_state
+from lowvar.errors import UserError
+from lowvar.problems.guide_low_rank import LowRank
+from lowvar.problems.guides import GUIDES
+from lowvar.runs import artifact
+from lowvar.runs.loop import Reached
+from lowvar.studies.spec import validated
+from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+
+_FORM = 1  # of the file
+_ROWS = 7  # rows whose log-likelihood identifies the model
+_RELATIVE = 1e-3  # difference of densities attributed to rounding, in single precision
+
+
+def write(fit, path) -> None:
+    """See ``Fit.save``."""
+    arrays, mark = _content(fit)
+    artifact.write_arrays(path, arrays, mark)
+
+
+def load(
+    path,
+    model: Callable,
+    data: Mapping[str, Any],
+    *,
+    estimator: Callable | str | None = None,
+    optimizer: Any = None,
+    step_size: Callable | None = None,
+):
+    """A ``Fit`` from the file of ``Fit.save``, which continues where that one stood.
+
+    Args:
+        path: the file.
+        model: the model of the fit.
+        data: its data.
+        estimator: the estimator, if ``fit`` was given a function or ``"module:function"``; without it the fit cannot be
+            resumed.
+        optimizer: the same for an optimizer of optax.
+        step_size: the same for an optax schedule.
+
+    Raises:
+        UserError: no such file, or one that is damaged; or another model, or data with other names, shapes, types or
+            values than those of the fit.
+    """
+    arrays, mark = artifact.read_arrays(path)
+    if "fit" not in mark:
+        raise UserError(f"{path}: no fit, but another file of lowvar")
+    if mark["fit"]["form"] != _FORM:
+        raise UserError(f"{path}: saved by another version of lowvar ({mark['versions'].get('lowvar')}); fit again")
+    own = optimizer
+    if step_size is not None or isinstance(optimizer, str):
+        from lowvar.api.settings import scheduled
+
+        own = scheduled("adam" if optimizer is None else optimizer, step_size)
+    return _made(str(path), arrays, mark["fit"], model, data, estimator, own)
+
+
+def pickled(fit) -> tuple:
+    """For ``pickle``: model and data by its own rules, the rest as in the file."""
+    arrays, mark = _content(fit)
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    problem, run = fit.problem, fit.run
+    data = {name: np.asarray(one) if isinstance(one, jax.Array) else one for name, one in problem.data.items()}
+    factory = run.method.factory if run and _own(run.method.factory) else None
+    own = None if run is None or isinstance(run.solver.transformation, str) else run.solver.transformation
+    return unpickled, (problem.model, data, stream.getvalue(), json.dumps(mark["fit"]), factory, own)
+
+
+def unpickled(model, data, content: bytes, settings: str, estimator, optimizer):
+    """The ``Fit`` from what ``pickled`` gave."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    return _made("pickle", arrays, json.loads(settings), model, data, estimator, optimizer)
+
+
+# --- what is in the file ---------------------------------------------------------------------------------------------
+
+
+def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and stamp of the file."""
+    problem, run = fit.problem, fit.run
+    if problem.backend.name != "jax":
+        raise UserError(f"{problem.name}: only fits of NumPyro models can be saved or pickled; keep params")
+    arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.mean_field.items()}
+    arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
+    arrays["density"] = _density(problem, fit.mean_field)
+    middle = problem.unravel(_middle(problem, fit.mean_field))
+    latent = [site for site in problem.sites if site not in problem.params]
+    arrays |= {f"middle/{site}": np.asarray(middle[site]) for site in latent}
+    about = {
+        "form": _FORM,
+        "name": problem.name,
+        "dtype": str(np.dtype(problem.dtype)),
+        "guide": _guide(problem.guide),
+        "blocks": {block: int(np.size(value)) for block, value in fit.mean_field.items()},
+        "sites": {site: [where.start, where.stop] for site, where in problem.sites.items()},
+        "data": {name: _fingerprint(value) for name, value in problem.data.items()},
+        "khat": None if fit.khat is None else str(fit.khat),
+        "notes": list(fit.notes),
+        "run": None,
+    }
+    if run is not None and run.reached is not None:
+        about["run"] = {
+            "estimator": run.method.estimator, "options": run.method.options, "num_steps": run.num_steps,
+            "own_estimator": _own(run.method.factory), "own_optimizer": not isinstance(run.solver.transformation, str),
+            "solver": run.solver.model_dump(mode="json"), "seed": run.seed, "name": run.name,
+            "epochs": list(run.epochs), "ended": run.ended, "stops": list(run.reached.stops),
+        }  # fmt: skip
+        arrays |= {f"reached/{name}": value for name, value in run.reached.measured.items()}
+        for epoch in set(run.epochs):
+            arrays |= {f"kept/{epoch}/{i}": leaf for i, leaf in enumerate(as_numpy(run.kept[epoch]))}
+    try:
+        text = json.dumps(about, sort_keys=True)
+    except TypeError as error:
+        raise UserError(f"save: an option of the estimator is neither a number nor text: {error}") from error
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return arrays, artifact.stamp(digest, {n: f["sha256"] for n, f in about["data"].items()}) | {"fit": about}
+
+
+def _guide(guide) -> dict[str, Any]:
+    """The guide as ``fit`` takes it; without a name, if it is the user's own."""
+    rank = {"rank": guide.rank} if isinstance(guide, LowRank) else {}
+    return {"guide": guide.name if guide.name in GUIDES else None, **rank}
+
+
+def _own(factory) -> bool:
+    """Whether an estimator is a function, or the name of one in a module, which a file must not import."""
+    return callable(factory) or ":" in factory
+
+
+def _fingerprint(value) -> dict[str, Any]:
+    """Shape, type and hash of one of the model's arguments."""
+    if not isinstance(value, jax.Array | np.ndarray):
+        leaves = [one for one in jax.tree.leaves(value) if isinstance(one, jax.Array | np.ndarray)]
+        plain = repr(jax.tree.map(lambda one: "array" if isinstance(one, jax.Array | np.ndarray) else one, value))
+        plain = plain if " at 0x" not in plain else type(value).__name__  # an address differs in every process
+        parts = [plain.encode(), *(np.ascontiguousarray(leaf).tobytes() for leaf in leaves)]
+        return {"shape": None, "dtype": type(value).__name__, "sha256": hashlib.sha256(b"".join(parts)).hexdigest()}
+    array = np.ascontiguousarray(value)
+    sha = hashlib.sha256(array.view(np.uint8).data if array.size and array.ndim else array.tobytes()).hexdigest()
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": sha}
+
+
+def _middle(problem, guide_params):
+    """The guide's location, ``(dim,)``."""
+    params = {block: jnp.asarray(value) for block, value in guide_params.items()}
+    return problem.guide.transform(params, jnp.zeros(problem.noise_dim, problem.dtype))
+
+
+def _density(problem, guide_params) -> np.ndarray:
+    """Log prior and log-likelihoods of a few rows at three points of the guide: another model has others."""
+    params = {block: jnp.asarray(value, problem.dtype) for block, value in guide_params.items()}
+    index = jnp.asarray(np.unique(np.linspace(0, problem.N - 1, _ROWS).astype(np.int32)))
+
+    def of(shift):
+        z = problem.guide.transform(params, jnp.full(problem.noise_dim, shift, problem.dtype))
+        return jnp.append(problem.log_likelihood(z, index), problem.log_prior(z))
+
+    program = problem.backend.jit(of)
+    return np.stack([np.asarray(program(shift), float) for shift in (-1.0, 0.0, 1.0)])
+
+
+# --- and back --------------------------------------------------------------------------------------------------------
+
+
+def _made(where: str, arrays, about, model, data, estimator, optimizer):
+    """The fit from the content of its file; ``where`` names it in messages."""
+    from dataclasses import replace
+
+    from lowvar.api.fit import made, start_of
+    from lowvar.problems.numpyro_model import from_numpyro
+
+    _check_data(where, about, model, data)
+    if about["guide"]["guide"] is None:
+        raise UserError(f"{where}: the fit has a guide of your own, which a file cannot hold; use its params")
+    middle = {f"{_rest(name)}_auto_loc": value for name, value in arrays.items() if name.startswith("middle/")}
+    start = start_of(model, middle, 0)
+    problem = from_numpyro(model, data, **start, name=about["name"], init_is=where, guide=about["guide"])
+    sites = {site: [at.start, at.stop] for site, at in problem.sites.items()}
+    params = {_rest(name): value for name, value in arrays.items() if name.startswith("guide/")}
+    if sites != about["sites"] or str(np.dtype(problem.dtype)) != about["dtype"]:
+        raise UserError(
+            f"{where}: the fit is of another model: its sites were {_sites(about['sites'])} in {about['dtype']}, "
+            f"and those of {problem.name} are {_sites(sites)} in {np.dtype(problem.dtype)}"
+        )
+    if dict(problem.blocks) != about["blocks"]:
+        raise UserError(f"{where}: the fit has another guide, with parameters {about['blocks']}, not {problem.blocks}")
+    if not _agree(arrays["density"], _density(problem, params)):
+        raise UserError(
+            f"{where}: the model's densities differ from those of the saved fit: the model has changed since; fit again"
+        )
+    reached = {_rest(name): value for name, value in arrays.items() if name.startswith("reached/")}
+    elbo = {_rest(name): value for name, value in arrays.items() if name.startswith("elbo/")}
+    import pandas as pd
+
+    final = SimpleNamespace(params={b: v[None, None] for b, v in params.items()}, trace=pd.DataFrame(elbo))
+    fit = made(problem, final)
+    khat = None if about["khat"] is None else float(about["khat"])
+    run = about["run"] and _run(about["run"], arrays, reached, problem, estimator, optimizer)
+    return replace(fit, khat=khat, notes=tuple(about["notes"]), run=run or None)
+
+
+def _rest(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def _sites(sites: Mapping[str, Any]) -> str:
+    return ", ".join(f"{site} ({stop - start})" for site, (start, stop) in sites.items())
+
+
+def _agree(saved, now) -> bool:
+    return saved.shape == now.shape and np.allclose(saved, now, rtol=_RELATIVE, atol=_RELATIVE, equal_nan=True)
+
+
+def _check_data(where, about, model, data) -> None:
+    """Rejects data that are not those of the fit."""
+    from lowvar.problems.numpyro_trace import converted
+
+    saved, now = about["data"], {k: _fingerprint(v) for k, v in converted(model, data, about["name"]).items()}
+    if set(saved) != set(now):
+        raise UserError(f"{where}: the fit's data were {', '.join(saved) or 'none'}, not {', '.join(now) or 'none'}")
+    for name, was in saved.items():
+        given = now[name]
+        for what, word in (("shape", "shape"), ("dtype", "type")):
+            if was[what] != given[what]:
+                hint = "; set jax_enable_x64 as in the fit" if was["dtype"][:-2] == str(given["dtype"])[:-2] else ""
+                raise UserError(
+                    f"{where}: {name!r} had {word} {_of(was[what])} in the fit, and has {_of(given[what])} now"
+                    + (hint if what == "dtype" else "")
+                )
+        if was["sha256"] != given["sha256"]:
+            raise UserError(
+                f"{where}: {name!r} has other values than in the fit; load it with its own data, and start a fit on "
+                "these from it: lowvar.fit(model, data, init=fit)"
+            )
+
+
+def _of(shape_or_type) -> str:
+    return str(tuple(shape_or_type)) if isinstance(shape_or_type, list) else str(shape_or_type)
+
+
+def _run(about, arrays, reached, problem, estimator, optimizer) -> Run | None:
+    """Settings and state; None if an object is missing that they need."""
+    from lowvar.api.fit import starts
+    from lowvar.studies.variational import engine as engines
+    from lowvar.studies.variational.exact import ExactRun
+
+    if (about["own_estimator"] and estimator is None) or (about["own_optimizer"] and optimizer is None):
+        return None
+    label = about["estimator"]
+    method = MethodSpec.of(label if not about["own_estimator"] else estimator, about["options"], where="load")
+    solver = validated(SolverSpec, _tuples(about["solver"]), where="load")
+    solver = solver.with_transformation(optimizer) if about["own_optimizer"] else solver
+    engine = engines.build(
+        problem, method, solver, seed=about["seed"], name=about["name"], starts=starts(problem),
+        engine=lambda *args: ExactRun(*args, num_steps=about["num_steps"]),
+    )  # fmt: skip
+    like, kept = jax.eval_shape(engine.init), {}
+    for epoch in set(about["epochs"]):
+        leaves = [arrays[f"kept/{epoch}/{i}"] for i in range(len(jax.tree.leaves(like)))]
+        kept[epoch] = as_state(leaves, like)
+    early, last = about["epochs"]
+    return Run(
+        method, solver, about["num_steps"], about["seed"], about["name"], (early, last), kept,
+        Reached(about["stops"], reached), about["ended"],
+    )  # fmt: skip
+
+
+def _tuples(one) -> Any:
+    """JSON's lists as tuples, as the specs have them."""
+    if isinstance(one, dict):
+        return {name: _tuples(value) for name, value in one.items()}
+    return tuple(map(_tuples, one)) if isinstance(one, list) else one
