@@ -39,7 +39,7 @@ def test_dvc_knows_the_code_of_runs():
     listed = {Path(one) for one in stages["runs"]["do"]["deps"] if one.startswith("src/lowvar/studies")}
     declarations = {"base", "spec", "files", "figures", "effects", "experiment"}
     declarations |= {"convergence", "times", "diagnostics", "schedules", "variances"}  # tables
-    declarations |= {"errors", "illustrations", "progress", "rates"}
+    declarations |= {"errors", "illustrations", "progress", "rates", "summary"}
     needed = set()
     for file in listed:
         for name in studies_of(PACKAGE.parents[1] / file):

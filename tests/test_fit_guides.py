@@ -134,7 +134,7 @@ def test_it_is_decomposed(fits):
         (lambda params: params.update(auto_scale_tril=np.eye(2)), r"auto_scale_tril has shape \(2, 2\); .* 3 x 3"),
         (lambda params: params.update(auto_scale_tril=-np.eye(3)), "positive entries on its diagonal"),
         (lambda params: params.update(auto_loc=np.full(3, np.nan)), "finite entries, 3"),
-        (lambda params: params.pop("shift"), "unknown parameter 'shift'"),
+        (lambda params: params.pop("shift"), "no value of 'shift'"),
     ],
 )
 def test_wrong_parameters(fits, change, message):

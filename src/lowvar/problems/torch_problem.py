@@ -69,7 +69,7 @@ class TorchProblem(VariationalProblem):
     def draws(self, z) -> dict[str, torch.Tensor]:
         """Values of the latent sites, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
         with torch.no_grad(), traceable():
-            return dict(torch.func.vmap(self.model.constrain or self.unravel)(z))
+            return dict(torch.func.vmap(self.model.constrain or self.unravel)(torch.as_tensor(z)))
 
     def auto_guide(self, mean_field):
         """The guide over ``z (dim,)``, a ``torch.distributions`` normal with independent coordinates."""
