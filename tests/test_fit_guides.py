@@ -11,6 +11,7 @@ import pytest
 
 import lowvar
 from lowvar.errors import UserError
+from lowvar.problems.guide import MeanField
 from lowvar.problems.numpyro_model import from_numpyro
 
 RNG = np.random.default_rng(0)
@@ -147,3 +148,25 @@ def test_wrong_parameters(fits, change, message):
 def test_an_unknown_guide():
     with pytest.raises(UserError, match="unknown guide 'fullrank': did you mean 'full_rank'"):
         fitted("fullrank")
+
+
+@pytest.mark.parametrize("guide", ["full_rank", "low_rank"])
+def test_it_is_saved_and_loaded_with_its_guide(fits, tmp_path, guide):
+    fits[guide].save(tmp_path / "fit.npz")
+    loaded = lowvar.load(tmp_path / "fit.npz", regression, DATA)
+    assert type(loaded.problem.guide) is type(fits[guide].problem.guide)
+    for name, value in fits[guide].params.items():
+        np.testing.assert_array_equal(loaded.params[name], value)
+
+
+def test_a_guide_of_ones_own_is_not_in_a_file(tmp_path):
+    class Mine(MeanField):
+        name = "mine"
+
+    def mine(dim, backend, noiseless, sites):
+        return Mine(dim, backend, noiseless)
+
+    fit = fitted(mine, num_steps=10)
+    fit.save(tmp_path / "fit.npz")
+    with pytest.raises(UserError, match="a guide of your own, which a file cannot hold"):
+        lowvar.load(tmp_path / "fit.npz", regression, DATA)

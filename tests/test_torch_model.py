@@ -321,3 +321,9 @@ def test_modules_that_are_refused():
     refused("inputs must be a tensor", inputs=X)
     refused("draws random numbers.*module.eval", torch.nn.Sequential(net, torch.nn.Dropout(0.5)))
     refused("more than 1 value per channel when training", torch.nn.Sequential(torch.nn.BatchNorm1d(2).double(), net))
+
+
+def test_guides_with_correlations_are_refused():
+    model = lowvar.TorchModel(lambda z, index: -((z.sum() - index) ** 2), lambda z: -(z**2).sum(), N=10, dim=2)
+    with pytest.raises(lowvar.UserError, match="a TorchModel takes guide='mean_field'"):
+        lowvar.fit(model, guide="full_rank", num_steps=10)
