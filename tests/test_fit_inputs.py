@@ -90,7 +90,7 @@ def test_a_schedule_is_a_step_size():
             "step_size is a schedule of optax: leave schedule out",
         ),
     ],
-    ids=str,
+    ids=lambda one: one if isinstance(one, str) else None,
 )
 def test_optimizers_that_cannot_be_used(options, message):
     with pytest.raises(UserError, match=message):
