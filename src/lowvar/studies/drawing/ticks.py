@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing.style import SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -129,7 +130,8 @@ def _length(axis: Axis, text: str) -> float:
     """The room that a label takes along its axis, points."""
     from matplotlib.textpath import TextPath
 
-    size = axis.get_majorticklabels()[0].get_fontsize() if axis.get_majorticklabels() else 9.5
+    drawn = axis.get_majorticklabels()
+    size = float(drawn[0].get_fontsize()) if drawn else SMALL
     if axis.axis_name == "y":
         return _APART * size
     return TextPath((0, 0), text, size=size).get_extents().width + 0.8 * size
