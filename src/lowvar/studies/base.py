@@ -178,8 +178,12 @@ class Figure:
 
     def drawn(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
         """The ``matplotlib.figure.Figure`` and the rows that it shows; raises like ``picture``."""
+        from lowvar.studies.drawing.ticks import enough
+
         rows = self.rows(table, **options)
-        return self.draw(rows, **self._of(self.draw, options)), rows
+        figure = self.draw(rows, **self._of(self.draw, options))
+        enough(figure)
+        return figure, rows
 
     def rows(self, table: Frame, **options: Any) -> Frame:
         """The rows that the figure shows; raises like ``picture``."""

@@ -1,5 +1,6 @@
 """What every figure promises: it draws the rows that it saves and nothing else, the same every time, whole and labelled."""
 
+import re
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from lowvar.errors import UserError
-from lowvar.studies.drawing import rows, save, style
+from lowvar.studies.drawing import rows, save, style, ticks
 from lowvar.studies.load import FAMILIES
 from lowvar.studies.variational.figures import SHARES
 
@@ -59,6 +60,39 @@ def test_axes_are_labelled_and_nothing_is_cut_off_or_covered(family, name):
     for label in said:
         assert any(unit in label for unit in UNITS), label
     whole(fig, {"sensitivity": 0.01, "power_scores": 0.01, "stein_kernels": 0.01}.get(name, 0.1))  # of narrow bars
+
+
+@every
+def test_axes_with_numbers_have_three_labelled_ticks(family, name):
+    fig = drawn.FIGURES[family, name].drawn(drawn.TABLES[family, name][0]())[0]
+    numeric = [axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis) if ticks.of_numbers(axis)]
+    assert numeric
+    for axis in numeric:
+        words = [text for _, text in ticks.labelled(axis)]
+        assert len(set(words)) >= 3, (axis.axes.get_title(loc="left"), axis.axis_name, words)
+
+
+@pytest.mark.parametrize("ends", [(0.9, 1.1), (30, 400), (2e-4, 9e-4), (1.1, 1.9), (3e4, 2e6), (99.9, 100.1)])
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_an_axis_of_any_range_gets_ticks_that_do_not_touch(scale, ends):
+    from lowvar.studies.drawing.panels import grid
+
+    fig, axes = grid(2, "x", "y")
+    for ax in axes:
+        ax.set(xscale=scale, yscale=scale, xlim=ends, ylim=ends, xticks=ends[:1], yticks=ends[1:])
+        ax.minorticks_off()
+    ticks.enough(fig)
+    whole(fig, 0.25)
+    for ax in axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            assert len(ticks.labelled(axis)) >= 3
+            for place, text in ticks.labelled(axis):
+                assert number(text) == pytest.approx(place, rel=1e-6)
+
+
+def number(text):
+    found = re.fullmatch(r"\$(?:(.+)\\times )?10\^\{(-?\d+)\}\$", text)
+    return float(f"{found[1] or 1}e{found[2]}") if found else float(text.replace("\N{MINUS SIGN}", "-"))
 
 
 @every

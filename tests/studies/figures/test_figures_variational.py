@@ -277,3 +277,27 @@ def test_wide_intervals_do_not_hide_the_means():
         low, high = ax.get_ylim()
         assert high / low < 1e10
         assert low < min(ln.get_ydata().min() for ln in ax.lines if ln.get_label() == "joint, jax")
+
+
+def test_the_first_recorded_time_is_left_out_unless_fewer_than_two_would_stay():
+    table = synthetic.convergence()
+    recorded = table[(table["seconds"] > 0) & (table["epoch"] > 0)]
+    runs = ["problem", "method", "backend"]
+    first = recorded.groupby(runs)["epoch"].min()
+    for name in ("seconds", "cost"):
+        saved = shown(name, table)
+        later = saved[saved["epoch"] > 0]
+        assert (later.groupby(runs)["epoch"].min() > first.reindex(later.groupby(runs).groups.keys())).all()
+        assert set(later["seconds"]) <= set(recorded["seconds"])  # no time changes
+        two = sorted(table["epoch"].unique())[:3]
+        assert set(shown(name, table[table["epoch"].isin(two)])["epoch"]) == set(two)
+
+
+def test_methods_with_one_step_size_are_side_by_side():
+    table = synthetic.convergence(("sonar",))
+    table = table[table["step_size"] == table.loc[table["gap_mean"].idxmin(), "step_size"]]
+    (ax,) = draw("steps", table).axes
+    places = [float(line.get_xdata()[0]) for line in ax.lines if line.get_label().endswith(", jax")]
+    size = float(table["step_size"].iloc[0])
+    assert len(set(places)) == len(places) == table["method"].nunique() > 1
+    assert size / 2 < min(places) < size < max(places) < 2 * size

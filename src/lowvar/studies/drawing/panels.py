@@ -114,6 +114,8 @@ def run_axis(ax: Axes, values: np.ndarray) -> None:
     if len(values) == 1:
         ax.set_xticks(values, [f"{values[0]:g}"])
     if positive.size == 0 or positive[-1] < 12 * positive[0]:
+        if len(values) > 1 and (values == np.round(values)).all():  # iterations, epochs: none between two of them
+            ax.locator_params(axis="x", integer=True)
         return
     powers = 10.0 ** np.arange(math.floor(math.log10(positive[0])), math.ceil(math.log10(positive[-1])) + 1)
     inside = powers[(powers >= positive[0]) & (powers <= positive[-1])]

@@ -13,6 +13,7 @@ from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import backends, in_order, numbers, require
 from lowvar.studies.drawing.style import estimators, styled
 from lowvar.studies.variational.figures import elbo
+from lowvar.studies.variational.figures.timed import WARMED, warmed
 from lowvar.studies.variational.gathering import looks_at
 
 AXES = {
@@ -29,9 +30,11 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
     """Every method at its best step size at each epoch.
 
     A method that diverged at every step size keeps the last row of its smallest one, so that the figure names it.
+    Against seconds, lines skip the warm-up.
     """
     check_known("axis", x, AXES)
     require(convergence, (*elbo.CONVERGENCE, "envelope", "epoch", x), "convergence")
+    convergence = warmed(convergence) if x == "seconds" else convergence
     runs = [convergence[name] for name in ("problem", "method", "backend")]
     envelope = convergence["envelope"].eq(True)
     end = convergence["epoch"] == convergence["epoch"].groupby(runs, dropna=False).transform("max")
@@ -111,6 +114,6 @@ WORK = Figure(
 SECONDS = Figure(
     "seconds", "seconds", select, draw,
     caption="Gap to the optimum against the wall time of one run on the machine that made this report, without "
-    "compilation: the time of runs that were computed together, divided by their number. " + _RETROSPECT,
+    "compilation: the time of runs that were computed together, divided by their number. " + _RETROSPECT + WARMED,
     options={"x": "seconds"},
 )  # fmt: skip

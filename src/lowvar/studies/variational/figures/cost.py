@@ -10,16 +10,17 @@ from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, one_backend, require
 from lowvar.studies.drawing.style import estimators, styled
+from lowvar.studies.variational.figures.timed import WARMED, warmed
 from lowvar.studies.variational.gathering import looks_at
 
 _COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
 
 
 def select(seconds: Frame) -> Frame:
-    """Each method's times, equal for all its step sizes."""
+    """Each method's times after the warm-up, equal for all its step sizes."""
     require(seconds, _COLUMNS, "seconds")
     rows = one_backend(seconds, "seconds")[_COLUMNS]
-    rows = rows[np.isfinite(rows["seconds"])].drop_duplicates(["problem", "method", "epoch"])
+    rows = warmed(rows[np.isfinite(rows["seconds"])]).drop_duplicates(["problem", "method", "epoch"])
     if not len(rows):
         raise UserError("seconds table: no times, so there is nothing to draw")
     return rows.reset_index(drop=True)
@@ -48,6 +49,7 @@ def draw(rows: Frame) -> Picture:
 COST = Figure(
     "cost", "seconds", select, draw,
     caption="Elapsed time of one run against its iterations, without compilation, on the machine that made this "
-    "report: the time of runs that were computed together, divided by their number. A falling slope: cheaper steps.",
+    "report: the time of runs that were computed together, divided by their number. A falling slope: cheaper steps."
+    + WARMED,
     when=looks_at("particles"),
 )  # fmt: skip

@@ -59,13 +59,16 @@ def _along(ax: Axes, rows: Frame, looks: dict) -> None:
     ax.set_ylabel(unit)
     lost, highest = diverged(rows, looks), drawn.groupby("method")["mean"].max()
     below = panels.labels(looks, highest.index[highest < floor])
-    panels.notes(ax, {"diverged": lost, "below": [label for label in below if label not in lost]})
+    cut = panels.labels(looks, set(drawn.loc[drawn["high"] > ax.get_ylim()[1], "method"]))
+    fates = {"diverged": lost, "below": [label for label in below if label not in lost], "band cut at the top": cut}
+    panels.notes(ax, fates)
 
 
 TEST = Figure(
     "test", "diagnostics", select, draw,
     caption="Log-likelihood of held-out rows, per row, along the runs, each method at its best step size: means over "
-    "the repetitions, bands are 95 % intervals. The axis is logarithmic in the distance to just above the best.",
+    "the repetitions, bands are 95 % intervals. The axis is logarithmic in the distance to just above the best, so "
+    "that ticks come closer in value towards the top; a note names the methods whose band leaves the panel there.",
     when=looks_at("test"),
 )  # fmt: skip
 RATES = Figure(

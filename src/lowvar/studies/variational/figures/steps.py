@@ -14,6 +14,8 @@ from lowvar.studies.drawing.style import FAINT, INK, Estimator, estimators, styl
 from lowvar.studies.variational.figures import elbo
 
 _STRIP = 0.055  # height of one row of crosses, as a fraction of the panel
+_LOST = "#FFF1B8"  # the strip; intervals are grey or in the colour of a method
+_BESIDE = 1.12  # factor between methods that share their only step size
 
 
 def select(convergence: Frame) -> Frame:
@@ -38,7 +40,7 @@ def draw(rows: Frame) -> Picture:
     looks, known = estimators(rows["method"]), backends(rows)
     panel = partial(_panel, looks=looks, backends=known)
     fig = panels.each(rows, panel, "step size", "final gap: ELBO* − ELBO (nats)")
-    entries = lines.keys(looks, known)
+    entries = [*lines.keys(looks, known)[:-1], lines.interval()]
     if (rows["diverged"] >= rows["repetitions"]).any():
         words = "diverged, or worse than at the start"
         entries.append(lines.entry(words, color=INK, marker="x", ls="", mew=1.8))
@@ -54,10 +56,12 @@ def _panel(ax: Axes, rows: Frame, looks: dict, backends: list[str]) -> None:
     if not panels.ready(ax, drawn, elbo.why_empty(rows), "xy" if y == "gap" else "x"):
         return
     _room(ax, drawn, rows)
+    beside = _beside(drawn, list(looks))
     for method, look in looks.items():
         for rank, backend in enumerate(backends):
             line = part(drawn, method=method, backend=backend).sort_values("step_size")
             if len(line):
+                line = line.assign(step_size=line["step_size"] * beside.get(method, 1.0))
                 _line(ax, line, y, look, rank, f"{method}, {backend}")
     if y == "elbo" and len(drawn) == 1:  # no distance to another value
         ax.set_ylabel("ELBO (nats)")
@@ -83,6 +87,15 @@ def _room(ax: Axes, drawn: Frame, rows: Frame) -> None:
         ax.minorticks_off()
 
 
+def _beside(drawn: Frame, order: list[str]) -> dict[str, float]:
+    """Factors that set methods side by side if all have the same single step size."""
+    methods = [method for method in order if (drawn["method"] == method).any()]
+    if drawn["step_size"].nunique() > 1:
+        return {}
+    step = min(_BESIDE, 4 ** (1 / len(methods)))  # all within a factor of two of the step size
+    return {method: step ** (rank - (len(methods) - 1) / 2) for rank, method in enumerate(methods)}
+
+
 def _line(ax: Axes, line: Frame, y: str, look: Estimator, rank: int, label: str) -> None:
     place, middle, low, high = numbers(line, "step_size", f"{y}_mean", f"{y}_low", f"{y}_high")
     if y == "gap":
@@ -106,8 +119,8 @@ def _crosses(ax: Axes, rows: Frame, looks: dict) -> None:
     low, high = ax.transScale.transform([(1, end) for end in ax.get_ylim()])[:, 1]
     top = low + (high - low) / (1 - strip)
     ax.set_ylim(top=ax.transScale.inverted().transform((0, top))[1])
-    style = {"color": FAINT, "alpha": 0.14, "lw": 0, "zorder": 0}
-    ax.add_patch(Rectangle((0, 1 - strip), 1, strip, transform=ax.transAxes, **style))
+    ax.add_patch(Rectangle((0, 1 - strip), 1, strip, transform=ax.transAxes, color=_LOST, lw=0, zorder=0))
+    ax.plot([0, 1], [1 - strip] * 2, transform=ax.transAxes, color=FAINT, lw=0.8, zorder=0)
     for rank, method in enumerate(methods):
         ended = lost[lost["method"] == method]
         complete = ended["diverged"] >= ended["repetitions"]
@@ -124,5 +137,6 @@ STEPS = Figure(
     caption="Gap between the final ELBO and the optimum against step size: geometric means over the repetitions with "
     "95 % intervals. Where the optimum is unknown: the mean final ELBO, on an axis that is logarithmic in the distance "
     "to a value slightly above the best. A cross marks a step size at which all runs diverged or ended worse than at "
-    "their start, a ring one at which some did.",
+    "their start, a ring one at which some did; both are in the yellow strip. Methods that share their only step size "
+    "are drawn side by side.",
 )  # fmt: skip
