@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.style import SMALL
+from lowvar.studies.drawing.style import SMALL, styled
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -49,6 +49,7 @@ def of_numbers(axis: Axis) -> bool:
     return True
 
 
+@styled
 def enough(fig: Picture) -> None:
     """Gives each axis with numbers that has fewer than three labelled ticks round ones, as many as fit."""
     few = [axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis) if of_numbers(axis) and len(labelled(axis)) < LEAST]
