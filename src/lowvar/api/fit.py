@@ -101,8 +101,8 @@ class Fit(Kept):
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
         """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
 
-        Sites inside the data plate are not included; use ``Predictive`` for those. ``numpyro.param`` sites are in
-        ``params``.
+        Observed sites and those that follow from the data are not included; use ``Predictive`` for those.
+        ``numpyro.param`` sites are in ``params``.
         """
         num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
         problem, backend = self.problem, self.problem.backend
