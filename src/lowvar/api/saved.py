@@ -95,7 +95,8 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     problem, run = fit.problem, fit.run
     if problem.backend.name != "jax":
         raise UserError(
-            f"{problem.name}: only fits of NumPyro models can be saved or pickled; keep fit.params, and start the next fit from them: init=params"
+            f"{problem.name}: only fits of NumPyro models can be saved or pickled; keep fit.params; "
+            "they start the next fit as init=params"
         )
     arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.mean_field.items()}
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
