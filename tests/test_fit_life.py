@@ -332,7 +332,8 @@ def test_what_a_callback_may_return():
 
 
 INTERRUPTED = """
-import sys, warnings
+import signal, sys, warnings
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 import numpy as np, numpyro, numpyro.distributions as dist
 import lowvar
 def model(y, batch_size=None):
