@@ -609,7 +609,8 @@ def test_an_interrupt_before_the_first_generation_has_no_result():
 def test_ctrl_c_stops_the_program_and_keeps_what_was_found(tmp_path):
     """A real signal: a loop around the search does not go on with the next one."""
     code = """
-import sys, time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 import numpy as np, lowvar
 
 def f(x):
