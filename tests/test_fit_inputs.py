@@ -169,7 +169,7 @@ WRONG = {
     "strings": (regression, {"y": ["u"] * N}, "'y' holds|'y' is not an array of numbers"),
     "strings of pandas": (regression, {"y": pd.Series(["u", "v"] * (N // 2))}, "'y' holds str, not numbers"),
     "categories": (regression, {"y": pd.Series(["u", "v"] * (N // 2), dtype="category")}, "'y' holds str, not numbers"),
-    "dates": (regression, {"y": pd.Series(pd.date_range("2020", periods=N))}, r"'y' holds datetime64\[.*\], not"),
+    "dates": (regression, {"y": pd.Series(pd.date_range("2020", periods=N))}, r"'y' holds dates, not"),
     "a mixed frame": (regression, {"x": frame().assign(c="u")}, "'x' holds"),
     "ragged lists": (regression, {"x": [[1.0, 2.0], [3.0]]}, "'x' is not an array of numbers: .*inhomogeneous"),
     "a tuple": (regression, {"y": tuple(DATA["y"])}, "'y' is a tuple: give an array"),

@@ -275,7 +275,7 @@ def test_scores_of_parameters_and_of_data_of_every_kind(data, kind):
         (None, {}, {}, "line: the model has parameters (numpyro.param) without values: scale; give the fitted ones"),
         ({"scale": -1.0}, {}, {}, "params: 'scale' is outside its constraint, or not finite"),
         ({"scale": [1.0, 2.0]}, {}, {}, "params: 'scale' has shape (2,); the model's has ()"),
-        ({"scale": "x"}, {}, {}, "params: 'scale' is not an array of numbers"),
+        ({"scale": "x"}, {}, {}, "params: 'scale' holds text, not numbers"),
         ({"scale": 1.0, "shift": 2.0}, {}, {}, "params: unknown parameter 'shift'"),
         (3.0, {}, {}, "params: give a mapping of numpyro.param sites to values, or a Fit, not float"),
         ({"scale": 1.0}, {"scale": np.ones(3)}, {}, "draws: 'scale' is a parameter (numpyro.param); give its value in"),

@@ -264,7 +264,7 @@ OTHER = Prepared({"x": np.zeros((2, 1)), "y": np.zeros(2)}, {"dataset": "sonar",
     [
         ("sout", None, {}, r"^unknown problem 'sout': did you mean 'south'\? \(known: borehole, lotka_volterra, "),
         ("south", None, {"varience": 2}, r"^south: unknown option 'varience': did you mean 'variance'\? \(known: swap"),
-        ("step", None, {"variance": 2}, r"^step: unknown option 'variance' \(known: \)$"),
+        ("step", None, {"variance": 2}, r"^step: unknown option 'variance' \(known: none\)$"),
         ("south", None, {"variance": 0}, r"^south: variance 0; it must be positive$"),
         ("south", None, {"variance": float("nan")}, r"^south: variance nan"),
         ("borehole", None, {"second_arguments": "variance"}, r"^borehole: unknown .*: did you mean 'variances'\?"),

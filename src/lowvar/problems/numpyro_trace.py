@@ -83,7 +83,8 @@ def as_array(key, value, where="data"):
     if isinstance(value, np.ma.MaskedArray):
         raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
-        held = type(value.flat[0]).__name__ if value.size and value.dtype.kind == "O" else str(value.dtype)
+        names = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
+        held = names.get(value.dtype.kind, type(value.flat[0]).__name__ if value.size else str(value.dtype))
         raise UserError(
             f"{where}: {key!r} holds {held}, not numbers; encode categories as integers, and dates as floats"
         )
