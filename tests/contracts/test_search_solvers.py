@@ -18,8 +18,6 @@ from lowvar.solvers.search.fast_ingo import fast_ingo
 from lowvar.solvers.search.search import Search, generation
 from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, domain, loop, made, start, values
 
-FULL = ("ingo", "ingo_step", "igo")
-
 
 class TestSearches(SearchContract):
     @pytest.fixture(params=sorted(name for name in OURS if not SEARCH.about(name).gradients))
@@ -74,13 +72,6 @@ def test_noise_and_baseline(name, noise, baseline):
             np.testing.assert_allclose(points[-1], search.mean, rtol=1e-12, atol=1e-12)
         search.tell(values(name)(points) - 500)
     assert np.isfinite(search.mean).all()
-
-
-@pytest.mark.parametrize("name", FULL)
-def test_more_points_than_dimensions_are_announced(name):
-    solver = SEARCH.get(name)(backends.get("jax"), domain(name), DIM + 2)
-    assert solver.notes == (f"population 22 > dim 20: {name} uses a 20 x 20 eigendecomposition a generation",)
-    assert SEARCH.get(name)(backends.get("jax"), domain(name), DIM).notes == ()
 
 
 @pytest.mark.parametrize("name", ["fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_step", "ingo_cma", "ingo_path"])

@@ -1,6 +1,7 @@
 """The public interface of black-box search: ``minimize``."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -53,9 +54,11 @@ def minimize(
     (``stalled``). If budget remains, the mean is then evaluated.
 
     A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on. If
-    their values differ, ``f`` is noisy. ``"auto"`` then switches to the search for noisy values. A twentieth of the
-    budget, 10 to 400 evaluations, is reserved for ``f`` at the final mean. A target counts as reached when the mean's
-    value is below it by two standard errors, not when a single value is.
+    their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points again in some generations, whose
+    number grows by a quarter from one to the next, and switches to the search for noisy values when noise makes up nine
+    tenths of the variance within a generation. A twentieth of the budget, 10 to 400 evaluations, is reserved for
+    ``f`` at the final mean. A target counts as reached when the mean's value is below it by two standard errors, not
+    when a single value is.
 
     Args:
         f: ``(dim,) -> number``, or ``(n, dim) -> (n,)`` if ``batched``, of NumPy arrays; or a ``BlackBoxProblem``,
@@ -67,8 +70,8 @@ def minimize(
         method: one of our searches or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
             population=None, **options) -> SearchSolver`` of your own, see docs/adding-a-search.md, or
             ``"module:function"``. ``"auto"`` is ``ingo_cma``, which is invariant under rotations and follows curved
-            valleys; where ``f`` is noisy ``ingo_path``; in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and
-            ``ingo_categorical`` in their domains.
+            valleys, and ``ingo_path`` from where noise hides the differences of ``f``; in more than 200 dimensions
+            ``fast_ingo``; ``ingo_binary`` and ``ingo_categorical`` in their domains.
         budget: maximum number of evaluations of ``f``; never exceeded.
         seed: seed of the noise; the same seed gives the same result.
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
@@ -124,22 +127,23 @@ def minimize(
     elif not callable(f):
         raise UserError(f"f is a {type(f).__name__}: it must be a function of a point, or a BlackBoxProblem")
     space, _ = where(domain, x0, dim, choices)
-    chosen = default_method(space, bool(noisy)) if method == "auto" else method
+    chosen = default_method(space) if method == "auto" else method
     SEARCH.check_options(chosen, options, also=own_options(minimize))
 
-    def make(noisy, x0=x0, sigma0=sigma0):
+    def make(method, x0=x0, sigma0=sigma0):
         return Searcher(
             x0, sigma0, method, seed=seed, domain=domain, dim=dim, choices=choices, population=population,
-            backend=backend, bounds=bounds, noisy=noisy, integers=integers, **options,
+            backend=backend, bounds=bounds, integers=integers, **options,
         )  # fmt: skip
 
     if isinstance(f, BlackBoxProblem):
         problem = f
     else:
         problem = from_callable(f, space.dim, kind=space.kind, choices=space.choices, batched=batched, workers=workers)
-    searcher = make(bool(noisy))
+    searcher, steady = make(chosen), default_method(space, noisy=True)
+    instead = partial(make, steady) if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)
-    return Run(searcher, make, evaluator, _target(target), callback, noisy).to_the_end(progress)
+    return Run(searcher, instead, evaluator, _target(target), callback, noisy).to_the_end(progress)
 
 
 def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):

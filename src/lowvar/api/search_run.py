@@ -25,7 +25,7 @@ class Run:
 
     Args:
         searcher: asks for points.
-        make: ``(noisy, x0, sigma0) -> Searcher``; without a start, from the user's.
+        instead: ``(x0, sigma0) -> Searcher``, to continue with where noise overwhelms ``searcher``; or None.
         evaluator: of the function, with its budget.
         target: a value to stop at, or None.
         callback: or None.
@@ -35,20 +35,20 @@ class Run:
     def __init__(
         self,
         searcher: Searcher,
-        make: Callable[..., Searcher],
+        instead: Callable[[Any, float], Searcher] | None,
         evaluator: Evaluator,
         target: float | None,
         callback: Callable[[Generation], Any] | None,
         noisy: bool | None,
     ):
-        self.searcher, self.make, self.evaluator = searcher, make, evaluator
+        self.searcher, self.instead, self.evaluator = searcher, instead, evaluator
         self.target, self.callback = target, callback
         first = self.searcher.ask()
         self.size, self.iteration = len(first), 0
         self.far = min(_FAR * max(1.0, float(np.abs(first).max())), float(np.finfo(float).max))
         self.stops = set(geometric(int(evaluator.remaining) // self.size, _ROWS))
         self.rows: list[tuple] = []
-        self.noise, self.rest = Noise(noisy), Rest(self.searcher)
+        self.noise, self.rest = Noise(noisy, instead is not None), Rest(self.searcher)
         self.sigma0 = self.searcher.sigma
         self.dead = 0
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
@@ -108,7 +108,7 @@ class Run:
         with self._precision():
             values = evaluator(points)
             self.iteration += 1
-            newly_noisy = self.noise.look(evaluator, self.iteration, points, values)
+            self.noise.look(evaluator, self.iteration, points, values)
         searcher.tell(values)
         finite = values[np.isfinite(values)]
         self.dead = 0 if len(finite) else self.dead + 1
@@ -118,8 +118,8 @@ class Run:
         self.middle = float(np.median(finite)) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
-        if newly_noisy and not (ended or stopped):
-            self._change(points, values)
+        if self.noise.overwhelms and self.instead is not None and not (ended or stopped):
+            self._change(self.instead)
         if rests and not self.noise.known and not (ended or stopped):
             return self._at_rest("the values of many generations do not differ")
         if whole and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
@@ -150,18 +150,13 @@ class Run:
         self._evaluate_mean(count)
         return self.at_mean[0] + 2 * self.at_mean[1] <= target
 
-    def _change(self, points: np.ndarray, values: np.ndarray) -> None:
-        """Switches to the search made for noisy values, if it is a different one."""
+    def _change(self, instead: Callable[[Any, float], Searcher]) -> None:
+        """Continues with the search made for noisy values, from the current mean."""
         old = self.searcher
-        new = self.make(True)
-        if new.method == old.method:
-            return
-        if self.iteration == 1 and np.array_equal(new.ask(), points):
-            new.tell(values)
-        else:
-            wide = min(self.sigma0, old.sigma * old.condition**0.25)
-            new = self.make(True, old.mean, wide) if np.isfinite(wide) and wide > 0 else new
-        self.searcher = new
+        wide = min(self.sigma0, old.sigma * old.condition**0.25)
+        if np.isfinite(wide) and wide > 0 and np.isfinite(old.mean).all():
+            self.searcher = instead(old.mean, wide)
+        self.instead, self.noise.share = None, False
 
     def _at_rest(self, why: str) -> tuple[Status, str]:
         """``converged`` or ``stalled``, judged by a few points around the mean at increasing distances."""
@@ -245,6 +240,11 @@ class Run:
         if self.noise.known:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"
             value, error = self.at_mean
+            if self.rest.medians and value - 2 * error > self.rest.medians[0]:
+                self.advice.append(
+                    f"f at the mean is above the first generation's median, {self.rest.medians[0]:.4g}: the search "
+                    "moved away from the minimum; give more budget, a larger population, or another start"
+                )
             message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
         self._measure()
         columns = ["iteration", "evaluations", "f", "best", "sigma", "condition"]

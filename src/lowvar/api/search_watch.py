@@ -11,51 +11,61 @@ from lowvar.problems.blackbox.evaluator import Evaluator
 _DIGITS = 1e-11  # relative difference below which values count as equal
 _FLAT = 20  # consecutive generations whose values are all equal
 _SEEN, _MATTERS = 1e-9, 0.3  # noise is detected above these fractions of the first and current spread
+_MOSTLY, _CHECKS = 0.9, 3  # noise overwhelms a search above this share of its values' variance, in so many checks
 _DECADES = 14  # maximum number of distances in `around`
 
 
 class Noise:
-    """Detects whether repeated evaluations of a point differ.
+    """Detects whether repeated evaluations of a point differ, and whether noise is most of what a search sees.
 
     Points are re-evaluated after generations 1 (two points), 2, 4, 8 and so on (one point). The values are noisy if
     they differ by more than 1e-9 of the standard deviation of the first generation's values, or by 0.3 of that of the
-    current ones; smaller differences count as rounding.
+    current ones; smaller differences count as rounding. From then on, if ``share`` is set, half of the points are
+    re-evaluated, at generations whose number grows by a quarter.
 
     Attributes:
         known: whether ``f`` is noisy: True, False, or None while undetected.
         asked: whether to check at all.
+        share: whether to measure the noise's share of a generation's variance.
+        overwhelms: whether this share was above 0.9, on average over the last three checks.
     """
 
-    def __init__(self, noisy: bool | None):
-        self.known, self.asked = noisy, noisy is not False
+    def __init__(self, noisy: bool | None, share: bool = False):
+        self.known, self.asked, self.share, self.overwhelms = noisy, noisy is not False, share, False
         self._squares: list[float] = []
         self._first = 0.0  # standard deviation of the first generation's values
+        self._due = 1
+        self._shares: list[float] = []
 
     @property
     def sd(self) -> float:
         """Standard deviation of repeated evaluations of a point, 0 if they are not noisy or not checked."""
         return math.sqrt(sum(self._squares) / len(self._squares)) if self.known and self._squares else 0.0
 
-    def look(self, evaluator: Evaluator, iteration: int, points: np.ndarray, values: np.ndarray) -> bool:
-        """Re-evaluates some points, if due; returns whether this newly detected noise."""
-        if not self.asked or iteration & (iteration - 1):
-            return False
+    def look(self, evaluator: Evaluator, iteration: int, points: np.ndarray, values: np.ndarray) -> None:
+        """Re-evaluates some points, if due."""
+        measures = self.share and self.known
+        if not self.asked or iteration < self._due:
+            return
         finite = np.flatnonzero(np.isfinite(values))
-        count = min(2 if iteration == 1 else 1, len(finite))
-        if not count or evaluator.remaining < count + len(points):
-            return False
+        ranked = finite[np.argsort(values[finite])]
+        chosen = ranked[::2] if measures else ranked[[0, -1][: min(2 if iteration == 1 else 1, len(ranked))]]
+        if not len(chosen) or evaluator.remaining < len(chosen) + len(points):
+            return
+        self._due = iteration + max(1, iteration // 4) if measures else 2 * iteration
         spread = _deviation(values[finite])
         self._first = spread if iteration == 1 else self._first
-        chosen = finite[np.argsort(values[finite])[[0, -1][:count]]]  # the best and the worst
         again = evaluator(points[chosen])
         with np.errstate(invalid="ignore"):
             differences = np.abs(again - values[chosen])
         differences = differences[np.isfinite(differences)]
         self._squares += list(differences**2 / 2)
-        if self.known is None and (differences > min(_SEEN * self._first, _MATTERS * spread)).any():
+        if measures and len(differences):
+            self._shares.append(min(float(np.mean(differences**2)) / (2 * spread**2), 2.0) if spread > 0 else 0.0)
+            self.overwhelms = len(self._shares) >= _CHECKS and float(np.mean(self._shares[-_CHECKS:])) > _MOSTLY
+        elif self.known is None and (differences > min(_SEEN * self._first, _MATTERS * spread)).any():
             self.known = True
-            return True
-        return False
+            self._due = iteration + 1 if self.share else self._due
 
     def lucky(self, evaluator: Evaluator, point: np.ndarray, value: float) -> bool:
         """Whether a re-evaluation of the best point differs, if no noise was detected before."""

@@ -62,10 +62,7 @@ def factored(
     dim, xp = domain.dim, backend.xp
     beta = min(1 / dim, 0.5) if beta is None else beta
     positive("beta", beta)
-    moved, notes = _moved_in_span, ()
-    if (population := sampling.population) > dim:
-        moved = _moved_whole
-        notes = (f"population {population} > dim {dim}: {name} uses a {dim} x {dim} eigendecomposition a generation",)
+    moved = _moved_whole if sampling.population > dim else _moved_in_span
 
     def init(x0, sigma0):
         x0, sigma0 = sampling.start(x0, sigma0)
@@ -79,7 +76,7 @@ def factored(
         step, factor = moved(backend, state.factor, noise, gradient, beta, scales, means)
         return FactoredState(state.mean - beta * step, factor)
 
-    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor), notes)
+    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor))
 
 
 def _moved_in_span(backend, factor, z, gradient, beta, scales, means):

@@ -66,9 +66,9 @@ class Sampling:
             raise UserError(f"x0 has shape {tuple(x0.shape)}: it must be ({self.dim},)")
         return x0, self.backend.asarray(sigma0, x0)
 
-    def solver(self, init, ask, tell, spread, notes: tuple[str, ...] = ()) -> SearchSolver:
+    def solver(self, init, ask, tell, spread) -> SearchSolver:
         """The search with this sampling; its states have a ``mean``."""
         return SearchSolver(
             self.name, self.backend, self.domain, self.population, self.draw, init, ask, tell,
-            mean=lambda state: state.mean, spread=spread, beside=self.beside, notes=notes,
+            mean=lambda state: state.mean, spread=spread, beside=self.beside,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from lowvar.solvers.search.gaussian import Sampling
 from lowvar.solvers.search.spectrum import spectrum
 
 _MOST = 0.1  # maximum reduction of an eigenvalue of B by the path: in few dimensions, longer steps reinforce themselves
+_LEAST = 0.25  # minimum of the eigenvalues of B: at most, a generation doubles a standard deviation
 
 
 class PathState(NamedTuple):
@@ -48,6 +49,9 @@ def ingo_path(
     every axis, ``Sigma^-1`` grows by the estimated curvature, so a flat axis stays wide until its own signal is
     detected. With noise of constant size, the mean thus averages over all generations (``Sigma^-1`` grows like ``t``,
     steps fall like ``1 / t``), where CMA-ES shrinks all axes and stalls.
+
+    Eigenvalues of ``B`` below 1/4 become 1/4. In few dimensions, one noisy generation can make ``I + beta M``
+    indefinite; the step along that eigenvector, a multiple of ``B^-1``, would then leave the region that was sampled.
 
     Beyond the paper: docs/performance.md compares it with ``ingo``, ``ingo_cma`` and pycma. Limits:
     without noise ``ingo_cma`` needs a third of its evaluations or fewer.
@@ -90,7 +94,8 @@ def ingo_path(
         grown = xp.clip(rate * (squared - chance), min=0.0, max=_MOST)
         coefficient = grown / xp.where(squared > 0, squared, xp.ones_like(squared))
         rows = xp.concat([z, q[None, :]])
-        b = spectrum(backend, 1 - beta * gradient.trace, rows, xp.concat([beta * gradient.weights, -coefficient[None]]))
+        weights = xp.concat([beta * gradient.weights, -coefficient[None]])
+        b = spectrum(backend, 1 - beta * gradient.trace, rows, weights, _LEAST)
         mean = state.mean - beta * (state.factor @ b.times(s, -1.0))
         after = PathState(mean, b.times(state.factor, -0.5), b.times(q, 0.5))
         return PathState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))

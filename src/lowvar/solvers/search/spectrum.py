@@ -34,14 +34,15 @@ class Spectrum(NamedTuple):
         return outside * rows + ((rows @ self.directions) * change) @ self.directions.T
 
 
-def spectrum(backend, rest: Any, rows: Any, weights: Any) -> Spectrum:
-    """The spectrum of ``rest I + rows' diag(weights) rows``, with eigenvalues kept above 1e-3.
+def spectrum(backend, rest: Any, rows: Any, weights: Any, least: float = LEAST) -> Spectrum:
+    """The spectrum of ``rest I + rows' diag(weights) rows``, with eigenvalues kept above ``least``.
 
     Args:
         backend: backend of the arrays.
         rest: a scalar.
         rows: ``(n, d)``; they may be linearly dependent.
         weights: ``(n,)``, of either sign.
+        least: lower bound on the eigenvalues.
     """
     xp, (n, dim) = backend.xp, rows.shape
     if n < dim:
@@ -54,4 +55,4 @@ def spectrum(backend, rest: Any, rows: Any, weights: Any) -> Spectrum:
         directions = rows.T @ directions
     else:
         eigenvalues, directions = xp.linalg.eigh(rows.T @ (weights[:, None] * rows))
-    return Spectrum(xp.clip(rest, min=LEAST), xp.clip(rest + eigenvalues, min=LEAST), directions)
+    return Spectrum(xp.clip(rest, min=least), xp.clip(rest + eigenvalues, min=least), directions)
