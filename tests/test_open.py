@@ -203,9 +203,11 @@ def test_entry_points_of_one_name_are_refused(names, message, monkeypatch):
     letters = Registry("letter", {"ours": "string:capwords", "another": "string:Template"}, group="letters")
     assert letters.entry("another").target == "string:Template"
     assert letters.entry("string:capwords").target == "string:capwords"  # its module says which is meant
-    for use in (lambda: letters.get(names[0]), lambda: list(letters)):
-        with pytest.raises(UserError, match=message):
-            use()
+    with pytest.raises(UserError, match=message):
+        letters.get(names[0])
+    assert list(letters) == ["ours", "another", *({"theirs"} & {*names})]  # only its use is refused
+    with pytest.raises(UserError, match="unknown letter 'anothr': did you mean 'another'"):
+        letters.get("anothr")
     elsewhere = Registry("letter", {"ours": "string:capwords"}, group="letters", accepts=lambda arguments: False)
     monkeypatch.setattr(registry, "_arguments", lambda entry: ({}, True))
     assert list(elsewhere) == ["ours"]
@@ -226,6 +228,25 @@ def test_a_broken_package_is_named_where_it_is_used_and_hides_no_other(tmp_path,
         with pytest.raises(UserError, match=r"'theirs' of the installed package their-package: .*RuntimeError: boom"):
             use()
     with pytest.raises(UserError, match="unknown letter 'oours': did you mean 'ours'"):
+        letters.get("oours")
+
+
+def test_an_entry_point_in_a_package_that_cannot_be_imported(tmp_path, monkeypatch):
+    """The module is looked for by importing the package around it."""
+    from lowvar import registry
+
+    (tmp_path / "fails_early").mkdir()
+    (tmp_path / "fails_early" / "__init__.py").write_text("raise RuntimeError('boom')")
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [
+        SimpleNamespace(name="theirs", value="fails_early.inner:made", dist=SimpleNamespace(name="their-package"))
+    ]
+    monkeypatch.setattr(registry, "_entry_points", lambda: SimpleNamespace(select=lambda group: points))
+    letters = Registry("letter", {"ours": "string:capwords"}, group="letters", accepts=lambda arguments: True)
+    assert list(letters) == ["ours", "theirs"]
+    with pytest.raises(UserError, match=r"'theirs' of the installed package their-package: .*RuntimeError: boom"):
+        letters.check_options("theirs", {})
+    with pytest.raises(UserError, match="did you mean 'ours'"):
         letters.get("oours")
 
 

@@ -140,10 +140,8 @@ class Registry:
         self._own: dict[str, Entry] = {}
         for name, what in rows.items():
             entry = what if isinstance(what, Entry) else row(what)
-            target = entry.target
-            if isinstance(target, str) and ":" not in target:
-                target = f"{target}:{name}"
-            self._own[name] = Entry(name, target, entry.about)
+            short = isinstance(entry.target, str) and ":" not in entry.target
+            self._own[name] = Entry(name, f"{entry.target}:{name}" if short else entry.target, entry.about)
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -157,30 +155,33 @@ class Registry:
         return tuple(Entry(one.name, one.value, distribution=one.dist.name if one.dist else "") for one in points)
 
     @functools.cached_property
-    def _installed(self) -> dict[str, Entry]:
-        """The entry points of installed packages."""
-        entries: dict[str, Entry] = {}
-        for entry in self._points:
-            if self._takes(entry):
-                other = entries.get(entry.name) or self._own.get(entry.name)
-                if other and other.target != entry.target:
-                    theirs = "one" if other.distribution else entry.distribution
-                    raise UserError(
-                        f"{self.kind} {entry.name!r}: {other.distribution or 'lowvar'} and {entry.distribution} both "
-                        f"register it; uninstall {theirs}, or rename its entry point"
-                    )
-                entries[entry.name] = entry
-        return {name: entry for name, entry in entries.items() if name not in self._own}
+    def _installed(self) -> dict[str, list[Entry]]:
+        """The entry points of installed packages by name; a name that several packages register has several."""
+        entries: dict[str, list[Entry]] = {}
+        for entry in filter(self._takes, self._points):
+            if entry.name not in self._own or entry.target != self._own[entry.name].target:
+                entries.setdefault(entry.name, []).append(entry)
+        return entries
+
+    def _the_installed(self, name: str) -> Entry:
+        """The entry of an installed package; refused if another, or lowvar, registers the name for another factory."""
+        entries = self._installed[name]
+        entry, other = entries[-1], self._own.get(name, entries[0])
+        if other.target != entry.target:
+            one, theirs = (other.distribution, "one") if other.distribution else ("lowvar", entry.distribution)
+            both = f"{one} and {entry.distribution} both register it"
+            raise UserError(f"{self.kind} {name!r}: {both}; uninstall {theirs}, or rename its entry point")
+        return entry
 
     def _takes(self, entry: Entry) -> bool:
-        """Whether an entry point belongs to this registry; a broken one belongs to all, and its use says why."""
+        """Whether an entry point belongs to this registry; a broken one does, and its use says why."""
         try:
             return self._accepts is None or self._accepts(list(_arguments(entry)[0]))
         except UserError:
             return True
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._own, *self._installed))
+        return iter(dict.fromkeys((*self._own, *self._installed)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._own or name in self._installed
@@ -208,7 +209,7 @@ class Registry:
                 return self._own[given]  # without a look into other packages
             if given not in self:
                 raise unknown_name(self.kind, given, {*self, *also}, where=where)
-            return self._installed.get(given) or self._own[given]
+            return self._the_installed(given) if given in self._installed else self._own[given]
         with _located(where):
             _file(given)
         return Entry(given, given)
@@ -300,7 +301,7 @@ def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
     function = target.partition(":")[2]
     try:
         body = ast.parse(file.read_text(encoding="utf-8"), file.name).body if file.suffix == ".py" else []
-    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         raise UserError(f"{target}: {file}: cannot be parsed as Python: {error}") from error
     classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == function]
     body = [node for one in classes for node in one.body] if len(classes) == 1 else body
@@ -324,21 +325,19 @@ def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
 
 
 def _inspected(factory) -> tuple[dict[str, Option], bool]:
-    options, takes_any = {}, False
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         return {}, True
-    for name, parameter in parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            takes_any |= parameter.kind is parameter.VAR_KEYWORD
-            continue
-        required = parameter.default is parameter.empty
-        kind = "" if required else type(parameter.default).__name__
-        annotated = parameter.annotation is not parameter.empty
-        text = inspect.formatannotation(parameter.annotation).strip("'") if annotated else kind
-        options[name] = Option(_simple(text), required)
-    return options, takes_any
+    options = {}
+    for name, one in parameters.items():
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            required = one.default is one.empty
+            text = "" if required else type(one.default).__name__
+            if one.annotation is not one.empty:
+                text = inspect.formatannotation(one.annotation).strip("'")
+            options[name] = Option(_simple(text), required)
+    return options, any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 def _simple(annotation: str) -> tuple[str, ...]:
@@ -367,6 +366,8 @@ def _file(target: str) -> Path:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
+    except (Exception, SystemExit) as error:  # looking for a module imports the packages around it
+        raise UserError(f"{target!r}: {module} cannot be imported: {type(error).__name__}: {error}") from error
     if spec is None or not spec.origin:
         places = ", ".join(map(str, dict.fromkeys((*_folders, Path.cwd()))))
         raise UserError(f"{target!r}: there is no module {module!r} in {places}, and none is installed")

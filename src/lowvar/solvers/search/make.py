@@ -89,7 +89,7 @@ def _checked(name, backend, domain, options) -> Callable:
     """The factory of a search, after all checks that precede a call."""
     about = SEARCH.about(name)
     if domain.kind not in about.domains:
-        others = ", ".join(one for one in SEARCH if domain.kind in SEARCH.about(one).domains)
+        others = ", ".join(one for one in SEARCH.own if domain.kind in SEARCH.about(one).domains)
         kinds = " and ".join(about.domains)
         raise UserError(f"{label(name)} searches {kinds} domains, not {domain.kind} ones: use one of {others}")
     if backend not in about.backends:
