@@ -71,7 +71,7 @@ def test_step_sizes_and_points_follow_one_schedule(falling):
     assert [found.particles(t) for t in range(12)] == [10] * 4 + [5] * 3 + [3] * 3 + [2] * 2
     rows = result.trace[result.trace["repetition"].eq(0) & result.trace["step_size"].eq(1e-2)].set_index("epoch")
     assert rows.loc[[0, 3, 4, 6, 7], "particles"].tolist() == [10, 10, 5, 5, 3]
-    assert rows.loc[[0, 4, 6, 7], "gradients"].tolist() == [0, 2 * N * 40, 2 * N * 50, 2 * N * 55]
+    assert rows.loc[[0, 4, 6, 7], "gradients"].tolist() == [0, N * (2 * 40 - 10), N * (2 * 50 - 10), N * (2 * 55 - 10)]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -171,6 +171,36 @@ def test_numbers_of_numpy_are_numbers():
 
 
 # --- the recursion -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "starts"),
+    [
+        ("mlmc", {"particles": 5, "restart": 6}, (0, 6)),
+        ("mlmc_adaptive", {"particles": 5}, (0,)),
+        ("storm", {"a": 0.5}, (0,)),
+        ("storm", {"base": "cv"}, (0,)),
+        ("mlmc_optimal", {}, (0,)),
+    ],
+)
+def test_a_step_that_starts_the_recursion_counts_one_gradient(name, options, starts):
+    """Against a sum over steps with batches of 8, 8 and 4 rows: 5 particles each, 2 gradients, or 1 where it starts."""
+    batches = BATCHES["reshuffled"](N, 8)
+    made = GRADIENT.get(name)(problem(), batches, **options)
+    hessian = options.get("base") == "cv"
+    for epochs in range(5):
+        rows = [(1 if t in starts else 2) * int(batches.rows[t % 3]) for t in range(3 * epochs)]
+        assert made.oracles_of_run(epochs, N, 5, 3) == (5 * sum(rows), sum(rows) * hessian)
+
+
+def test_a_pilot_run_in_mini_batches_counts_the_rows_that_it_visits():
+    """Per particle, a step reads a batch, not all rows; the pilot's first step needs one gradient, as the run's does."""
+    batches = BATCHES["reshuffled"](N, 8)
+    pilot = {"variances": [(0, 1.0), (5, 0.5)], "epochs": 2, "pilot": 4, "pilot_taken": 6 * 4}
+    made = GRADIENT.get("mlmc_optimal")(problem(), batches, particles=3, **pilot)
+    assert made.oracles_of_run(0, N, 3).gradients == 4 * (2 * 2 * N - 8)
+    one = made.particles(0, None)
+    assert made.oracles_of_run(1, N, one).gradients == 4 * (2 * 2 * N - 8) + one * (2 * N - 8)
 
 
 @functools.cache
@@ -329,7 +359,7 @@ def test_adaptive_particles_have_the_theorem_s_proportions():
     measured = found.measure(found.advance(state, 25, 5), 30)
     last = found.trace([30], {name: values[None] for name, values in measured.items()})
     assert last["particles"].tolist() == chosen
-    assert last["gradients"].tolist() == [2 * N * (25 * 20 + 5 * particles) for particles in chosen]
+    assert last["gradients"].tolist() == [N * (2 * (25 * 20 + 5 * particles) - 20) for particles in chosen]
 
 
 def test_adaptive_variance_is_that_between_particles():
@@ -377,11 +407,10 @@ def test_a_pilot_run_measures_what_theorem_1_needs():
     assert made.parts == [(slice(0, 1), slice(0, 2))]  # one plan for all repetitions
     mine, theirs = loop.run(made).trace, loop.run(plain).trace
     pilot = mine["gradients"].min()
-    assert (
-        2 * N * (25 * 20 + 15 * 2) <= pilot <= 2 * N * 40 * 20
-    )  # 20 particles until its first review, at least 2 then
-    assert mine["gradients"].max() == pilot + 2 * N * counts.sum()
-    assert theirs["gradients"].max() == 2 * N * 40 * 30
+    # 20 particles until its first review, at least 2 then
+    assert N * (2 * (25 * 20 + 15 * 2) - 20) <= pilot <= N * (2 * 40 * 20 - 20)
+    assert mine["gradients"].max() == pilot + N * cost
+    assert theirs["gradients"].max() == N * 79 * 30  # Theorem 1's budget, (2 T + 1) N_0
     assert (mine.query("epoch == 40")["particles"] == counts[-1]).all()
     again = build("mlmc_optimal", options={"pilot": 20}, **{**solver, "repetitions": 1})
     assert [again.particles(epoch) for epoch in range(40)] == counts.tolist()

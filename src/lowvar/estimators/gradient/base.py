@@ -71,6 +71,7 @@ class Estimator:
             ``taken`` then counts the particles of all steps so far, and ``particles`` those of the next step. If 0,
             ``particles`` depends on the epoch alone and gets None as state.
         sizes: all numbers of particles that ``particles`` may return, if it depends on the state.
+        spared: ``(epochs, particles per batch) -> Oracles`` that the first ``epochs`` epochs of a run do not need.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Estimator:
     particles: Callable[[int, Any], int] | None = None
     review: int = 0
     sizes: tuple[int, ...] = ()
+    spared: Callable[[Any, int], Oracles] = lambda epochs, particles: Oracles(0, 0)
 
     def oracles_of_run(self, epochs, rows: int, particles: int, steps: int | None = None) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs.
@@ -102,7 +104,8 @@ class Estimator:
                 raise ValueError(f"{self.name} passes over all rows in every call: give the number of steps")
             gradients = gradients + epochs * steps * N * particles * declared.full_gradients_per_call
             hvps = hvps + epochs * steps * N * declared.full_hvps_per_call
-        return Oracles(gradients, hvps)
+        spared = self.spared(epochs, particles)
+        return Oracles(gradients - spared.gradients, hvps - spared.hvps)
 
 
 def stateless(name: str, problem, properties: Properties, gradient: Callable[[Any, Any], Any]) -> Estimator:

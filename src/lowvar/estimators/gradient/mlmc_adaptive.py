@@ -78,4 +78,5 @@ def mlmc_adaptive(problem, batches=None, particles=None, base="naive") -> Estima
         return int(state["particles"])
 
     varying = {} if first is None else {"particles": chosen, "review": _REVIEW, "sizes": sizes}
-    return Estimator("mlmc_adaptive", problem, gradient.declared(1.0), init, estimate, **varying)
+    spared = gradient.spared(batches, first)
+    return Estimator("mlmc_adaptive", problem, gradient.declared(1.0), init, estimate, spared=spared, **varying)

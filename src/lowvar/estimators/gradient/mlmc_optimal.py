@@ -38,7 +38,7 @@ def mlmc_optimal(
         epochs: length of the run; in experiments ``solver.epochs``.
         pilot: particles of the pilot run's first steps, at least 2.
         base: the estimator whose gradients are differenced: ``"naive"`` or ``"stl"``.
-        pilot_taken: particles that the pilot run took in all its steps, each of which cost two gradients.
+        pilot_taken: particles that the pilot run took in all its steps; each cost two gradients, in the first step one.
 
     Raises:
         UserError: a number below 1, a pilot of one particle, another base, or variances that are not such pairs.
@@ -51,15 +51,17 @@ def mlmc_optimal(
         raise UserError(f"mlmc_optimal: pilot = {pilot!r}; a variance needs a whole number of particles, 2 or more")
     if base == "cv":
         raise UserError("mlmc_optimal: base = 'cv' would need a Hessian-vector product for every point; use 'naive'")
-    made = recursive("mlmc_optimal", problem, batches, carryover=1.0, base=base)
     if first is None or variances is None or epochs is None:
-        return made
-    counts = allocated(variances, epochs, batches.steps if batches else 1, first)
-    return replace(
-        made,
-        properties=replace(made.properties, full_passes_at_start=2 * pilot_taken),  # the pilot run's
+        return recursive("mlmc_optimal", problem, batches, carryover=1.0, base=base)
+    steps, size = (batches.steps, batches.size) if batches else (1, problem.N)
+    counts = allocated(variances, epochs, steps, first)
+    made = recursive(
+        "mlmc_optimal", problem, batches, carryover=1.0, base=base,
         particles=lambda epoch, state: counts[min(epoch, epochs - 1)],
-    )
+    )  # fmt: skip
+    rows = problem.N if not batches or batches.covers else steps * size  # of an epoch
+    passes = (2 * pilot_taken * rows / steps - pilot * size) / problem.N if pilot_taken else 0.0
+    return replace(made, properties=replace(made.properties, full_passes_at_start=passes))
 
 
 def allocated(variances: Sequence[tuple[int, float]], epochs: int, steps: int, particles: int) -> list[int]:

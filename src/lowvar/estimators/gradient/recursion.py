@@ -2,7 +2,8 @@
 
     G_0 = g(w_0; xi_0),   G_t = g(w_t; xi_t) + carryover (G_{t-1} - g(w_{t-1}; xi_t)),
 
-with both gradients of a step on the same rows and base noise ``xi_t``. The error ``e_t = G_t - grad f(w_t)`` obeys
+with both gradients of a step on the same rows and base noise ``xi_t``. ``G_0`` needs only one; programs compute the
+second too, and multiply it by 0, but it is not counted. The error ``e_t = G_t - grad f(w_t)`` obeys
 ``E[e_t | past] = carryover e_{t-1}``: the carried error is a bias that fresh samples cannot reveal.
 """
 
@@ -11,8 +12,10 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from lowvar.errors import UserError, check_known, whole
-from lowvar.estimators.gradient.base import Estimator, Properties
+from lowvar.estimators.gradient.base import Estimator, Oracles, Properties
 from lowvar.estimators.gradient.schedules import Schedule, schedule
 
 BASES = ("naive", "stl", "cv")  # estimators without memory, whose gradients can be differenced
@@ -63,7 +66,8 @@ def recursive(
         step = step if restart is None else step * xp.astype(step != restart, step.dtype)
         return G, {"G": G, "params": params, "step": step}
 
-    return Estimator(name, problem, gradient.declared(carryover), init, estimate, particles=particles)
+    spared = gradient.spared(batches, particles and particles(0, None), restart)
+    return Estimator(name, problem, gradient.declared(carryover), init, estimate, particles=particles, spared=spared)
 
 
 class Base:
@@ -83,6 +87,23 @@ class Base:
             unbiased=False, carryover=carryover, gradients=2 * properties.gradients, hvps=2 * properties.hvps,
             backends=properties.backends,
         )  # fmt: skip
+
+    def spared(self, batches, first: int | None = None, restart: int | None = None) -> Callable[[Any, int], Oracles]:
+        """``Estimator.spared`` of a recursion: the second gradient of its first step, and of the step after a restart.
+
+        Args:
+            batches: how rows are drawn.
+            first: particles of those steps; without it, those of all steps.
+            restart: see ``recursive``.
+        """
+        steps, rows = (batches.steps, batches.size) if batches else (1, self.estimator.problem.N)
+        properties = self.estimator.properties
+
+        def of(epochs, particles):
+            starts = -(-np.asarray(epochs) * steps // restart) if restart else np.sign(epochs)
+            return Oracles(starts * rows * (first or particles) * properties.gradients, starts * rows * properties.hvps)
+
+        return of
 
 
 def differences(gradient: "Base", before, params, noise, later):
