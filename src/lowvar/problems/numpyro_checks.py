@@ -39,7 +39,7 @@ def check(problem, functions, free, latent) -> None:
     start = jnp.asarray(problem.start["mu"], problem.dtype)
     _check_traceable(problem, start)
     _check_density(problem, start)
-    _check_randomness(problem, functions, start)
+    _check_randomness(problem, functions.of(free), start)
     if problem.plate:
         _check_lengths(problem, free, functions.local)
         _check_rows(problem, functions, free, start)
@@ -126,13 +126,12 @@ class _Asked(Messenger):
             self.keys.append(msg["type"])
 
 
-def _check_randomness(problem, functions, z):
+def _check_randomness(problem, densities, z):
     """Checks that all random numbers belong to latent sites: others would be drawn once and stay fixed."""
-    traced, *_ = functions.of(problem.unravel)
     keys: list[str] = []
 
     def run(z):
-        traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
+        densities.traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
         return z
 
     jax.eval_shape(run, z)
@@ -159,8 +158,7 @@ def _check_rows(problem, functions, free, start):
 def _compare(problem, functions, free, start):
     """A sentence on the interaction of rows; None if there is none."""
     dtype = functions.dtype
-    _, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free))
-    traced, log_likelihood, log_prior = functions.of(unravel)
+    traced, log_likelihood, log_prior, *_ = functions.of(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free))
     rng = np.random.default_rng(0)
     start = np.asarray(start, dtype)
     several = _some_rows(problem.N)

@@ -13,30 +13,28 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
-from numpyro.distributions.util import sum_rightmost
-from numpyro.infer.util import _unconstrain_reparam, helpful_support_errors
+from numpyro.infer.util import helpful_support_errors
 
 from lowvar.backends import get
 from lowvar.errors import UserError, unknown_name
 from lowvar.problems import numpyro_guide
 from lowvar.problems.guide import NO_NOISE
 from lowvar.problems.guides import family
+from lowvar.problems.numpyro_densities import Densities, Functions
 from lowvar.problems.numpyro_missing import without_unused
 from lowvar.problems.numpyro_trace import (
     AllRows,
     FixedIndex,
-    by_row,
     converted,
     data_plate,
     frame_of,
     is_latent,
-    log_prob_of,
     one_line,
     plain,
     prototype,
 )
+from lowvar.problems.rows import OfBatch
 from lowvar.problems.variational import VariationalProblem
 
 _JITTER = 0.1  # standard deviation of the initial means, to avoid saddle points
@@ -58,6 +56,7 @@ class NumPyroProblem(VariationalProblem):
         constrain: ``z (dim,) -> {site: value}``, latent sites and deterministic ones that need no data.
         values: ``z (dim,) -> {param: value}``, constrained.
         remarks: sentences for the user on how the model is subsampled.
+        densities: the model's, if it has latent variables in the data plate.
     """
 
     model: Callable = None  # type: ignore[assignment]
@@ -70,6 +69,22 @@ class NumPyroProblem(VariationalProblem):
     constrain: Callable = None  # type: ignore[assignment]
     values: Callable = None  # type: ignore[assignment]
     remarks: tuple[str, ...] = ()
+    densities: Densities | None = None
+
+    def of_batch(self, size: int) -> VariationalProblem:
+        """The problem as a step with ``size`` rows sees it: with variables of the rows in the plate, see ``OfBatch``.
+
+        Guides with correlations, which tie the rows together, have no such part: they compute with all rows.
+        """
+        if self.densities is None or not self.guide.factorised:
+            return self
+        rows, noiseless = self.densities.rows, None
+        if self.noiseless is not None:
+            noiseless = np.append(self.noiseless[rows.shared], np.zeros(rows.dim_of(size) - len(rows.shared), bool))
+        return OfBatch(
+            self.name, self.backend, self.N, rows.dim_of(size), self.densities.likelihood_of_batch,
+            self.densities.prior_of_batch, dtype=self.dtype, noiseless=noiseless, whole=self, rows=rows,
+        )  # fmt: skip
 
     def named(self, mean_field) -> dict[str, Any]:
         """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
@@ -169,11 +184,11 @@ def from_numpyro(
         for key, site in latent.items()
         if (frame := frame_of(site, plate)) is not None
     }
-    densities = _Functions(model, data, plate, N, transforms, dtype, local)
-    traced, log_likelihood, log_prior = densities.of(unravel)
+    functions = Functions(model, data, plate, N, transforms, dtype, local)
+    densities = functions.of(free)
 
     def constrain(z):
-        sites_at = traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))
+        sites_at = densities.traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))
         return {
             key: site["value"]
             for key, site in sites_at.items()
@@ -181,103 +196,20 @@ def from_numpyro(
         }
 
     problem = NumPyroProblem(
-        name, get("jax"), N, first.size, log_likelihood, lambda z: log_prior(z, jnp.zeros(1, jnp.int32)),
+        name, get("jax"), N, first.size, densities.log_likelihood,
+        lambda z: densities.log_prior(z, jnp.zeros(1, jnp.int32)),
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
         constrain=constrain, values=values, family=family(guide), remarks=(remark,) if remark else (),
+        densities=densities if local else None,
     )  # fmt: skip
     where = f"{name}: {init_is}"
     init, joint = numpyro_guide.split(init, sites, where)
     mean, log_sigma = _start(name, transforms, np.asarray(first), point, sites, init, init_is, key)
     start = numpyro_guide.started(problem, mean, log_sigma, joint, key, where)
     problem = replace(problem, start=start)
-    check(problem, densities, free, latent)
+    check(problem, functions, free, latent)
     return problem
-
-
-class _Functions:
-    """The densities of a model, as functions of the latent vector; for data in any precision.
-
-    ``local`` has the latent sites in the data plate, with the axis of their values in R^d that has the rows.
-    """
-
-    def __init__(self, model, data, plate, N, transforms, dtype, local):
-        self.model, self.data, self.plate, self.N = model, data, plate, N
-        self.transforms, self.dtype, self.local = transforms, dtype, local
-
-    def cast(self, dtype) -> "_Functions":
-        """The same functions with floating data in another precision."""
-        data = {
-            key: np.asarray(value).astype(dtype) if _is_floating(value) else value for key, value in self.data.items()
-        }
-        data = {key: jnp.asarray(value) if isinstance(value, np.ndarray) else value for key, value in data.items()}
-        return _Functions(self.model, data, self.plate, self.N, self.transforms, dtype, self.local)
-
-    def of(self, unravel):
-        """``traced(z, index)``, ``log_likelihood(z, index (B,)) -> (B,)`` and ``log_prior(z, index)``, nats."""
-        plate, N, dtype = self.plate, self.N, self.dtype
-
-        def traced(z, index, watch=lambda model: model):
-            free, jacobians = unravel(z), {}
-
-            def substitute(site):
-                if site["name"] in self.local:
-                    return self._rows_of(site, free, index, jacobians)
-                if site["type"] == "param" and site["name"] in free:
-                    return self.transforms[site["name"]](free[site["name"]])
-                return _unconstrain_reparam(free, site)
-
-            substituted = handlers.substitute(self.model, substitute_fn=substitute)
-            seeded = handlers.seed(FixedIndex(watch(substituted), plate, index), jax.random.key(0))
-            trace = handlers.trace(seeded).get_trace(**self.data)
-            return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
-
-        def log_likelihood(z, index):
-            rows = index.shape[0]
-            if not plate:  # all rows are one
-                observed = (
-                    site for site in traced(z, index).values() if site["type"] == "sample" and not is_latent(site)
-                )
-                return jnp.broadcast_to(sum((_total(site) for site in observed), jnp.zeros((), dtype)), index.shape)
-            if rows == N > 1:  # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
-                halves = jnp.append(index, index[: N % 2]).reshape(2, -1)
-                return jax.vmap(lambda half: log_likelihood(z, half))(halves).reshape(-1)[:N]
-            total = jnp.zeros(index.shape, dtype)
-            for site in traced(z, index).values():
-                frame = frame_of(site, plate)
-                if site["type"] == "sample" and frame is not None:
-                    # the model's own scale of the site, without the plate's N / B
-                    scale = 1.0 if site["scale"] is None else site["scale"] * (rows / N)
-                    total = total + by_row((log_prob_of(site) + site["jacobian"]) * scale, frame.dim, rows)
-            return total
-
-        def log_prior(z, index):
-            # XLA drops the data plate's sites, which are traced too
-            total = jnp.zeros((), dtype)
-            for site in traced(z, index).values():
-                if site["type"] == "sample" and frame_of(site, plate) is None and (plate or is_latent(site)):
-                    total = total + _total(site)
-            return total
-
-        return traced, log_likelihood, log_prior
-
-    def _rows_of(self, site, free, index, jacobians):
-        """The batch's values of a latent site in the plate; notes the logarithm of the Jacobian."""
-        point = jnp.take(free[site["name"]], index, axis=self.local[site["name"]])
-        onto = biject_to(site["fn"].support)
-        value = onto(point)
-        jacobian = onto.log_abs_det_jacobian(point, value)
-        jacobians[site["name"]] = sum_rightmost(jacobian, jacobian.ndim - len(site["fn"].batch_shape))
-        return value
-
-
-def _total(site):
-    """A site's log density, nats, with its scale."""
-    return jnp.sum(log_prob_of(site)) * (1.0 if site["scale"] is None else site["scale"])
-
-
-def _is_floating(value):
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
 
 
 def transform(site, name):

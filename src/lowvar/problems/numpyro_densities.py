@@ -1,0 +1,182 @@
+"""The densities of a NumPyro model, as functions of the latent vector or of the part of it that a batch concerns."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.distributions.util import sum_rightmost
+from numpyro.infer.util import _unconstrain_reparam
+
+from lowvar.backends import get
+from lowvar.problems.numpyro_trace import FixedIndex, by_row, frame_of, is_latent, log_prob_of
+from lowvar.problems.rows import Rows
+
+
+class Layout:
+    """Where the sites lie in ``z`` and in the vector of a batch, see ``Rows``.
+
+    Args:
+        free: unconstrained values by site, a tree, those of all rows.
+        local: the latent sites in the data plate, with the axis of their values that has the rows, negative.
+        N: number of rows.
+    """
+
+    def __init__(self, free: Mapping[str, Any], local: Mapping[str, int], N: int):
+        shared_sites = {site: value for site, value in free.items() if site not in local}
+        shared, self._unravel = jax.flatten_util.ravel_pytree(shared_sites)
+        coordinates, offset, own = [], 0, [np.zeros((N, 0), np.int32)]
+        self._parts: list[tuple[str, slice, tuple[int, ...], int]] = []
+        for site in sorted(free):  # the order of ravel_pytree
+            size = sum(leaf.size for leaf in jax.tree.leaves(free[site]))
+            where = np.arange(offset, offset + size, dtype=np.int32)
+            offset += size
+            if site not in local:
+                coordinates.append(where)
+                continue
+            rows = np.moveaxis(where.reshape(free[site].shape), local[site], 0)
+            before = sum(part.shape[1] for part in own)
+            own.append(rows.reshape(N, -1))
+            self._parts.append((site, slice(before, before + own[-1].shape[1]), rows.shape[1:], local[site]))
+        self.count = shared.size
+        self.rows = Rows(np.concatenate([np.zeros(0, np.int32), *coordinates]), np.concatenate(own, axis=1))
+
+    def batch(self, z, index):
+        """The part of ``z`` that the rows ``index (B,)`` concern."""
+        return jnp.take(z, self.rows.of(get("jax"), index)) if self._parts else z
+
+    def among(self, z, places):
+        """The same for the rows at some ``places`` of a batch with the vector ``z``."""
+        if not self._parts:
+            return z
+        return jnp.concatenate([z[: self.count], self._own(z)[places].reshape(-1)])
+
+    def free(self, z) -> dict[str, Any]:
+        """Unconstrained values by site, from the vector of a batch."""
+        values, own = dict(self._unravel(z[: self.count] if self._parts else z)), self._own(z) if self._parts else None
+        for site, columns, shape, axis in self._parts:
+            rows = own[:, columns].reshape(-1, *shape)  # type: ignore[index]
+            values[site] = jnp.moveaxis(rows, 0, axis)
+        return values
+
+    def _own(self, z):
+        return z[self.count :].reshape(-1, self.rows.own.shape[1])
+
+
+class Densities(NamedTuple):
+    """Functions of a model, in nats.
+
+    Attributes:
+        traced: ``(z, index, watch) -> the sites of a batch``.
+        log_likelihood: ``(z, index (B,)) -> (B,)``, with the densities of local latent variables.
+        log_prior: ``(z, index) -> ()``.
+        likelihood_of_batch: as ``log_likelihood``, of the vector of the batch.
+        prior_of_batch: ``z -> log_prior``, of the vector of a batch.
+        rows: where the rows' own variables are.
+    """
+
+    traced: Callable
+    log_likelihood: Callable
+    log_prior: Callable
+    likelihood_of_batch: Callable
+    prior_of_batch: Callable
+    rows: Rows
+
+
+class Functions:
+    """The densities of a model; for data in any precision.
+
+    ``local`` has the latent sites in the data plate, with the axis of their values in R^d that has the rows.
+    """
+
+    def __init__(self, model, data, plate, N, transforms, dtype, local):
+        self.model, self.data, self.plate, self.N = model, data, plate, N
+        self.transforms, self.dtype, self.local = transforms, dtype, local
+
+    def cast(self, dtype) -> "Functions":
+        """The same functions with floating data in another precision."""
+        data = {
+            key: np.asarray(value).astype(dtype) if _is_floating(value) else value for key, value in self.data.items()
+        }
+        data = {key: jnp.asarray(value) if isinstance(value, np.ndarray) else value for key, value in data.items()}
+        return Functions(self.model, data, self.plate, self.N, self.transforms, dtype, self.local)
+
+    def of(self, free) -> Densities:
+        """The densities, for unconstrained values with the form of ``free``."""
+        layout = Layout(free, self.local, self.N)
+        traced, likelihood, prior = (partial(one, layout) for one in (self._traced, self._likelihood, self._prior))
+        first = np.zeros(1, np.int32)
+
+        def whole(function):
+            return lambda z, index, *watch: function(layout.batch(z, index), index, *watch)
+
+        def prior_of_batch(z):
+            return prior(layout.among(z, first), jnp.asarray(first))
+
+        return Densities(whole(traced), whole(likelihood), whole(prior), likelihood, prior_of_batch, layout.rows)
+
+    def _traced(self, layout, z, index, watch=lambda model: model):
+        free, jacobians = layout.free(z), {}
+
+        def substitute(site):
+            if site["name"] in self.local:
+                return _constrained(site, free, jacobians)
+            if site["type"] == "param" and site["name"] in free:
+                return self.transforms[site["name"]](free[site["name"]])
+            return _unconstrain_reparam(free, site)
+
+        substituted = handlers.substitute(self.model, substitute_fn=substitute)
+        seeded = handlers.seed(FixedIndex(watch(substituted), self.plate, index), jax.random.key(0))
+        trace = handlers.trace(seeded).get_trace(**self.data)
+        return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
+
+    def _likelihood(self, layout, z, index):
+        rows, plate, N = index.shape[0], self.plate, self.N
+        if not plate:  # all rows are one
+            sites = self._traced(layout, z, index).values()
+            observed = (site for site in sites if site["type"] == "sample" and not is_latent(site))
+            return jnp.broadcast_to(sum((_total(site) for site in observed), jnp.zeros((), self.dtype)), index.shape)
+        if rows == N > 1:  # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
+            places = jnp.arange(N)
+            halves = jnp.append(places, places[: N % 2]).reshape(2, -1)
+            of_half = lambda half: self._likelihood(layout, layout.among(z, half), index[half])  # noqa: E731
+            return jax.vmap(of_half)(halves).reshape(-1)[:N]
+        total = jnp.zeros(index.shape, self.dtype)
+        for site in self._traced(layout, z, index).values():
+            frame = frame_of(site, plate)
+            if site["type"] == "sample" and frame is not None:
+                # the model's own scale of the site, without the plate's N / B
+                scale = 1.0 if site["scale"] is None else site["scale"] * (rows / N)
+                total = total + by_row((log_prob_of(site) + site["jacobian"]) * scale, frame.dim, rows)
+        return total
+
+    def _prior(self, layout, z, index):
+        # XLA drops the data plate's sites, which are traced too
+        total, plate = jnp.zeros((), self.dtype), self.plate
+        for site in self._traced(layout, z, index).values():
+            if site["type"] == "sample" and frame_of(site, plate) is None and (plate or is_latent(site)):
+                total = total + _total(site)
+        return total
+
+
+def _constrained(site, free, jacobians):
+    """The batch's values of a latent site in the plate; notes the logarithm of the Jacobian."""
+    point, onto = free[site["name"]], biject_to(site["fn"].support)
+    value = onto(point)
+    jacobian = onto.log_abs_det_jacobian(point, value)
+    jacobians[site["name"]] = sum_rightmost(jacobian, jacobian.ndim - len(site["fn"].batch_shape))
+    return value
+
+
+def _total(site):
+    """A site's log density, nats, with its scale."""
+    return jnp.sum(log_prob_of(site)) * (1.0 if site["scale"] is None else site["scale"])
+
+
+def _is_floating(value):
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
