@@ -296,6 +296,8 @@ def test_bad_input_of_decompose(example, data, fitted):
             UserError, match="decompose: step_size, num_steps, init: settings of a fit, which is made only"
         ):
             lowvar.decompose(example.model, data, params, step_size=0.1, num_steps=10, init=fitted)
+    with pytest.raises(UserError, match="decompose: data is a Fit; give it as params=fit"):
+        lowvar.decompose(example.model, fitted)
     with pytest.raises(UserError, match="num_samples 0: it must be a whole number, 1 or more"):
         fitted.sample(0)
     with pytest.raises(UserError, match="unknown estimator 'nave'"):

@@ -135,6 +135,8 @@ def decompose(
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
     methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
+    if isinstance(data, Fit):
+        raise UserError("decompose: data is a Fit; give it as params=fit, and data before it if the model takes any")
     of_fit = {"optimizer": optimizer, "step_size": step_size, "num_steps": num_steps, "init": init}
     if params is not None and (idle := [name for name, value in of_fit.items() if value is not None]):
         raise UserError(
