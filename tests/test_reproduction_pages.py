@@ -65,5 +65,4 @@ def test_seconds_to_a_level_are_those_of_the_kept_files(tmp_path):
     assert len(printed) == 4
     for row in printed:
         assert row in text
-        task, _, *cells = row.strip("| ").split(" | ")
-        assert f"| {' | '.join((task, *cells))} |" in front
+        assert row in front
