@@ -44,10 +44,6 @@ CLAIMS = {
   statement: what falling keeps of its past is an error that fresh noise does not show
   source: ours
   test: {effect: measured_ratio, problem: whole, method: falling, of: squared_error, moment: end, to: variance, above: 1}
-- id: fewer
-  statement: falling ends with one point
-  source: ours
-  test: {effect: final_particles, problem: whole, method: falling, below: 2}
 """,
     "search": """
 - id: arrives

@@ -62,10 +62,6 @@ def test_means_of_realised_errors_are_arithmetic_and_true_ratios_are_made_of_the
     assert table.loc[(20, "signal"), "mean"] == pytest.approx(36.0)
     assert table.loc[(20, "snr_true"), "mean"] == pytest.approx(36 / np.sqrt(37))
     assert table.loc[(20, "snr_true_1"), "mean"] == pytest.approx(np.sqrt(36 / 37))
-    (row,) = D.repair(measures).itertuples()
-    assert (row.ratio_mean, row.squared_error_mean) == (pytest.approx(37 / 4), pytest.approx(37.0))
-    assert row.snr_true_mean == pytest.approx(36 / np.sqrt(37))
-    assert 0 < row.ratio_low < row.ratio_mean < row.ratio_high
 
 
 def test_ratio_of_means_has_a_jackknifed_interval():
@@ -107,16 +103,6 @@ def test_zeros_are_left_out_and_lost_repetitions_leave_no_mean():
     assert np.isnan(ends.loc["rqmc", "mean"])
     assert ends["diverged"].to_dict() == {"mc": 0, "rqmc": 1}
     assert ends["best"].to_dict() == {"mc": True, "rqmc": False}
-
-
-def test_repair_is_the_end_of_the_best_step():
-    better = trace("mlmc", step=0.2, **GRADIENTS, elbo=[-5.0, -2.0, [-1.0, -1.5, -2.0]])
-    measures, _ = measured(trace("mlmc", step=0.1, **GRADIENTS), better)
-    (row,) = D.repair(measures).itertuples()
-    assert (row.step_size, row.iteration, row.gradients) == (0.2, 20, 2000.0)
-    assert (row.ratio_mean, row.elbo_mean) == (pytest.approx(25 / 4), pytest.approx(-1.5))
-    assert row.elbo_low < -1.5 < row.elbo_high
-    assert np.isnan(row.test_log_likelihood_mean)
 
 
 def test_fractions_are_of_the_largest_of_a_task():
