@@ -34,7 +34,7 @@ def optimum(problem) -> float:
     def negative(w):
         return -problem.exact_elbo({"mu": w[:dim], "log_sigma": w[dim:]})
 
-    with_gradient = jax.jit(jax.value_and_grad(negative))
+    with_gradient = problem.backend.jit(jax.value_and_grad(negative))
 
     def objective(w):
         value, gradient = with_gradient(w)
