@@ -112,11 +112,9 @@ class VariationalEngine(ArrayEngine):
 
     def _state_bytes(self):
         """Bytes of the state of one run, mostly its tables."""
-        if self.backend.name != "jax":
-            return self.at(1.0).table_bytes
         start = {k: jax.ShapeDtypeStruct(v.shape[1:], self.problem.dtype) for k, v in self.starts.items()}
-        leaves = jax.tree.leaves(jax.eval_shape(self.at(1.0).init, start))
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        solver = self.at(1.0)
+        return max(solver.table_bytes, self.backend.state_bytes(solver.init, start))
 
     def _settings(self, sizes: slice):
         """Settings of the runs, arrays over step sizes: arguments of the programs, which need no recompilation."""
