@@ -20,9 +20,9 @@ from lowvar.registry import Entry
 from lowvar.solvers.search import SEARCH
 from lowvar.studies import jobs as commands
 from lowvar.studies import schema
-from lowvar.studies.files import STAMP
+from lowvar.studies.common_files import STAMP
+from lowvar.studies.common_spec import SCALES, merged
 from lowvar.studies.load import FAMILIES
-from lowvar.studies.spec import SCALES, merged
 from lowvar.testing.estimators import EstimatorContract
 from lowvar.testing.integrators import IntegratorContract
 from lowvar.testing.searches import SearchContract

@@ -9,7 +9,7 @@ from traces import GRADIENTS, trace
 
 from lowvar.studies.variational import convergence as C
 from lowvar.studies.variational import diagnostics as D
-from lowvar.studies.variational import published, schedules
+from lowvar.studies.variational import published, selection
 
 STEP = SimpleNamespace(kind="step", beta=0.5, r=10)
 
@@ -122,12 +122,12 @@ def test_sensitivity_and_selected_have_the_schedules():
               trace("mc", step=0.1, elbo=0.0)]  # fmt: skip
     _, table = measured(*traces)
     plans = {("p", "mlmc_a", "jax"): STEP, ("p", "mlmc_b", "jax"): SimpleNamespace(kind="step", beta=0.9, r=20)}
-    found = schedules.sensitivity(table, plans).set_index("method")
+    found = selection.sensitivity(table, plans).set_index("method")
     assert found[["beta", "r", "below"]].to_dict("index") == {
         "mlmc_a": {"beta": 0.5, "r": 10, "below": 0.0}, "mlmc_b": {"beta": 0.9, "r": 20, "below": 2.0}}  # fmt: skip
     model = SimpleNamespace(model="hlr", dataset="toy")
     _, table = measured(trace("mlmc"), trace("mc"), trace("storm"))
-    chosen = schedules.selected(table, {("p", "mlmc", "jax"): STEP}, {"p": model}).set_index("method")
+    chosen = selection.selected(table, {("p", "mlmc", "jax"): STEP}, {"p": model}).set_index("method")
     assert chosen.loc["mlmc", ["step_size", "beta", "r"]].tolist() == [0.1, 0.5, 10.0]
     assert chosen.loc["mlmc", "published_r"] == 221
     assert chosen.loc["mc", "published_step_size"] == 0.39893

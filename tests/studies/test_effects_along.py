@@ -10,7 +10,7 @@ from traces import GRADIENTS, trace
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
 from lowvar.studies.variational import diagnostics as D
-from lowvar.studies.variational import schedules
+from lowvar.studies.variational import selection
 
 INF = np.inf
 SPREAD = [1e-2, 1.0, 1e2]  # repetitions differ by more than methods do
@@ -224,7 +224,7 @@ def grid(elbo, lose=()):
         traces.append(made)
     both = pd.concat(traces, ignore_index=True)
     table = A.convergence(both, {}, {"p": 1})
-    return {"sensitivity": schedules.sensitivity(table, plans), "ends": A.ends(both, table, {})}
+    return {"sensitivity": selection.sensitivity(table, plans), "ends": A.ends(both, table, {})}
 
 
 ELBO = {(0.1, 0.5, 10): -1.0, (0.01, 0.5, 10): -4.0, (0.1, 0.9, 10): -1.2, (0.01, 0.9, 10): -90.0}

@@ -16,8 +16,8 @@ from lowvar.problems.blackbox import catalogue
 from lowvar.problems.blackbox.problem import Ledger, open_ledger, record
 from lowvar.runs.loop import ArrayEngine
 from lowvar.solvers.search import SEARCH
+from lowvar.solvers.search.ask_tell import generation
 from lowvar.solvers.search.make import make_driven, make_solver
-from lowvar.solvers.search.search import generation
 from lowvar.studies.search.counted import SearchEngine
 from lowvar.studies.search.hosted import DrivenEngine, HostedEngine
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval, ratio_of_means
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, looks_at, models, rows
 
 RATIOS = ("snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1")

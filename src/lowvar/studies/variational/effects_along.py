@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.studies.effects import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
+from lowvar.studies.effect import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
 from lowvar.studies.variational.diagnostics import PARTS, REALISED, ratio_of_means
 from lowvar.studies.variational.effects_runs import INTERVALS, Interval, said
 

@@ -18,7 +18,7 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
-from lowvar.runs.diagnostics import measurer
+from lowvar.runs.gradient_errors import measurer
 from lowvar.runs.loop import ArrayEngine, geometric
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
