@@ -37,8 +37,9 @@ def test_dvc_knows_the_code_of_runs():
     """What engines and families import of studies, besides declarations, makes a run: an edit must rerun it."""
     stages = yaml.safe_load((PACKAGE.parents[1] / "dvc.yaml").read_text())["stages"]
     listed = {Path(one) for one in stages["runs"]["do"]["deps"] if one.startswith("src/lowvar/studies")}
-    declarations = {"base", "spec", "files", "figures", "effects", "experiment"}
-    declarations |= {"convergence", "times", "diagnostics", "schedules", "variances"}  # tables
+    declarations = {"declarations", "common_spec", "common_files", "effect"}
+    declarations |= {"spec", "files", "figures", "effects", "experiment"}
+    declarations |= {"convergence", "times", "diagnostics", "selection", "variances"}  # tables
     declarations |= {"errors", "illustrations", "progress", "rates", "summary"}
     needed = set()
     for file in listed:
@@ -65,6 +66,19 @@ def test_shared_modules_import_no_room():
         *(PACKAGE / "backends").rglob("*.py"),
     ]:
         assert set(imports(path)) <= SHARED, path
+
+
+def test_no_code_asks_for_the_name_of_a_backend():
+    """What differs is carried by ``Backend``; a method that runs on one of them refuses the other."""
+    refusals = {"evosax_solver.py", "saved.py"}
+    asks = {
+        path.name
+        for path in PACKAGE.rglob("*.py")
+        if "backend.name" in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("backend.name")
+    }
+    assert asks == refusals
 
 
 def test_the_test_sees_imports():

@@ -20,9 +20,9 @@ from lowvar.registry import Entry
 from lowvar.solvers.search import SEARCH
 from lowvar.studies import jobs as commands
 from lowvar.studies import schema
-from lowvar.studies.files import STAMP
+from lowvar.studies.common_files import STAMP
+from lowvar.studies.common_spec import SCALES, merged
 from lowvar.studies.load import FAMILIES
-from lowvar.studies.spec import SCALES, merged
 from lowvar.testing.estimators import EstimatorContract
 from lowvar.testing.integrators import IntegratorContract
 from lowvar.testing.searches import SearchContract
@@ -44,10 +44,6 @@ CLAIMS = {
   statement: what falling keeps of its past is an error that fresh noise does not show
   source: ours
   test: {effect: measured_ratio, problem: whole, method: falling, of: squared_error, moment: end, to: variance, above: 1}
-- id: fewer
-  statement: falling ends with one point
-  source: ours
-  test: {effect: final_particles, problem: whole, method: falling, below: 2}
 """,
     "search": """
 - id: arrives

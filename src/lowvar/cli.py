@@ -367,8 +367,6 @@ def _limit_threads(threads: int | None) -> int:
 def _configure(args, *, backend: str, dtype: str) -> None:
     """Sets up the numerical libraries."""
     device = getattr(args, "device", "auto")
-    # arrays that a compiled function closes over become its arguments, not copies in every program; JAX reads this once
-    os.environ.setdefault("JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS", "1")
     import jax
 
     from lowvar.backends import get

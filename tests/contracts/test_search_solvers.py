@@ -14,8 +14,8 @@ from lowvar.noise import GAUSSIAN, named_key
 from lowvar.problems.blackbox.problem import Domain
 from lowvar.registry import declares
 from lowvar.solvers.search import OURS, SEARCH
+from lowvar.solvers.search.ask_tell import Search, generation
 from lowvar.solvers.search.fast_ingo import fast_ingo
-from lowvar.solvers.search.search import Search, generation
 from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, domain, loop, made, start, values
 
 

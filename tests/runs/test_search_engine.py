@@ -17,7 +17,7 @@ from lowvar.problems.blackbox.callable import from_callable
 from lowvar.problems.blackbox.evaluator import BudgetSpent
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
 from lowvar.runs import loop
-from lowvar.solvers.search.search import Search
+from lowvar.solvers.search.ask_tell import Search
 from lowvar.studies.load import load_experiment
 from lowvar.studies.search import engine as search
 

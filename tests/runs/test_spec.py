@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from lowvar.errors import UserError
-from lowvar.studies.base import names_of
+from lowvar.studies.common_spec import SCALES, validated
+from lowvar.studies.declarations import names_of
 from lowvar.studies.load import FAMILIES, json_schema, load_experiment
-from lowvar.studies.spec import SCALES, validated
 from lowvar.studies.variational.spec import SolverSpec
 
 BASE = {

@@ -20,9 +20,9 @@ from lowvar.datasets.prepare import prepare
 from lowvar.errors import UserError
 from lowvar.runs import artifact, loop
 from lowvar.studies import jobs as commands
+from lowvar.studies.common_spec import merged
 from lowvar.studies.load import load_experiment
-from lowvar.studies.spec import merged
-from lowvar.studies.variational import schedules
+from lowvar.studies.variational import selection
 from lowvar.studies.variational import spec as chosen_by
 from lowvar.studies.variational import trials as tuning
 
@@ -293,7 +293,7 @@ def test_what_was_chosen_is_known_beside_how_it_was_found(place, whole):
     chosen = pd.DataFrame(
         {"problem": "bc", "method": ["plain", "falling"], "backend": "jax", "step_size": [0.01, best["step_size"]]}
     )
-    table = schedules.with_trials(place, chosen)
+    table = selection.with_trials(place, chosen)
     assert list(table) == ["problem", "method", "backend", "step_size", "elbo", "trials", "diverged"]
     assert table.loc[1, ["elbo", "trials", "diverged"]].tolist() == [best["value"], 3, 0]
     assert table.loc[0, ["elbo", "trials", "diverged"]].isna().all()
@@ -303,7 +303,7 @@ def test_where_nothing_was_searched_the_columns_are_numbers_too(home):
     fixed = {"kind": "step", "beta": 0.5, "r": 7}
     methods = {"adam": {"tune": None}, "falling": {"tune": None, "schedule": fixed}}
     place = write(home, {"problems.bc.methods": methods})
-    table = schedules.with_trials(place, pd.DataFrame({"problem": ["bc"], "method": ["adam"], "backend": ["jax"]}))
+    table = selection.with_trials(place, pd.DataFrame({"problem": ["bc"], "method": ["adam"], "backend": ["jax"]}))
     assert table[["elbo", "trials", "diverged"]].isna().all(axis=None)
     assert set(table.dtypes[["elbo", "trials", "diverged"]]) == {np.dtype(float)}
 
@@ -326,7 +326,7 @@ def test_a_run_takes_what_the_study_of_another_method_chose(home, whole, tmp_pat
     stamp = json.loads((tmp_path / "provenance.json").read_text())["stamp"]
     assert stamp["inputs"] == place.job("run", *theirs).settled()[1]
     chosen = pd.DataFrame({"problem": "bc", "method": ["plain"], "backend": "jax"})
-    assert schedules.with_trials(place, chosen)["trials"].isna().all()  # they are those of the other
+    assert selection.with_trials(place, chosen)["trials"].isna().all()  # they are those of the other
     with pytest.raises(UserError, match="'plain' has the settings of 'falling' on 'bc': tune that method"):
         commands.tune(place.job("tune", *mine))
 

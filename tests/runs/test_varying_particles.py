@@ -533,7 +533,7 @@ def test_measuring_moves_nothing(falling):
     same = plain.trace[plain.trace["epoch"].isin(measured.trace["epoch"])].reset_index(drop=True)
     assert len(same) == 12
     pd.testing.assert_frame_equal(same[shared], measured.trace[shared])
-    assert importlib.import_module("lowvar.runs.diagnostics").Diagnostics._fields == tuple(
+    assert importlib.import_module("lowvar.runs.gradient_errors").Diagnostics._fields == tuple(
         name for name in measured.trace if name not in plain.trace
     )
 

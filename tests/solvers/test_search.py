@@ -12,7 +12,7 @@ from lowvar.errors import UserError
 from lowvar.noise import named_key
 from lowvar.problems.blackbox.problem import Domain
 from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.search import Search, generation
+from lowvar.solvers.search.ask_tell import Search, generation
 
 BACKENDS = ("jax", "torch")
 

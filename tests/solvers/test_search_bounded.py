@@ -10,7 +10,7 @@ from lowvar.api.search import minimize
 from lowvar.errors import UserError
 from lowvar.problems.blackbox.problem import Domain
 from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.search import Search, generation
+from lowvar.solvers.search.ask_tell import Search, generation
 from lowvar.studies.search.engine import build as engine_of
 from lowvar.studies.search.spec import SearchExperiment
 from lowvar.testing.searches import SearchContract

@@ -8,7 +8,7 @@ import yaml
 
 from lowvar.errors import UserError
 from lowvar.studies import claims as C
-from lowvar.studies.effects import Effect, Effects
+from lowvar.studies.effect import Effect, Effects
 from lowvar.studies.load import FAMILIES, load_experiment
 from lowvar.studies.variational import published
 

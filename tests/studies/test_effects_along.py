@@ -10,7 +10,7 @@ from traces import GRADIENTS, trace
 from lowvar.errors import UserError
 from lowvar.studies.variational import convergence as A
 from lowvar.studies.variational import diagnostics as D
-from lowvar.studies.variational import schedules
+from lowvar.studies.variational import selection
 
 INF = np.inf
 SPREAD = [1e-2, 1.0, 1e2]  # repetitions differ by more than methods do
@@ -178,21 +178,6 @@ def test_nothing_is_compared_where_only_the_start_is_shared(judge):
     assert ratio(judge, mine, rival, moment="start")["verdict"] == "holds"
 
 
-@pytest.mark.parametrize(
-    ("particles", "verdict", "high", "note"),
-    [([100, 4, 1], "holds", 1, "from 100; 1 from iteration 20 on"), (100, "fails", 100, "from 100"),
-     ([100, 4, [1, 2, 1]], "undecided", 2, "from 100 to 2 after 20 steps, at the end of the run; 1 from iteration 20 on"),
-     ([8, 4, 2], "undecided", 2, "from 8 to 2 after 20 steps, at the end of the run; its schedule reaches 1 after 28"),
-     ([8, 5, 2], "undecided", 2, "from 8 to 2 after 20 steps, at the end of the run"), (2, "fails", 2, "from 2")],
-)  # fmt: skip
-def test_final_particles(judge, particles, verdict, high, note):
-    """The schedule halves eight particles at steps 10, 19 and 28; it says nothing where the particles do not follow it."""
-    tables = measured(trace("mlmc", particles=particles))
-    plan = {"problem": "p", "method": "mlmc", "backend": "jax", "schedule": "step", "beta": 0.5, "r": 9}
-    row = judge("final_particles", tables | {"selected": pd.DataFrame([plan])}, **AT, below=2)
-    assert (row["verdict"], row["high"], row["note"]) == (verdict, high, f"mine; {note}")
-
-
 def test_ranks_decide_where_tails_are_heavy(judge):
     """Nine runs end lower and one far below: a t-interval of the mean contains 0."""
     losses = [3.0, 4.0, 5.0, 3.5, 4.5, 5.5, 6.0, 2500.0, 3.2, 4.1]
@@ -239,7 +224,7 @@ def grid(elbo, lose=()):
         traces.append(made)
     both = pd.concat(traces, ignore_index=True)
     table = A.convergence(both, {}, {"p": 1})
-    return {"sensitivity": schedules.sensitivity(table, plans), "ends": A.ends(both, table, {})}
+    return {"sensitivity": selection.sensitivity(table, plans), "ends": A.ends(both, table, {})}
 
 
 ELBO = {(0.1, 0.5, 10): -1.0, (0.01, 0.5, 10): -4.0, (0.1, 0.9, 10): -1.2, (0.01, 0.9, 10): -90.0}

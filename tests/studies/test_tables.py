@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lowvar.studies.base import Table, columns, names_of
+from lowvar.studies.declarations import Table, columns, names_of
 from lowvar.studies.gathered import Gathered
 from lowvar.studies.load import FAMILIES
 

@@ -11,7 +11,7 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
-from lowvar.studies.spec import NAME, SCALES, validated
+from lowvar.studies.common_spec import NAME, SCALES, validated
 from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError
 

@@ -18,9 +18,9 @@ from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.numpyro_guide import inferred
-from lowvar.runs.diagnostics import diagnose, first_batch, reference_points
+from lowvar.runs.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.solvers.descent import DescentState, descend
-from lowvar.studies.spec import validated
+from lowvar.studies.common_spec import validated
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun

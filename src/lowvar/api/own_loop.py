@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from lowvar.api.fit import start_of
@@ -86,11 +85,7 @@ def batch_noise(
         raise UserError(f"batch_noise: index has {rows} rows; it must have between 1 and {size}")
     weight = np.where(np.arange(size) < rows, 1 / rows, 0).astype(problem.dtype)
     eps = GAUSSIAN[noise](particles).draw(key, problem.noise_dim, problem.dtype)
-    if backend.name == "jax":
-        index = jnp.asarray(index, jnp.int32)
-        index = jnp.concatenate([index, jnp.broadcast_to(index[:1], (size - rows,))])
-    else:
-        index = np.asarray(index)
-        index, eps = np.concatenate([index, np.repeat(index[:1], size - rows)]), np.asarray(eps)
+    xp, index = backend.xp, backend.asarray(index)
+    index = xp.astype(xp.concat([index, xp.broadcast_to(index[:1], (size - rows,))]), xp.int32)
     parts = index, weight, np.asarray(rows, problem.dtype), eps, position
     return Noise(*(backend.asarray(part) for part in parts))

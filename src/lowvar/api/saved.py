@@ -17,7 +17,7 @@ from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import GUIDES
 from lowvar.runs import artifact
 from lowvar.runs.loop import Reached
-from lowvar.studies.spec import validated
+from lowvar.studies.common_spec import validated
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 _FORM = 1  # of the file

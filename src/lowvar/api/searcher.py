@@ -15,10 +15,10 @@ from lowvar.problems.blackbox.points import to_host
 from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
 from lowvar.registry import label
 from lowvar.solvers.search import SEARCH
+from lowvar.solvers.search.ask_tell import Search
 from lowvar.solvers.search.box import Box
 from lowvar.solvers.search.integers import Margin, mask
 from lowvar.solvers.search.make import default_method, make_driven
-from lowvar.solvers.search.search import Search
 
 
 class Searcher:

@@ -15,7 +15,7 @@ from lowvar.problems.numpyro_trace import one_line
 from lowvar.registry import label
 from lowvar.solvers import OWN
 from lowvar.solvers.optimizers import OPTIMIZERS
-from lowvar.studies.spec import validated
+from lowvar.studies.common_spec import validated
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
 BATCH = 100  # default batch size; all rows if they are fewer

@@ -21,6 +21,7 @@ class Backend(Protocol):
 
     name: str
     xp: Any
+    optimizers: Any  # a namespace with optax's ``sgd(step_size)`` and ``adam(step_size)``
 
     def grad(self, function) -> Any:
         """The gradient of a scalar function with respect to its first argument."""
@@ -66,6 +67,23 @@ class Backend(Protocol):
         """``function``, compiled by JAX; PyTorch runs it eagerly."""
         ...
 
+    def repeat(self, turn, draw) -> Any:
+        """Many runs of ``state = turn(state, draw(key, i))``, as ``(states, keys, first, count) -> states``.
+
+        States and JAX keys have a leading axis of runs; ``i`` counts from ``first``. JAX runs all turns as one program,
+        which may reuse the memory of the states. PyTorch runs a program for each turn; a count of 0 only compiles it.
+        """
+        ...
+
+    def state_bytes(self, function, *shapes) -> int:
+        """Bytes of the arrays that ``function`` returns, found by tracing it; 0 where it would have to be computed.
+
+        Args:
+            function: of trees of arrays.
+            shapes: trees of objects with a shape and a dtype, in place of its arguments.
+        """
+        ...
+
     def map(self, function, xs, together: int = 1) -> Any:
         """``function`` of each entry of the trees ``xs``, in sequence; PyTorch vectorises over ``together`` entries."""
         ...
@@ -88,6 +106,10 @@ class Backend(Protocol):
 
     def asarray(self, value, like=None) -> Any:
         """``value`` as an array of this backend, with the dtype and device of ``like`` if it is floating."""
+        ...
+
+    def from_jax(self, tree) -> Any:
+        """``tree`` of JAX arrays, such as noise, as arrays of this backend."""
         ...
 
     def to_numpy(self, tree) -> Any:

@@ -1,8 +1,11 @@
 """JAX: transformations of ``jax``, arrays of ``jax.numpy``."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lowvar.backends.compiled import compiled
 
@@ -10,6 +13,7 @@ from lowvar.backends.compiled import compiled
 class _Jax:
     name = "jax"
     xp = jnp
+    optimizers = optax
     grad = staticmethod(jax.grad)
     jvp = staticmethod(jax.jvp)
     erf = staticmethod(jax.lax.erf)
@@ -42,6 +46,21 @@ class _Jax:
         return jax.lax.scan(lambda carry, x: (body(carry, x), None), carry, xs)[0]
 
     @staticmethod
+    def repeat(turn, draw):
+        @partial(jax.jit, donate_argnums=0)
+        def run(states, keys, first, count):
+            def body(i, states):
+                return jax.vmap(lambda state, key: turn(state, draw(key, i)))(states, keys)
+
+            return jax.lax.fori_loop(first, first + count, body, states)
+
+        return run
+
+    @staticmethod
+    def state_bytes(function, *shapes):
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(function, *shapes)))
+
+    @staticmethod
     def map(function, xs, together=1):
         return jax.lax.map(function, xs)
 
@@ -63,6 +82,10 @@ class _Jax:
         if like is not None and jnp.issubdtype(value.dtype, jnp.floating):
             value = value.astype(like.dtype)
         return value
+
+    @staticmethod
+    def from_jax(tree):
+        return tree
 
     @staticmethod
     def to_numpy(tree):

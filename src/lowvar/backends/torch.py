@@ -3,10 +3,16 @@
 import warnings
 
 import array_api_compat.torch as xp
+import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
+
+from lowvar.backends import torch_optimizers
+
+_DRAWN = 64  # turns whose noise is drawn at once
 
 
 def _rows(axis, arg):
@@ -30,6 +36,7 @@ def _only(axis, arg):
 class _Torch:
     name = "torch"
     xp = xp
+    optimizers = torch_optimizers
     grad = staticmethod(torch.func.grad)
     erf = staticmethod(torch.erf)
     tree_map = staticmethod(pytree.tree_map)
@@ -104,6 +111,31 @@ class _Torch:
         return function
 
     @staticmethod
+    def repeat(turn, draw):
+        one = _Torch.compile(_Torch.vmap(turn))
+
+        @jax.jit
+        def drawn(keys, first):
+            block = jax.vmap(lambda key: jax.vmap(lambda t: draw(key, first + t))(jnp.arange(_DRAWN)))(keys)
+            return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), block)
+
+        def run(states, keys, first, count):
+            if count == 0:  # traces the program by a turn whose result is discarded
+                run(states, keys, first, 1)
+                return states
+            for start in range(first - first % _DRAWN, first + count, _DRAWN):
+                block = _Torch.from_jax(drawn(keys, start))
+                for t in range(max(start, first), min(start + _DRAWN, first + count)):
+                    states = one(states, pytree.tree_map(lambda leaf: leaf[t - start], block))
+            return states
+
+        return run
+
+    @staticmethod
+    def state_bytes(function, *shapes):
+        return 0
+
+    @staticmethod
     def map(function, xs, together=1):
         leaves, structure = pytree.tree_flatten(xs)
         count = len(leaves[0])
@@ -135,6 +167,10 @@ class _Torch:
         if like is not None:
             value = value.to(like.device, like.dtype if value.is_floating_point() else None)
         return value
+
+    @staticmethod
+    def from_jax(tree):
+        return jax.tree.map(_Torch.asarray, tree)
 
     @staticmethod
     def to_numpy(tree):

@@ -17,8 +17,9 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
 
 from lowvar.backends import get
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError
 from lowvar.problems import numpyro_guide
+from lowvar.problems.given_start import fill
 from lowvar.problems.guide import NO_NOISE
 from lowvar.problems.guides import family
 from lowvar.problems.numpyro_densities import Densities, Functions
@@ -30,7 +31,6 @@ from lowvar.problems.numpyro_trace import (
     data_plate,
     frame_of,
     is_latent,
-    one_line,
     plain,
     prototype,
 )
@@ -256,28 +256,12 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
         mu = np.asarray(first, float)
     elif key is not None:  # always float32: the same start in every precision
         mu = mu + np.where(point, 0, _JITTER * np.asarray(jax.random.normal(key, first.shape, np.float32), float))
-    for given_name, value in init.items() if isinstance(init, Mapping) else ():
-        site, suffix = next(
-            ((given_name.removesuffix(end), end) for end in ("_auto_loc", "_auto_scale") if given_name.endswith(end)),
-            (given_name, ""),
-        )
-        site, suffix = (given_name, "") if given_name in sites else (site, suffix)
-        if site not in sites or (suffix and point[sites[site]].any()):
-            raise unknown_name("site", given_name, sites, where=f"{name}: {init_is}")
-        try:
-            leaves = jax.tree.leaves(value if suffix else transforms[site].inv(jax.tree.map(jnp.asarray, value)))
-            array = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{name}: {init_is}: {given_name} is not a value of its site: {one_line(error)}") from error
-        where = sites[site]
-        if array.size != where.stop - where.start:
-            raise UserError(
-                f"{name}: {init_is}: {given_name} has {array.size} entries, the model needs {where.stop - where.start}"
-            )
-        if not np.isfinite(array).all() or (suffix == "_auto_scale" and not (array > 0).all()):
-            raise UserError(f"{name}: {init_is}: {given_name} lies outside its support, or is not finite")
-        if suffix == "_auto_scale":
-            log_sigma[where] = np.log(array)
-        else:
-            mu[where] = array
+
+    def unconstrained(site, value):
+        value = transforms[site].inv(jax.tree.map(jnp.asarray, value)) if site else value
+        return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(value)])
+
+    if isinstance(init, Mapping):
+        fill(mu, log_sigma, init, sites, unconstrained, free=lambda entries: not point[entries].any(),
+             where=f"{name}: {init_is}")  # fmt: skip
     return mu, log_sigma

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from lowvar.backends import get
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError
+from lowvar.problems.given_start import fill
 from lowvar.problems.guides import family
 from lowvar.problems.torch_checks import check, dtype_of
 from lowvar.problems.torch_functions import functions_of, traceable
@@ -139,28 +140,10 @@ def _start(model, name, sites, init, init_is, key):
         mu = mu + _JITTER * np.asarray(jax.random.normal(key, mu.shape, np.float32), float)
     if not isinstance(init, Mapping | None):
         raise UserError(f"{name}: init: give a dict of values by site, or a Fit, not {type(init).__name__}")
-    inverses = model.unconstrain
-    for given, value in (init or {}).items():
-        site, suffix = given, ""
-        for end in ("_auto_loc", "_auto_scale"):
-            if given.endswith(end) and given not in sites:
-                site, suffix = given.removesuffix(end), end
-        if site not in sites:
-            raise unknown_name("site", given, sites, where=f"{name}: {init_is}")
-        try:
-            tensor = torch.as_tensor(value).detach().cpu().double()
-            array = np.asarray(tensor if suffix or site not in inverses else inverses[site](tensor)).ravel()
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise UserError(f"{name}: {init_is}: {given} is not a value of its site: {error}") from error
-        where = sites[site]
-        if array.size != where.stop - where.start:
-            raise UserError(
-                f"{name}: {init_is}: {given} has {array.size} entries, the model needs {where.stop - where.start}"
-            )
-        if not np.isfinite(array).all() or (suffix == "_auto_scale" and not (array > 0).all()):
-            raise UserError(f"{name}: {init_is}: {given} lies outside its support, or is not finite")
-        if suffix == "_auto_scale":
-            log_sigma[where] = np.log(array)
-        else:
-            mu[where] = array
+
+    def unconstrained(site, value):
+        tensor = torch.as_tensor(value).detach().cpu().double()
+        return model.unconstrain[site](tensor) if site in model.unconstrain else tensor
+
+    fill(mu, log_sigma, init or {}, sites, unconstrained, where=f"{name}: {init_is}")
     return {"mu": mu, "log_sigma": log_sigma}

@@ -1,4 +1,4 @@
-"""Optimizers by name: optax's for JAX, the same formulas in the array API for the other backends.
+"""Optimizers by name, from the backend's namespace, and with a schedule.
 
 All follow optax's protocol: ``init(params) -> state`` and ``update(gradient, state, params) -> (updates, state)``.
 A step size may be a traced scalar, so one program runs a whole grid of them.
@@ -12,48 +12,17 @@ from lowvar.errors import UserError
 from lowvar.registry import Registry
 
 
-def _sgd(backend, step_size):
-    def update(updates, state, params=None):
-        return backend.tree_map(lambda g: -step_size * g, updates), state
-
-    return optax.GradientTransformation(lambda params: (), update)
-
-
 def _scheduled(backend, inner, schedule):
     """``inner`` with its updates multiplied by ``eta_t``; updates of lowvar's optimizers are proportional to it."""
     xp = backend.xp
 
     def init(params):
-        return {"of": inner.init(params), "t": xp.sum(xp.zeros_like(_any_leaf(params)))}
+        return {"of": inner.init(params), "t": xp.sum(xp.zeros_like(next(iter(params.values()))))}
 
     def update(updates, state, params=None):
         updates, of = inner.update(updates, state["of"], params)
         eta = schedule.eta(state["t"], xp)
         return backend.tree_map(lambda u: eta * u, updates), {"of": of, "t": state["t"] + 1}
-
-    return optax.GradientTransformation(init, update)
-
-
-def _adam(backend, step_size, b1=0.9, b2=0.999, eps=1e-8):
-    xp = backend.xp
-
-    def init(params):
-        zeros = backend.tree_map(xp.zeros_like, params)
-        return {
-            "m": zeros,
-            "v": zeros,
-            "b1^t": xp.ones_like(_any_leaf(params)),
-            "b2^t": xp.ones_like(_any_leaf(params)),
-        }
-
-    def update(updates, state, params=None):
-        m = backend.tree_map(lambda m, g: b1 * m + (1 - b1) * g, state["m"], updates)
-        v = backend.tree_map(lambda v, g: b2 * v + (1 - b2) * g * g, state["v"], updates)
-        power1, power2 = state["b1^t"] * b1, state["b2^t"] * b2
-        updates = backend.tree_map(
-            lambda m, v: -step_size * (m / (1 - power1)) / (xp.sqrt(v / (1 - power2)) + eps), m, v
-        )
-        return updates, {"m": m, "v": v, "b1^t": power1, "b2^t": power2}
 
     return optax.GradientTransformation(init, update)
 
@@ -68,19 +37,11 @@ def _cast(backend, transformation):
     return optax.GradientTransformation(transformation.init, update)
 
 
-def _any_leaf(params):
-    return next(iter(params.values()))
+def _named(name):
+    return lambda backend, step_size: getattr(backend.optimizers, name)(step_size)
 
 
-def _sgd_of(backend, step_size):
-    return optax.sgd(step_size) if backend.name == "jax" else _sgd(backend, step_size)
-
-
-def _adam_of(backend, step_size):
-    return optax.adam(step_size) if backend.name == "jax" else _adam(backend, step_size)
-
-
-OPTIMIZERS = Registry("optimizer", {"sgd": _sgd_of, "adam": _adam_of}, given=("backend", "step_size"))
+OPTIMIZERS = Registry("optimizer", {name: _named(name) for name in ("sgd", "adam")}, given=("backend", "step_size"))
 
 
 def optimizer(
@@ -97,7 +58,7 @@ def optimizer(
     Raises:
         UserError: unknown name, a step size that is not positive, or an optax transformation for another backend.
     """
-    if not isinstance(name, str) and backend.name != "jax":
+    if not isinstance(name, str) and backend.optimizers is not optax:
         raise UserError("optimizer: an optax transformation is for JAX; for a model in PyTorch give 'adam' or 'sgd'")
     if (
         isinstance(name, str)

@@ -23,10 +23,10 @@ from pydantic import Field
 
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import read_yaml
-from lowvar.studies.effects import Effect, Effects, Positive
-from lowvar.studies.files import CLAIMS
+from lowvar.studies.common_files import CLAIMS
+from lowvar.studies.common_spec import Strict, validated
+from lowvar.studies.effect import Effect, Effects, Positive
 from lowvar.studies.load import FAMILIES
-from lowvar.studies.spec import Strict, validated
 
 EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from lowvar.runs import artifact
-from lowvar.studies.base import Frame, Table
+from lowvar.studies.declarations import Frame, Table
 
 
 class Gathered(Mapping):

@@ -12,12 +12,12 @@ from typing import Any
 from lowvar.errors import UserError, check_known, unknown_name
 from lowvar.files import read_yaml
 from lowvar.registry import look_in
-from lowvar.studies.base import Family
+from lowvar.studies.common_spec import SCALES, merged, validated
+from lowvar.studies.declarations import Family
 from lowvar.studies.integral.family import FAMILY as INTEGRAL
 from lowvar.studies.integral.spec import IntegralExperiment
 from lowvar.studies.search.family import FAMILY as SEARCH
 from lowvar.studies.search.spec import SearchExperiment
-from lowvar.studies.spec import SCALES, merged, validated
 from lowvar.studies.variational.experiment import VariationalExperiment
 from lowvar.studies.variational.family import FAMILY as VARIATIONAL
 

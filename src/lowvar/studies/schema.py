@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
-from lowvar.studies.base import Column, Family, File, Table
-from lowvar.studies.files import FILES
+from lowvar.studies.common_files import FILES
+from lowvar.studies.common_spec import ExperimentSpec
+from lowvar.studies.declarations import Column, Family, File, Table
 from lowvar.studies.load import FAMILIES
-from lowvar.studies.spec import ExperimentSpec
 
 TEXT = "schema.md"  # conventions, with marks that the declarations replace
 

@@ -10,9 +10,9 @@ from typing import Any
 from lowvar.errors import UserError
 from lowvar.files import sha256
 from lowvar.runs import artifact
-from lowvar.studies.base import Family, Figure, names_of
+from lowvar.studies.common_spec import Cost
+from lowvar.studies.declarations import Family, Figure, names_of
 from lowvar.studies.load import FAMILIES, Experiment, load_experiment
-from lowvar.studies.spec import Cost
 
 
 @dataclasses.dataclass(frozen=True)

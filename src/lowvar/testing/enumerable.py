@@ -53,7 +53,7 @@ def guide_params(p, seed=1, spread=0.4):
 def epoch_noise(p, batches, epoch, backend="jax", gaussian=None, seed=0):
     source = sampler(batches, gaussian or independent(), p.noise_dim, p.dtype)
     noise = source.epoch(jax.random.fold_in(named_key(seed, "contract"), epoch))
-    return noise if backend == "jax" else Noise(*(backends.get(backend).asarray(np.asarray(part)) for part in noise))
+    return backends.get(backend).from_jax(noise)
 
 
 def run(p, name, *, epochs, step_size=0.01, backend="jax", gaussian=None, batch=BATCH, method="sgd", **options):
@@ -68,7 +68,7 @@ def run(p, name, *, epochs, step_size=0.01, backend="jax", gaussian=None, batch=
     )
     start = params(backend, p.dtype, p.dim) if p.guide.factorised else guide_params(p)
     state = solver.init(start)
-    step = jax.jit(solver.epoch) if backend == "jax" else solver.epoch
+    step = ops.jit(solver.epoch)
     for epoch in range(epochs):
         state = step(state, epoch_noise(p, batches, epoch, backend, gaussian))
     return estimator, state

@@ -15,7 +15,7 @@ from lowvar.noise import named_key
 from lowvar.problems.blackbox.problem import KINDS, Domain
 from lowvar.registry import label
 from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.search import Search, generation
+from lowvar.solvers.search.ask_tell import Search, generation
 
 DIM, CHOICES = 20, 3
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lowvar.studies.variational import convergence as C
 from lowvar.studies.variational import diagnostics as D
-from lowvar.studies.variational import schedules
+from lowvar.studies.variational import selection
 
 PAPER = ("mc", "rqmc", "mlmc")
 ALL = (*PAPER, "mlmc_rqmc", "mlmc_cv", "mlmc_prox", "mlmc_restart", "mlmc_adaptive", "mlmc_adam", "storm", "storm_rqmc",
@@ -110,7 +110,7 @@ def settings(problems=("hlr", "blr", "bnn"), betas=(0.1, 0.4, 0.7, 1.0), drops=(
                          "elbo_low": np.nan if lost else elbo - 0.1, "elbo_high": np.nan if lost else elbo + 0.1,
                          "repetitions": 5, "diverged": 5 * lost}
                     )  # fmt: skip
-    return schedules.sensitivity(pd.DataFrame(rows), plans)
+    return selection.sensitivity(pd.DataFrame(rows), plans)
 
 
 # the figures of diagnostics, and a column that each needs

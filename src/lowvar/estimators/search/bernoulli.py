@@ -1,6 +1,6 @@
 """The search gradient of independent coin flips."""
 
-from lowvar.estimators.search.base import SearchEstimator, SearchProperties
+from lowvar.estimators.search.search_estimator import SearchEstimator, SearchProperties
 from lowvar.estimators.search.shaping import check_baseline
 from lowvar.estimators.search.shaping import weights as shaped
 

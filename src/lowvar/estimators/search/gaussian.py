@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from lowvar.estimators.search.base import SearchEstimator, SearchProperties
+from lowvar.estimators.search.search_estimator import SearchEstimator, SearchProperties
 from lowvar.estimators.search.shaping import check_baseline
 from lowvar.estimators.search.shaping import weights as shaped
 

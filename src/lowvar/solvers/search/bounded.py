@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from lowvar.errors import UserError, positive
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.fast_ingo import diagonal_spread
-from lowvar.solvers.search.gaussian import Sampling
+from lowvar.solvers.search.sampling import Sampling
 
 
 class BoundedState(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from lowvar.errors import positive
 from lowvar.solvers.optimizers import optimizer as make_optimizer
 from lowvar.solvers.search.base import SearchSolver
-from lowvar.solvers.search.gaussian import Sampling
+from lowvar.solvers.search.sampling import Sampling
 
 
 class EsState(NamedTuple):

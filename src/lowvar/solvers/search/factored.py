@@ -13,7 +13,7 @@ import numpy as np
 
 from lowvar.errors import positive
 from lowvar.solvers.search.base import SearchSolver
-from lowvar.solvers.search.gaussian import Sampling
+from lowvar.solvers.search.sampling import Sampling
 
 
 class FactoredState(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from lowvar.errors import positive
 from lowvar.solvers.search.base import SearchSolver
-from lowvar.solvers.search.gaussian import LEAST, Sampling
+from lowvar.solvers.search.sampling import LEAST, Sampling
 
 
 class DiagonalState(NamedTuple):

@@ -2,7 +2,7 @@
 
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factored
-from lowvar.solvers.search.gaussian import LEAST
+from lowvar.solvers.search.sampling import LEAST
 
 
 def ingo(

@@ -8,7 +8,7 @@ import numpy as np
 from lowvar.estimators.search.shaping import usable
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factor_spread
-from lowvar.solvers.search.gaussian import Sampling
+from lowvar.solvers.search.sampling import Sampling
 from lowvar.solvers.search.spectrum import spectrum
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from lowvar.errors import positive
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factor_spread
-from lowvar.solvers.search.gaussian import Sampling
+from lowvar.solvers.search.sampling import Sampling
 from lowvar.solvers.search.spectrum import spectrum
 
 _MOST = 0.1  # maximum reduction of an eigenvalue of B by the path: in few dimensions, longer steps reinforce themselves

@@ -2,7 +2,7 @@
 
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.factored import factored
-from lowvar.solvers.search.gaussian import LEAST
+from lowvar.solvers.search.sampling import LEAST
 
 
 def ingo_step(
@@ -20,18 +20,7 @@ def ingo_step(
     whitened coordinates ``A <- A B^(-1/2)`` and ``mu <- mu - beta A s`` with ``B = I + beta M``, whose eigenvalues
     are kept above 1e-3.
 
-    Args:
-        backend: backend of the arrays.
-        domain: a real domain.
-        population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N <= d`` a generation costs
-            ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
-        beta: step size; ``1 / d``, at most 1/2, if not given.
-        noise: a name of ``lowvar.noise.GAUSSIAN``.
-        baseline: ``none``, ``mean`` or ``centre``.
-        normalise: divide values by their standard deviation.
-
-    Raises:
-        UserError: a domain that is not real, or a setting out of range.
+    The arguments are those of ``ingo``.
 
     References:
         Lyu and Tsang, Algorithm 2; Theorem 3, eqs. (21), (22), (25), (26).

@@ -2,7 +2,7 @@
 
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.bounded import bounded
-from lowvar.solvers.search.gaussian import Sampling
+from lowvar.solvers.search.sampling import Sampling
 
 
 def ingo_zeroth_order(

@@ -9,8 +9,8 @@ from lowvar.errors import UserError
 from lowvar.problems.blackbox.problem import Domain
 from lowvar.registry import label
 from lowvar.solvers.search import OURS, SEARCH
+from lowvar.solvers.search.ask_tell import Search
 from lowvar.solvers.search.base import SearchSolver
-from lowvar.solvers.search.search import Search
 
 _WIDE = 200  # dimensions beyond which a full covariance is not learnt within the usual budgets
 

@@ -3,7 +3,7 @@
 from lowvar.errors import positive
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.fast_ingo import DiagonalState, diagonal_spread
-from lowvar.solvers.search.gaussian import LEAST, Sampling
+from lowvar.solvers.search.sampling import LEAST, Sampling
 
 
 def reinforce_gd(

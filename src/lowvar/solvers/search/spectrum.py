@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.solvers.search.gaussian import LEAST
+from lowvar.solvers.search.sampling import LEAST
 
 
 class Spectrum(NamedTuple):

@@ -31,6 +31,16 @@ def in_band(ax: Axes, x: np.ndarray, interval: list[np.ndarray], look: Estimator
     ax.plot(x, middle, label=label, **style)
 
 
+def ends(ax: Axes, labels: list[tuple[float, str, str]], apart: float) -> None:
+    """Writes ``(height, words, colour)`` at the right edge, ``apart`` of the panel's height or more from each other."""
+    last = -np.inf
+    for height, words, colour in sorted(labels):
+        _, place = ax.transAxes.inverted().transform(ax.transData.transform((ax.get_xlim()[1], height)))
+        last = max(place, last + apart)
+        style = {"va": "center", "ha": "right", "fontsize": SMALL + 1, "color": colour}
+        ax.text(1.0, last, words, transform=ax.transAxes, **style)
+
+
 def kind(look: Estimator, rank: int = 0) -> dict[str, Any]:
     """The style of a line: solid for the first backend; thin and dashed with open markers for others."""
     style: dict[str, Any] = {"color": look.colour, "marker": look.marker}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowvar.studies.base import Frame
+from lowvar.studies.declarations import Frame
 from lowvar.studies.drawing.style import FAINT, SMALL, WIDTH, Estimator
 
 if TYPE_CHECKING:

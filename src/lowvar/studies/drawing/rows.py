@@ -9,7 +9,7 @@ import numpy as np
 
 from lowvar.backends import BACKENDS
 from lowvar.errors import UserError
-from lowvar.studies.base import Frame
+from lowvar.studies.declarations import Frame
 
 
 def require(table: Frame, columns: Iterable[str], what: str) -> None:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from lowvar.files import write_bytes
-from lowvar.studies.base import Frame
+from lowvar.studies.declarations import Frame
 from lowvar.studies.drawing.panels import Picture
 from lowvar.studies.drawing.style import styled
 

@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 
 from lowvar.analysis.intervals import FEWEST, LEVEL
-from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, row, rows
+from lowvar.studies.effect import Count, Declared, Effect, Effects, Rivals, row, rows
 from lowvar.studies.integral.errors import NORMAL, paired_ratio, sum_of_errors
 
 EFFECTS = Declared()

@@ -20,7 +20,7 @@ repetition, so bootstraps resample pairs.
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval, mean_of_squares, share_interval, spread_interval
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.integral.estimates import (
     ESTIMATES,
     KEYS,

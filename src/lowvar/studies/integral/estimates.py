@@ -11,7 +11,7 @@ import numpy as np
 
 from lowvar.analysis.intervals import bootstrap_ratio
 from lowvar.errors import UserError
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.integral.gathering import RUN, SIZES, problems, samples
 
 KEYS = ["problem", "method", "backend", "sizes"]

@@ -1,6 +1,6 @@
 """The family ``integral``: its declarations and its jobs."""
 
-from lowvar.studies.base import Family
+from lowvar.studies.declarations import Family
 from lowvar.studies.integral import effects, errors, figures, files, illustrations, samples
 from lowvar.studies.integral.gathering import build
 from lowvar.studies.integral.spec import IntegralExperiment, SampleSpec

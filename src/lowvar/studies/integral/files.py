@@ -1,6 +1,6 @@
 """Files that the jobs of the family ``integral`` write."""
 
-from lowvar.studies.base import File, columns
+from lowvar.studies.declarations import File, columns
 from lowvar.studies.integral.gathering import RUN
 
 SAMPLES = File(

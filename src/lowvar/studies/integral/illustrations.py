@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.integral.gathering import problems, samples
 
 _GRID = 241  # points of a curve

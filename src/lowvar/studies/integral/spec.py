@@ -6,7 +6,18 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import Cost, Count, Data, Different, ExperimentSpec, Name, Seed, Strict, different, merged
+from lowvar.studies.common_spec import (
+    Cost,
+    Count,
+    Data,
+    Different,
+    ExperimentSpec,
+    Name,
+    Seed,
+    Strict,
+    different,
+    merged,
+)
 
 
 def _sizes(given: Any) -> Any:

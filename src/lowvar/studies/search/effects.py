@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
-from lowvar.studies.effects import (
+from lowvar.studies.effect import (
     Count,
     Declared,
     Effect,

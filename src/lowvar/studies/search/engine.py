@@ -4,7 +4,6 @@ For compiled functions, JAX runs any number of generations of all repetitions in
 at a time. For other functions, and for solvers that are stateful objects, see ``hosted``. A position is a generation.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,12 +16,10 @@ from lowvar.problems.blackbox import catalogue
 from lowvar.problems.blackbox.problem import Ledger, open_ledger, record
 from lowvar.runs.loop import ArrayEngine
 from lowvar.solvers.search import SEARCH
+from lowvar.solvers.search.ask_tell import generation
 from lowvar.solvers.search.make import make_driven, make_solver
-from lowvar.solvers.search.search import generation, to_backend
 from lowvar.studies.search.counted import SearchEngine
 from lowvar.studies.search.hosted import DrivenEngine, HostedEngine
-
-_DRAWN = 64  # generations whose noise PyTorch draws at once
 
 
 class Progress(NamedTuple):
@@ -59,7 +56,7 @@ class CompiledEngine(SearchEngine, ArrayEngine):
         self.backend = solver.backend
         self._generation = generation(solver, problem.values)
         self._goals = None if problem.optimum is None else self.backend.asarray(problem.optimum + self.targets)
-        self.advance = {"jax": self._advance_jax, "torch": self._advance_torch}[self.backend.name]()
+        self._generations = self.backend.repeat(self._one, lambda key, t: solver.draw(jax.random.fold_in(key, t)))
         self._measure = self.backend.jit(self.backend.vmap(self._measure_one))
 
     def init(self):
@@ -86,38 +83,9 @@ class CompiledEngine(SearchEngine, ArrayEngine):
             met_best = xp.where(xp.isinf(met_best) & (ledger.best <= self._goals), now, met_best)
         return Progress(state, ledger, met, met_best)
 
-    def _draw(self, key, generation):
-        return self.solver.draw(jax.random.fold_in(key, generation))
-
-    def _advance_jax(self):
-        @partial(jax.jit, donate_argnums=0)
-        def advance(state, keys, first, count):
-            def body(i, state):
-                return jax.vmap(lambda one, key: self._one(one, self._draw(key, i)))(state, keys)
-
-            return jax.lax.fori_loop(first, first + count, body, state)
-
-        return lambda state, first, count: advance(state, self.keys, first, count)
-
-    def _advance_torch(self):
-        one = self.backend.compile(self.backend.vmap(self._one))
-
-        @jax.jit
-        def draw(keys, first):
-            block = jax.vmap(lambda key: jax.vmap(lambda t: self._draw(key, first + t))(jnp.arange(_DRAWN)))(keys)
-            return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), block)
-
-        def advance(state, first, count):
-            if count == 0:  # traces the program by a generation whose result is discarded
-                advance(state, first, 1)
-                return state
-            for start in range(first - first % _DRAWN, first + count, _DRAWN):
-                block = to_backend(self.backend, draw(self.keys, start))
-                for t in range(max(start, first), min(start + _DRAWN, first + count)):
-                    state = one(state, self.backend.tree_map(lambda leaf: leaf[t - start], block))
-            return state
-
-        return advance
+    def advance(self, state, first: int, count: int):
+        """All repetitions ``count`` generations after generation ``first``; a count of 0 only compiles."""
+        return self._generations(state, self.keys, first, count)
 
     def _measure_one(self, progress):
         mean = self.solver.mean(progress.solver)

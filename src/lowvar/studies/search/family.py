@@ -1,6 +1,6 @@
 """The family ``search``: its declarations and its jobs."""
 
-from lowvar.studies.base import Family
+from lowvar.studies.declarations import Family
 from lowvar.studies.search import effects, figures, files, progress, rates
 from lowvar.studies.search.gathering import DECOMPOSITION, HITS, KEYS, build
 from lowvar.studies.search.progress import quantile, same_target

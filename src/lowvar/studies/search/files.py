@@ -1,6 +1,6 @@
 """Files that the jobs of the family ``search`` write."""
 
-from lowvar.studies.base import File, columns
+from lowvar.studies.declarations import File, columns
 from lowvar.studies.search.gathering import DECOMPOSITION as DECOMPOSITIONS
 from lowvar.studies.search.gathering import RUN
 

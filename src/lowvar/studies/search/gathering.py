@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 
 KEYS = ["problem", "method", "backend"]
 RUN = """

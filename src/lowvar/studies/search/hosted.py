@@ -13,7 +13,6 @@ import numpy as np
 from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Ledger
 from lowvar.runs.loop import Engine
-from lowvar.solvers.search.search import to_backend
 from lowvar.studies.search.counted import SearchEngine
 
 
@@ -148,8 +147,7 @@ class HostedEngine(_Hosted):
         return _State(solver, progress)
 
     def _noise(self, t):
-        noise = self._draw(self.keys, t)
-        return noise if self.backend.name == "jax" else to_backend(self.backend, noise)
+        return self.backend.from_jax(self._draw(self.keys, t))
 
     def _looked(self, state):
         means, sigmas, conditions = self.backend.to_numpy(self._look(state.solver))

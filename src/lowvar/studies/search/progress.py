@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lowvar.analysis.intervals import median_interval, share_interval
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.search.gathering import KEYS, RUN, dims, optima
 from lowvar.studies.search.spec import TARGET
 

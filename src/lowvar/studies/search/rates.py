@@ -7,7 +7,7 @@ generations so far.
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.search.gathering import KEYS, RUN, optima
 
 ERRORS = ("average", "last")

@@ -7,7 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import (
+from lowvar.studies.common_spec import (
     BackendName,
     BackendNames,
     Cost,

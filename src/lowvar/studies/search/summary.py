@@ -1,6 +1,6 @@
 """The table of a kept page: shares of targets met, by group of problems."""
 
-from lowvar.studies.base import Frame
+from lowvar.studies.declarations import Frame
 
 _EARLY = (100, 500)  # evaluations per dimension at which the group `all` is shown before the end
 

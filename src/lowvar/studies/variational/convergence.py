@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, RUN, has_runs, optima, problem_of, rows
 
 _LEAST_GAP = 1e-9  # nats; below it a gap is rounding
@@ -34,7 +34,7 @@ def optimum(problem) -> float:
     def negative(w):
         return -problem.exact_elbo({"mu": w[:dim], "log_sigma": w[dim:]})
 
-    with_gradient = jax.jit(jax.value_and_grad(negative))
+    with_gradient = problem.backend.jit(jax.value_and_grad(negative))
 
     def objective(w):
         value, gradient = with_gradient(w)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lowvar.analysis.intervals import mean_interval, ratio_of_means
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, looks_at, models, rows
 
 RATIOS = ("snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1")
@@ -139,51 +139,6 @@ DIAGNOSTICS = Table(
 )  # fmt: skip
 
 
-def repair(measures):
-    """Errors of gradients, ELBO and test log-likelihood at the end: a row for each run at its best step size.
-
-    Args:
-        measures: the table ``measured``.
-    """
-    out = []
-    for key, run in measures.groupby(_RUN, sort=False):
-        mine = run[run["best"]] if run["best"].any() else run[run["step_size"] == run["step_size"].min()]
-        end = mine[mine["epoch"] == mine["epoch"].max()]
-        lost = _lost(end)
-        row = dict(zip(_RUN, key, strict=True)) | _at(end, lost)
-        row |= {"step_size": float(end["step_size"].iloc[0]), "epoch": int(end["epoch"].iloc[0]),
-                "repetitions": len(end)}  # fmt: skip
-        statistics = {"ratio": _of_means({"squared_error": 1.0, "variance": -1.0}, end, lost)}
-        statistics |= {name: _mean(name, end, lost) for name in _AT_THE_END}
-        for name, values in statistics.items():
-            row |= dict(zip((f"{name}_mean", f"{name}_low", f"{name}_high"), values[:3], strict=True))
-        out.append(row)
-    return REPAIR.frame(out)
-
-
-_AT_THE_END = ("variance", "squared_error", "snr_true", "snr_true_1", "elbo", "test_log_likelihood")
-REPAIR = Table(
-    "repair",
-    "If there is a table `measured`: errors of gradients, ELBO and test log-likelihood at the end. A row for each "
-    "problem, method and backend, at the best step size (if all diverged, at the smallest, with means of NaN). Means "
-    "and intervals are as in `diagnostics`. `ratio_mean` is a ratio of arithmetic means, with a jackknife interval of "
-    "the logarithm.",
-    columns(LINE, PROGRESS, """
-    gradients | float64 | data rows | gradients of the run
-    particles | float64 | | particles of a step at the end
-    ratio_mean.. | float64 | | mean true squared error divided by mean conditional variance; 1 without carryover
-    variance_mean.. | float64 | nats^2 | conditional variance
-    squared_error_mean.. | float64 | nats^2 | true squared error
-    snr_true_mean.. | float64 | nats | true signal-to-noise ratio, the paper's
-    snr_true_1_mean.. | float64 | | dimensionless true signal-to-noise ratio
-    elbo_mean.. | float64 | nats | ELBO
-    test_log_likelihood_mean.. | float64 | nats per row | test log-likelihood
-    """, COUNTS, "unresolved | int64 | | repetitions that are `unresolved`"),
-    lambda gathered: repair(gathered["measured"]),
-    when=looks_at(),
-)  # fmt: skip
-
-
 def fractions(measures, problems: Mapping, rows: Mapping[str, int]):
     """The final test log-likelihood against the number of training rows.
 
@@ -225,7 +180,7 @@ FRACTIONS = Table(
     lambda gathered: fractions(gathered["measured"], models(gathered), rows(gathered)),
     when=looks_at("fractions"),
 )  # fmt: skip
-TABLES = (MEASURED, DIAGNOSTICS, REPAIR, FRACTIONS)
+TABLES = (MEASURED, DIAGNOSTICS, FRACTIONS)
 
 
 def _lost(group) -> int:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.studies.effects import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
+from lowvar.studies.effect import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
 from lowvar.studies.variational.diagnostics import PARTS, REALISED, ratio_of_means
 from lowvar.studies.variational.effects_runs import INTERVALS, Interval, said
 
@@ -95,24 +95,6 @@ def measured_difference(tables, problem: str, method: str, others: Rivals,
         note = f"{_UNITS[of]} ahead of {other}{where} after {at:g} {by}{between}; {repeated}"
         each.append(Effect.of(difference, pairs=number, note=note))
     return Effects(each, before=notes) if each else Effect.certain(np.inf, "; ".join(notes))
-
-
-@EFFECTS.effect
-def final_particles(tables, problem: str, method: str, step_size: Positive | None = None, backend: str = "jax"):
-    """Particles of a step at the end of the run; unless they are constant, a longer run may reduce them further."""
-    ran = rows(tables, "measured", problem=problem, method=method, backend=backend)
-    if ran["particles"].isna().all():
-        raise UserError(f"the particles of {method} on {problem} were not measured")
-    end = ran.loc[ran["epoch"] == ran["epoch"].max(), "particles"]
-    start = ran.loc[ran["epoch"] == ran["epoch"].min(), "particles"].max()
-    single = ran.loc[ran["particles"] <= 1, "iteration"]
-    note, least = f"from {start:g}", end.min()
-    if end.max() > 1 and least < start:
-        least, needed = 0.0, _scheduled(ran, tables.get("selected"))
-        note += f" to {end.max():g} after {int(ran['iteration'].max())} steps, at the end of the run"
-        note += f"; its schedule reaches 1 after {needed}" if needed else ""
-    note += f"; 1 from iteration {int(single.min())} on" if len(single) else ""
-    return Effect(float(end.mean()), float(end.min()), float(end.max()), note=note, bounds=(least, end.max()))
 
 
 @EFFECTS.effect
@@ -272,23 +254,3 @@ def _unpaired(mine, other):
     (a, a_low, a_high), (b, b_low, b_high) = _interval(mine), _interval(other)
     half = float(np.hypot((a_high - a_low) / 2, (b_high - b_low) / 2))
     return a - b, a - b - half, a - b + half
-
-
-def _scheduled(ran, selected):
-    """The step from which a method has one particle by its step schedule; None if its particles do not follow it."""
-    if selected is None:
-        return None
-    first = ran.iloc[0]
-    plan = select(selected, **{name: first[name] for name in ("problem", "method", "backend")}, schedule="step")
-    if len(plan) != 1 or not plan["beta"].iloc[0] < 1:
-        return None
-    ran = ran[ran["particles"].notna()]
-    most, beta, r = ran["particles"].max(), plan["beta"].iloc[0], plan["r"].iloc[0]
-
-    def particles(step):
-        return np.ceil(beta ** (np.maximum(step - 1, 0) // r) * most - 1e-9)
-
-    if not np.array_equal(particles(ran["iteration"].to_numpy(float)), ran["particles"].to_numpy(float)):
-        return None
-    drops = np.log(min(1 / most, 1)) / np.log(beta)
-    return next((int(k * r) + 1 for k in range(int(drops), int(drops) + 3) if particles(k * r + 1) <= 1), None)

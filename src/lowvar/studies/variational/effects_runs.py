@@ -12,7 +12,7 @@ import numpy as np
 
 from lowvar.analysis.intervals import mean_interval, rank_interval, ratio_interval
 from lowvar.errors import UserError
-from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, count, rows, select, table
+from lowvar.studies.effect import Count, Declared, Effect, Effects, Rivals, count, rows, select, table
 
 EFFECTS = Declared()
 Interval = Literal["t", "rank"]

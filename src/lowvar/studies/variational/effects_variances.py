@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from lowvar.analysis.intervals import ratio_of_means
-from lowvar.studies.effects import Count, Declared, Effect, Effects, Rivals, missing, row, rows, select, table
+from lowvar.studies.effect import Count, Declared, Effect, Effects, Rivals, missing, row, rows, select, table
 from lowvar.studies.variational.gathering import first_setting
 
 Source = Literal["total", "subsampling", "monte_carlo", "interaction"]

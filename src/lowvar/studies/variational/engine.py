@@ -18,7 +18,7 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
-from lowvar.runs.diagnostics import measurer
+from lowvar.runs.gradient_errors import measurer
 from lowvar.runs.loop import ArrayEngine, geometric
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
@@ -112,11 +112,9 @@ class VariationalEngine(ArrayEngine):
 
     def _state_bytes(self):
         """Bytes of the state of one run, mostly its tables."""
-        if self.backend.name != "jax":
-            return self.at(1.0).table_bytes
         start = {k: jax.ShapeDtypeStruct(v.shape[1:], self.problem.dtype) for k, v in self.starts.items()}
-        leaves = jax.tree.leaves(jax.eval_shape(self.at(1.0).init, start))
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        solver = self.at(1.0)
+        return max(solver.table_bytes, self.backend.state_bytes(solver.init, start))
 
     def _settings(self, sizes: slice):
         """Settings of the runs, arrays over step sizes: arguments of the programs, which need no recompilation."""

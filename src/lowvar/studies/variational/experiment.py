@@ -7,7 +7,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known
-from lowvar.studies.spec import BackendNames, Cost, Data, ExperimentSpec, Name, merged, validated
+from lowvar.studies.common_spec import BackendNames, Cost, Data, ExperimentSpec, Name, merged, validated
 from lowvar.studies.variational.spec import (
     DecompositionJob,
     DecompositionSpec,

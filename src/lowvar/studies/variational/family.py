@@ -1,13 +1,13 @@
 """The family ``variational``: its declarations and its jobs."""
 
-from lowvar.studies.base import Family
+from lowvar.studies.declarations import Family
 from lowvar.studies.variational import (
     convergence,
     diagnostics,
     effects,
     figures,
     files,
-    schedules,
+    selection,
     times,
     variances,
 )
@@ -68,7 +68,7 @@ FAMILY = Family(
         times.TIMES,
         *variances.TABLES,
         *diagnostics.TABLES,
-        *schedules.TABLES,
+        *selection.TABLES,
         convergence.SECONDS,
     ),
     figures={one.name: one for one in figures.FIGURES},

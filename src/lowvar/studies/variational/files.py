@@ -1,6 +1,6 @@
 """Files that the jobs of the family ``variational`` write."""
 
-from lowvar.studies.base import File, columns
+from lowvar.studies.declarations import File, columns
 from lowvar.studies.variational.gathering import RUN
 from lowvar.studies.variational.variances import DESIGNS
 

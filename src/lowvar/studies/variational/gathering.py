@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lowvar.studies.base import columns
+from lowvar.studies.declarations import columns
 
 RUN = """
 problem | string | | the experiment's name for the problem

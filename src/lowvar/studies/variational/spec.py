@@ -10,7 +10,7 @@ from pydantic import Field
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.schedules import schedule
 from lowvar.registry import label
-from lowvar.studies.spec import BackendName, Count, Different, Positive, Scheme, Seed, Sparse, Strict, validated
+from lowvar.studies.common_spec import BackendName, Count, Different, Positive, Scheme, Seed, Sparse, Strict, validated
 
 _FEWEST = 4  # least number of designs behind an interval
 

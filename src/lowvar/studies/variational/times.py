@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lowvar.errors import UserError
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.variational.gathering import RUN
 
 

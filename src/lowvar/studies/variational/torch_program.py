@@ -39,7 +39,7 @@ class _Program(NamedTuple):
     epochs: int = 1
 
 
-class InTorch:
+class Epochs:
     """Epochs of mapped runs.
 
     Args:
@@ -177,6 +177,15 @@ class InTorch:
         graph, after = self._graphs[stage]
         chain.add(graph, part)
         return after
+
+
+def one_epoch(solver, key, params):
+    """See ``programs.one_epoch``."""
+    problem = solver.estimator.problem
+    run = Epochs(problem, solver.sampler, lambda setting: solver)
+    state = jax.tree.map(lambda leaf: leaf[None, None], solver.init(params))
+    keys, setting = key[None], {"step_size": problem.backend.asarray(np.zeros(1, problem.dtype))}
+    return lambda: jax.tree.map(lambda leaf: leaf[0, 0], run(state, setting, keys, 0, 1))
 
 
 def _ordered(tree, like):

@@ -4,8 +4,6 @@ A proposal depends only on the table of earlier trials and on its own seed, so a
 as an uninterrupted one.
 """
 
-import contextlib
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,41 +47,21 @@ def search(job, engine: Callable, *, checkpoint: Path, mark, progress=None, ever
     rows = _resume(checkpoint, mark, [*names, "value", *_SECONDS])
     if progress and rows:
         progress(len(rows))
-    with _made_once():
-        while len(rows) < job.trials:
-            spec = job.trial(choice := propose(job, rows))
-            alone = {**mark, "spec": spec.hash}
-            result = loop.run(engine(spec), checkpoint=within, mark=alone, every=every)
-            spent = result.timing.iloc[-1]
-            rows.append({**choice, "value": value(result.trace), **{name: float(spent[name]) for name in _SECONDS}})
-            stacked = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            artifact.write_arrays(checkpoint, stacked, mark)
-            within.unlink(missing_ok=True)
-            if progress:
-                progress(1)
+    while len(rows) < job.trials:
+        spec = job.trial(choice := propose(job, rows))
+        alone = {**mark, "spec": spec.hash}
+        result = loop.run(engine(spec), checkpoint=within, mark=alone, every=every)
+        spent = result.timing.iloc[-1]
+        rows.append({**choice, "value": value(result.trace), **{name: float(spent[name]) for name in _SECONDS}})
+        stacked = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        artifact.write_arrays(checkpoint, stacked, mark)
+        within.unlink(missing_ok=True)
+        if progress:
+            progress(1)
     table = pd.DataFrame(rows)
     table.insert(0, "number", np.arange(len(table)))
     table["status"] = np.where(np.isfinite(table["value"]), "ok", "diverged")
     return table[["number", *names, "value", "status"]], table[["number", *_SECONDS]]
-
-
-@contextlib.contextmanager
-def _made_once():
-    """Keeps compiled programs from one trial to the next: trials differ only in arguments."""
-    from jax.experimental.compilation_cache import compilation_cache
-
-    settings = {"jax_compilation_cache_dir": None, "jax_persistent_cache_min_compile_time_secs": 0.0}
-    before = {name: getattr(jax.config, name) for name in settings}
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for name, value in settings.items():
-                jax.config.update(name, folder if value is None else value)
-            compilation_cache.reset_cache()
-            yield
-        finally:
-            for name, value in before.items():
-                jax.config.update(name, value)
-            compilation_cache.reset_cache()
 
 
 def propose(job, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.variational.gathering import PROGRESS, decomposes
 
 PARTS = ("total", "subsampling", "monte_carlo", "interaction")

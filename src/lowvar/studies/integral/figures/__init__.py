@@ -1,6 +1,6 @@
 """Figures of integrals, in the order of a report."""
 
-from lowvar.studies.base import Figure
+from lowvar.studies.declarations import Figure
 from lowvar.studies.integral.figures.boxes import BOXES
 from lowvar.studies.integral.figures.epochs import EPOCHS
 from lowvar.studies.integral.figures.errors import ERRORS

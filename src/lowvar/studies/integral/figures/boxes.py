@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import unknown_name
-from lowvar.studies.base import Figure, Frame
+from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import one_backend, part, problems, require

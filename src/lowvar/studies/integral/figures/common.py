@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowvar.errors import UserError, unknown_name
-from lowvar.studies.base import Frame
+from lowvar.studies.declarations import Frame
 from lowvar.studies.drawing.panels import Axes
 
 RUN = ("problem", "method", "backend", "sizes")  # columns that most figures read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowvar.studies.base import Figure, Frame
+from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.panels import Picture
 from lowvar.studies.drawing.rows import whole

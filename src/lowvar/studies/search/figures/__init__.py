@@ -1,6 +1,6 @@
 """Figures of black-box search, in the order of a report."""
 
-from lowvar.studies.base import Figure
+from lowvar.studies.declarations import Figure
 from lowvar.studies.search.figures.curves import CURVES, SECONDS
 from lowvar.studies.search.figures.effort import EFFORT
 from lowvar.studies.search.figures.gradients import GRADIENTS

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowvar.studies.base import Figure, Frame
+from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, one_backend, part, positive, require
-from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
+from lowvar.studies.drawing.style import FAINT, INK, searchers, styled
 from lowvar.studies.search.figures.curves import RUN
 from lowvar.studies.search.rates import fits
 
@@ -75,12 +75,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict, bound: bool) -> None:
     ax.set_xlim(max(at.min(), 1) / 1.3, at.max() * 30)  # room for the rates at the right
     panels.decades(ax, "x", 5)
     panels.decades(ax, "y", 6)
-    last = -np.inf
-    for height, words, colour in sorted(ends):  # at least a line's height apart
-        _, place = ax.transAxes.inverted().transform(ax.transData.transform((at.max(), height)))
-        last = max(place, last + 0.1)
-        style = {"va": "center", "ha": "right", "fontsize": SMALL + 1, "color": colour}
-        ax.text(1.0, last, words, transform=ax.transAxes, **style)
+    lines.ends(ax, ends, 0.1)
 
 
 RATES = Figure(

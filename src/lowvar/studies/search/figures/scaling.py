@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.studies.base import Figure, Frame
+from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, require
-from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
+from lowvar.studies.drawing.style import FAINT, INK, searchers, styled
 from lowvar.studies.search.figures import effort
 from lowvar.studies.search.gathering import solved
 
@@ -72,17 +72,12 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
             ax.plot(dim[~finite], line["budget"].to_numpy(float)[~finite], label=f"{method}: not within", **style)
         exponent = float(line["exponent"].iloc[0])
         if np.isfinite(exponent):
-            ends.append((middle[finite][-1], dim[finite][-1], f"$d^{{\\,{exponent:.2f}}}$", look.colour))
+            ends.append((middle[finite][-1], f"$d^{{\\,{exponent:.2f}}}$", look.colour))
     ax.set_xlim(dims[0] / 1.25, dims[-1] * (dims[-1] / dims[0]) ** 0.24)
     ax.set_xticks(dims, [f"{dim:g}" for dim in dims])
     ax.minorticks_off()
     panels.decades(ax, "y")
-    last = -np.inf
-    for height, _, words, colour in sorted(ends):  # labels at the right edge, at least a line's height apart
-        _, place = ax.transAxes.inverted().transform(ax.transData.transform((dims[-1], height)))
-        last = max(place, last + 0.085)
-        style = {"va": "center", "ha": "right", "fontsize": SMALL + 1, "color": colour}
-        ax.text(1.0, last, words, transform=ax.transAxes, **style)
+    lines.ends(ax, ends, 0.085)
 
 
 SCALING = Figure(

@@ -1,6 +1,6 @@
 """Figures of variational inference, in the order of a report."""
 
-from lowvar.studies.base import Figure
+from lowvar.studies.declarations import Figure
 from lowvar.studies.variational.figures.along import ALONG, SPLIT_ALONG
 from lowvar.studies.variational.figures.convergence import CONVERGENCE, ITERATIONS, SECONDS, WORK
 from lowvar.studies.variational.figures.cost import COST

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from lowvar.errors import check_known
-from lowvar.studies.base import Figure, Frame
+from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import backends, in_order, numbers, require

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from lowvar.studies.base import Frame
+from lowvar.studies.declarations import Frame
 from lowvar.studies.drawing.panels import Axes
 
 CONVERGENCE = ("problem", "method", "backend", "step_size", "gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low",

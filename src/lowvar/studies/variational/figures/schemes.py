@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.studies.base import Figure, Frame
+from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import part, problems, require

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowvar.studies.base import Frame
+from lowvar.studies.declarations import Frame
 
 _FEWEST = 3  # recorded times, so that two are left
 WARMED = (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lowvar.studies.base import Table, columns
+from lowvar.studies.declarations import Table, columns
 from lowvar.studies.variational import published
 from lowvar.studies.variational.convergence import at_end
 from lowvar.studies.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, RUN, looks_at, models, schedules

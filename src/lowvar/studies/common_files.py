@@ -1,6 +1,6 @@
 """Files of all families."""
 
-from lowvar.studies.base import File, columns
+from lowvar.studies.declarations import File, columns
 
 STAMP = File(
     "stamp",

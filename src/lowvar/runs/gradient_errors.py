@@ -112,43 +112,26 @@ def measurer(engine, particles: int):
     """
     problem, backend, spec = engine.problem, engine.backend, engine.solver.diagnostics
     sampler, estimator = engine.sampler_of(particles), engine.at(1.0).estimator
-
-    def keys_of(key, position):
-        return jax.random.split(jax.random.fold_in(jax.random.fold_in(key, _APART), position))
-
-    def in_jax(part, keys, position):
-        def of_run(run):
-            solver, repetition = run
-            for_noise, for_reference = keys_of(keys[repetition], position)
-            reference = reference_points(for_reference, spec.reference, problem.noise_dim, problem.dtype)
-            draws = jax.random.split(for_noise, spec.draws)
-            return diagnose(estimator, solver.estimator, solver.params, draws, reference, partial(first_batch, sampler))
-
-        sizes, repetitions = next(iter(part.params.values())).shape[:2]
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), part)
-        which = np.tile(np.arange(repetitions), sizes)
-        return jax.tree.map(lambda leaf: leaf.reshape(sizes, repetitions), jax.lax.map(of_run, (flat, which)))
-
-    if backend.name == "jax":
-        return jax.jit(in_jax)
+    batch = jax.jit(partial(first_batch, sampler))
 
     @jax.jit
     def drawn(key, position):
-        for_noise, for_reference = keys_of(key, position)
+        key = jax.random.fold_in(jax.random.fold_in(key, _APART), position)
+        for_noise, for_reference = jax.random.split(key)
         reference = reference_points(for_reference, spec.reference, problem.noise_dim, problem.dtype)
-        return jax.vmap(partial(first_batch, sampler))(jax.random.split(for_noise, spec.draws)), reference
+        return jax.random.split(for_noise, spec.draws), reference
 
-    def in_torch(part, keys, position):
+    @backend.jit
+    def measure(part, keys, position):
+        def of_run(run):
+            solver, repetition = run
+            draws, reference = drawn(keys[repetition], position)
+            return diagnose(estimator, solver.estimator, solver.params, draws, backend.from_jax(reference),
+                            lambda key: backend.from_jax(batch(key)))  # fmt: skip
+
         sizes, repetitions = next(iter(part.params.values())).shape[:2]
-        rows = []
-        for r in range(repetitions):
-            noise, reference = jax.tree.map(lambda leaf: backend.asarray(np.asarray(leaf)), drawn(keys[r], position))
-            for s in range(sizes):
-                run = backend.tree_map(lambda leaf: leaf[s, r], part)
-                rows.append((s, r, diagnose(estimator, run.estimator, run.params, noise, reference)))
-        stacked = [
-            backend.xp.stack([found[i] for *_, found in sorted(rows, key=lambda row: row[:2])]) for i in range(5)
-        ]
-        return Diagnostics(*(backend.xp.reshape(column, (sizes, repetitions)) for column in stacked))
+        flat = backend.tree_map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), part)
+        found = backend.map(of_run, (flat, np.tile(np.arange(repetitions), sizes)))
+        return backend.tree_map(lambda leaf: leaf.reshape(sizes, repetitions), found)
 
-    return in_torch
+    return measure

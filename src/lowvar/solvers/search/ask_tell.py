@@ -121,9 +121,7 @@ class Search:
         if "fixed" not in self._compiled:
             with jax.enable_x64(True):
                 keys = jax.random.split(jax.random.key(0), max(2, -(-_FIXED // self.solver.population)))
-                noise = jax.vmap(self.solver.draw)(keys)
-                fixed = noise if self.solver.backend.name == "jax" else to_backend(self.solver.backend, noise)
-                self._compiled["fixed"] = fixed
+                self._compiled["fixed"] = self.solver.backend.from_jax(jax.vmap(self.solver.draw)(keys))
 
         def squares(state, noises):
             xp = self.solver.backend.xp
@@ -191,8 +189,7 @@ class Search:
         with jax.enable_x64(True):
             if "draw" not in self._compiled:
                 self._compiled["draw"] = jax.jit(lambda key, t: self.solver.draw(jax.random.fold_in(key, t)))
-            noise = self._compiled["draw"](self._key, self._generation)
-            return noise if self.solver.backend.name == "jax" else to_backend(self.solver.backend, noise)
+            return self.solver.backend.from_jax(self._compiled["draw"](self._key, self._generation))
 
     def _run(self, which: str, function: Callable, *args: Any, numpy: bool = True) -> Any:
         """``function`` of the solver, compiled."""
@@ -203,11 +200,6 @@ class Search:
             args = tuple(backend.asarray(arg) if isinstance(arg, np.ndarray) else arg for arg in args)
             result = self._compiled[which](*args)
             return backend.to_numpy(result) if numpy else result
-
-
-def to_backend(backend, noise: Any) -> Any:
-    """JAX's ``noise`` as arrays of another backend."""
-    return jax.tree.map(lambda leaf: backend.asarray(np.asarray(leaf)), noise)
 
 
 def _start(solver: SearchSolver, x0: Any) -> np.ndarray:
