@@ -20,6 +20,7 @@ from numpyro.infer.util import _unconstrain_reparam, helpful_support_errors
 
 from lowvar.backends import get
 from lowvar.errors import UserError, unknown_name
+from lowvar.noise import numpy_generator
 from lowvar.problems import numpyro_guide
 from lowvar.problems.guide import NO_NOISE
 from lowvar.problems.guides import family
@@ -57,6 +58,8 @@ class NumPyroProblem(VariationalProblem):
         unravel: ``z (dim,) -> {site: unconstrained value}``.
         constrain: ``z (dim,) -> {site: value}``, latent sites and deterministic ones that need no data.
         values: ``z (dim,) -> {param: value}``, constrained.
+        log_joint: ``(z (dim,), index (B,)) -> ((B,), ())``, nats: ``log_likelihood`` and ``log_prior`` from one run of
+            the model.
         remarks: sentences for the user on how the model is subsampled.
     """
 
@@ -69,7 +72,13 @@ class NumPyroProblem(VariationalProblem):
     unravel: Callable = None  # type: ignore[assignment]
     constrain: Callable = None  # type: ignore[assignment]
     values: Callable = None  # type: ignore[assignment]
+    log_joint: Callable = None  # type: ignore[assignment]
     remarks: tuple[str, ...] = ()
+
+    def energy(self, z, index, weight):
+        """As in ``VariationalProblem``, from one run of the model."""
+        likelihood, prior = self.log_joint(z, index)
+        return -self.N * jnp.sum(weight * likelihood) - prior
 
     def named(self, mean_field) -> dict[str, Any]:
         """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
@@ -170,7 +179,7 @@ def from_numpyro(
         if (frame := frame_of(site, plate)) is not None
     }
     densities = _Functions(model, data, plate, N, transforms, dtype, local)
-    traced, log_likelihood, log_prior = densities.of(unravel)
+    traced, log_joint, log_likelihood, log_prior = densities.of(unravel)
 
     def constrain(z):
         sites_at = traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))
@@ -184,7 +193,8 @@ def from_numpyro(
         name, get("jax"), N, first.size, log_likelihood, lambda z: log_prior(z, jnp.zeros(1, jnp.int32)),
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
-        constrain=constrain, values=values, family=family(guide), remarks=(remark,) if remark else (),
+        constrain=constrain, values=values, log_joint=log_joint, family=family(guide),
+        remarks=(remark,) if remark else (),
     )  # fmt: skip
     where = f"{name}: {init_is}"
     init, joint = numpyro_guide.split(init, sites, where)
@@ -214,7 +224,11 @@ class _Functions:
         return _Functions(self.model, data, self.plate, self.N, self.transforms, dtype, self.local)
 
     def of(self, unravel):
-        """``traced(z, index)``, ``log_likelihood(z, index (B,)) -> (B,)`` and ``log_prior(z, index)``, nats."""
+        """Functions of ``z`` and rows ``index (B,)``, nats.
+
+        ``traced``, the sites; ``log_joint``, log-likelihoods ``(B,)`` and log prior from one run of the model; and
+        each of these alone, ``log_likelihood`` and ``log_prior``.
+        """
         plate, N, dtype = self.plate, self.N, self.dtype
 
         def traced(z, index, watch=lambda model: model):
@@ -232,18 +246,9 @@ class _Functions:
             trace = handlers.trace(seeded).get_trace(**self.data)
             return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
-        def log_likelihood(z, index):
-            rows = index.shape[0]
-            if not plate:  # all rows are one
-                observed = (
-                    site for site in traced(z, index).values() if site["type"] == "sample" and not is_latent(site)
-                )
-                return jnp.broadcast_to(sum((_total(site) for site in observed), jnp.zeros((), dtype)), index.shape)
-            if rows == N > 1:  # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
-                halves = jnp.append(index, index[: N % 2]).reshape(2, -1)
-                return jax.vmap(lambda half: log_likelihood(z, half))(halves).reshape(-1)[:N]
-            total = jnp.zeros(index.shape, dtype)
-            for site in traced(z, index).values():
+        def rows_of(sites, rows):
+            total = jnp.zeros(rows, dtype)
+            for site in sites.values():
                 frame = frame_of(site, plate)
                 if site["type"] == "sample" and frame is not None:
                     # the model's own scale of the site, without the plate's N / B
@@ -251,15 +256,36 @@ class _Functions:
                     total = total + by_row((log_prob_of(site) + site["jacobian"]) * scale, frame.dim, rows)
             return total
 
-        def log_prior(z, index):
+        def one_row_of(sites):
+            observed = (site for site in sites.values() if site["type"] == "sample" and not is_latent(site))
+            return sum((_total(site) for site in observed), jnp.zeros((), dtype))
+
+        def prior_of(sites):
             # XLA drops the data plate's sites, which are traced too
             total = jnp.zeros((), dtype)
-            for site in traced(z, index).values():
+            for site in sites.values():
                 if site["type"] == "sample" and frame_of(site, plate) is None and (plate or is_latent(site)):
                     total = total + _total(site)
             return total
 
-        return traced, log_likelihood, log_prior
+        def log_joint(z, index):
+            rows = index.shape[0]
+            if plate and rows == N > 1:
+                # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
+                halves = jnp.append(index, index[: N % 2]).reshape(2, -1)
+                likelihood, prior = jax.vmap(lambda half: log_joint(z, half))(halves)
+                return likelihood.reshape(-1)[:N], prior[0]
+            sites = traced(z, index)
+            likelihood = rows_of(sites, rows) if plate else jnp.broadcast_to(one_row_of(sites), index.shape)
+            return likelihood, prior_of(sites)
+
+        def log_likelihood(z, index):
+            return log_joint(z, index)[0]
+
+        def log_prior(z, index):
+            return prior_of(traced(z, index))
+
+        return traced, log_joint, log_likelihood, log_prior
 
     def _rows_of(self, site, free, index, jacobians):
         """The batch's values of a latent site in the plate; notes the logarithm of the Jacobian."""
@@ -322,8 +348,8 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
     mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
     if callable(init):
         mu = np.asarray(first, float)
-    elif key is not None:  # always float32: the same start in every precision
-        mu = mu + np.where(point, 0, _JITTER * np.asarray(jax.random.normal(key, first.shape, np.float32), float))
+    elif key is not None:
+        mu = mu + np.where(point, 0, _JITTER * numpy_generator(key).standard_normal(first.shape))
     for given_name, value in init.items() if isinstance(init, Mapping) else ():
         site, suffix = next(
             ((given_name.removesuffix(end), end) for end in ("_auto_loc", "_auto_scale") if given_name.endswith(end)),
