@@ -132,6 +132,10 @@ def check_density(model, plate, N, remark):
     assert float(rows.sum() + jax.jit(p.log_prior)(z)) == pytest.approx(float(theirs), rel=1e-10)
     for index in (jnp.array([N - 1, 0, 0]), jnp.array([N // 2])):
         np.testing.assert_allclose(likelihood(z, index), rows[index], rtol=1e-12)
+    for index in (jnp.arange(N), jnp.array([N - 1, 0, 0])):  # both terms come from one run of the model
+        weight = jnp.linspace(0.1, 0.3, len(index))
+        parts = -N * (weight * rows[index]).sum() - jax.jit(p.log_prior)(z)
+        assert float(jax.jit(p.energy)(z, index, weight)) == pytest.approx(float(parts), rel=1e-10)
     assert set(p.constrain(z)) >= set(p.latent)
 
 

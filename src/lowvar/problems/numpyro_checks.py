@@ -99,12 +99,16 @@ def _check_lengths(problem, free, local):
     """Checks that arrays indexed by the plate have N rows: JAX would silently repeat the last row of a shorter one."""
     data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
     free = {site: value for site, value in free.items() if site not in local}  # those have values for all rows
-    start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
     last = jnp.full(1, problem.N - 1, jnp.int32)
+
+    def run(free):
+        start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
+        handlers.trace(handlers.seed(FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPyro has already issued them
-            handlers.trace(handlers.seed(FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
+            jax.eval_shape(run, free)  # the data remain NumPy's: indexing them is computed, the rest is not
     except IndexError as error:
         lengths = ", ".join(f"{key} {value.shape[0]}" for key, value in data.items() if np.ndim(value))
         raise UserError(
@@ -158,7 +162,7 @@ def _check_rows(problem, functions, free, start):
 def _compare(problem, functions, free, start):
     """A sentence on the interaction of rows; None if there is none."""
     dtype = functions.dtype
-    traced, log_likelihood, log_prior, *_ = functions.of(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free))
+    traced, log_joint, *_ = functions.of(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free))
     rng = np.random.default_rng(0)
     start = np.asarray(start, dtype)
     several = _some_rows(problem.N)
@@ -168,17 +172,26 @@ def _compare(problem, functions, free, start):
     shift = 1e-6  # relative change of the point, a few units of float32 rounding, to estimate the effect of rounding
     signs = rng.choice([-1.0, 1.0], size=(3, start.size))
 
-    def of(function):
-        """``(z, index) ->`` values and derivatives along a direction, which drop terms that do not depend on ``z``."""
+    def both(z, index):
+        values, along = jax.jvp(lambda z: log_joint(z, index), (z,), (direction,))
+        return jax.tree.map(lambda value, slope: jnp.stack([value, slope]), values, along)
 
-        def both(z, index):
-            value, along = jax.jvp(lambda z: function(z, index), (z,), (direction,))
-            return jnp.stack([value, along])
+    program = problem.backend.jit(both)
 
-        program = problem.backend.jit(both)
-        return lambda z, index: np.asarray(program(jnp.asarray(z, dtype), jnp.asarray(index)), float)
+    def likelihood_and_prior(z, index):
+        """Both, ``(2, B)`` and ``(2,)``: values, and derivatives along a direction.
 
-    likelihood, prior = of(log_likelihood), of(log_prior)
+        The derivatives drop terms that do not depend on ``z``.
+        """
+        likelihood, prior = program(jnp.asarray(z, dtype), jnp.asarray(index))
+        return np.asarray(likelihood, float), np.asarray(prior, float)
+
+    def likelihood(z, index):
+        return likelihood_and_prior(z, index)[0]
+
+    def prior(z, index):
+        return likelihood_and_prior(z, index)[1]
+
     tried = [start + spread * rng.normal(size=start.size) for spread in (0.3, 0.03, 0.0)]
     parts = slice(0, 2)
     z = next((z for z in tried if np.isfinite(likelihood(z, several)).all()), None)

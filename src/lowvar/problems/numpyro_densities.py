@@ -73,7 +73,9 @@ class Densities(NamedTuple):
 
     Attributes:
         traced: ``(z, index, watch) -> the sites of a batch``.
-        log_likelihood: ``(z, index (B,)) -> (B,)``, with the densities of local latent variables.
+        log_joint: ``(z, index (B,)) -> ((B,), ())``: log-likelihoods, with the densities of local latent variables, and
+            the log prior, from one run of the model.
+        log_likelihood: ``(z, index (B,)) -> (B,)``.
         log_prior: ``(z, index) -> ()``.
         likelihood_of_batch: as ``log_likelihood``, of the vector of the batch.
         prior_of_batch: ``z -> log_prior``, of the vector of a batch.
@@ -81,6 +83,7 @@ class Densities(NamedTuple):
     """
 
     traced: Callable
+    log_joint: Callable
     log_likelihood: Callable
     log_prior: Callable
     likelihood_of_batch: Callable
@@ -110,6 +113,7 @@ class Functions:
         """The densities, for unconstrained values with the form of ``free``."""
         layout = Layout(free, self.local, self.N)
         traced, likelihood, prior = (partial(one, layout) for one in (self._traced, self._likelihood, self._prior))
+        joint = partial(self._joint, layout)
         first = np.zeros(1, np.int32)
 
         def whole(function):
@@ -118,7 +122,9 @@ class Functions:
         def prior_of_batch(z):
             return prior(layout.among(z, first), jnp.asarray(first))
 
-        return Densities(whole(traced), whole(likelihood), whole(prior), likelihood, prior_of_batch, layout.rows)
+        return Densities(
+            whole(traced), whole(joint), whole(likelihood), whole(prior), likelihood, prior_of_batch, layout.rows
+        )
 
     def _traced(self, layout, z, index, watch=lambda model: model):
         free, jacobians = layout.free(z), {}
@@ -135,30 +141,44 @@ class Functions:
         trace = handlers.trace(seeded).get_trace(**self.data)
         return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
-    def _likelihood(self, layout, z, index):
+    def _joint(self, layout, z, index):
         rows, plate, N = index.shape[0], self.plate, self.N
-        if not plate:  # all rows are one
-            sites = self._traced(layout, z, index).values()
-            observed = (site for site in sites if site["type"] == "sample" and not is_latent(site))
-            return jnp.broadcast_to(sum((_total(site) for site in observed), jnp.zeros((), self.dtype)), index.shape)
-        if rows == N > 1:  # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
+        if plate and rows == N > 1:
+            # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
             places = jnp.arange(N)
             halves = jnp.append(places, places[: N % 2]).reshape(2, -1)
-            of_half = lambda half: self._likelihood(layout, layout.among(z, half), index[half])  # noqa: E731
-            return jax.vmap(of_half)(halves).reshape(-1)[:N]
-        total = jnp.zeros(index.shape, self.dtype)
-        for site in self._traced(layout, z, index).values():
-            frame = frame_of(site, plate)
+            of_half = lambda half: self._joint(layout, layout.among(z, half), index[half])  # noqa: E731
+            likelihood, prior = jax.vmap(of_half)(halves)
+            return likelihood.reshape(-1)[:N], prior[0]
+        sites = self._traced(layout, z, index)
+        likelihood = self._of_rows(sites, rows) if plate else jnp.broadcast_to(self._of_data(sites), index.shape)
+        return likelihood, self._of_prior(sites)
+
+    def _likelihood(self, layout, z, index):
+        return self._joint(layout, z, index)[0]
+
+    def _prior(self, layout, z, index):
+        return self._of_prior(self._traced(layout, z, index))
+
+    def _of_rows(self, sites, rows):
+        total = jnp.zeros(rows, self.dtype)
+        for site in sites.values():
+            frame = frame_of(site, self.plate)
             if site["type"] == "sample" and frame is not None:
                 # the model's own scale of the site, without the plate's N / B
-                scale = 1.0 if site["scale"] is None else site["scale"] * (rows / N)
+                scale = 1.0 if site["scale"] is None else site["scale"] * (rows / self.N)
                 total = total + by_row((log_prob_of(site) + site["jacobian"]) * scale, frame.dim, rows)
         return total
 
-    def _prior(self, layout, z, index):
+    def _of_data(self, sites):
+        """Of a model without a plate, whose rows are one."""
+        observed = (site for site in sites.values() if site["type"] == "sample" and not is_latent(site))
+        return sum((_total(site) for site in observed), jnp.zeros((), self.dtype))
+
+    def _of_prior(self, sites):
         # XLA drops the data plate's sites, which are traced too
         total, plate = jnp.zeros((), self.dtype), self.plate
-        for site in self._traced(layout, z, index).values():
+        for site in sites.values():
             if site["type"] == "sample" and frame_of(site, plate) is None and (plate or is_latent(site)):
                 total = total + _total(site)
         return total

@@ -18,6 +18,7 @@ from numpyro.infer.util import helpful_support_errors
 
 from lowvar.backends import get
 from lowvar.errors import UserError
+from lowvar.noise import numpy_generator
 from lowvar.problems import numpyro_guide
 from lowvar.problems.given_start import fill
 from lowvar.problems.guide import NO_NOISE
@@ -55,6 +56,8 @@ class NumPyroProblem(VariationalProblem):
         unravel: ``z (dim,) -> {site: unconstrained value}``.
         constrain: ``z (dim,) -> {site: value}``, latent sites and deterministic ones that need no data.
         values: ``z (dim,) -> {param: value}``, constrained.
+        log_joint: ``(z (dim,), index (B,)) -> ((B,), ())``, nats: ``log_likelihood`` and ``log_prior`` from one run of
+            the model.
         remarks: sentences for the user on how the model is subsampled.
         densities: the model's, if it has latent variables in the data plate.
     """
@@ -68,6 +71,7 @@ class NumPyroProblem(VariationalProblem):
     unravel: Callable = None  # type: ignore[assignment]
     constrain: Callable = None  # type: ignore[assignment]
     values: Callable = None  # type: ignore[assignment]
+    log_joint: Callable = None  # type: ignore[assignment]
     remarks: tuple[str, ...] = ()
     densities: Densities | None = None
 
@@ -85,6 +89,11 @@ class NumPyroProblem(VariationalProblem):
             self.name, self.backend, self.N, rows.dim_of(size), self.densities.likelihood_of_batch,
             self.densities.prior_of_batch, dtype=self.dtype, noiseless=noiseless, whole=self, rows=rows,
         )  # fmt: skip
+
+    def energy(self, z, index, weight):
+        """As in ``VariationalProblem``, from one run of the model."""
+        likelihood, prior = self.log_joint(z, index)
+        return -self.N * jnp.sum(weight * likelihood) - prior
 
     def named(self, mean_field) -> dict[str, Any]:
         """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
@@ -200,8 +209,8 @@ def from_numpyro(
         lambda z: densities.log_prior(z, jnp.zeros(1, jnp.int32)),
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
-        constrain=constrain, values=values, family=family(guide), remarks=(remark,) if remark else (),
-        densities=densities if local else None,
+        constrain=constrain, values=values, log_joint=densities.log_joint, family=family(guide),
+        remarks=(remark,) if remark else (), densities=densities if local else None,
     )  # fmt: skip
     where = f"{name}: {init_is}"
     init, joint = numpyro_guide.split(init, sites, where)
@@ -254,8 +263,8 @@ def _start(name, transforms, first, point, sites, init, init_is, key):
     mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
     if callable(init):
         mu = np.asarray(first, float)
-    elif key is not None:  # always float32: the same start in every precision
-        mu = mu + np.where(point, 0, _JITTER * np.asarray(jax.random.normal(key, first.shape, np.float32), float))
+    elif key is not None:
+        mu = mu + np.where(point, 0, _JITTER * numpy_generator(key).standard_normal(first.shape))
 
     def unconstrained(site, value):
         value = transforms[site].inv(jax.tree.map(jnp.asarray, value)) if site else value

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
+from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
@@ -122,13 +123,29 @@ def by_row(log_prob, dim, rows):
     return sum_rightmost(log_prob, log_prob.ndim - 1)
 
 
+def _near_zero():
+    """NumPyro's ``init_to_uniform(radius=0.1)`` with numbers of NumPy, which need no compilation."""
+    from numpyro.infer.util import helpful_support_errors
+
+    rng = np.random.default_rng(0)
+
+    def value(site):
+        if not is_latent(site) or site["fn"].support.is_discrete:
+            return None
+        with helpful_support_errors(site):
+            transform = biject_to(site["fn"].support)
+        shape = site["kwargs"].get("sample_shape", ()) + transform.inverse_shape(site["fn"].shape())
+        return transform(jnp.asarray(rng.uniform(-0.1, 0.1, shape), float))
+
+    return value
+
+
 def prototype(model, data, name, init=None, key=None):
-    """One trace of the model, with latent values from ``init``, or drawn as by NumPyro's ``init_to_uniform``."""
-    from numpyro.infer import init_to_uniform
+    """One trace of the model, with latent values from ``init``, or near 0 in their unconstrained space."""
 
     def run():
         seeded = handlers.seed(model, jax.random.key(0) if key is None or init is None else key)
-        started = handlers.substitute(seeded, substitute_fn=init or init_to_uniform(radius=0.1))  # type: ignore[arg-type]
+        started = handlers.substitute(seeded, substitute_fn=init or _near_zero())  # type: ignore[arg-type]
         return handlers.trace(started).get_trace(**data)
 
     with run_on(name, data):

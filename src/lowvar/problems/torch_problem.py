@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 import torch
 
 from lowvar.backends import get
 from lowvar.errors import UserError
+from lowvar.noise import numpy_generator
 from lowvar.problems.given_start import fill
 from lowvar.problems.guides import family
 from lowvar.problems.torch_checks import check, dtype_of
@@ -136,8 +136,8 @@ def _start(model, name, sites, init, init_is, key):
     mu, log_sigma = np.zeros(model.dim), np.full(model.dim, np.log(_SCALE))
     if model.mean is not None:
         mu = np.asarray(torch.as_tensor(model.mean).detach().cpu(), float).copy()
-    elif key is not None:  # always float32: the same start in every precision
-        mu = mu + _JITTER * np.asarray(jax.random.normal(key, mu.shape, np.float32), float)
+    elif key is not None:
+        mu = mu + _JITTER * numpy_generator(key).standard_normal(mu.shape)
     if not isinstance(init, Mapping | None):
         raise UserError(f"{name}: init: give a dict of values by site, or a Fit, not {type(init).__name__}")
 

@@ -174,10 +174,7 @@ class VariationalEngine(ArrayEngine):
         eps = None
         if problem.exact_elbo is None or test:
             # common particles at every evaluation reduce the noise of differences along a run
-            key = named_key(0, "elbo", problem.name)
-            eps = backend.asarray(
-                np.asarray(jax.random.normal(key, (self.solver.elbo_samples, problem.noise_dim), problem.dtype))
-            )
+            eps = backend.asarray(self.elbo_noise((self.solver.elbo_samples, problem.noise_dim)))
 
         def values(params):
             elbo = problem.elbo(params, eps if problem.exact_elbo is None else None)
@@ -192,6 +189,10 @@ class VariationalEngine(ArrayEngine):
             return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(part.params))))
 
         return lambda state: tuple(map(self._together, zip(*map(of_part, state), strict=True)))
+
+    def elbo_noise(self, shape) -> np.ndarray:
+        """The particles of all ELBOs of the runs, ``(S, noise_dim)``."""
+        return np.asarray(jax.random.normal(named_key(0, "elbo", self.problem.name), shape, self.problem.dtype))
 
     def _together(self, parts):
         """Joins arrays of the parts, each ``(step sizes, repetitions, ...)``."""
