@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
-from lowvar.noise import named_key, numpy_generator
+from lowvar.noise import named_key
 from lowvar.runs.loop import Reached
 from lowvar.studies.variational.exact import ExactRun
 

@@ -6,7 +6,7 @@ estimator and to both backends.
 
 from lowvar.noise.batches import BATCHES, Batches, fixed, iid, reshuffled
 from lowvar.noise.gaussian import GAUSSIAN, Gaussian, antithetic, independent, orthogonal, rqmc
-from lowvar.noise.keys import named_key, numpy_generator
+from lowvar.noise.keys import named_key
 from lowvar.noise.sampler import Noise, Plan, Sampler, sampler
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "iid",
     "independent",
     "named_key",
-    "numpy_generator",
     "orthogonal",
     "reshuffled",
     "rqmc",

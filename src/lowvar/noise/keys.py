@@ -3,7 +3,6 @@
 import hashlib
 
 import jax
-import numpy as np
 
 
 def named_key(seed: int, *names: object) -> jax.Array:
@@ -24,14 +23,3 @@ def named_key(seed: int, *names: object) -> jax.Array:
     word = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
     second = int.from_bytes(hashlib.sha256(text.encode()).digest()[4:8], "big")
     return jax.random.fold_in(jax.random.key(word, impl="threefry2x32"), second)
-
-
-def numpy_generator(key: jax.Array) -> np.random.Generator:
-    """NumPy's generator with a JAX key as its seed: its draws compile no program, which takes JAX half a second.
-
-    >>> key = named_key(0, "start")
-    >>> bool(numpy_generator(key).random() == numpy_generator(key).random())
-    True
-    """
-    typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
-    return np.random.default_rng(np.asarray(jax.random.key_data(key) if typed else key))

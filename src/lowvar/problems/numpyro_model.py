@@ -17,8 +17,8 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
 
 from lowvar.backends import get
+from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
-from lowvar.noise import numpy_generator
 from lowvar.problems import numpyro_guide
 from lowvar.problems.given_start import fill
 from lowvar.problems.guide import NO_NOISE

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from lowvar.backends import get
+from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
-from lowvar.noise import numpy_generator
 from lowvar.problems.given_start import fill
 from lowvar.problems.guides import family
 from lowvar.problems.torch_checks import check, dtype_of
