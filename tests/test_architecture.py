@@ -78,7 +78,7 @@ def test_no_code_asks_for_the_name_of_a_backend():
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("backend.name")
     }
-    assert asks == refusals
+    assert asks <= refusals
 
 
 def test_the_test_sees_imports():
