@@ -109,8 +109,12 @@ def state_ratio(tables, problem: str, method: str, other: str, backend: str = "j
 
 
 @EFFECTS.effect
-def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], backend: str = "jax"):
-    """Drop of the final ELBO from the best settings if one of them takes its worst tried value."""
+def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], interval: Interval = "t",
+                backend: str = "jax"):  # fmt: skip
+    """Drop of the final ELBO from the best settings if one of them takes its worst tried value.
+
+    Best and worst are those of the mean ELBO; ``interval`` is that of ``elbo_difference`` between the two.
+    """
     grid = rows(tables, "sensitivity", problem=problem, backend=backend)
     if not np.isfinite(grid["below"]).any():
         return Effect.undecided("every setting diverged")
@@ -126,7 +130,8 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], backen
     high, low = (select(ends, method=one["method"], step_size=one["step_size"]).set_index("repetition")["elbo"]
                  for one in (best, worst))  # fmt: skip
     pairs = high.index.intersection(low.index)
-    return Effect.of(_interval(high[pairs] - low[pairs]), pairs=len(pairs), note=f"{note}; {count(len(pairs), 'pair')}")
+    note = f"{note}; {said(interval)}{count(len(pairs), 'pair')}"
+    return Effect.of(_interval(high[pairs] - low[pairs], interval), pairs=len(pairs), note=note)
 
 
 def _lane(tables, problem, method, backend, step_size):
