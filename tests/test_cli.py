@@ -167,7 +167,7 @@ def test_whole_walk_by_hand(folder):
     run = [*RUN, "--data", data, "--out", f"{results}/runs/bc/naive-jax"]
     decompose = ["decompose", "small.yaml", "--problem", "bc", "--data", data, "--out", f"{results}/decomposition/bc"]
     for words in (run, decompose, ["table", "small.yaml"], ["table", "small.yaml", "--seconds"],
-                  *(["figure", kind, "small.yaml"] for kind in ("shares", "along", "convergence", "steps", "seconds"))):  # fmt: skip
+                  *(["figure", kind, "small.yaml"] for kind in ("shares", "seconds"))):  # fmt: skip
         done = lowvar(folder, *words)
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr

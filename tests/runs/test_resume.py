@@ -2,11 +2,9 @@
 
 import json
 import random
-import signal
-import subprocess
-import sys
 import time
 
+import commands
 import numpy as np
 import pytest
 import yaml
@@ -37,9 +35,15 @@ def place(tmp_path_factory):
     return folder
 
 
-def command(place, out, *more, scale="quick", method="joint", backend="jax"):
-    return [sys.executable, "-m", "lowvar.cli", "run", str(place / "small.yaml"), "--scale", scale, "--problem", "bc",
-            "--method", method, "--backend", backend, "--data", str(place / "bc.npz"), "--out", str(out), *more]  # fmt: skip
+def words(place, out, *more, scale="quick", method="joint", backend="jax"):
+    return ["run", str(place / "small.yaml"), "--scale", scale, "--problem", "bc", "--method", method, "--backend", backend,
+            "--data", str(place / "bc.npz"), "--out", str(out), *more]  # fmt: skip
+
+
+def run(place, out, *more, **options):
+    """To its end, in a process of its own."""
+    done = commands.lowvar(place, *words(place, out, *more, **options))
+    assert done.returncode == 0, done.stderr
 
 
 def _newer(path, moment):
@@ -61,29 +65,26 @@ def _newer(path, moment):
 def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start = time.monotonic()
-    subprocess.run(command(place, whole, scale=scale, backend=backend), check=True, capture_output=True)
+    run(place, whole, scale=scale, backend=backend)
     seconds = time.monotonic() - start
     moments, resumed = random.Random(7), 0
     for kill in range(kills):
-        process = subprocess.Popen(
-            command(place, killed, "--checkpoint-every", "0", scale=scale, backend=backend),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        again = words(place, killed, "--checkpoint-every", "0", scale=scale, backend=backend)
+        process = commands.started(place, *again)
         started = time.time()
         if kill % 2 == 0:  # in the middle of the work: a little after a checkpoint of this process
-            while process.poll() is None and not _newer(killed / "checkpoint.npz", started):
+            while process.is_alive() and not _newer(killed / "checkpoint.npz", started):
                 time.sleep(0.02)
             time.sleep(moments.uniform(0.0, 0.5))
         else:  # at any moment, starting up included
             time.sleep(moments.uniform(0.3, 0.95) * seconds)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         resumed += (killed / "checkpoint.npz").exists()
         for name in RESULTS:  # never half a file
             if (killed / name).exists():
                 assert (killed / name).stat().st_size == (whole / name).stat().st_size
-    subprocess.run(command(place, killed, scale=scale, backend=backend), check=True, capture_output=True)
+    run(place, killed, scale=scale, backend=backend)
     assert resumed >= kills // 2, f"only {resumed} of {kills} kills met a run under way: the test shows little"
     for name in RESULTS:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
@@ -94,13 +95,13 @@ def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "checkpoint.npz").write_bytes(b"PK cut off")
-    subprocess.run(command(place, out, scale="smoke", method="naive"), check=True, capture_output=True)
+    run(place, out, scale="smoke", method="naive")
     mark = json.loads((out / "provenance.json").read_text())["stamp"]
     first = (out / "trace.parquet").read_bytes()
     # the right spec and data, but a state of another layout, as another version may have written it
     artifact.write_arrays(out / "checkpoint.npz", {"done": np.array(7), "leaf0": np.ones(3)}, mark)
     (out / ".checkpoint.npz.tmp-left").write_text("half")
-    subprocess.run(command(place, out, scale="smoke", method="naive"), check=True, capture_output=True)
+    run(place, out, scale="smoke", method="naive")
     trace = artifact.read_table(out / "trace.parquet")
     assert trace["epoch"].max() == 12
     assert (out / "trace.parquet").read_bytes() == first
@@ -113,7 +114,7 @@ def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
 
 
 def test_trace_has_a_row_for_everything(place, tmp_path):
-    subprocess.run(command(place, tmp_path, scale="smoke", method="naive"), check=True, capture_output=True)
+    run(place, tmp_path, scale="smoke", method="naive")
     trace = artifact.read_table(tmp_path / "trace.parquet")
     assert len(trace) == trace["epoch"].nunique() * 2 * 2
     assert (trace["iteration"] == trace["epoch"] * 114).all()

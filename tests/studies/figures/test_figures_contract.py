@@ -27,24 +27,30 @@ UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iterati
 every = pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 
 
+@pytest.fixture(scope="module", params=drawn.FIGURES, ids="-".join)
+def pictured(request, tmp_path_factory):
+    """A figure, its table, and what is drawn and saved of it, once for all tests of it."""
+    figure, table = drawn.FIGURES[request.param], drawn.TABLES[request.param][0]()
+    fig, shown = figure.drawn(table)
+    return figure, table, fig, save.save(fig, tmp_path_factory.mktemp("pictured") / "picture", shown)
+
+
 def test_every_figure_of_a_family_is_tested():
     assert list(drawn.FIGURES) == [(family, name) for family in FAMILIES for name in FAMILIES[family].figures]
     assert set(drawn.TABLES) == set(drawn.FIGURES)
 
 
-@every
-def test_the_saved_rows_are_all_that_is_drawn(family, name, tmp_path, monkeypatch):
+def test_the_saved_rows_are_all_that_is_drawn(pictured, tmp_path, monkeypatch):
     """Drawn from the saved csv, the picture is the same to the byte."""
-    figure, table = drawn.FIGURES[family, name], drawn.TABLES[family, name][0]()
-    first = figure.picture(table, tmp_path / "a" / "picture")
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["picture.csv", "picture.png", "picture.svg"]
+    figure, table, _, first = pictured
+    assert sorted(path.name for path in first[0].parent.iterdir()) == ["picture.csv", "picture.png", "picture.svg"]
     text = dict.fromkeys(("sizes", "kernel"), str)
     saved = pd.read_csv(first[2], dtype=text)
     pd.testing.assert_frame_equal(saved, figure.rows(table), check_dtype=False)
-    again = figure.__class__(name, figure.table, lambda rows: rows, figure.draw, "", options=figure.options)
+    again = figure.__class__(figure.name, figure.table, lambda rows: rows, figure.draw, "", options=figure.options)
     monkeypatch.delitem(save._METADATA, "png")  # drawn from the same layout
-    for path in again.picture(saved, tmp_path / "b" / "picture"):
-        assert path.read_bytes() == (tmp_path / "a" / path.name).read_bytes()
+    for path in again.picture(saved, tmp_path / "picture"):
+        assert path.read_bytes() == first[0].with_name(path.name).read_bytes()
     svg = first[0].read_text()
     assert "<dc:date>" not in svg
     assert "<image" not in svg  # all of it is vector
@@ -52,19 +58,17 @@ def test_the_saved_rows_are_all_that_is_drawn(family, name, tmp_path, monkeypatc
         assert image.info["dpi"] == pytest.approx((200, 200), abs=0.1)
 
 
-@every
-def test_axes_are_labelled_and_nothing_is_cut_off_or_covered(family, name):
-    fig = drawn.FIGURES[family, name].drawn(drawn.TABLES[family, name][0]())[0]
+def test_axes_are_labelled_and_nothing_is_cut_off_or_covered(pictured):
+    figure, _, fig, _ = pictured
     said = [label for ax in fig.axes for label in (ax.get_xlabel(), ax.get_ylabel()) if label]
     assert said
     for label in said:
         assert any(unit in label for unit in UNITS), label
-    whole(fig, {"sensitivity": 0.01, "power_scores": 0.01, "stein_kernels": 0.01}.get(name, 0.1))  # of narrow bars
+    whole(fig, 0.01 if figure.name in ("sensitivity", "power_scores", "stein_kernels") else 0.1)  # of narrow bars
 
 
-@every
-def test_axes_with_numbers_have_three_labelled_ticks(family, name):
-    fig = drawn.FIGURES[family, name].drawn(drawn.TABLES[family, name][0]())[0]
+def test_axes_with_numbers_have_three_labelled_ticks(pictured):
+    fig = pictured[2]
     numeric = [axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis) if ticks.of_numbers(axis)]
     assert numeric
     for axis in numeric:
