@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
     from lowvar.errors import UserError
+    from lowvar.problems.amortised import Amortised
     from lowvar.problems.torch_model import TorchModel
 
 __version__ = "0.1.0"
 __all__ = [
+    "Amortised",
     "Decomposition",
     "Fit",
     "Generation",
@@ -50,6 +52,7 @@ _HOMES = {
     "JointELBO": "api.joint_elbo",
     "load": "api.saved",
     "Searcher": "api.searcher",
+    "Amortised": "problems.amortised",
     "TorchModel": "problems.torch_model",
     "scores": "api.scores",
     "UserError": "errors",

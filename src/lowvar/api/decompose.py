@@ -17,13 +17,17 @@ from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
+from lowvar.estimators.gradient.shared import of_shared
+from lowvar.problems.amortised import Amortised
 from lowvar.problems.numpyro_guide import inferred
+from lowvar.problems.rows import OfBatch, of_batch
 from lowvar.runs.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.solvers.descent import DescentState, descend
 from lowvar.studies.common_spec import validated
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun
+from lowvar.studies.variational.methods import LOCAL
 from lowvar.studies.variational.spec import DecompositionSpec
 
 COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
@@ -126,7 +130,8 @@ def decompose(
         name: name of the model in the summary; its function's name if not given.
 
     Returns:
-        A ``Decomposition``, of batches drawn without replacement.
+        A ``Decomposition``, of batches drawn without replacement. With latent variables in the data plate it is that of
+        the gradient in the variables that rows share.
 
     Raises:
         UserError: as ``fit`` does.
@@ -149,10 +154,18 @@ def decompose(
     if not isinstance(given, Mapping | None):
         raise UserError(f"params: give a Fit, or a dict under the names of its guide, not {type(params).__name__}")
     where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
+    if isinstance(guide, Amortised) or (guide is None and fitted and fitted.problem.guide.stateless):
+        raise UserError(
+            "decompose: the variance under an amortised guide is not divided by source; give guide='mean_field', and "
+            "no params of an amortised fit"
+        )
     guide = _guide_of(params) if guide is None else guide
     problem = problem_of(model, data, name=name, guide=guide, **where)
     if given is not None:
         _check_complete(problem, given)
+    local = isinstance(of_batch(problem, 1), OfBatch)
+    if local and estimators is None:
+        methods = methods_of([one for one in COMPARED if one in LOCAL])
     run = fitted.run if fitted else None
     if run and problem.plate and batch_size is None:
         batch_size = min(run.solver.batch_size, problem.N)
@@ -196,20 +209,25 @@ def decompose(
         memory = jax.tree.map(lambda leaf: leaf[0, 0], runs.kept[runs.whole][0].estimator)
         origins = dict.fromkeys(methods, f"accumulated along the fit by `{spec.leader}`")
     mean_field = _arrays(problem, mean_field)
+    measured = {name: of_shared(part) if local else part for name, part in parts.items()}
+    target = next(iter(measured.values())).problem
     design = analysis.designs(
-        problem, replicates=replicates, columns=columns, rows=rows, noise=runs.solver.noise, particles=solver.particles,
+        target, replicates=replicates, columns=columns, rows=rows, noise=runs.solver.noise, particles=solver.particles,
         key=analysis.design_key(seed, problem.name),
     )  # fmt: skip
     values = {
         name: analysis.decomposer(estimator, all_rows=rows is None)(memory[name], mean_field, *design)
-        for name, estimator in parts.items()
+        for name, estimator in measured.items()
     }
-    table = analysis.table(analysis.samples(problem, values), solver.batch_size, problem.N)
+    table = analysis.table(analysis.samples(target, values), solver.batch_size, problem.N)
     scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
     kind = "" if problem.guide.factorised else f", {problem.guide.name} guide"
     size = f"{problem.N} rows, " if problem.plate else ""
     batch = f"batch {solver.batch_size}" if problem.plate else "all rows in every step"
-    title = f"{problem.name} {place} ({size}{problem.dim} parameters{kind}, {batch}{scheme})"
+    number = (
+        f"{target.blocks['mu']} of {problem.dim} parameters, which rows share" if local else f"{problem.dim} parameters"
+    )
+    title = f"{problem.name} {place} ({size}{number}{kind}, {batch}{scheme})"
     carried = _carried(runs, parts, memory, mean_field, problem)
     origins = {name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(mean_field))}
     return Decomposition(table, _times(runs, parts, mean_field), auto, title, carried, origins)

@@ -21,6 +21,7 @@ from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
+from lowvar.problems.amortised import Amortised
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
@@ -131,7 +132,7 @@ def fit(
     model: Any,
     data: Mapping[str, Any] | None = None,
     *,
-    guide: str | Callable[..., Any] | Mapping[str, Any] = "mean_field",
+    guide: str | Amortised | Callable[..., Any] | Mapping[str, Any] = "mean_field",
     estimator: str | Callable[..., Estimator] | None = None,
     optimizer: str | optax.GradientTransformation = "adam",
     step_size: float | Callable[[Any], Any] | None = None,
@@ -154,15 +155,17 @@ def fit(
     Args:
         model: a NumPyro model. The plate that its data are indexed by is subsampled, the largest if there are several
             and none has a ``subsample_size``; others, such as one over outputs, are evaluated in full. Without such a
-            plate, every step uses all rows. Latent sites in the plate have parameters for each of its rows. Missing
+            plate, every step uses all rows. Latent sites in the plate have parameters for each of its rows; a step
+            updates those of its batch, see ``solvers.descent_rows``. Missing
             values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates. Or a
             ``lowvar.TorchModel``, whose results are tensors.
         data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
         guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
             with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
-            root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. Or a factory ``(dim, backend,
-            noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own. A ``TorchModel`` takes
-            ``"mean_field"``.
+            root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. ``lowvar.Amortised(function,
+            params)``: the means and scales of latent sites in the data plate are a function of the row's data. Or a
+            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own. A
+            ``TorchModel`` takes ``"mean_field"``.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
@@ -223,6 +226,7 @@ def fit(
     )  # fmt: skip
     if estimator is None:
         estimator = DEFAULT if num_steps * solver.batch_size >= _EPOCHS_OF_MEMORY * problem.N else "naive"
+        estimator = "cv" if problem.guide.stateless else estimator
     method = MethodSpec.of(estimator, options, where="fit")
     run = Run(method, solver, num_steps, seed, problem.name)
     return completed(problem, run, draws, progress, rule_of(stop), callback)

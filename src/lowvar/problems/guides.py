@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from lowvar.errors import UserError
+from lowvar.problems.amortised import Amortised
 from lowvar.problems.guide import Gaussian, MeanField
 from lowvar.registry import Registry
 
@@ -27,15 +28,18 @@ def mean_field(dim, backend, noiseless, sites) -> MeanField:
     return MeanField(dim, backend, noiseless)
 
 
-def family(guide: "str | Callable[..., Gaussian] | Mapping[str, Any]") -> Callable[[Any], Gaussian]:
+def family(guide: "str | Amortised | Callable[..., Gaussian] | Mapping[str, Any]") -> Callable[[Any], Gaussian]:
     """``problem -> its guide``, see ``VariationalProblem.family``.
 
     Args:
-        guide: a name, a factory, or ``{"guide": name, **options}``, such as ``{"guide": "low_rank", "rank": 3}``.
+        guide: a name, an ``Amortised``, a factory, or
+            ``{"guide": name, **options}``, such as ``{"guide": "low_rank", "rank": 3}``.
 
     Raises:
         UserError: an unknown name or option.
     """
+    if isinstance(guide, Amortised):
+        return guide.of
     options = dict(guide) if isinstance(guide, Mapping) else {"guide": guide}
     if "guide" not in options:
         raise UserError(f'guide = {guide!r}: name the guide too: {{"guide": "low_rank", "rank": 3}}')

@@ -13,7 +13,6 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import _unconstrain_reparam
 
-from lowvar.backends import get
 from lowvar.problems.numpyro_trace import FixedIndex, by_row, frame_of, is_latent, log_prob_of
 from lowvar.problems.rows import Rows
 
@@ -29,7 +28,7 @@ class Layout:
 
     def __init__(self, free: Mapping[str, Any], local: Mapping[str, int], N: int):
         shared_sites = {site: value for site, value in free.items() if site not in local}
-        shared, self._unravel = jax.flatten_util.ravel_pytree(shared_sites)
+        _, self._unravel = jax.flatten_util.ravel_pytree(shared_sites)
         coordinates, offset, own = [], 0, [np.zeros((N, 0), np.int32)]
         self._parts: list[tuple[str, slice, tuple[int, ...], int]] = []
         for site in sorted(free):  # the order of ravel_pytree
@@ -43,29 +42,30 @@ class Layout:
             before = sum(part.shape[1] for part in own)
             own.append(rows.reshape(N, -1))
             self._parts.append((site, slice(before, before + own[-1].shape[1]), rows.shape[1:], local[site]))
-        self.count = shared.size
         self.rows = Rows(np.concatenate([np.zeros(0, np.int32), *coordinates]), np.concatenate(own, axis=1))
+
+    @property
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        """The latent sites in the data plate, with the shape of one row's values in R^d."""
+        return {site: shape for site, _, shape, _ in self._parts}
 
     def batch(self, z, index):
         """The part of ``z`` that the rows ``index (B,)`` concern."""
-        return jnp.take(z, self.rows.of(get("jax"), index)) if self._parts else z
+        return z[self.rows.of(index)] if self._parts else z
 
     def among(self, z, places):
         """The same for the rows at some ``places`` of a batch with the vector ``z``."""
         if not self._parts:
             return z
-        return jnp.concatenate([z[: self.count], self._own(z)[places].reshape(-1)])
+        return self.rows.joined(self.rows.shared_of(z), self.rows.own_of(z)[places])
 
     def free(self, z) -> dict[str, Any]:
         """Unconstrained values by site, from the vector of a batch."""
-        values, own = dict(self._unravel(z[: self.count] if self._parts else z)), self._own(z) if self._parts else None
+        values = dict(self._unravel(self.rows.shared_of(z)))
         for site, columns, shape, axis in self._parts:
-            rows = own[:, columns].reshape(-1, *shape)  # type: ignore[index]
+            rows = self.rows.own_of(z)[:, columns].reshape(-1, *shape)
             values[site] = jnp.moveaxis(rows, 0, axis)
         return values
-
-    def _own(self, z):
-        return z[self.count :].reshape(-1, self.rows.own.shape[1])
 
 
 class Densities(NamedTuple):
@@ -79,7 +79,7 @@ class Densities(NamedTuple):
         log_prior: ``(z, index) -> ()``.
         likelihood_of_batch: as ``log_likelihood``, of the vector of the batch.
         prior_of_batch: ``z -> log_prior``, of the vector of a batch.
-        rows: where the rows' own variables are.
+        layout: where the variables are.
     """
 
     traced: Callable
@@ -88,7 +88,7 @@ class Densities(NamedTuple):
     log_prior: Callable
     likelihood_of_batch: Callable
     prior_of_batch: Callable
-    rows: Rows
+    layout: Layout
 
 
 class Functions:
@@ -123,7 +123,7 @@ class Functions:
             return prior(layout.among(z, first), jnp.asarray(first))
 
         return Densities(
-            whole(traced), whole(joint), whole(likelihood), whole(prior), likelihood, prior_of_batch, layout.rows
+            whole(traced), whole(joint), whole(likelihood), whole(prior), likelihood, prior_of_batch, layout
         )
 
     def _traced(self, layout, z, index, watch=lambda model: model):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError
+from lowvar.problems.amortised import BLOCK, AmortisedGuide
 from lowvar.problems.guide import Gaussian, MeanField
 from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guide_triangular import Triangular
@@ -50,7 +51,7 @@ def named(problem, vectors) -> dict[str, Any]:
     """
     vectors = {block: jnp.asarray(value) for block, value in vectors.items()}
     written = form_of(problem.guide).written(problem, vectors)
-    return written | jax.tree.map(np.asarray, problem.values(vectors["mu"]))
+    return written | jax.tree.map(np.asarray, problem.values(problem.guide.point(vectors)["mu"]))
 
 
 def autoguide(problem):
@@ -78,6 +79,11 @@ def split(init, sites, where: str) -> tuple[Any, dict[str, np.ndarray]]:
     """``init`` without the parameters of a joint guide, and these; a site may have one of their names."""
     if not isinstance(init, Mapping):
         return init, {}
+    if BLOCK in init and BLOCK not in sites:
+        raise UserError(
+            f"{where}: it has the encoder of an amortised guide, which starts another fit as guide="
+            f"lowvar.Amortised(function, fit.params[{BLOCK!r}]); leave {BLOCK!r} out of {where.split(': ')[-1]}"
+        )
     try:
         joint = {name: np.asarray(init[name], float) for name in JOINT if name in init and name not in sites}
     except (TypeError, ValueError) as error:
@@ -145,6 +151,10 @@ def _cholesky(factor):
     return (r * np.where(np.diag(r) < 0, -1.0, 1.0)[:, None]).T
 
 
+def _names(problem):
+    return [f"{site}_auto_{end}" for site in sorted(problem.latent) for end in ("loc", "scale")]
+
+
 def _by_site(problem, vectors):
     loc = problem.unravel(vectors["mu"])
     scale = problem.unravel(jnp.exp(vectors["log_sigma"]))
@@ -166,12 +176,15 @@ def _low_rank(problem, vectors):
             SCALE: np.asarray(jnp.exp(vectors["log_sigma"]))[order]}  # fmt: skip
 
 
+def _amortised(problem, vectors):
+    encoder = jax.tree.map(np.asarray, problem.guide.unravel(vectors[BLOCK]))
+    return _by_site(problem, problem.guide.mean_field(vectors)) | {BLOCK: encoder}
+
+
 _JOINT = Form("AutoMultivariateNormal", lambda guide: {}, lambda problem: [LOC, TRIL], _tril)
 _FORMS: dict[type, Form] = {
-    MeanField: Form(
-        "AutoNormal", lambda guide: {},
-        lambda problem: [f"{site}_auto_{end}" for site in sorted(problem.latent) for end in ("loc", "scale")], _by_site,
-    ),
+    MeanField: Form("AutoNormal", lambda guide: {}, _names, _by_site),
+    AmortisedGuide: Form("AutoNormal", lambda guide: {}, lambda problem: [*_names(problem), BLOCK], _amortised),
     LowRank: Form(
         "AutoLowRankMultivariateNormal", lambda guide: {"rank": guide.rank}, lambda problem: [LOC, FACTOR, SCALE],
         _low_rank,

@@ -82,7 +82,7 @@ class NumPyroProblem(VariationalProblem):
         """
         if self.densities is None or not self.guide.factorised:
             return self
-        rows, noiseless = self.densities.rows, None
+        rows, noiseless = self.densities.layout.rows, None
         if self.noiseless is not None:
             noiseless = np.append(self.noiseless[rows.shared], np.zeros(rows.dim_of(size) - len(rows.shared), bool))
         return OfBatch(

@@ -13,9 +13,10 @@ References:
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lowvar.problems.variational import VariationalProblem
@@ -44,15 +45,26 @@ class Rows:
         """Coordinates of a batch of ``size`` rows."""
         return len(self.shared) + size * self.own.shape[1]
 
-    def of(self, backend, index):
+    def of(self, index):
         """The coordinates of ``z`` that the rows ``index (B,)`` concern, ``(dim_of(B),)``."""
-        own = backend.take(backend.asarray(self.own), index)
-        return backend.xp.concat([backend.asarray(self.shared), backend.xp.reshape(own, (-1,))])
+        return self.joined(jnp.asarray(self.shared), jnp.asarray(self.own)[index])
 
-    def by_row(self, xp, values):
-        """``values (B,)`` for the coordinates of each row, and ones for the shared ones, ``(dim_of(B),)``."""
-        own = xp.broadcast_to(values[:, None], (values.shape[0], self.own.shape[1]))
-        return xp.concat([xp.ones_like(values, shape=len(self.shared)), xp.reshape(own, (-1,))])
+    def shared_of(self, vector):
+        """The shared coordinates of a batch's vector, ``(D,)``."""
+        return vector[: len(self.shared)]
+
+    def own_of(self, vector):
+        """The coordinates of a batch's rows in its vector, ``(B, d)``."""
+        return vector[len(self.shared) :].reshape(-1, self.own.shape[1])
+
+    def joined(self, shared, own):
+        """A batch's vector, from ``shared (D,)`` and ``own (B, d)``."""
+        return jnp.concatenate([shared, own.reshape(-1)])
+
+    def by_row(self, values):
+        """``values (B,)`` at the coordinates of each row, and ones at the shared ones, ``(dim_of(B),)``."""
+        own = jnp.broadcast_to(values[:, None], (values.shape[0], self.own.shape[1]))
+        return self.joined(jnp.ones(len(self.shared), values.dtype), own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,37 +82,26 @@ class OfBatch(VariationalProblem):
     whole: Any = None
     rows: Rows = None  # type: ignore[assignment]
 
-    @cached_property
-    def table_dim(self) -> int:
-        """Coordinates of all rows."""
-        return self.rows.dim
-
     def gradient(self, z, index, weight):
-        """The gradient of ``energy``, ``(dim,)``, in a row's own variables without the row's factor ``N weight``."""
-        return self.backend.grad(self.energy)(z, index, weight) * self.rows.by_row(
-            self.backend.xp, self.inverse(weight)
-        )
-
-    def inverse(self, weight):
-        """``1 / (N weight)`` of each row, zero for padding."""
-        xp = self.backend.xp
+        """The gradient of ``energy``, ``(dim,)``; in a row's own variables without its factor ``N weight``."""
         padded = weight == 0
-        return xp.where(padded, xp.zeros_like(weight), 1 / (self.N * xp.where(padded, xp.ones_like(weight), weight)))
+        each = jnp.where(padded, 0, 1 / (self.N * jnp.where(padded, 1, weight)))
+        return jax.grad(self.energy)(z, index, weight) * self.rows.by_row(each)
 
     def full_gradient(self, z):
         """The gradient of ``-log p(x, z)`` in the variables of all rows, ``(rows.dim,)``: a pass over all rows."""
-        backend, xp, rows = self.backend, self.backend.xp, self.rows
+        rows = self.rows
 
         def add(total, chunk):
             def energy(z):
-                return -self.N * xp.sum(chunk["weight"] * self.log_likelihood(z, chunk["index"]))
+                return -self.N * jnp.sum(chunk["weight"] * self.log_likelihood(z, chunk["index"]))
 
-            where = rows.of(backend, chunk["index"])
-            return backend.add_rows(total, where, backend.grad(energy)(backend.take(z, where)))
+            where = rows.of(chunk["index"])
+            return total.at[where].add(jax.grad(energy)(z[where])), None
 
-        first = rows.of(backend, backend.asarray(np.zeros(1, np.int32)))
-        prior = self.prior_gradient(backend.take(z, first))
-        return backend.scan_or_loop(add, backend.add_rows(xp.zeros_like(z), first, prior), self.chunks)
+        first = rows.of(jnp.zeros(1, jnp.int32))
+        start = jnp.zeros_like(z).at[first].add(self.prior_gradient(z[first]))
+        return jax.lax.scan(add, start, self.chunks)[0]
 
 
 def of_batch(problem, size: int):

@@ -8,6 +8,7 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator, Oracles
 from lowvar.noise import Noise, Plan, Sampler
+from lowvar.problems.rows import OfBatch
 
 
 class DescentState(NamedTuple):
@@ -82,8 +83,14 @@ def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
         optimizer: an optax gradient transformation (JAX), or one of ``solvers.optimizer``.
 
     Raises:
-        UserError: the estimator's table needs batches that cover an epoch, and the sampler's do not.
+        UserError: the estimator's table, or latent variables of the rows, need batches that cover an epoch, and the
+            sampler's do not.
     """
-    if estimator.properties.needs_epochs and not sampler.batches.covers:
+    rows = isinstance(estimator.problem, OfBatch)
+    if (estimator.properties.needs_epochs or rows) and not sampler.batches.covers:
         raise UserError(f"{estimator.name}, built for reshuffled batches, cannot use {sampler.batches.name!r} ones")
+    if rows:
+        from lowvar.solvers.descent_rows import RowDescent
+
+        return RowDescent(estimator, sampler, optimizer)
     return Descent(estimator, sampler, optimizer)

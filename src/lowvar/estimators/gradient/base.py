@@ -28,6 +28,8 @@ class Properties:
         table_rows: stored vectors.
         table_blocks: blocks of the parameters in each stored vector: 2 for ``mu`` and ``log sigma``.
         needs_epochs: its memory is correct only if every epoch visits each row once.
+        local: whether it takes latent variables of the rows, see ``OfBatch``: its memory has the form of the
+            parameters, and no entry depends on those of other rows.
     """
 
     unbiased: bool
@@ -42,6 +44,7 @@ class Properties:
     table_rows: int = 0
     table_blocks: int = 2
     needs_epochs: bool = False
+    local: bool = False
     backends: tuple[str, ...] = ("jax", "torch")
 
 

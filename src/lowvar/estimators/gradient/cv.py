@@ -22,4 +22,4 @@ def cv(problem, batches=None) -> Estimator:
         gradient = minus(problem.objective_gradient(params, noise), deviation)
         return minus(gradient, problem.first_order(params, noise.eps, mean))
 
-    return stateless("cv", problem, Properties(unbiased=True, hvps=1), gradient)
+    return stateless("cv", problem, Properties(unbiased=True, hvps=1, local=True), gradient)

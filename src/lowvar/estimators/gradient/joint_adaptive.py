@@ -74,7 +74,7 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         state = {"snapshot": near, "lagged": lagged, "products": products, "squares": squares}
         return controlled, state
 
-    properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=5)
+    properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=5, local=True)
     return Estimator(
         "joint_adaptive",
         problem,

@@ -22,7 +22,7 @@ def joint_svrg(problem, batches=None) -> Estimator:
         gradient = plus(problem.objective_gradient(params, noise), control)
         return minus(gradient, problem.first_order(params, noise.eps, old)), state
 
-    properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=1)
+    properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=1, local=True)
     return Estimator(
         "joint_svrg",
         problem,

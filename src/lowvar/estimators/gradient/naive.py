@@ -9,4 +9,4 @@ def naive(problem, batches=None) -> Estimator:
     References:
         Kingma and Welling, "Auto-encoding variational Bayes", 2014; "naive" in Wang, Geffner and Domke.
     """
-    return stateless("naive", problem, Properties(unbiased=True), problem.objective_gradient)
+    return stateless("naive", problem, Properties(unbiased=True, local=True), problem.objective_gradient)

@@ -23,4 +23,4 @@ def stl(problem, batches=None) -> Estimator:
 
         return problem.mean_over_points(along_path, noise.eps)
 
-    return stateless("stl", problem, Properties(unbiased=True), gradient)
+    return stateless("stl", problem, Properties(unbiased=True, local=True), gradient)

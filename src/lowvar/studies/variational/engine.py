@@ -18,6 +18,7 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.following import following
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
+from lowvar.problems.rows import of_batch
 from lowvar.runs.gradient_errors import measurer
 from lowvar.runs.loop import ArrayEngine, geometric
 from lowvar.studies.variational import programs
@@ -52,7 +53,8 @@ class VariationalEngine(ArrayEngine):
         self.backend = problem.backend
         self.batches = BATCHES[solver.batches](problem.N, solver.batch_size)
         self.steps = self.batches.steps
-        self._make_solver = partial(make_solver, problem)
+        self._of_steps = of_batch(problem, solver.batch_size)
+        self._make_solver = partial(make_solver, self._of_steps)
         self.sampler = self.sampler_of(solver.particles)
         self.at = self._make_solver(self.sampler)
         estimator = getattr(self.at(1.0), "estimator", None)
@@ -69,7 +71,9 @@ class VariationalEngine(ArrayEngine):
 
     def sampler_of(self, particles: int):
         """A sampler of batches with ``particles`` particles."""
-        return sampler(self.batches, GAUSSIAN[self.solver.noise](particles), self.problem.noise_dim, self.problem.dtype)
+        return sampler(
+            self.batches, GAUSSIAN[self.solver.noise](particles), self._of_steps.noise_dim, self.problem.dtype
+        )
 
     def particles(self, epoch: int, part=None) -> int:
         """Number of particles of an epoch's steps, for a part of the state."""

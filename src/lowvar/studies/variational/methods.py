@@ -5,10 +5,14 @@ from dataclasses import replace
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
+from lowvar.estimators.gradient.amortised import amortised
 from lowvar.estimators.gradient.base import Estimator
+from lowvar.problems.rows import OfBatch
 from lowvar.solvers import OWN
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
+
+LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"  # take latent variables of the rows
 
 
 def make_solver(method, spec, problem, sampler):
@@ -66,6 +70,18 @@ def make_estimator(method, problem, batches, spec=None):
     if backend not in estimator.properties.backends:
         known = ", ".join(estimator.properties.backends)
         raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
+    if isinstance(problem, OfBatch) and not estimator.properties.local:
+        raise UserError(
+            f"estimator {method.estimator!r} takes no latent variables in the data plate, as {problem.name!r} has: use "
+            f"{', '.join(LOCAL)}, or an estimator of your own that declares Properties(local=True)"
+        )
+    if isinstance(problem, OfBatch) and problem.whole.guide.stateless:
+        if estimator.properties.table_rows:
+            raise UserError(
+                f"estimator {method.estimator!r} has a memory in the form of a row's parameters, which an amortised "
+                "guide does not have: use naive, stl or cv"
+            )
+        return amortised(estimator, problem)
     return estimator
 
 

@@ -1,0 +1,85 @@
+"""Stochastic gradient descent with local latent variables: a step updates the shared parameters and its rows'.
+
+An epoch visits each row once. The state of the rows, in the order of the epoch's batches, is therefore the input of a
+loop, and their new state its output: the work of a step does not depend on the number of rows.
+
+**Convention.** The gradient is unbiased for that of the whole ELBO: a batch's rows count ``N / B`` times, all others
+have gradient zero. As in PyTorch's ``SparseAdam``, the optimizer's averages of a row's gradients (Adam's two moments)
+change at the row's visits only, while the count of steps, which corrects their bias and drives schedules, is that of
+the run. Dense Adam would also move the rows that a step does not visit, by averages of gradients that are mostly zero.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lowvar.noise import Noise, Plan
+from lowvar.problems.rows import OfBatch
+from lowvar.solvers.descent import Descent, DescentState
+
+
+class RowDescent(Descent):
+    """A solver whose steps compute with the rows of their batch only; its estimator is of an ``OfBatch``.
+
+    States have the coordinates of all rows: every vector of that length, such as a moment, is divided by rows.
+    """
+
+    @property
+    def _problem(self) -> OfBatch:
+        return self.estimator.problem  # type: ignore[return-value]
+
+    def step(self, state: DescentState, noise: Noise) -> DescentState:
+        """One update."""
+        return self._steps(state, jax.tree.map(lambda leaf: leaf[None], noise))
+
+    def some(self, state: DescentState, noise: Noise | Plan) -> DescentState:
+        """The first updates of an epoch, with their part of its noise; does not close the epoch."""
+        return self._steps(self.begin_epoch(state), noise)
+
+    def _steps(self, state, noise):
+        rows = self._problem.rows
+        leaves, tree = jax.tree.flatten(state)
+        local = [leaf.shape == (rows.dim,) for leaf in leaves]
+        shared, own = jnp.asarray(rows.shared), jnp.asarray(rows.own)[noise.index]  # (D,), (steps, B, d)
+
+        def body(carried, batch):
+            noise, mine = batch
+            here = jax.tree.unflatten(tree, _map(local, rows.joined, carried, mine))
+            moved = jax.tree.leaves(self._moved(here, self.sampler.drawn(noise)))
+            return _map(local, rows.shared_of, moved), _map(local, rows.own_of, moved, otherwise=_nothing)
+
+        carried = _map(local, lambda leaf: leaf[shared], leaves)
+        mine = _map(local, lambda leaf: leaf[own], leaves, otherwise=_nothing)
+        carried, mine = jax.lax.scan(body, carried, (noise, mine))
+        # padding repeats a row that the batch has already: it is not written
+        to = jnp.where((noise.weight > 0)[..., None], own, rows.dim)
+        moved = _map(
+            local, lambda old, one, rows: old.at[shared].set(one).at[to].set(rows, mode="drop"), leaves, carried, mine,
+            otherwise=lambda old, one, rows: one,
+        )  # fmt: skip
+        return jax.tree.unflatten(tree, moved)
+
+    def _moved(self, state: DescentState, noise: Noise) -> DescentState:
+        """One update of the state of a batch."""
+        problem = self._problem
+        gradient, estimator = self.estimator.estimate(state.estimator, state.params, noise)
+        counted = problem.rows.by_row(problem.N * noise.weight)
+        gradient = jax.tree.map(lambda g: g * counted, gradient)
+        updates, optimizer = self.optimizer.update(gradient, state.optimizer, state.params)
+        params = jax.tree.map(lambda p, u: p + u, state.params, updates)
+        return DescentState(params, estimator, optimizer)
+
+
+def _first(leaf, *_: Any):
+    return leaf
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _map(local: Sequence[bool], function, *leaves, otherwise=_first) -> list:
+    """``function`` of the leaves that have the coordinates of all rows, ``otherwise`` of the others."""
+    return [(function if one else otherwise)(*parts) for one, *parts in zip(local, *leaves, strict=True)]

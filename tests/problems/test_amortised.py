@@ -1,0 +1,135 @@
+"""Amortised guides: against the exact posterior of a linear model, and refusals."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import lowvar
+from lowvar.errors import UserError
+from lowvar.noise import Noise, reshuffled
+from lowvar.problems.numpyro_model import from_numpyro
+from lowvar.studies.variational.methods import make_estimator
+from lowvar.studies.variational.spec import MethodSpec
+
+RNG = np.random.default_rng(0)
+LOADING, NOISE, N = np.array([1.0, -0.5, 2.0]), 0.8, 120
+Y = 0.7 + RNG.normal(size=(N, 1)) * LOADING + NOISE * RNG.normal(size=(N, 3))
+
+
+def factors(y, batch_size=None):
+    """One factor for each row of a common mean: ``y_n ~ N(m + LOADING z_n, NOISE^2)``."""
+    m = numpyro.sample("m", dist.Normal(0, 2))
+    with numpyro.plate("data", y.shape[0], subsample_size=batch_size) as index:
+        z = numpyro.sample("z", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(m + z[:, None] * LOADING[None, :], NOISE).to_event(1), obs=y[index])
+
+
+def linear(params, data, index):
+    rows = data["y"][index]
+    return {"z": (rows @ params["w"] + params["b"], jnp.broadcast_to(params["s"], index.shape))}
+
+
+START = {"w": np.zeros(3), "b": 0.0, "s": -1.0}
+START = {name: np.asarray(value, float) for name, value in START.items()}
+
+
+def exact():
+    """Means of ``(m, z)`` and their conditional standard deviations: the best factorised Gaussian."""
+    precision = np.zeros((N + 1, N + 1))
+    precision[0, 0] = 1 / 4 + 3 * N / NOISE**2
+    precision[0, 1:] = precision[1:, 0] = LOADING.sum() / NOISE**2
+    precision[1:, 1:] = np.eye(N) * (1 + LOADING @ LOADING / NOISE**2)
+    shift = np.append(Y.sum(), Y @ LOADING) / NOISE**2
+    return np.linalg.solve(precision, shift), 1 / np.sqrt(np.diag(precision))
+
+
+def fitted(guide, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return lowvar.fit(factors, {"y": Y}, guide=guide, progress=False, khat_samples=0, elbo_samples=20, **options)
+
+
+def test_reaches_the_best_factorised_gaussian():
+    """A linear encoder can represent it."""
+    schedule = {"kind": "step", "beta": 0.5, "r": 300}
+    fit = fitted(lowvar.Amortised(linear, START), batch_size=20, num_steps=2000, step_size=0.03, schedule=schedule)
+    mean, sd = exact()
+    assert fit.run.method.estimator == "cv"
+    np.testing.assert_allclose(fit.params["m_auto_loc"], mean[0], atol=0.03)
+    np.testing.assert_allclose(fit.params["z_auto_loc"], mean[1:], atol=0.05)
+    np.testing.assert_allclose(fit.params["z_auto_scale"], sd[1:], rtol=0.1)
+    np.testing.assert_allclose(fit.params["m_auto_scale"], sd[0], rtol=0.25)
+    new = linear(fit.params["amortised"], {"y": Y[:2]}, jnp.arange(2))["z"][0]
+    np.testing.assert_allclose(new, fit.params["z_auto_loc"][:2], rtol=1e-6)
+    assert fit.sample(3)["z"].shape == (3, N)
+    with pytest.raises(UserError, match="the variance under an amortised guide is not divided by source"):
+        lowvar.decompose(factors, {"y": Y}, fit, progress=False)
+
+
+@pytest.mark.parametrize("name", ["naive", "stl", "cv"])
+def test_gradient_is_that_of_the_elbo(name):
+    """The mean over all batches and pairs of noise is the derivative of the ELBO of all rows at the same noise."""
+    data = {"y": Y[:4]}
+    p = from_numpyro(factors, data, guide=lowvar.Amortised(linear, START), key=jax.random.key(0))
+    estimator = make_estimator(MethodSpec.of(name, {}, where=""), p.of_batch(2), reshuffled(4, 2))
+    params = {block: jnp.asarray(value) + 0.1 for block, value in p.start.items()}
+    assert (
+        {block: len(value) for block, value in params.items()} == p.blocks == {"mu": 1, "log_sigma": 1, "amortised": 5}
+    )
+    eps = jax.random.normal(jax.random.key(1), (1, p.noise_dim))
+    eps = jnp.concatenate([eps, -eps])
+    pairs = jnp.array([(i, j) for i in range(4) for j in range(i)])
+
+    def of_pair(index):
+        noise = Noise(index, jnp.full(2, 0.5), jnp.asarray(2.0), eps, jnp.asarray(0))
+        return estimator.estimate((), params, noise)[0]
+
+    found = jax.tree.map(lambda leaf: leaf.mean(0), jax.jit(jax.vmap(of_pair))(pairs))
+
+    exact_gradient = jax.jit(jax.grad(lambda params: -p.elbo(params, eps)[0]))(params)
+    for block, value in exact_gradient.items():
+        if name == "stl" and block != "mu":  # its noise differs: of the entropy, only the mean is the same
+            continue
+        np.testing.assert_allclose(found[block], value, rtol=1e-8, atol=1e-8, err_msg=block)
+
+
+WRONG = {
+    "sites z; it returns tuple": lambda p, data, i: (1, 2),
+    "sites z; it returns u": lambda p, data, i: {"u": (p["b"], p["b"])},
+    r"'z' needs \(loc, log_scale\), each of shape \(3,\) for 3 rows, not \(\) and \(\)": lambda p, data, i: {
+        "z": (p["b"], p["b"])
+    },
+    "depend on the other rows of its batch": lambda p, data, i: {
+        "z": (data["y"][i, 0] - data["y"][i, 0].mean(), jnp.zeros(i.shape))
+    },
+    "cannot be run on these data: KeyError: 'x'": lambda p, data, i: data["x"],
+    "are not finite": lambda p, data, i: {"z": (jnp.log(p["b"] * data["y"][i, 0]), jnp.zeros(i.shape))},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_functions_that_are_no_encoder(message):
+    with pytest.raises(UserError, match=message):
+        from_numpyro(factors, {"y": Y}, guide=lowvar.Amortised(WRONG[message], START))
+
+
+def test_refusals():
+    def without(y):
+        m = numpyro.sample("m", dist.Normal(0, 2))
+        with numpyro.plate("data", N) as index:
+            numpyro.sample("y", dist.Normal(m, 1).expand([3]).to_event(1), obs=y[index])
+
+    guide = lowvar.Amortised(linear, START)
+    with pytest.raises(UserError, match="with latent sites in its data plate; it has none"):
+        from_numpyro(without, {"y": Y}, guide=guide)
+    with pytest.raises(UserError, match="use naive, stl or cv"):
+        fitted(guide, estimator="joint_svrg", num_steps=3)
+    with pytest.raises(UserError, match="Amortised: params must be a tree of arrays of real numbers"):
+        lowvar.Amortised(linear, {"w": "x"})
+    with pytest.raises(UserError, match="must be callable, not int"):
+        lowvar.Amortised(3, START)
