@@ -1,6 +1,5 @@
 """A study repeats to the byte however often it is killed, says what it chose, and is refused where it does not belong."""
 
-import contextlib
 import json
 import re
 import signal
@@ -68,17 +67,9 @@ def place(home):
 
 @pytest.fixture(scope="module")
 def whole(home):
-    """Both studies, made without a stop, each with programs of its own."""
+    """Both studies, made without a stop."""
     place = write(home)
     return {method: commands.tune(place.job("tune", "bc", method, "jax")) for method in ("adam", "falling")}
-
-
-@pytest.fixture
-def made_before(tmp_path_factory, monkeypatch):
-    """Studies find the programs that other studies of this module have made, for the sake of time."""
-    folder = tmp_path_factory.getbasetemp() / "programs"
-    folder.mkdir(exist_ok=True)
-    monkeypatch.setattr(tuning.tempfile, "TemporaryDirectory", lambda: contextlib.nullcontext(str(folder)))
 
 
 # the search --------------------------------------------------------------------------------------------------------
@@ -185,7 +176,7 @@ def test_a_diverging_study_is_a_table_all_the_same(home, tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
-def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, made_before, tmp_path, monkeypatch, moment):
+def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch, moment):
     """Stopped before, within and after the work of each trial, and gone on with each time."""
     real, tried, stopped = loop.run, [], set()
 
@@ -222,7 +213,7 @@ def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, made_before
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_stopped_while_it_writes_the_bytes_are_the_same(place, whole, made_before, tmp_path, monkeypatch):
+def test_stopped_while_it_writes_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch):
     write_table = artifact.write_table
 
     def full(path, table, mark):
@@ -255,7 +246,7 @@ def test_kill_nine_between_trials(place, whole, tmp_path):
     assert (tmp_path / "out/study.parquet").read_bytes() == whole["falling"].read_bytes()
 
 
-def test_a_checkpoint_of_another_study_is_not_used(place, whole, made_before, tmp_path):
+def test_a_checkpoint_of_another_study_is_not_used(place, whole, tmp_path):
     mark = json.loads(whole["adam"].with_name("provenance.json").read_text())["stamp"]
     names = ("step_size", "value", "seconds", "compile_seconds")
     for other in ({**mark, "spec": "0"}, {**mark, "inputs": {"bc": "0"}}, {**mark, "versions": {"optuna": "0"}}):

@@ -11,7 +11,7 @@ def sgd(step_size) -> optax.GradientTransformation:
     def update(updates, state, params=None):
         return pytree.tree_map(lambda g: -step_size * g, updates), state
 
-    return optax.GradientTransformation(lambda params: (), update)  # pyright: ignore[reportArgumentType]
+    return optax.GradientTransformation(lambda params: (), update)
 
 
 def adam(step_size, b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
