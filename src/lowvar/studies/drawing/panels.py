@@ -141,9 +141,11 @@ def say(ax: Axes, text: str) -> None:
 
 
 def note(ax: Axes, text: str) -> None:
-    """Writes a remark about missing lines between a panel and its title."""
+    """Writes a remark about missing lines between a panel and its title, no wider than the panel."""
     ax.set_title(ax.get_title(loc="left"), pad=20)
-    text = textwrap.shorten(text, 50, placeholder=" ...")
+    place = ax.get_subplotspec()
+    beside = place.get_gridspec().ncols if place is not None else 1
+    text = textwrap.shorten(text, {1: 50, 2: 36}.get(beside, 26), placeholder=" ...")
     ax.text(0, 1.02, text, transform=ax.transAxes, va="bottom", fontsize=SMALL, color=FAINT)
 
 
