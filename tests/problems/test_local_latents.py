@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
@@ -18,7 +19,9 @@ from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient.shared import shared
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
 from lowvar.problems.numpyro_model import from_numpyro
+from lowvar.problems.rows import Rows
 from lowvar.solvers.descent import descend
+from lowvar.solvers.descent_rows import row_adam
 from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational.methods import LOCAL
 
@@ -112,8 +115,32 @@ def test_rows_and_their_moments_change_at_visits_only():
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+def test_adam_moves_a_row_as_dense_adam_would_until_its_next_visit():
+    rng = np.random.default_rng(3)
+    gradients = 1 + 0.5 * rng.normal(size=(30, 1))
+    for S in (1, 20):
+        rows = Rows(np.zeros(0, np.int32), np.arange(S, dtype=np.int32)[:, None])
+        own, dense = row_adam(0.1, rows, 1), optax.adam(0.1)
+
+        def visit(carry, g, own=own, dense=dense, S=S):
+            z, state, far, dense_state = carry
+            update, state = own.update({"z": g}, {**state, "t": dense_state[0].count})
+            for k in range(S):
+                moved, dense_state = dense.update({"z": g if k == 0 else 0 * g}, dense_state)
+                far = far + moved["z"]
+            return (z + update["z"], state, far, dense_state), None
+
+        zero = {"z": jnp.zeros(1)}
+        start = (zero["z"], own.init(zero), zero["z"], dense.init(zero))
+        (z, _, far, _), _ = jax.jit(lambda s, g, visit=visit: jax.lax.scan(visit, s, g))(start, jnp.asarray(gradients))
+        assert float(far[0]) < -2  # about 0.1 for each visit, or more
+        np.testing.assert_allclose(z, far, rtol=1e-6 if S == 1 else 0.1)
+
+
 def test_refusals():
     q = problem_of().of_batch(2)
+    for name in (*LOCAL, "joint", "joint_current", "inc", "ensemble", "full_naive", "full_cv", "mlmc", "storm"):
+        assert GRADIENT.get(name)(q, reshuffled(5, 2)).properties.local == (name in LOCAL), name
     with pytest.raises(UserError, match="built for reshuffled batches, cannot use 'iid'"):
         descend(GRADIENT.get("naive")(q), sampler(iid(5, 2), independent(1), q.noise_dim), None)
     with pytest.raises(

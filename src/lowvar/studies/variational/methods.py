@@ -10,6 +10,7 @@ from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.rows import OfBatch
 from lowvar.solvers import OWN
 from lowvar.solvers.descent import descend
+from lowvar.solvers.descent_rows import row_adam
 from lowvar.solvers.optimizers import optimizer
 
 LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"  # take latent variables of the rows
@@ -39,7 +40,10 @@ def descents(estimator, spec, sampler):
             schedule = replace(plan, **{name: value for name, value in setting.items() if name != "step_size"})
         if spec.per_row and spec.optimizer == "sgd":
             step_size = step_size / estimator.problem.N
-        return descend(estimator, sampler, optimizer(spec.transformation, step_size, backend, schedule))
+        transformation = spec.transformation
+        if isinstance(estimator.problem, OfBatch) and transformation == "adam":
+            transformation = row_adam(step_size, estimator.problem.rows, sampler.batches.size)
+        return descend(estimator, sampler, optimizer(transformation, step_size, backend, schedule))
 
     return at
 
