@@ -32,6 +32,7 @@ def made_data(seed=0, n=N):
 
 DATA = made_data()
 QUICK = {"num_steps": 62, "batch_size": 50, "khat_samples": 0, "elbo_samples": 20, "progress": False}
+_RUNS_OF_A_FIT = 21
 
 
 def regression(x, y, batch_size=None):
@@ -87,6 +88,18 @@ def compilations():
     monitoring.register_event_duration_secs_listener(listen)
     yield seen
     monitoring.unregister_event_duration_listener(listen)
+
+
+def test_how_often_a_first_fit_runs_the_model():
+    """Each run is traced and compiled, which is most of the time of a first fit."""
+    runs = []
+
+    def counted(x, y, batch_size=None):
+        runs.append(x.shape)
+        regression(x, y, batch_size)
+
+    fitted(counted, num_steps=64, khat_samples=200)
+    assert len(runs) <= _RUNS_OF_A_FIT
 
 
 def test_a_second_fit_of_the_same_shapes_compiles_nothing(compilations):
@@ -198,6 +211,16 @@ def test_decompose_takes_a_fit_that_ended_early():
     assert found.memories["joint_adaptive"] == "the fit's own"
     resumed = ended.resume(8, khat_samples=0, progress=False)
     assert set(resumed.run.kept) == set(resumed.run.epochs)
+
+
+def test_a_resumed_cosine_is_stretched_to_the_new_end():
+    """The step size has fallen to 0 at the end of the first fit, and rises again for the further steps."""
+    first = fitted(schedule={"kind": "cosine", "beta": 0.5, "r": 64}, num_steps=64)
+    assert first.run.solver.schedule.make().eta(64) == 0.0
+    longer = first.resume(64, khat_samples=0, progress=False)
+    assert (longer.run.solver.schedule.r, longer.run.num_steps) == (128, 128)
+    moved = longer.params["w_auto_loc"] - first.params["w_auto_loc"]
+    assert np.abs(moved).min() > 0.05  # 64 steps of 0.01, half of them falling, could move by 0.48
 
 
 def test_an_estimator_that_plans_for_the_length_is_not_resumed():

@@ -205,3 +205,17 @@ def test_data_of_every_kind():
         np.testing.assert_allclose(found.data["x"], X)
     with pytest.raises(UserError, match="'y' is a masked array, whose mask would be lost"):
         from_numpyro(model, {"x": X, "y": np.ma.masked_array(DATA["y"], DATA["y"] > 1)})
+
+
+def test_missing_values_are_named():
+    """NumPyro finds the mean invalid; the sentence says which data made it so."""
+
+    def regression(x, y, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(w * x[index], 1.0), obs=y[index])
+
+    x = np.arange(20.0)
+    x[[7, 12]] = np.nan
+    with numpyro.validation_enabled(), pytest.raises(UserError, match="'x' is NaN in 2 places, the first in row 7"):
+        from_numpyro(regression, {"x": x, "y": np.zeros(20)})

@@ -100,6 +100,7 @@ def test_the_schedule_multiplies_the_optimizers_steps(optimizer):
         ("step", {"beta": 0.5, "r": 2}, [1, 1, 0.5, 0.5]),
         ("exponential", {"beta": 0.5}, np.exp([0, -0.5, -1, -1.5])),
         ("piecewise", {"values": [[1, 0.4], [3, 0.1]]}, [1, 0.4, 0.4, 0.1]),
+        ("cosine", {"beta": 0.5, "r": 4}, [1, 1, 1, 0.5]),
     ],
 )
 def test_schedules_are_their_formulas(kind, settings, eta):
@@ -125,6 +126,7 @@ def test_schedules_are_their_formulas(kind, settings, eta):
         ({"kind": "time", "beta": 1.5}, "beta = 1.5; it must be above 0 and at most 1"),
         ({"kind": "step", "beta": 0.5, "r": 0}, "r = 0; it must be a whole number of steps, 1 or more"),
         ({"kind": "step", "beta": 0.5}, "takes beta and r: r is missing"),
+        ({"kind": "cosine", "beta": 0.5}, "takes beta and r: r is missing"),
         ({"kind": "time", "beta": 0.5, "r": 3}, "schedule .time. takes beta: r is not one"),
         ({"kind": "piecewise", "values": [[5, 0.5], [9, 0.6]]}, "0.6 from step 9; it must not increase"),
         ({"kind": "piecewise", "values": [[5, 1.1]]}, "1.1 from step 5; it must not increase"),

@@ -18,6 +18,7 @@ from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, check_estimator, solver_of
 from lowvar.api.stopping import rule_of
 from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
+from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
@@ -179,8 +180,9 @@ def fit(
         num_particles: particles per update, shared by the rows of the batch; for ``mlmc``, those of the first update.
         noise: noise scheme of the particles: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
         schedule: decay of step sizes (for optax optimizers: of updates). ``{"kind": "step", "beta": 0.5, "r": 100}``
-            halves them every 100 updates. Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``) and
-            ``"piecewise"`` (with ``values``). ``mlmc`` uses fewer particles as they fall.
+            halves them every 100 updates. Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``),
+            ``"piecewise"`` (with ``values``) and ``"cosine"`` (to 0 at update ``r``, over the last share ``beta``).
+            ``mlmc`` uses fewer particles as they fall.
         init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
             name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
             standard deviation 0.1. Standard deviations of the guide start at 0.1, or at those of the ``Fit``.
@@ -312,20 +314,23 @@ def made(problem, result) -> Fit:
 def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
     """``(k-hat, notes)`` of a fit."""
     problem, notes = fit.problem, []
-    rise, share = _late_rise(fit.elbo)
+    fall = _fall_of(solver.schedule, fit.elbo)
+    rise, share = _late_rise(fit.elbo[fit.elbo["iteration"] <= fall])
     late = rise > max(_RISE, 2 * float(fit.elbo["elbo_se"].iloc[-1]))
-    risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of the steps"
+    steps = "the steps" if fall == np.inf else f"the {fall:.0f} steps before the step size fell"
+    risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of {steps}"
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
         draws = draws if draws >= psis.LEAST else 0
     k, narrow = None, None
     if draws:
-        eps = jax.random.normal(named_key(seed, "khat"), (draws, problem.noise_dim), problem.dtype)
-        eps = problem.backend.asarray(np.asarray(eps))
+        eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)
+        eps = problem.backend.asarray(eps.astype(problem.dtype))
         params = {block: problem.backend.asarray(value) for block, value in fit.mean_field.items()}
         weights = psis.log_weights(problem, params, eps)
         k = psis.khat(weights)
         narrow = _narrowest(problem, params, weights, eps)
+    late = late and (fall == np.inf or k is None or k > psis.good(draws))  # otherwise it converged during the fall
     if late:
         notes.append(f"{problem.name}: the fit has not converged: {risen}; increase num_steps, or change step_size")
     if k is not None and k > psis.good(draws):
@@ -382,6 +387,17 @@ def _remedy(fitted, solver, late: bool) -> str:
 def _noisy(problem) -> np.ndarray:
     """The coordinates with noise, those that are no point estimates."""
     return np.arange(problem.dim) if problem.noiseless is None else np.flatnonzero(~np.asarray(problem.noiseless))
+
+
+def _fall_of(schedule, trace) -> float:
+    """The step from which a cosine falls: the ELBO rises there because the noise falls, whether it converged or not.
+
+    Infinite for other schedules, and if the trace has not two evaluations before.
+    """
+    if schedule is None or schedule.kind != "cosine":
+        return np.inf
+    fall = (1 - schedule.beta) * schedule.r
+    return fall if (trace["iteration"] <= fall).sum() > 1 else np.inf
 
 
 def _late_rise(trace) -> tuple[float, float]:

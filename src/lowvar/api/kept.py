@@ -70,8 +70,9 @@ class Kept:
         """The fit after ``num_steps`` further updates: the same bytes as one longer fit with the same settings.
 
         Optimizer, memory of the estimator, and noise continue where they were. Steps since the last whole epoch are
-        made again. A fit on other data, or with other settings, starts from the parameters alone:
-        ``lowvar.fit(..., init=fit)``.
+        made again. The schedule ``cosine`` is stretched to the new end: step sizes rise again and fall later,
+        which is not the path of one longer fit. A fit on other data, or with other settings, starts from the
+        parameters alone: ``lowvar.fit(..., init=fit)``.
 
         Args:
             num_steps: further updates.
@@ -102,7 +103,9 @@ class Kept:
             )
         total = run.num_steps + more
         steps = -(-self.problem.N // run.solver.batch_size)
-        longer = run.solver.model_copy(update={"epochs": -(-total // steps)})
+        longer = run.solver.model_copy(
+            update={"epochs": -(-total // steps), "schedule": _to(total, run.solver.schedule)}
+        )
         run = replace(run, solver=longer, num_steps=total, ended="budget")
         return completed(self.problem, run, checked_draws(khat_samples), progress, rule_of(stop), callback)
 
@@ -175,6 +178,13 @@ class Kept:
         from lowvar.api.plots import elbo_figure
 
         return elbo_figure(self, stem)
+
+
+def _to(end: int, schedule):
+    """A schedule for a run of ``end`` steps: a cosine that would reach 0 before falls later."""
+    if schedule is None or schedule.kind != "cosine" or schedule.r >= end:
+        return schedule
+    return schedule.model_copy(update={"r": end})
 
 
 _IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}

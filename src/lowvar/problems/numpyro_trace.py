@@ -178,10 +178,23 @@ def run_on(name, data: Any = ()):
         raise UserError(_RAISED.format(name=name, error=one_line(error)) + hint) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
-            raise UserError(f"{name}: {error} Check the priors and the data.") from error
+            raise UserError(f"{name}: {error} {_missing(data) or 'Check the priors and the data.'}") from error
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
     except Exception as error:
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
+
+
+def _missing(data) -> str:
+    """A sentence on the first entry of the data with missing values; empty if there are none."""
+    for key, value in data.items() if isinstance(data, Mapping) else ():
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating):
+            gone = np.argwhere(np.isnan(np.asarray(value)))
+            if len(gone):
+                return (
+                    f"{key!r} is NaN in {len(gone)} places, the first in row {gone[0][0] if value.ndim else 0}: remove "
+                    "these rows, or make the missing values latent variables."
+                )
+    return ""
 
 
 _HIDDEN = (

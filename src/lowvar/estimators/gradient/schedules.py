@@ -7,7 +7,7 @@ from typing import Any
 
 from lowvar.errors import UserError, check_known
 
-KINDS = ("time", "step", "exponential", "piecewise")
+KINDS = ("time", "step", "exponential", "piecewise", "cosine")
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,10 @@ class Schedule:
 
     Attributes:
         kind: ``"time"``, ``eta_t = 1 / (1 + beta t)``; ``"step"``, ``beta^floor(t / r)``; ``"exponential"``,
-            ``exp(-beta t)``; or ``"piecewise"``, with ``values``.
-        beta: rate of decay, in (0, 1].
-        r: steps between drops, for ``"step"``.
+            ``exp(-beta t)``; ``"piecewise"``, with ``values``; or ``"cosine"``, 1 until ``(1 - beta) r`` and from there
+            half a cosine down to 0 at step ``r``.
+        beta: rate of decay, in (0, 1]; for ``"cosine"``, the share of the ``r`` steps over which it falls.
+        r: steps between drops, for ``"step"``; number of steps, for ``"cosine"``.
         values: pairs ``(step, eta from there on)``, for ``"piecewise"``.
         rounded: whether numbers of particles are rounded up to one of about twenty, as for smooth schedules.
     """
@@ -37,6 +38,10 @@ class Schedule:
             return xp.exp(-self.beta * t)
         if self.kind == "step":
             return self.beta ** (t // self.r)
+        if self.kind == "cosine":
+            left = (1 - t / self.r) / self.beta  # of the fall: above 1 before it, below 0 after its end
+            left = min(max(left, 0.0), 1.0) if xp is math else xp.clip(left, 0.0, 1.0)
+            return (1 - xp.cos(math.pi * left)) / 2
         eta = 1.0
         for start, value in self.values:
             reached = t >= start
@@ -70,11 +75,13 @@ def schedule(
     [1.0, 1.0, 0.5, 0.5, 0.25]
     >>> [schedule("step", beta=0.5, r=2).particles(t, 10) for t in range(5)]
     [10, 10, 10, 5, 5]
+    >>> [round(schedule("cosine", beta=0.5, r=8).eta(t), 2) for t in range(10)]
+    [1.0, 1.0, 1.0, 1.0, 1.0, 0.85, 0.5, 0.15, 0.0, 0.0]
     """
     check_known("schedule", kind, KINDS)
     pairs: Any = tuple(tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in values)
     present = {"beta": beta is not None, "r": r is not None, "values": bool(pairs)}
-    wanted = {"piecewise": ("values",), "step": ("beta", "r")}.get(kind, ("beta",))
+    wanted = {"piecewise": ("values",), "step": ("beta", "r"), "cosine": ("beta", "r")}.get(kind, ("beta",))
     for name, there in present.items():
         if there != (name in wanted):
             raise UserError(

@@ -143,11 +143,12 @@ class MethodSpec(Sparse):
 class ScheduleSpec(Sparse):
     """Decay of the step size."""
 
-    kind: Literal["time", "step", "exponential", "piecewise"] = Field(
-        description="decay of the step size: 1 / (1 + beta t), beta^floor(t / r), exp(-beta t), or `values`"
+    kind: Literal["time", "step", "exponential", "piecewise", "cosine"] = Field(
+        description="decay of the step size: 1 / (1 + beta t), beta^floor(t / r), exp(-beta t), `values`, or half a "
+        "cosine to 0 at step r, over the last share beta of the r steps"
     )
     beta: pydantic.StrictFloat | None = Field(None, description="rate of decay, in (0, 1]; not for `piecewise`")
-    r: pydantic.StrictInt | None = Field(None, description="steps between drops, for `step`")
+    r: pydantic.StrictInt | None = Field(None, description="steps between drops, for `step`; all steps, for `cosine`")
     values: tuple[tuple[pydantic.StrictInt, pydantic.StrictFloat], ...] | None = Field(
         None, description="for `piecewise`: pairs of a step and the factor from there on"
     )

@@ -1,0 +1,1 @@
+"""The models of ``benchmarks/thirty.py``: one declaration each, grouped by what is unusual about them."""
