@@ -124,7 +124,8 @@ def test_it_is_decomposed(fits):
     assert {"all", "mu", "log_sigma", "lower", "lower:w"} <= set(found.table["block"])
     total = found.table[(found.table["source"] == "total") & (found.table["block"] == "lower")].set_index("method")
     assert total.loc["joint_adaptive", "high"] < 0.5 * total.loc["naive", "low"]
-    given = lowvar.decompose(regression, DATA, fits["full_rank"].params, **settings)
+    given = lowvar.decompose(regression, DATA, fits["full_rank"].params, estimators="naive", replicates=4, columns=2,
+                             progress=False)  # fmt: skip
     assert "full_rank guide" in given.summary()
 
 

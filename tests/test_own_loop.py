@@ -56,7 +56,7 @@ def test_both_loops_of_the_page_reach_the_elbo_of_a_fit(page):
     assert set(page["named"]) == {"w_auto_loc", "w_auto_scale"}
 
 
-@pytest.mark.parametrize("estimator", ["naive", "joint", "joint_adaptive"])
+@pytest.mark.parametrize("estimator", ["joint", "joint_adaptive", pytest.param("naive", marks=pytest.mark.long)])
 def test_the_gradient_of_the_loss_is_the_estimate(estimator):
     """Over two epochs, with the noise drawn again here from the same keys."""
     loss = lowvar.JointELBO(model, DATA, estimator=estimator, batch_size=B, num_particles=2)

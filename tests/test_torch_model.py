@@ -41,7 +41,8 @@ def model(log_likelihood=likelihood, log_prior=prior, N=N, dim=2, **options):
 
 
 @pytest.mark.parametrize("settings", [
-    {}, {"estimator": "joint", "num_steps": 23}, {"estimator": "cv", "batch_size": N, "num_steps": 19},
+    {"num_steps": 23}, pytest.param({"estimator": "joint", "num_steps": 23}, marks=pytest.mark.long),
+    {"estimator": "cv", "batch_size": N, "num_steps": 19},
 ], ids=["adaptive", "joint", "full"])  # fmt: skip
 def test_a_fit_is_that_of_its_numpyro_twin(settings):
     """The same start, noise and steps; 23 steps end within an epoch, 19 full batches within a group of epochs."""
@@ -85,6 +86,10 @@ def test_decompose_agrees_with_the_twin():
     other = lowvar.decompose(twin, {"x": jnp.asarray(X), "y": jnp.asarray(Y)}, **settings)
     np.testing.assert_allclose(mine.table["variance"], other.table["variance"], rtol=1e-6)
     assert set(mine.time) == {"naive", "joint_svrg"}
+
+
+@pytest.mark.long
+def test_decompose_takes_the_memory_of_a_fit():
     fitted = lowvar.fit(model(name="twin"), estimator="joint_svrg", **SHORT | {"num_steps": 8})
     along = lowvar.decompose(model(name="twin"), None, fitted, estimators=["naive"], replicates=4, columns=2)
     assert along.memories == {"joint_svrg": "the fit's own"}

@@ -124,12 +124,18 @@ def close(found, expected, rtol=1e-10):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=rtol * scale)
 
 
-@functools.cache
-def compiled(problem, method):
-    return problem.backend.compile(getattr(problem, method))
+def calls(problem, asked):
+    """``{method: its result}`` of ``{method: arguments}``, in one program.
+
+    Of a problem from NumPyro, with the rank promotion that NumPyro makes use of.
+    """
+    program = problem.backend.compile(
+        lambda given: {name: getattr(problem, name)(*args) for name, args in given.items()}
+    )
+    with jax.numpy_rank_promotion("allow" if isinstance(problem, NumPyroProblem) else "raise"):
+        return problem.backend.to_numpy(program(asked))
 
 
 def call(problem, method, *args):
-    """One method, compiled; of a problem from NumPyro, with the rank promotion that NumPyro makes use of."""
-    with jax.numpy_rank_promotion("allow" if isinstance(problem, NumPyroProblem) else "raise"):
-        return problem.backend.to_numpy(compiled(problem, method)(*args))
+    """One method, compiled."""
+    return calls(problem, {method: args})[method]

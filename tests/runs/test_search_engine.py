@@ -1,11 +1,9 @@
 """Engines of black-box search: cut anywhere, resumed anywhere, counted exactly, the same in both backends."""
 
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
+import commands
 import jax
 import numpy as np
 import pytest
@@ -246,22 +244,22 @@ def test_mistakes_are_one_sentence(experiment):
 def test_kill_nine_and_resume(folder, tmp_path):
     """A search long enough to be killed; another one, never killed, has the same bytes."""
 
-    def command(out, *more):
-        return [sys.executable, "-m", "lowvar.cli", "run", str(folder / "small.yaml"), "--scale", "paper", "--problem",
-                "levy", "--method", "fast_ingo", "--out", str(out), *more]  # fmt: skip
+    def words(out, *more):
+        return ["run", "small.yaml", "--scale", "paper", "--problem", "levy", "--method", "fast_ingo", "--out", out,
+                *more]  # fmt: skip
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(command(whole), check=True, capture_output=True)
+    assert commands.lowvar(folder, *words(whole)).returncode == 0
     kept = killed / "checkpoint.npz"
-    for _ in range(3):
+    for _ in range(2):
         started = time.time()
-        process = subprocess.Popen(command(killed, "--checkpoint-every", "0"), stdout=subprocess.DEVNULL)
-        while process.poll() is None and not (kept.exists() and kept.stat().st_mtime > started):
+        process = commands.started(folder, *words(killed, "--checkpoint-every", "0"))
+        while process.is_alive() and not (kept.exists() and kept.stat().st_mtime > started):
             time.sleep(0.01)
-        assert process.poll() is None, "it ended before it could be killed"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    subprocess.run(command(killed), check=True, capture_output=True)
+        assert process.is_alive(), "it ended before it could be killed"
+        process.kill()
+        process.join()
+    assert commands.lowvar(folder, *words(killed)).returncode == 0
     for name in ("trace.parquet", "params.npz"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
     assert not kept.exists()

@@ -2,10 +2,8 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +11,8 @@ import pytest
 import yaml
 
 pytest.importorskip("optuna")
+
+from commands import lowvar, started
 
 from lowvar import cli
 from lowvar.datasets.prepare import prepare
@@ -232,17 +232,17 @@ def test_stopped_while_it_writes_the_bytes_are_the_same(place, whole, tmp_path, 
 
 @pytest.mark.slow
 def test_kill_nine_between_trials(place, whole, tmp_path):
-    command = [sys.executable, "-m", "lowvar.cli", "tune", str(place.path), "--problem", "bc", "--method", "falling",
-               "--data", str(place.prepared("bc")), "--out", str(tmp_path / "out")]  # fmt: skip
+    words = ["tune", place.path, "--problem", "bc", "--method", "falling", "--data", place.prepared("bc"), "--out",
+             tmp_path / "out"]  # fmt: skip
     checkpoint = tmp_path / "out/checkpoint.npz"
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not checkpoint.exists():
+    process = started(Path.cwd(), *words)
+    while process.is_alive() and not checkpoint.exists():
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert checkpoint.exists(), "the study was done before it was killed: the test shows little"
     assert 1 <= len(artifact.read_arrays(checkpoint)[0]["value"]) < 3
-    subprocess.run(command, check=True, capture_output=True)
+    assert lowvar(Path.cwd(), *words).returncode == 0
     assert (tmp_path / "out/study.parquet").read_bytes() == whole["falling"].read_bytes()
 
 

@@ -13,11 +13,11 @@ from lowvar.registry import label
 
 # settings that shorten lowvar's slow integrators, and change none of the properties
 SHORT = {
-    "neural": {"steps": 60},
-    "paper_cv": {"epochs": 10, "tuning_epochs": 1, "batch": 5, "rate": 1e-3},
-    "paper_cf": {"tuning_epochs": 3},
-    "paper_vv": {"epochs": 10, "tuning_epochs": 1, "rate": 1e-3},
-    "paper_vv_fixed": {"epochs": 10, "tuning_epochs": 1, "rate": 1e-3, "B": [1.0, 0.5]},
+    "neural": {"steps": 20},
+    "paper_cv": {"epochs": 4, "tuning_epochs": 1, "batch": 5, "rate": 1e-3},
+    "paper_cf": {"tuning_epochs": 2},
+    "paper_vv": {"epochs": 4, "tuning_epochs": 1, "rate": 1e-3},
+    "paper_vv_fixed": {"epochs": 4, "tuning_epochs": 1, "rate": 1e-3, "B": [1.0, 0.5]},
 }
 
 
