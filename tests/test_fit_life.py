@@ -14,12 +14,14 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
+import pandas as pd
 import pytest
 from jax import monitoring
 
 import lowvar
-from lowvar.api.stopping import Plateau
+from lowvar.api.stopping import Plateau, fall_of, late_rise
 from lowvar.errors import UserError
+from lowvar.studies.variational.spec import ScheduleSpec
 
 N = 200
 
@@ -221,6 +223,17 @@ def test_a_resumed_cosine_is_stretched_to_the_new_end():
     assert (longer.run.solver.schedule.r, longer.run.num_steps) == (128, 128)
     moved = longer.params["w_auto_loc"] - first.params["w_auto_loc"]
     assert np.abs(moved).min() > 0.05  # 64 steps of 0.01, half of them falling, could move by 0.48
+
+
+def test_a_late_rise_is_measured_before_the_step_size_falls():
+    """The noise that a falling step size removes raises the ELBO too, and is no sign of a fit that is too short."""
+    trace = pd.DataFrame({"iteration": [0, 10, 20, 32, 40, 64], "elbo": [-9.0, -5.0, -4.9, -4.8, -3.0, -1.0]})
+    falling = ScheduleSpec(kind="cosine", beta=0.5, r=64)
+    assert fall_of(falling, trace) == 32
+    assert late_rise(trace[trace["iteration"] <= 32])[0] == pytest.approx(0.1)
+    assert late_rise(trace)[0] == pytest.approx(2.0)
+    for schedule, rows in ((None, trace), (falling, trace[:4]), (falling, trace.iloc[[0, 5]])):
+        assert fall_of(schedule, rows) == np.inf
 
 
 def test_an_estimator_that_plans_for_the_length_is_not_resumed():

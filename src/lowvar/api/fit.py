@@ -16,7 +16,7 @@ from lowvar.analysis import psis
 from lowvar.api.kept import Kept, Run
 from lowvar.api.models import problem_of
 from lowvar.api.settings import DEFAULT, check_estimator, solver_of
-from lowvar.api.stopping import rule_of
+from lowvar.api.stopping import fall_of, late_rise, rule_of
 from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError, whole
@@ -35,7 +35,7 @@ _WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's 
 _CHECK = (
     "Check the intervals against NUTS, {wider}or reparameterise the model (whitened features, non-centred hierarchies)"
 )
-_LATE, _RISE = 0.85, 1.0  # not converged: after this fraction of the steps, the ELBO rises by more nats
+_RISE = 1.0  # not converged: late in the run, the ELBO rises by more nats
 
 
 @dataclass(frozen=True, repr=False)
@@ -314,8 +314,8 @@ def made(problem, result) -> Fit:
 def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
     """``(k-hat, notes)`` of a fit."""
     problem, notes = fit.problem, []
-    fall = _fall_of(solver.schedule, fit.elbo)
-    rise, share = _late_rise(fit.elbo[fit.elbo["iteration"] <= fall])
+    fall = fall_of(solver.schedule, fit.elbo)
+    rise, share = late_rise(fit.elbo[fit.elbo["iteration"] <= fall])
     late = rise > max(_RISE, 2 * float(fit.elbo["elbo_se"].iloc[-1]))
     steps = "the steps" if fall == np.inf else f"the {fall:.0f} steps before the step size fell"
     risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of {steps}"
@@ -387,25 +387,3 @@ def _remedy(fitted, solver, late: bool) -> str:
 def _noisy(problem) -> np.ndarray:
     """The coordinates with noise, those that are no point estimates."""
     return np.arange(problem.dim) if problem.noiseless is None else np.flatnonzero(~np.asarray(problem.noiseless))
-
-
-def _fall_of(schedule, trace) -> float:
-    """The step from which a cosine falls: the ELBO rises there because the noise falls, whether it converged or not.
-
-    Infinite for other schedules, and if the trace has not two evaluations before.
-    """
-    if schedule is None or schedule.kind != "cosine":
-        return np.inf
-    fall = (1 - schedule.beta) * schedule.r
-    return fall if (trace["iteration"] <= fall).sum() > 1 else np.inf
-
-
-def _late_rise(trace) -> tuple[float, float]:
-    """The rise of the ELBO at the end of a run, in nats, and the share of the steps over which it is measured.
-
-    All ELBOs use the same draws, so their difference is more accurate than either.
-    """
-    last = trace.iloc[-1]
-    before = trace[trace["iteration"] <= _LATE * last["iteration"]].iloc[-1]
-    share = 1 - before["iteration"] / last["iteration"]
-    return float(last["elbo"] - before["elbo"]), float(share)

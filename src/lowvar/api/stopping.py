@@ -1,4 +1,4 @@
-"""A stopping rule by the ELBO's own noise."""
+"""Convergence by the ELBO's trace: a stopping rule by its own noise, and its rise late in a run."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ _STEPS = 1000  # minimum number of steps
 _WINDOW = 4  # the line is fitted from this fraction of the steps on: two doublings
 _POINTS = 7  # minimum number of evaluations in the window
 _LEVEL = 0.995  # of the one-sided bound on the slope
+_LATE = 0.85  # a late rise is measured after this fraction of the steps
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,26 @@ def rule_of(stop: bool | float | None) -> Plateau | None:
             "use callback"
         )
     return Plateau(positive("stop", stop))
+
+
+def fall_of(schedule, trace) -> float:
+    """The step from which a cosine falls: the ELBO rises there because the noise falls, whether it converged or not.
+
+    Infinite for other schedules, for a run that ended before, and if the trace has not two evaluations before.
+    """
+    if schedule is None or schedule.kind != "cosine":
+        return np.inf
+    fall = (1 - schedule.beta) * schedule.r
+    before = (trace["iteration"] <= fall).sum()
+    return fall if 1 < before < len(trace) else np.inf
+
+
+def late_rise(trace) -> tuple[float, float]:
+    """The rise of the ELBO at the end of a run, in nats, and the share of the steps over which it is measured.
+
+    All ELBOs use the same draws, so their difference is more accurate than either.
+    """
+    last = trace.iloc[-1]
+    before = trace[trace["iteration"] <= _LATE * last["iteration"]].iloc[-1]
+    share = 1 - before["iteration"] / last["iteration"]
+    return float(last["elbo"] - before["elbo"]), float(share)
