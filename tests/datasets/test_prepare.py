@@ -309,7 +309,7 @@ def test_true_series(request, tmp_path, name, outputs, first, last):
 
 
 @pytest.mark.mirror
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+@pytest.mark.parametrize("name", ["fashion_mnist", pytest.param("mnist", marks=pytest.mark.long)])
 def test_true_images(true_mirror, tmp_path, name):
     fetch(name, tmp_path / "raw")
     prepared = load(prepare(name, "unit", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
