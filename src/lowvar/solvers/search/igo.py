@@ -21,7 +21,18 @@ def igo(
     above 1e-3. INGO divides by ``I + beta M`` where IGO multiplies by ``I - beta M``, which is smaller by
     ``(beta M)^2``: with unranked values, ``Sigma`` shrinks before ``mu`` reaches the minimum.
 
-    The arguments are those of ``ingo``.
+    Args:
+        backend: backend of the arrays.
+        domain: a real domain.
+        population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N <= d`` a generation costs
+            ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
+        beta: step size; ``1 / d``, at most 1/2, if not given.
+        noise: a name of ``lowvar.noise.GAUSSIAN``.
+        baseline: ``none``, ``mean`` or ``centre``.
+        normalise: divide values by their standard deviation.
+
+    Raises:
+        UserError: a domain that is not real, or a setting out of range.
 
     References:
         Ollivier, Arnold, Auger and Hansen, "Information-geometric optimization algorithms", 2017, section 4;

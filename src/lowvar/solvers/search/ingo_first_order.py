@@ -23,9 +23,13 @@ def ingo_first_order(
     It needs gradients of ``f``, so it runs on functions that are array programs, and not by ask and tell.
 
     Args:
+        backend: backend of the arrays.
+        domain: a real domain.
+        population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
+        beta: step size; ``1 / d``, at most 1/2, if not given.
+        b: lower bound on the entries of ``G``.
         gamma: twice the upper bound; in Theorem 4 ``E f`` is strongly convex with this constant.
-
-    The others are those of ``ingo_zeroth_order``.
+        noise: a name of ``lowvar.noise.GAUSSIAN``.
 
     Raises:
         UserError: a domain that is not real, or a setting out of range.

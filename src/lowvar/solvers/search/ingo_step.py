@@ -20,7 +20,18 @@ def ingo_step(
     whitened coordinates ``A <- A B^(-1/2)`` and ``mu <- mu - beta A s`` with ``B = I + beta M``, whose eigenvalues
     are kept above 1e-3.
 
-    The arguments are those of ``ingo``.
+    Args:
+        backend: backend of the arrays.
+        domain: a real domain.
+        population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given. With ``N <= d`` a generation costs
+            ``O(d^2 N)``, with more points an eigendecomposition of a ``d x d`` matrix.
+        beta: step size; ``1 / d``, at most 1/2, if not given.
+        noise: a name of ``lowvar.noise.GAUSSIAN``.
+        baseline: ``none``, ``mean`` or ``centre``.
+        normalise: divide values by their standard deviation.
+
+    Raises:
+        UserError: a domain that is not real, or a setting out of range.
 
     References:
         Lyu and Tsang, Algorithm 2; Theorem 3, eqs. (21), (22), (25), (26).
