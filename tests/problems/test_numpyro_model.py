@@ -251,3 +251,19 @@ def test_labels_can_be_missing_from_the_catalogue_model():
     """The catalogue's model also predicts: without labels it samples them."""
     trace = handlers.trace(handlers.seed(logistic_model, 0)).get_trace(x=X)
     assert trace["y"]["value"].shape == (11,)
+
+
+def test_log_densities_of_numpyro_that_are_float64_are_cast():
+    """Under x64, NumPyro's Poisson gives float64 for rates and counts in float32."""
+    y = jnp.asarray(RNG.poisson(2.0, 12), jnp.float32)
+
+    def counts(y, batch_size=None):
+        log_rate = numpyro.sample("log_rate", dist.Normal(jnp.float32(0), 1))
+        with numpyro.plate("data", y.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Poisson(jnp.exp(log_rate)), obs=y[index])
+
+    problem = from_numpyro(counts, {"y": y})
+    eps = jnp.zeros((2, 1), jnp.float32)
+    params = {block: jnp.asarray(value, problem.dtype) for block, value in problem.start.items()}
+    assert problem.log_likelihood(jnp.zeros(1, jnp.float32), jnp.arange(3)).dtype == jnp.float32
+    assert np.isfinite(problem.elbo(params, eps)[0])
