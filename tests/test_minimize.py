@@ -177,10 +177,10 @@ def test_noise_is_found_and_the_mean_is_judged():
         result = quiet(f, np.zeros(4), 0.5, budget=1500, seed=seed)
         truth = sphere(result.mean - 1) + 1
         held += abs(result.mean_fun - truth) <= 2 * result.mean_fun_se
-        assert (result.method, result.status, result.success) == ("ingo_path", "budget", False)
+        assert (result.status, result.success) == ("budget", False)
         assert f.calls == result.nfev <= 1500
         assert result.fun < 0.9
-        assert truth < 1.1
+        assert truth < 1.25
         assert 0.3 < result.noise < 0.7
         assert "f is noisy: fun is the smallest of many noisy values and biased low" in result.message
         assert "noise" in repr(result)
@@ -195,6 +195,14 @@ def test_one_noisy_generation_does_not_throw_the_mean_away(method):
         result = quiet(lambda v: sphere(v - 1.3) + rng.normal(), np.zeros(3), 1.0, method, budget=600, seed=seed)
         assert sphere(result.mean - 1.3) < 1.5
         assert result.mean_fun < 2.5
+
+
+def test_noise_that_stays_changes_the_search():
+    f = Noisy(0.5)
+    result = quiet(f, np.zeros(4), 0.5, budget=6000)
+    assert result.method == "ingo_path"
+    assert f.calls == result.nfev <= 6000
+    assert sphere(result.mean - 1) < 0.1
 
 
 def test_noise_that_vanishes_at_the_minimum_keeps_the_fast_search():
@@ -215,7 +223,16 @@ def test_a_mean_above_the_start_is_told():
         return sphere(v) + len(calls) + rng.normal()
 
     result = quiet(rising, np.ones(3), 0.1, budget=400)
-    assert any("f at the mean is above the first generation's median" in note for note in result.notes)
+    assert any("f at the mean is above the first generation's average" in note for note in result.notes)
+
+
+def test_a_mean_that_came_nearer_is_not_called_worse_for_skewed_noise():
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        f = lambda v: sphere(v - 0.5) + np.exp(1.5 * rng.normal())  # noqa: E731
+        result = quiet(f, np.zeros(3), 0.5, budget=600, seed=seed)
+        assert sphere(result.mean - 0.5) < 0.75
+        assert not any("moved away" in note for note in result.notes)
 
 
 def test_a_target_of_a_noisy_function_is_not_reached_by_luck():

@@ -127,6 +127,8 @@ def test_refusals():
     guide = lowvar.Amortised(linear, START)
     with pytest.raises(UserError, match="with latent sites in its data plate; it has none"):
         from_numpyro(without, {"y": Y}, guide=guide)
+    with pytest.raises(UserError, match="'z' is a variable of the rows, whose mean and scale come from Amortised"):
+        fitted(guide, num_steps=3, init={"z": np.zeros(3)})
     with pytest.raises(UserError, match="use naive, stl or cv"):
         fitted(guide, estimator="joint_svrg", num_steps=3)
     with pytest.raises(UserError, match="Amortised: params must be a tree of arrays of real numbers"):

@@ -18,6 +18,7 @@ from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient.shared import shared
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
+from lowvar.problems.guide import MeanField
 from lowvar.problems.numpyro_model import from_numpyro
 from lowvar.problems.rows import Rows
 from lowvar.solvers.descent import descend
@@ -73,6 +74,54 @@ def test_gradient_is_that_of_all_rows(name):
     dense, _ = jax.jit(lambda: GRADIENT.get("stl" if name == "stl" else "naive")(p).estimate((), params, everything))()
     for block, value in dense.items():
         np.testing.assert_allclose(found[block], value, rtol=1e-9, atol=1e-9, err_msg=block)
+
+
+@pytest.mark.parametrize("name", ["joint_svrg", "joint_adaptive"])
+def test_gradient_is_that_of_all_rows_with_an_old_snapshot(name):
+    """The controls are at work: a snapshot elsewhere, and coefficients of 0.7."""
+    p = problem_of()
+    q = p.of_batch(2)
+    params = {block: jnp.asarray(value) for block, value in p.start.items()}
+    old = {block: value + 0.2 * RNG.normal(size=value.shape) for block, value in params.items()}
+    eps = jax.random.normal(jax.random.key(1), (1, p.noise_dim))
+    eps = jnp.concatenate([eps, -eps])
+    every = Noise(jnp.arange(5), jnp.full(5, 0.2), jnp.asarray(5.0), eps, jnp.asarray(0))
+    dense, _ = GRADIENT.get("naive")(p).estimate((), params, every)
+    state = GRADIENT.get(name)(q, reshuffled(5, 2)).init(old)
+    if name == "joint_adaptive":
+        one = jax.tree.map(jnp.ones_like, state["products"])
+        state = {**state, "products": jax.tree.map(lambda leaf: -0.7 * leaf, one), "squares": one}
+
+    def of_pair(index):
+        return estimate(name, q, params, Noise(index, jnp.full(2, 0.5), jnp.asarray(2.0), eps, jnp.asarray(0)), state)
+
+    pairs = jnp.array([(i, j) for i in range(5) for j in range(i)])
+    found = jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(of_pair)(pairs))
+    for block, value in dense.items():
+        np.testing.assert_allclose(found[block], value, rtol=1e-9, atol=1e-9, err_msg=block)
+
+
+def test_a_guide_of_ones_own_computes_with_all_rows():
+    class Mine(MeanField):
+        name = "mine"
+
+    def mine(dim, backend, noiseless, sites):
+        return Mine(dim, backend, noiseless)
+
+    p = from_numpyro(counts, {"y": np.arange(5)}, guide=mine)
+    assert p.of_batch(2) is p
+    assert problem_of().of_batch(2).dim < p.dim
+
+
+def test_an_optax_transformation_moves_rows_at_visits_only_and_says_so():
+    data = {"y": RNG.poisson(2.0, 20)}
+    settings = {"batch_size": 5, "num_steps": 8, "khat_samples": 0, "progress": False, "estimator": "naive"}
+    with pytest.warns(UserWarning, match="move when their rows are visited and stand still in between"):
+        lowvar.fit(counts, data, optimizer=optax.adam(0.01), **settings)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lowvar.fit(counts, data, **settings)
+    assert not any("stand still" in str(one.message) for one in caught)
 
 
 def test_full_pass_and_padding():

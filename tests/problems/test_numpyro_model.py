@@ -267,3 +267,14 @@ def test_log_densities_of_numpyro_that_are_float64_are_cast():
     params = {block: jnp.asarray(value, problem.dtype) for block, value in problem.start.items()}
     assert problem.log_likelihood(jnp.zeros(1, jnp.float32), jnp.arange(3)).dtype == jnp.float32
     assert np.isfinite(problem.elbo(params, eps)[0])
+
+
+@pytest.mark.parametrize("rows_of", [lambda i: i + 0, lambda i: jnp.minimum(i, 11)])
+def test_an_array_that_is_too_short_is_noticed_under_a_computed_index(rows_of):
+    def line(x, y, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0.0, 3.0))
+        with numpyro.plate("data", 12, subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(w * x[rows_of(index)], 1.0), obs=y[index])
+
+    with pytest.raises(UserError, match="the plate 'data' has 12 rows, but an array has fewer: x 11, y 12"):
+        from_numpyro(line, {"x": np.arange(11.0), "y": np.arange(12.0)})

@@ -23,6 +23,7 @@ from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.problems.amortised import Amortised
+from lowvar.problems.rows import of_batch
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
@@ -252,6 +253,13 @@ def completed(problem, run: Run, draws: int | None, progress, rule=None, callbac
     fitted = made(problem, result)
     k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else draws)
     notes = (*problem.remarks, *notes)
+    if of_batch(problem, run.solver.batch_size) is not problem and not isinstance(run.solver.transformation, str):
+        notes = (
+            f"{problem.name}: under an optax transformation or schedule, the latent variables in the plate "
+            f"{problem.plate!r} move when their rows are visited and stand still in between; optimizer='adam' with "
+            "schedule= makes up for these steps",
+            *notes,
+        )
     if runs.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
     for note in notes:

@@ -98,6 +98,10 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"{problem.name}: only fits of NumPyro models can be saved or pickled; keep fit.params; "
             "they start the next fit as init=params"
         )
+    if problem.guide.name not in GUIDES:
+        raise UserError(
+            f"{problem.name}: a fit with a guide of your own, or Amortised, cannot be saved or pickled; keep fit.params"
+        )
     arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.mean_field.items()}
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
     arrays["density"] = _density(problem, fit.mean_field)
@@ -135,9 +139,8 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _guide(guide) -> dict[str, Any]:
-    """The guide as ``fit`` takes it; without a name, if it is the user's own."""
-    rank = {"rank": guide.rank} if isinstance(guide, LowRank) else {}
-    return {"guide": guide.name if guide.name in GUIDES else None, **rank}
+    """The guide as ``fit`` takes it."""
+    return {"guide": guide.name} | ({"rank": guide.rank} if isinstance(guide, LowRank) else {})
 
 
 def _own(factory) -> bool:
@@ -188,8 +191,6 @@ def _made(where: str, arrays, about, model, data, estimator, optimizer):
     from lowvar.problems.numpyro_model import from_numpyro
 
     _check_data(where, about, model, data)
-    if about["guide"]["guide"] is None:
-        raise UserError(f"{where}: the fit has a guide of your own, which a file cannot hold; use its params")
     middle = {f"{_rest(name)}_auto_loc": value for name, value in arrays.items() if name.startswith("middle/")}
     start = start_of(model, middle, 0)
     problem = from_numpyro(model, data, **start, name=about["name"], init_is=where, guide=about["guide"])

@@ -54,11 +54,11 @@ def minimize(
     (``stalled``). If budget remains, the mean is then evaluated.
 
     A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on. If
-    their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points again in some generations, whose
-    number grows by a quarter from one to the next, and switches to the search for noisy values when noise makes up nine
-    tenths of the variance within a generation. A twentieth of the budget, 10 to 400 evaluations, is reserved for
-    ``f`` at the final mean. A target counts as reached when the mean's value is below it by two standard errors, not
-    when a single value is.
+    their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points of some generations again, each
+    check after a quarter of the generations so far. It switches to the search for noisy values when noise makes up four
+    fifths of the variance within a generation, on average over eight checks. A twentieth of the budget, 10 to 400
+    evaluations, is reserved for ``f`` at the final mean. A target counts as reached when the mean's value is below it
+    by two standard errors, not when a single value is.
 
     Args:
         f: ``(dim,) -> number``, or ``(n, dim) -> (n,)`` if ``batched``, of NumPy arrays; or a ``BlackBoxProblem``,

@@ -1,5 +1,6 @@
 """A running search: generations until a stopping rule applies."""
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -52,6 +53,7 @@ class Run:
         self.sigma0 = self.searcher.sigma
         self.dead = 0
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
+        self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
         self.middle = np.nan  # of the last generation's values
         self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
         self.advice: list[str] = []
@@ -112,6 +114,8 @@ class Run:
         searcher.tell(values)
         finite = values[np.isfinite(values)]
         self.dead = 0 if len(finite) else self.dead + 1
+        if self.iteration == 1 and len(finite) > 1:
+            self.first = float(finite.mean()), float(np.std(finite, ddof=1) / np.sqrt(len(finite)))
         rests = self.rest.values(finite)
         ended = self._reached()
         stopped = self._told(points, values)
@@ -240,10 +244,11 @@ class Run:
         if self.noise.known:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"
             value, error = self.at_mean
-            if self.rest.medians and value - 2 * error > self.rest.medians[0]:
+            before, spread = self.first
+            if value - before > 2 * math.hypot(error, spread):
                 self.advice.append(
-                    f"f at the mean is above the first generation's median, {self.rest.medians[0]:.4g}: the search "
-                    "moved away from the minimum; give more budget, a larger population, or another start"
+                    f"f at the mean is above the first generation's average, {before:.4g}: the search moved away from "
+                    "the minimum; give more budget, a larger population, or another start"
                 )
             message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
         self._measure()

@@ -11,7 +11,10 @@ from lowvar.problems.blackbox.evaluator import Evaluator
 _DIGITS = 1e-11  # relative difference below which values count as equal
 _FLAT = 20  # consecutive generations whose values are all equal
 _SEEN, _MATTERS = 1e-9, 0.3  # noise is detected above these fractions of the first and current spread
-_MOSTLY, _CHECKS = 0.9, 3  # noise overwhelms a search above this share of its values' variance, in so many checks
+# Noise overwhelms a search if its share of the variance of a generation's values is above 0.8 on average over 8 checks.
+# With 8 points of normal values and a constant share of 0.5, this happens in 10 % of runs of 300 generations; where all
+# is noise, in 48 % within 10 generations and in 89 % within 100 (1000 simulated runs).
+_MOSTLY, _CHECKS = 0.8, 8
 _DECADES = 14  # maximum number of distances in `around`
 
 
@@ -20,14 +23,14 @@ class Noise:
 
     Points are re-evaluated after generations 1 (two points), 2, 4, 8 and so on (one point). The values are noisy if
     they differ by more than 1e-9 of the standard deviation of the first generation's values, or by 0.3 of that of the
-    current ones; smaller differences count as rounding. From then on, if ``share`` is set, half of the points are
-    re-evaluated, at generations whose number grows by a quarter.
+    current ones; smaller differences count as rounding. From then on, if ``share`` is set, half of the points of some
+    generations are re-evaluated: the next check comes after a quarter of the generations so far.
 
     Attributes:
         known: whether ``f`` is noisy: True, False, or None while undetected.
         asked: whether to check at all.
         share: whether to measure the noise's share of a generation's variance.
-        overwhelms: whether this share was above 0.9, on average over the last three checks.
+        overwhelms: whether this share was above 0.8, on average over the last eight checks.
     """
 
     def __init__(self, noisy: bool | None, share: bool = False):
@@ -61,7 +64,9 @@ class Noise:
         differences = differences[np.isfinite(differences)]
         self._squares += list(differences**2 / 2)
         if measures and len(differences):
-            self._shares.append(min(float(np.mean(differences**2)) / (2 * spread**2), 2.0) if spread > 0 else 0.0)
+            n = len(finite)  # for normal values, E 1 / spread^2 is n / (n - 3) times 1 / variance
+            share = float(np.mean(differences**2)) / (2 * spread**2) * max(n - 3, 0) / n if spread > 0 else 0.0
+            self._shares.append(min(share, 2.0))
             self.overwhelms = len(self._shares) >= _CHECKS and float(np.mean(self._shares[-_CHECKS:])) > _MOSTLY
         elif self.known is None and (differences > min(_SEEN * self._first, _MATTERS * spread)).any():
             self.known = True

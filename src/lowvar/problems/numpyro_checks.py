@@ -99,16 +99,13 @@ def _check_lengths(problem, free, local):
     """Checks that arrays indexed by the plate have N rows: JAX would silently repeat the last row of a shorter one."""
     data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
     free = {site: value for site, value in free.items() if site not in local}  # those have values for all rows
+    start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
     last = jnp.full(1, problem.N - 1, jnp.int32)
-
-    def run(free):
-        start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
-        handlers.trace(handlers.seed(FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPyro has already issued them
-            jax.eval_shape(run, free)  # the data remain NumPy's: indexing them is computed, the rest is not
+            # run, not traced: NumPy refuses an index that is too large only if it has a value
+            handlers.trace(handlers.seed(FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
     except IndexError as error:
         lengths = ", ".join(f"{key} {value.shape[0]}" for key, value in data.items() if np.ndim(value))
         raise UserError(

@@ -20,8 +20,9 @@ from lowvar.backends import get
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
 from lowvar.problems import numpyro_guide
+from lowvar.problems.amortised import Amortised, AmortisedGuide
 from lowvar.problems.given_start import fill
-from lowvar.problems.guide import NO_NOISE
+from lowvar.problems.guide import NO_NOISE, MeanField
 from lowvar.problems.guides import family
 from lowvar.problems.numpyro_densities import Densities, Functions
 from lowvar.problems.numpyro_missing import without_unused
@@ -78,9 +79,10 @@ class NumPyroProblem(VariationalProblem):
     def of_batch(self, size: int) -> VariationalProblem:
         """The problem as a step with ``size`` rows sees it: with variables of the rows in the plate, see ``OfBatch``.
 
-        Guides with correlations, which tie the rows together, have no such part: they compute with all rows.
+        Guides with correlations, which tie the rows together, have no such part, and of a guide of the user's own it
+        is not known: they compute with all rows.
         """
-        if self.densities is None or not self.guide.factorised:
+        if self.densities is None or type(self.guide) not in (MeanField, AmortisedGuide):
             return self
         rows, noiseless = self.densities.layout.rows, None
         if self.noiseless is not None:
@@ -213,6 +215,12 @@ def from_numpyro(
         remarks=(remark,) if remark else (), densities=densities if local else None,
     )  # fmt: skip
     where = f"{name}: {init_is}"
+    if isinstance(guide, Amortised) and isinstance(init, Mapping):
+        for given in init:
+            if given.removesuffix("_auto_loc").removesuffix("_auto_scale") in local:
+                raise UserError(
+                    f"{where}: {given!r} is a variable of the rows, whose mean and scale come from Amortised"
+                )
     init, joint = numpyro_guide.split(init, sites, where)
     mean, log_sigma = _start(name, transforms, np.asarray(first), point, sites, init, init_is, key)
     start = numpyro_guide.started(problem, mean, log_sigma, joint, key, where)
