@@ -152,7 +152,7 @@ class Functions:
             return likelihood.reshape(-1)[:N], prior[0]
         sites = self._traced(layout, z, index)
         likelihood = self._of_rows(sites, rows) if plate else jnp.broadcast_to(self._of_data(sites), index.shape)
-        return likelihood.astype(self.dtype), self._of_prior(sites)  # some log densities of NumPyro are float64
+        return self._cast(likelihood), self._of_prior(sites)
 
     def _likelihood(self, layout, z, index):
         return self._joint(layout, z, index)[0]
@@ -181,7 +181,11 @@ class Functions:
         for site in sites.values():
             if site["type"] == "sample" and frame_of(site, plate) is None and (plate or is_latent(site)):
                 total = total + _total(site)
-        return total.astype(self.dtype)
+        return self._cast(total)
+
+    def _cast(self, value):
+        """Some log densities of NumPyro are float64 for data in float32; complex ones stay, to be refused."""
+        return value.astype(self.dtype) if jnp.issubdtype(value.dtype, jnp.floating) else value
 
 
 def _constrained(site, free, jacobians):
