@@ -25,7 +25,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 KEPT = 1.8  # GB that a worker may hold before it forgets compiled programs
 LIMIT = {"GB": KEPT}
-MOST = 3.0  # GB that a worker of the suite may take
+MOST = 3.5  # GB that a worker of the suite may take: 2.9 was measured, and other machines allocate differently
 
 
 def pytest_configure():
