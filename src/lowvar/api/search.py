@@ -77,8 +77,8 @@ def minimize(
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
         dim: coordinates of a point, needed where ``x0`` is None.
         choices: number of choices of each coordinate of a categorical point, needed where ``x0`` is None.
-        batched: whether ``f`` takes all points of a generation at once. Its noise must then be independent from point to
-            point: noise that a generation shares is not seen in ``mean_fun_se``.
+        batched: whether ``f`` takes all points of a generation at once. Its noise must then be independent from
+            point to point: noise that a generation shares is not seen in ``mean_fun_se``.
         workers: processes that share the points of a generation, for an ``f`` of one point.
         population: points of a generation; the method's default if not given.
         target: a value to stop at.
