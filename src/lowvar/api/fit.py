@@ -97,7 +97,7 @@ class Fit(Kept):
         """The guide as an object of the model's library.
 
         For a NumPyro model, the guide of ``numpyro.infer.autoguide`` that accepts ``params``, see
-        ``problems.numpyro_guide``. For a ``TorchModel``, the normal of ``torch.distributions`` over ``z``.
+        ``problems.guide_forms``. For a ``TorchModel``, the normal of ``torch.distributions`` over ``z``.
         """
         return self.problem.auto_guide(self.mean_field)
 
@@ -166,8 +166,7 @@ def fit(
             with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
             root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. ``lowvar.Amortised(function,
             params)``: the means and scales of latent sites in the data plate are a function of the row's data. Or a
-            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own. A
-            ``TorchModel`` takes ``"mean_field"``.
+            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
