@@ -38,6 +38,7 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
         f"# {study.experiment.title}",
         f"Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale {study.scale}`.",
         _made(study),
+        *filter(None, [study.experiment.remarks.strip()]),
         *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
         *_tables(study),
         "## Figures",
