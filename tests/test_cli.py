@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from commands import lowvar
+from PIL import Image
 
 from lowvar.studies.keep import keep
 from lowvar.studies.study import Study
@@ -309,6 +310,11 @@ def test_a_search_walked_by_hand(folder, monkeypatch):
     kept = (folder / "kept" / "search.md").read_text()
     assert "it arrives" in kept
     assert "\n\nRead *this* first.\n\n## Claims\n" in kept
+    for kind in ("effort", "seconds"):
+        large, small = (np.asarray(Image.open(path).convert("RGB"), float)
+                        for path in (folder / results / f"figures/{kind}.png", folder / f"kept/search-{kind}.png"))  # fmt: skip
+        assert large.shape == small.shape
+        assert np.abs(large - small).mean() < 1  # of 255
     monkeypatch.chdir(folder)
     keep(Study.load(path, "quick"), "kept")
     assert (folder / "kept" / "search.md").read_text() == kept

@@ -42,12 +42,6 @@ def test_line_by_line_names_tests_that_exist(page):
                 assert re.search(rf"(def|class) {re.escape(part)}\b", source), (paper, path, part)
 
 
-def test_links_lead_to_files():
-    for page in FOLDER.glob("*.md"):
-        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
-            assert target.startswith("http") or (FOLDER / target).exists(), (page.name, target)
-
-
 @pytest.mark.parametrize("page", [page.stem for page in FOLDER.glob("*.md") if page.name not in (*PAPERS, "README.md")])
 def test_a_kept_page_has_the_remarks_of_its_experiment(page):
     declared = yaml.safe_load((FOLDER.parents[1] / f"workflow/experiments/{page}.yaml").read_text()).get("remarks", "")
