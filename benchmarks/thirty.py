@@ -145,15 +145,15 @@ def nats(name, N, steps) -> dict:
     theirs = svi_grid(svi, with_batch(name, N, data), steps, GRID, falls)
     elbos = elbos_of(model, N, all_rows(data))
     fits = [ours(model, data, steps, seed) for seed in range(SEEDS)]
-    # parameters that the guide has no part in, such as a network's whose weights are random, stay SVI's
-    spare = jax.tree.map(lambda leaf: leaf[0, 0, 0], theirs)
+
+    def run(*at):
+        return jax.tree.map(lambda leaf: leaf[at], theirs)
+
+    spare = run(0, 0, 0)  # of a network whose weights are random, SVI holds parameters that no guide has
     mine = [elbos(spare | {key: fit.params[key] for key in theirs if key in fit.params}) for fit in fits]
     of_svi = {
         ("falling" if fall else "constant"): {
-            str(size): [
-                float(elbos({key: leaf[i, j, seed] for key, leaf in theirs.items()}).mean()) for seed in range(SEEDS)
-            ]
-            for j, size in enumerate(GRID)
+            str(size): [float(elbos(run(i, j, seed)).mean()) for seed in range(SEEDS)] for j, size in enumerate(GRID)
         }
         for i, fall in enumerate(falls)
     }
