@@ -54,6 +54,13 @@ def pytest_collection_modifyitems(items):
     )
 
 
+def pytest_collection_finish():
+    """The libraries' objects stay: a collection need not look at them again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 @pytest.fixture(autouse=True)
 def _forget_compiled_programs():
     """Clears compiled programs, which take more memory than all arrays, once a worker holds too many of them."""
