@@ -30,8 +30,10 @@ Interval = tuple[float, float, float]
 
 
 def t_interval(values) -> Interval:
-    """The mean and its 95 % t-interval."""
+    """The mean and its 95 % t-interval; a single value has none."""
     values = np.asarray(values, float)
+    if len(values) < 2:
+        return values.mean(), math.nan, math.nan
     half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
     return values.mean(), values.mean() - half, values.mean() + half
 
@@ -145,7 +147,7 @@ def effort_ratio(runs: Runs, test: dict, rival: str) -> Interval:
     mine, theirs = (runs.path(test["problem"], one) for one in (test["method"], rival))
     logs = []
     for one in sorted(set(mine) & set(theirs)):
-        level = test.get("level", theirs[one].dropna().iloc[-1])
+        level = float(test.get("level", theirs[one].dropna().iloc[-1]))  # YAML reads 1e4 as text
         logs.append(math.log(reached(mine[one], level)) - math.log(reached(theirs[one], level)))
     if not np.isfinite(logs).all():
         raise LookupError(f"{runs.folder.name}: a run misses the level, of which this file knows nothing")
@@ -223,7 +225,7 @@ def verdict(test: dict, intervals: list[Interval], runs: Runs) -> str:
                 continue
             sign = 1 if name in ("below", "at_most") else -1
             bottom, top = (low, high) if sign > 0 else (-high, -low)
-            limit = sign * test[name]
+            limit = sign * float(test[name])
             within.append(top < limit + slack * abs(limit))
             beyond.append(bottom > limit)
         inside.append(all(within))
