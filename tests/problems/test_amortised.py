@@ -129,7 +129,7 @@ def test_refusals():
         from_numpyro(without, {"y": Y}, guide=guide)
     with pytest.raises(UserError, match="'z' is a variable of the rows, whose mean and scale come from Amortised"):
         fitted(guide, num_steps=3, init={"z": np.zeros(3)})
-    with pytest.raises(UserError, match="use naive, stl or cv"):
+    with pytest.raises(UserError, match="use naive, stl, cv"):
         fitted(guide, estimator="joint_svrg", num_steps=3)
     with pytest.raises(UserError, match="Amortised: params must be a tree of arrays of real numbers"):
         lowvar.Amortised(linear, {"w": "x"})

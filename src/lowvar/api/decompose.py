@@ -18,16 +18,17 @@ from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.shared import of_shared
+from lowvar.noise import reshuffled
 from lowvar.problems.amortised import Amortised
 from lowvar.problems.guide_forms import inferred
-from lowvar.problems.rows import OfBatch, of_batch
+from lowvar.problems.rows import of_batch
 from lowvar.runs.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.solvers.descent import DescentState, descend
 from lowvar.studies.common_spec import validated
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun
-from lowvar.studies.variational.methods import LOCAL
+from lowvar.studies.variational.methods import taking
 from lowvar.studies.variational.spec import DecompositionSpec
 
 COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
@@ -154,7 +155,7 @@ def decompose(
     if not isinstance(given, Mapping | None):
         raise UserError(f"params: give a Fit, or a dict under the names of its guide, not {type(params).__name__}")
     where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
-    if isinstance(guide, Amortised) or (guide is None and fitted and fitted.problem.guide.stateless):
+    if isinstance(guide, Amortised) or (guide is None and fitted and fitted.problem.guide.amortised):
         raise UserError(
             "decompose: the variance under an amortised guide is not divided by source; give guide='mean_field', and "
             "no params of an amortised fit"
@@ -163,9 +164,9 @@ def decompose(
     problem = problem_of(model, data, name=name, guide=guide, **where)
     if given is not None:
         _check_complete(problem, given)
-    local = isinstance(of_batch(problem, 1), OfBatch)
-    if local and estimators is None:
-        methods = methods_of([one for one in COMPARED if one in LOCAL])
+    local = problem.local is not None
+    if estimators is None:
+        methods = methods_of(taking(of_batch(problem, 1), reshuffled(problem.N, 1), COMPARED))
     run = fitted.run if fitted else None
     if run and problem.plate and batch_size is None:
         batch_size = min(run.solver.batch_size, problem.N)

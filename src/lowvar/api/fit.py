@@ -13,30 +13,19 @@ import numpy as np
 import optax
 
 from lowvar.analysis import psis
+from lowvar.api.judgement import judged, noisy_of
 from lowvar.api.kept import Kept, Run
 from lowvar.api.models import problem_of
-from lowvar.api.settings import DEFAULT, check_estimator, solver_of
-from lowvar.api.stopping import fall_of, late_rise, rule_of
+from lowvar.api.settings import check_estimator, default_estimator, solver_of
+from lowvar.api.stopping import rule_of
 from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
-from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.problems.amortised import Amortised
-from lowvar.problems.rows import of_batch
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
-
-# draws for k-hat (1000 would miss a correlation of 0.98 one time in four); maximum of draws x data rows
-_KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
-_EPOCHS_OF_MEMORY = 2  # with fewer, the default estimator could not repay its initial full pass
-_MANY = 20  # from this dimension on, small misfits accumulate
-_WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation
-_CHECK = (
-    "Check the intervals against NUTS, {wider}or reparameterise the model (whitened features, non-centred hierarchies)"
-)
-_RISE = 1.0  # not converged: late in the run, the ELBO rises by more nats
+from lowvar.studies.variational.spec import MethodSpec
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +61,7 @@ class Fit(Kept):
         digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 8)) if error > 0 else 4
         reached = f"ELBO {elbo:.{digits}f} +- {error:.{digits}f} nats after {int(last['iteration'])} steps"
         tail = "" if self.khat is None else f", k-hat {self.khat:.2f}"
-        return f"Fit({self.problem.name}, dim {len(_noisy(self.problem))}: {reached}{tail})"
+        return f"Fit({self.problem.name}, dim {len(noisy_of(self.problem))}: {reached}{tail})"
 
     def __str__(self) -> str:
         lines = [repr(self)]
@@ -80,7 +69,9 @@ class Fit(Kept):
             solver = self.run.solver
             optimizer = (
                 f"{solver.optimizer} with step size {solver.step_sizes[0]:g}"
-                if isinstance(solver.transformation, str)
+                if not solver.own
+                else f"{solver.optimizer} with a schedule of step sizes"
+                if solver.step_size_at
                 else "an optimizer of optax"
             )
             lines.append(
@@ -89,8 +80,17 @@ class Fit(Kept):
             )
             lines += ENDED.get(self.run.ended, [])
         if self.khat is None:
-            lines.append("k-hat was not computed: each draw is a pass over all rows; set khat_samples to compute it")
+            lines.append(f"k-hat was not computed: {self._without_khat}")
         return "\n".join([*lines, *self.notes])
+
+    @property
+    def _without_khat(self) -> str:
+        """Why k-hat was not computed."""
+        if self.run is not None and self.run.ended == "interrupted":
+            return "the fit was interrupted"
+        if self.run is not None and self.run.khat_samples == 0:
+            return "khat_samples is 0"
+        return "each draw is a pass over all rows; set khat_samples to compute it"
 
     @cached_property
     def guide(self):
@@ -226,15 +226,12 @@ def fit(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
         num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
     )  # fmt: skip
-    if estimator is None:
-        estimator = DEFAULT if num_steps * solver.batch_size >= _EPOCHS_OF_MEMORY * problem.N else "naive"
-        estimator = "cv" if problem.guide.stateless else estimator
-    method = MethodSpec.of(estimator, options, where="fit")
-    run = Run(method, solver, num_steps, seed, problem.name)
-    return completed(problem, run, draws, progress, rule_of(stop), callback)
+    method = MethodSpec.of(estimator or default_estimator(problem, solver, num_steps), options, where="fit")
+    run = Run(method, solver, num_steps, seed, problem.name, draws)
+    return completed(problem, run, progress, rule_of(stop), callback, _left_out(problem, init))
 
 
-def completed(problem, run: Run, draws: int | None, progress, rule=None, callback=None, stacklevel: int = 3) -> Fit:
+def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple[str, ...] = ()) -> Fit:
     """The fit with the settings of ``run``, continued from what it has kept."""
     watched = partial(
         WatchedRun, num_steps=run.num_steps, callback=callback, rule=rule, begun=run.state,
@@ -250,24 +247,45 @@ def completed(problem, run: Run, draws: int | None, progress, rule=None, callbac
         if not runs.num_steps:
             raise KeyboardInterrupt
     fitted = made(problem, result)
-    k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else draws)
-    notes = (*problem.remarks, *notes)
-    if of_batch(problem, run.solver.batch_size) is not problem and not isinstance(run.solver.transformation, str):
-        notes = (
-            f"{problem.name}: under an optax transformation or schedule, the latent variables in the plate "
-            f"{problem.plate!r} move when their rows are visited and stand still in between; optimizer='adam' with "
-            "schedule= makes up for these steps",
-            *notes,
-        )
+    k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
+    notes = (*told, *problem.remarks, *_of_transformation(problem, run.solver, runs), *notes)
     if runs.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=stacklevel)
+        warnings.warn(note, UserWarning, stacklevel=3)
     run = replace(
         run, num_steps=runs.num_steps, epochs=(runs.early, runs.whole), kept=dict(runs.kept), reached=result.reached,
         ended=runs.ended,
     )  # fmt: skip
     return Fit(fitted.params, fitted.elbo, problem, fitted.mean_field, k, notes, run)
+
+
+def _of_transformation(problem, solver, runs) -> list[str]:
+    """Notes on a transformation of optax: what it means for rows' own variables, and whether it moved at the end."""
+    if "transformation" not in solver.own:
+        return []
+    notes, (early, last) = [], (runs.kept[epoch][0].params for epoch in (runs.early, runs.whole))
+    if problem.local is not None and solver.batch_size < problem.N:
+        notes.append(
+            f"{problem.name}: under an optax transformation, the latent variables in the plate {problem.plate!r} move "
+            "when their rows are visited and stand still in between; optimizer='adam', with step_size= or schedule=, "
+            "makes up for these steps"
+        )
+    same = jax.tree.map(lambda one, other: bool((one == other).all()), early, last)
+    if runs.early < runs.whole and all(jax.tree.leaves(same)):
+        notes.append(
+            f"{problem.name}: no parameter moved in the last {runs.num_steps - runs.early * runs.steps} steps: the "
+            "optimizer's step size is 0 there; make its schedule as long as num_steps"
+        )
+    return notes
+
+
+def _left_out(problem, init) -> tuple[str, ...]:
+    """A note on the sites of which the fit that another one starts from has no values."""
+    if not isinstance(init, Fit) or not (new := [site for site in problem.sites if site not in init.problem.sites]):
+        return ()
+    return (f"{problem.name}: init, a fit of {init.problem.name}, has no values of {', '.join(map(repr, new))}, which "
+            "start as without init",)  # fmt: skip
 
 
 def checked_draws(khat_samples: int | None) -> int | None:
@@ -316,81 +334,3 @@ def made(problem, result) -> Fit:
         raise UserError(f"{problem.name}: the fit diverged; use a smaller step_size")
     trace = result.trace[["iteration", "elbo", "elbo_se"]]
     return Fit(problem.named(mean_field), trace, problem, mean_field)
-
-
-def judged(fit: Fit, solver: SolverSpec, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
-    """``(k-hat, notes)`` of a fit."""
-    problem, notes = fit.problem, []
-    fall = fall_of(solver.schedule, fit.elbo)
-    rise, share = late_rise(fit.elbo[fit.elbo["iteration"] <= fall])
-    late = rise > max(_RISE, 2 * float(fit.elbo["elbo_se"].iloc[-1]))
-    steps = "the steps" if fall == np.inf else f"the {fall:.0f} steps before the step size fell"
-    risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of {steps}"
-    if draws is None:
-        draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
-        draws = draws if draws >= psis.LEAST else 0
-    k, narrow = None, None
-    if draws:
-        eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)
-        eps = problem.backend.asarray(eps.astype(problem.dtype))
-        params = {block: problem.backend.asarray(value) for block, value in fit.mean_field.items()}
-        weights = psis.log_weights(problem, params, eps)
-        k = psis.khat(weights)
-        narrow = _narrowest(problem, params, weights, eps)
-    late = late and (fall == np.inf or k is None or k > psis.good(draws))  # otherwise it converged during the fall
-    if late:
-        notes.append(f"{problem.name}: the fit has not converged: {risen}; increase num_steps, or change step_size")
-    if k is not None and k > psis.good(draws):
-        notes.append(f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(fit, solver, late)}")
-    elif narrow and not late:
-        notes.append(
-            f"{problem.name}: by importance weights, the standard deviation of {narrow[0]} is {narrow[1]:.1f} times "
-            f"the guide's: {problem.guide.about} guide is too narrow where latent variables are "
-            f"{problem.guide.misses[0]}. {_CHECK.format(wider=problem.guide.wider)}"
-        )
-    return k, tuple(notes)
-
-
-def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
-    """The latent site whose posterior is widest relative to the guide, and the ratio; or None if below ``_WIDER``."""
-    if np.isnan(weights).any() or not np.isfinite(weights.max()):
-        return None
-    backend = problem.backend
-    z = backend.to_numpy(backend.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
-    scale = backend.to_numpy(problem.guide.scale(params))
-    free = problem.noiseless is None or ~np.asarray(problem.noiseless)
-    wider = np.where(free, psis.spread(weights, z) / scale, 0.0)
-    site, most = max(((name, float(wider[where].max())) for name, where in problem.sites.items()),
-                     key=lambda pair: pair[1])  # fmt: skip
-    return (site, most) if most > _WIDER else None
-
-
-def _remedy(fitted, solver, late: bool) -> str:
-    """Possible causes of a large k-hat, and remedies."""
-    problem, first = fitted.problem, ""
-    noisy = _noisy(problem)
-    params = {block: problem.backend.asarray(value) for block, value in fitted.mean_field.items()}
-    least = float(problem.backend.to_numpy(problem.guide.scale(params))[noisy].min())
-    step = solver.step_sizes[0]
-    if late:
-        first = "k-hat says little before convergence: increase num_steps first; if it stays high, "
-    elif solver.optimizer == "adam" and solver.schedule is None and step > least / 2:
-        first = (
-            f"the step size {step:g} is not small relative to the smallest standard deviation, {least:.2g}, so the "
-            "means still fluctuate: first decay it (schedule) or reduce it; if k-hat stays high, "
-        )
-    many = (
-        f"; in {len(noisy)} dimensions small misfits add up to such a k-hat, and means may still be right"
-        if len(noisy) >= _MANY
-        else ""
-    )
-    guide = problem.guide
-    return (
-        f"{first}{guide.about} normal approximates this posterior badly, and its standard deviations may be far too "
-        f"small, as where latent variables are {guide.misses[1]}{many}. {_CHECK.format(wider=guide.wider)}"
-    )
-
-
-def _noisy(problem) -> np.ndarray:
-    """The coordinates with noise, those that are no point estimates."""
-    return np.arange(problem.dim) if problem.noiseless is None else np.flatnonzero(~np.asarray(problem.noiseless))

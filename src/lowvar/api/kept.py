@@ -24,6 +24,7 @@ class Run:
         num_steps: updates.
         seed: seed of its noise.
         name: name under which its noise was drawn.
+        khat_samples: draws for k-hat, as ``fit`` was told.
         epochs: ``(early, whole)``: epochs at which the state was kept.
         kept: the states, ``{epoch: state of the engine}``.
         reached: the measurements along the run.
@@ -35,6 +36,7 @@ class Run:
     num_steps: int
     seed: int
     name: str
+    khat_samples: int | None = None
     epochs: tuple[int, int] = (0, 0)
     kept: Mapping[int, Any] = field(default_factory=dict)
     reached: Reached | None = None
@@ -78,7 +80,7 @@ class Kept:
             num_steps: further updates.
             stop: see ``lowvar.fit``.
             callback: see ``lowvar.fit``.
-            khat_samples: see ``lowvar.fit``.
+            khat_samples: see ``lowvar.fit``; as in the fit if not given.
             progress: see ``lowvar.fit``.
 
         Raises:
@@ -86,6 +88,7 @@ class Kept:
                 without its own optimizer or estimator.
         """
         from lowvar.api.fit import checked_draws, completed
+        from lowvar.api.settings import check_moves
         from lowvar.api.stopping import rule_of
         from lowvar.estimators import GRADIENT
 
@@ -106,8 +109,10 @@ class Kept:
         longer = run.solver.model_copy(
             update={"epochs": -(-total // steps), "schedule": _to(total, run.solver.schedule)}
         )
-        run = replace(run, solver=longer, num_steps=total, ended="budget")
-        return completed(self.problem, run, checked_draws(khat_samples), progress, rule_of(stop), callback)
+        check_moves(longer, total)
+        draws = run.khat_samples if khat_samples is None else checked_draws(khat_samples)
+        run = replace(run, solver=longer, num_steps=total, ended="budget", khat_samples=draws)
+        return completed(self.problem, run, progress, rule_of(stop), callback)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the fit to one npz file, whole or not at all; ``lowvar.load`` reads it.

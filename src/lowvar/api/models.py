@@ -1,5 +1,6 @@
 """What ``fit`` and ``decompose`` take as a model: an object that makes its own problem, or a NumPyro model."""
 
+import inspect
 import sys
 
 from lowvar.errors import UserError
@@ -19,12 +20,28 @@ def problem_of(model, data, **start):
         ``auto_guide``, which give results in the model's own terms.
 
     Raises:
-        UserError: the model does not permit mini-batches, see there; or it is a module of PyTorch.
+        UserError: the model does not permit mini-batches, see there; or it is a module of PyTorch, or Pyro's.
     """
     if isinstance(model, getattr(sys.modules.get("torch.nn"), "Module", ())) and not hasattr(model, "problem"):
         raise UserError(
             f"{type(model).__name__} is a torch.nn.Module: give lowvar.TorchModel.from_module(module, inputs, "
             "log_likelihood), which adds priors, or for a Pyro model TorchModel.from_pyro(model, data)"
         )
+    if _is_pyros(model):
+        raise UserError(
+            f"{model.__name__} is a Pyro model: give lowvar.TorchModel.from_pyro({model.__name__}, data), without data "
+            "after it"
+        )
     make = getattr(model, "problem", None)
     return make(data, **start) if callable(make) else from_numpyro(model, data, **start)
+
+
+def _is_pyros(model) -> bool:
+    """Whether a function uses Pyro, and not NumPyro."""
+    if not inspect.isfunction(model):
+        return False
+    found = inspect.getclosurevars(model)
+    used = (*found.globals.values(), *found.nonlocals.values())
+    names = (one.__name__ if inspect.ismodule(one) else getattr(one, "__module__", "") for one in used)
+    roots = {str(name).partition(".")[0] for name in names}
+    return "pyro" in roots and "numpyro" not in roots

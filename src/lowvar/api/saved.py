@@ -20,7 +20,7 @@ from lowvar.runs.loop import Reached
 from lowvar.studies.common_spec import validated
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
-_FORM = 1  # of the file
+_FORM = 2  # of the file
 _ROWS = 7  # rows whose log-likelihood identifies the model
 _RELATIVE = 1e-3  # difference of densities attributed to rounding, in single precision
 
@@ -60,11 +60,9 @@ def load(
         raise UserError(f"{path}: no fit, but another file of lowvar")
     if mark["fit"]["form"] != _FORM:
         raise UserError(f"{path}: saved by another version of lowvar ({mark['versions'].get('lowvar')}); fit again")
-    own = optimizer
-    if step_size is not None or isinstance(optimizer, str):
-        from lowvar.api.settings import scheduled
+    from lowvar.api.settings import own_objects
 
-        own = scheduled("adam" if optimizer is None else optimizer, step_size)
+    own = own_objects(optimizer or "adam", step_size)
     return _made(str(path), arrays, mark["fit"], model, data, estimator, own)
 
 
@@ -76,15 +74,15 @@ def pickled(fit) -> tuple:
     problem, run = fit.problem, fit.run
     data = {name: np.asarray(one) if isinstance(one, jax.Array) else one for name, one in problem.data.items()}
     factory = run.method.factory if run and _own(run.method.factory) else None
-    own = None if run is None or isinstance(run.solver.transformation, str) else run.solver.transformation
+    own = dict(run.solver.own) if run else {}
     return unpickled, (problem.model, data, stream.getvalue(), json.dumps(mark["fit"]), factory, own)
 
 
-def unpickled(model, data, content: bytes, settings: str, estimator, optimizer):
+def unpickled(model, data, content: bytes, settings: str, estimator, own):
     """The ``Fit`` from what ``pickled`` gave."""
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    return _made("pickle", arrays, json.loads(settings), model, data, estimator, optimizer)
+    return _made("pickle", arrays, json.loads(settings), model, data, estimator, own)
 
 
 # --- what is in the file ---------------------------------------------------------------------------------------------
@@ -123,9 +121,10 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if run is not None and run.reached is not None:
         about["run"] = {
             "estimator": run.method.estimator, "options": run.method.options, "num_steps": run.num_steps,
-            "own_estimator": _own(run.method.factory), "own_optimizer": not isinstance(run.solver.transformation, str),
+            "own_estimator": _own(run.method.factory), "own_objects": sorted(run.solver.own),
             "solver": run.solver.model_dump(mode="json"), "seed": run.seed, "name": run.name,
-            "epochs": list(run.epochs), "ended": run.ended, "stops": list(run.reached.stops),
+            "khat_samples": run.khat_samples, "epochs": list(run.epochs), "ended": run.ended,
+            "stops": list(run.reached.stops),
         }  # fmt: skip
         arrays |= {f"reached/{name}": value for name, value in run.reached.measured.items()}
         for epoch in set(run.epochs):
@@ -183,7 +182,7 @@ def _density(problem, guide_params) -> np.ndarray:
 # --- and back --------------------------------------------------------------------------------------------------------
 
 
-def _made(where: str, arrays, about, model, data, estimator, optimizer):
+def _made(where: str, arrays, about, model, data, estimator, own):
     """The fit from the content of its file; ``where`` names it in messages."""
     from dataclasses import replace
 
@@ -214,7 +213,7 @@ def _made(where: str, arrays, about, model, data, estimator, optimizer):
     final = SimpleNamespace(params={b: v[None, None] for b, v in params.items()}, trace=pd.DataFrame(elbo))
     fit = made(problem, final)
     khat = None if about["khat"] is None else float(about["khat"])
-    run = about["run"] and _run(about["run"], arrays, reached, problem, estimator, optimizer)
+    run = about["run"] and _run(about["run"], arrays, reached, problem, estimator, own)
     return replace(fit, khat=khat, notes=tuple(about["notes"]), run=run or None)
 
 
@@ -257,18 +256,18 @@ def _of(shape_or_type) -> str:
     return str(tuple(shape_or_type)) if isinstance(shape_or_type, list) else str(shape_or_type)
 
 
-def _run(about, arrays, reached, problem, estimator, optimizer) -> Run | None:
+def _run(about, arrays, reached, problem, estimator, own) -> Run | None:
     """Settings and state; None if an object is missing that they need."""
     from lowvar.api.fit import starts
     from lowvar.studies.variational import engine as engines
     from lowvar.studies.variational.exact import ExactRun
 
-    if (about["own_estimator"] and estimator is None) or (about["own_optimizer"] and optimizer is None):
+    if (about["own_estimator"] and estimator is None) or any(name not in own for name in about["own_objects"]):
         return None
     label = about["estimator"]
     method = MethodSpec.of(label if not about["own_estimator"] else estimator, about["options"], where="load")
     solver = validated(SolverSpec, _tuples(about["solver"]), where="load")
-    solver = solver.with_transformation(optimizer) if about["own_optimizer"] else solver
+    solver = solver.with_own({name: own[name] for name in about["own_objects"]})
     engine = engines.build(
         problem, method, solver, seed=about["seed"], name=about["name"], starts=starts(problem),
         engine=lambda *args: ExactRun(*args, num_steps=about["num_steps"]),
@@ -279,7 +278,7 @@ def _run(about, arrays, reached, problem, estimator, optimizer) -> Run | None:
         kept[epoch] = as_state(leaves, like)
     early, last = about["epochs"]
     return Run(
-        method, solver, about["num_steps"], about["seed"], about["name"], (early, last), kept,
+        method, solver, about["num_steps"], about["seed"], about["name"], about["khat_samples"], (early, last), kept,
         Reached(about["stops"], reached), about["ended"],
     )  # fmt: skip
 

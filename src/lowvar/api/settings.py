@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
 from lowvar.problems.numpyro_trace import one_line
+from lowvar.problems.rows import Rows
 from lowvar.registry import label
 from lowvar.solvers import OWN
 from lowvar.solvers.optimizers import OPTIMIZERS
@@ -22,6 +23,7 @@ BATCH = 100  # default batch size; all rows if they are fewer
 ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # particles of an ELBO; maximum of particles x data rows
 LEAST_SAMPLES = 16  # minimum number of particles of an ELBO, for any number of rows
 DEFAULT = "joint_adaptive"
+_EPOCHS_OF_MEMORY = 2  # with fewer, an estimator with memory could not repay its initial full pass
 STEP_SIZE = 0.01
 
 
@@ -33,6 +35,13 @@ def check_estimator(name: str | Callable) -> None:
             f"estimator, such as {DEFAULT!r}, or run {name} as a method of an experiment: lowvar run EXPERIMENT.yaml"
         )
     GRADIENT.entry(name)
+
+
+def default_estimator(problem, solver, num_steps: int) -> str:
+    """The estimator of a fit that names none: the guide's, or ``naive`` for less than two passes over the data."""
+    default = problem.guide.estimator
+    few = num_steps * solver.batch_size < _EPOCHS_OF_MEMORY * problem.N
+    return "naive" if few and default == DEFAULT else default
 
 
 def methods_of(estimators) -> dict[str, MethodSpec]:
@@ -71,18 +80,14 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
     return methods
 
 
-def scheduled(optimizer, step_size):
-    """The optax transformation of an optimizer by name and a schedule of step sizes, or one of the user's own."""
+def own_objects(optimizer, step_size) -> dict[str, Any]:
+    """The user's own objects, see ``SolverSpec.own``: a transformation of optax, or a schedule of step sizes."""
     if isinstance(optimizer, str):
+        if not callable(step_size):
+            return {}
         check_known("optimizer", optimizer, OPTIMIZERS.own, where="fit")
-        try:
-            first = float(step_size(0))
-        except Exception as error:
-            raise UserError(
-                f"step_size: a schedule takes the number of the step and returns a step size: {error}"
-            ) from error
-        positive("step_size: the schedule's first value", first, or_zero=True)  # a warm-up starts at 0
-        return getattr(optax, optimizer)(step_size)
+        positive("step_size: the schedule's first value", _at(step_size, 0), or_zero=True)  # a warm-up starts at 0
+        return {"step_size_at": step_size}
     if type(optimizer).__module__ == "numpyro.optim":
         raise UserError(
             "optimizer: a NumPyro optimizer has another interface; give that of optax, such as optax.adam(0.01)"
@@ -94,7 +99,36 @@ def scheduled(optimizer, step_size):
         )
     if step_size is not None:
         raise UserError(f"step_size {step_size!r}: this optimizer has its own step size; leave step_size out")
-    return optimizer
+    return {"transformation": optimizer}
+
+
+def _at(schedule, step: int) -> float:
+    """The step size of a user's schedule."""
+    try:
+        return float(schedule(step))
+    except Exception as error:
+        raise UserError(
+            f"step_size: a schedule takes the number of the step and returns a step size: {error}"
+        ) from error
+
+
+def check_moves(solver, num_steps: int) -> None:
+    """Rejects step sizes that are 0 before the last of ``num_steps`` steps.
+
+    Raises:
+        UserError: a schedule ends earlier.
+    """
+    plan, last = solver.schedule, num_steps - 1
+    if plan is not None and plan.kind == "cosine" and plan.r < num_steps:
+        raise UserError(
+            f"schedule: the cosine's step size is 0 from step r = {plan.r} on, where nothing would move: set "
+            f"r = num_steps = {num_steps}"
+        )
+    if solver.step_size_at and last and not _at(solver.step_size_at, last):
+        raise UserError(
+            f"step_size: the schedule is 0 at step {last}, the last one, where nothing would move: make it as long as "
+            f"num_steps = {num_steps}"
+        )
 
 
 def _what(optimizer) -> str:
@@ -126,6 +160,64 @@ def check_transformation(own, problem) -> None:
         raise UserError("optimizer: its updates do not have the form of the parameters; give a transformation of optax")
 
 
+def check_by_row(own, problem) -> None:
+    """Rejects a transformation that steps with a batch's rows would run otherwise than steps with all rows.
+
+    It makes a few steps for two shared variables and one of two rows, the last with the other row, in the vectors of
+    all rows, and in that of the batch alone.
+
+    Raises:
+        UserError: the updates differ, as where they depend on other rows' parameters; or it holds updates back.
+    """
+    rows, rng = Rows(np.arange(2), np.arange(2, 4)[:, None]), np.random.default_rng(0)
+    blocks, batches = list(problem.blocks), [np.array([row]) for row in (1,) * 9 + (0,)]
+    draws = jnp.asarray(rng.exponential(size=(1 + len(batches), len(blocks), rows.dim)).astype(problem.dtype))
+    every = dict(zip(blocks, draws[0], strict=True))
+
+    def moves(gathered):
+        params, state, found = every, own.init(every), []
+        for batch, one in zip(batches, draws[1:], strict=True):
+            at = rows.of(batch)
+
+            def here(tree, at=at):
+                return jax.tree.map(lambda leaf: leaf[at] if jnp.shape(leaf) == (rows.dim,) else leaf, tree)
+
+            def back(new, old, at=at):
+                return new if jnp.shape(new) == jnp.shape(old) else old.at[at].set(new)
+
+            gradient = {b: jnp.zeros(rows.dim, g.dtype).at[at].set(g[at]) for b, g in zip(blocks, one, strict=True)}
+            given = (gradient, state, params)
+            updates, after = own.update(*(map(here, given) if gathered else given))
+            state, updates = jax.tree.map(back, after, state), jax.tree.map(back, updates, _zeros(params))
+            params = jax.tree.map(jnp.add, params, updates)
+            found.append(jnp.stack(jax.tree.leaves(here(updates))))
+        return jnp.stack(found)
+
+    dense = batch = np.zeros(())
+    try:
+        dense, batch = jax.jit(lambda: (moves(False), moves(True)))()
+        same = np.allclose(dense, batch, rtol=1e-3, atol=1e-7 * float(np.abs(dense).max()))
+    except Exception:  # any error of the transformation: a state with another form
+        same = False
+    if not same:
+        raise UserError(
+            "optimizer: with latent variables in the data plate, a step has the rows of its batch alone, and this "
+            "transformation would make other updates with them than with all rows (its update of a row depends on "
+            f"other rows, or its state is not by coordinate); give 'adam', or batch_size={problem.N}"
+        )
+    still = np.asarray(batch[1:-1] == 0)  # a warm-up may start at 0
+    if (still.any(axis=0) & ~still.all(axis=0)).any():
+        raise UserError(
+            "optimizer: it moves nothing in some steps, in which it holds updates back, and the latent variables in "
+            "the data plate move only in the steps that have their rows; give the transformation inside it, or "
+            f"batch_size={problem.N}"
+        )
+
+
+def _zeros(tree):
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
 def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid",
     where="fit",
@@ -140,10 +232,13 @@ def solver_of(
         raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
     if callable(step_size) and schedule is not None:
         raise UserError("step_size is a schedule of optax: leave schedule out, or give a number as step_size")
-    own = scheduled(optimizer, step_size) if callable(step_size) or not isinstance(optimizer, str) else None
-    if own is not None:
-        check_transformation(own, problem)
-        optimizer, step_size = "sgd", 1.0  # both unused
+    own = own_objects(optimizer, step_size)
+    if "transformation" in own:
+        check_transformation(optimizer, problem)
+        if problem.local is not None and size < problem.N:
+            check_by_row(optimizer, problem)
+        optimizer = "sgd"  # unused
+    step_size = 1.0 if own else step_size  # unused, or multiplied by the schedule
     step_size = STEP_SIZE if step_size is None else step_size
     num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)
     if elbo_samples is None:
@@ -155,4 +250,6 @@ def solver_of(
          "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise},
         where=where,
     )  # fmt: skip
-    return spec if own is None else spec.with_transformation(own)
+    spec = spec.with_own(own)
+    check_moves(spec, num_steps)
+    return spec

@@ -91,11 +91,15 @@ def _columns(name, layout, values, index):
         if len(shapes) != 2 or any(shape != wanted for shape in shapes):
             raise UserError(
                 f"{name}: Amortised: {site!r} needs (loc, log_scale), each of shape {wanted} for {rows} rows, "
-                f"not {' and '.join(map(str, shapes)) or type(pair).__name__}"
+                f"not {' and '.join(map(str, shapes)) or _in_words(pair)}"
             )
         for part, one in zip(parts, pair, strict=True):
             part.append(jnp.reshape(one, (rows, -1)))
     return tuple(jnp.concatenate(part, axis=1) for part in parts)
+
+
+def _in_words(value) -> str:
+    return f"one array of shape {value.shape}" if hasattr(value, "shape") else type(value).__name__
 
 
 def _check(problem, encoder, flat) -> None:
@@ -139,7 +143,8 @@ class AmortisedGuide(Gaussian):
 
     name = BLOCK
     factorised = True
-    stateless = True
+    amortised = True
+    estimator = "cv"
     about = "an amortised mean-field"
     misses = ("correlated or skewed", "correlated, skewed or heavy-tailed")
     wider = "fit a larger encoder or guide='mean_field', "

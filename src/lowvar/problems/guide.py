@@ -54,7 +54,8 @@ class Gaussian:
     # --- what a guide defines -----------------------------------------------------------------------------------------
 
     name = ""
-    stateless = False  # whether estimators with a memory, which has the form of the parameters, do not apply
+    amortised = False  # whether rows have a function of their data in place of parameters, of which memories consist
+    estimator = "joint_adaptive"  # the default
     factorised = False  # whether coordinates are independent, as closed forms of the catalogue's models assume
     # words for messages: what it is, which posteriors it is too narrow or wrong for, and a better one
     about = "a Gaussian"

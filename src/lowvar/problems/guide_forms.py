@@ -5,6 +5,7 @@ alphabetical order, with the ``numpyro.param`` sites among them. A Gaussian guid
 ``AutoMultivariateNormal``, whose factor is that of its covariance: for ``block_diagonal`` it has zeros between sites.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -57,10 +58,33 @@ def autoguide(problem):
     from numpyro.infer import autoguide as theirs
 
     form = form_of(problem.guide)
-    guide = getattr(theirs, form.autoguide)(problem.model, **form.options(problem.guide))
+    kind = getattr(theirs, form.autoguide)
+
+    class Guide(kind):
+        def __call__(self, *args, **data):
+            _check_rows(problem, inspect.signature(problem.model).bind_partial(*args, **data).arguments)
+            return super().__call__(*args, **data)
+
+    Guide.__name__ = Guide.__qualname__ = kind.__name__
+    guide = (Guide if problem.densities else kind)(problem.model, **form.options(problem.guide))
     with handlers.block(), handlers.seed(rng_seed=0):
         guide(**problem.data)  # sets up the guide, which can then be used without the data
     return guide
+
+
+def _check_rows(problem, data) -> None:
+    """Rejects data of other rows than those of the fit, whose own latent variables the guide has."""
+    local = problem.densities.layout.sites
+    for name, now in data.items():
+        was = problem.data.get(name)
+        if problem.N in np.shape(was) and np.shape(now) not in ((), np.shape(was)):
+            draws = f"posterior_samples={{site: fit.sample()[site] for site in {[*set(problem.latent) - set(local)]}}}"
+            raise UserError(
+                f"{problem.name}: the guide has {', '.join(local)} of the fit's {problem.N} rows, and {name!r} has "
+                f"shape {np.shape(now)} in place of {np.shape(was)}; for other rows give Predictive {draws} "
+                + (f"and values of Amortised's function at fit.params[{BLOCK!r}]" if problem.guide.amortised else
+                   f"alone, which draws {', '.join(local)} from the prior")
+            )  # fmt: skip
 
 
 def inferred(given) -> Any:

@@ -20,7 +20,7 @@ from lowvar.backends import get
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
 from lowvar.problems import guide_forms
-from lowvar.problems.amortised import Amortised, AmortisedGuide
+from lowvar.problems.amortised import Amortised
 from lowvar.problems.given_start import fill
 from lowvar.problems.guide import NO_NOISE, MeanField
 from lowvar.problems.guides import family
@@ -36,7 +36,7 @@ from lowvar.problems.numpyro_trace import (
     plain,
     prototype,
 )
-from lowvar.problems.rows import OfBatch
+from lowvar.problems.rows import MeanFieldOfRows, OfBatch, Rows
 from lowvar.problems.variational import VariationalProblem
 
 _JITTER = 0.1  # standard deviation of the initial means, to avoid saddle points
@@ -76,13 +76,18 @@ class NumPyroProblem(VariationalProblem):
     remarks: tuple[str, ...] = ()
     densities: Densities | None = None
 
+    @property
+    def local(self) -> Rows | None:
+        """As in ``VariationalProblem``."""
+        return self.densities.layout.rows if self.densities and type(self.guide) is MeanField else None
+
     def of_batch(self, size: int) -> VariationalProblem:
         """The problem as a step with ``size`` rows sees it: with variables of the rows in the plate, see ``OfBatch``.
 
         Guides with correlations, which tie the rows together, have no such part, and of a guide of the user's own it
         is not known: they compute with all rows.
         """
-        if self.densities is None or type(self.guide) not in (MeanField, AmortisedGuide):
+        if self.densities is None or not (self.local or self.guide.amortised):
             return self
         rows, noiseless = self.densities.layout.rows, None
         if self.noiseless is not None:
@@ -90,6 +95,7 @@ class NumPyroProblem(VariationalProblem):
         return OfBatch(
             self.name, self.backend, self.N, rows.dim_of(size), self.densities.likelihood_of_batch,
             self.densities.prior_of_batch, dtype=self.dtype, noiseless=noiseless, whole=self, rows=rows,
+            family=lambda batch: MeanFieldOfRows(batch.dim, batch.backend, batch.noiseless),
         )  # fmt: skip
 
     def energy(self, z, index, weight):

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lowvar.problems.guide import MeanField
 from lowvar.problems.variational import VariationalProblem
 
 
@@ -67,6 +68,25 @@ class Rows:
         return self.joined(jnp.ones(len(self.shared), values.dtype), own)
 
 
+@dataclass(frozen=True)
+class MeanFieldOfRows(MeanField):
+    """The mean-field guide with both control variates of ``log_sigma`` that ``Gaussian.controls`` gives.
+
+    The noise of a row's own gradient is Monte Carlo noise alone. Where the guide fits the row, the second control
+    removes that of its ``log_sigma``.
+    """
+
+    @property
+    def controlled(self) -> dict[str, int]:
+        """See ``Gaussian``."""
+        return {"log_sigma": 2}
+
+    def controls(self, params, eps, gradient):
+        """See ``Gaussian``."""
+        second = self._noisy(jnp.mean(eps**2, axis=0) - 1)
+        return {"log_sigma": [*super().controls(params, eps, gradient)["log_sigma"], second]}
+
+
 @dataclass(frozen=True, eq=False)
 class OfBatch(VariationalProblem):
     """A problem with local latent variables as one batch of rows sees it: ``z`` is the vector of the batch.
@@ -108,3 +128,8 @@ def of_batch(problem, size: int):
     """``problem`` as a step with ``size`` rows sees it: itself, unless rows have variables of their own."""
     make = getattr(problem, "of_batch", None)
     return problem if make is None else make(size)
+
+
+def rows_of(problem) -> Rows | None:
+    """The rows of a problem as a batch sees it, see ``OfBatch``; None if rows have no variables of their own."""
+    return getattr(problem, "rows", None)

@@ -67,8 +67,8 @@ def check(problem) -> None:
     _check_random(problem, z)
     _check_density(problem, z)
     point = _point(problem, z)
-    _check_derivatives(problem, point)
     _check_rows(problem, point)
+    _check_derivatives(problem, point)
     _check_traced(problem, point)
 
 
@@ -221,8 +221,8 @@ def _check_rows(problem, z):
             raise UserError(
                 f"{problem.name}: the log-likelihood of a row depends on the other rows of its batch: row "
                 f"{int(rows[worst])} has {single[worst]:.6g} alone and {values[worst]:.6g} among {len(rows)} rows; "
-                "compute statistics of several rows (a mean, a sum, their number, batch normalisation) from all the "
-                "data, before"
+                "compute statistics of several rows (a mean, a sum, their number) from all the data, before; batch "
+                "normalisation needs module.eval()"
             )
 
 
@@ -273,7 +273,8 @@ def _explained(problem, what, traced=False):
             ) from error
         if traced:
             raise UserError(f"{problem.name}: torch.func cannot transform the model: {_one_line(error)}") from error
-        raise UserError(f"{problem.name}: {what} fails: {_one_line(error)}") from error
+        hint = "; batch normalisation needs module.eval()" if "per channel when training" in text else ""
+        raise UserError(f"{problem.name}: {what} fails: {_one_line(error)}{hint}") from error
 
 
 _BRANCHES = (

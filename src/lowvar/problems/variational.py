@@ -151,6 +151,11 @@ class VariationalProblem:
 
         return self.backend.scan_or_loop(add, -self.backend.grad(self.log_prior)(z), chunks)
 
+    @property
+    def local(self) -> Any:
+        """The ``Rows`` whose variables have parameters of their own, which only their batches update; None without."""
+        return None
+
     # --- the interface of `Objective` -------------------------------------------------------------------------------
 
     def initial(self, kind: str, key) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator, Oracles
 from lowvar.noise import Noise, Plan, Sampler
-from lowvar.problems.rows import OfBatch
+from lowvar.problems.rows import rows_of
 
 
 class DescentState(NamedTuple):
@@ -86,7 +86,7 @@ def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
         UserError: the estimator's table, or latent variables of the rows, need batches that cover an epoch, and the
             sampler's do not.
     """
-    rows = isinstance(estimator.problem, OfBatch)
+    rows = rows_of(estimator.problem) is not None
     if (estimator.properties.needs_epochs or rows) and not sampler.batches.covers:
         raise UserError(f"{estimator.name}, built for reshuffled batches, cannot use {sampler.batches.name!r} ones")
     if rows:

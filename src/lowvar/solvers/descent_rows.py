@@ -4,10 +4,10 @@ An epoch visits each row once. The state of the rows, in the order of the epoch'
 loop, and their new state its output: the work of a step does not depend on the number of rows.
 
 **Convention.** The gradient is unbiased for that of the whole ELBO: a batch's rows count ``N / B`` times, all others
-have gradient zero. ``adam`` moves a row at its visits only, by what dense Adam would move it until the next one, see
-``row_adam``. With a transformation of optax, the convention is that of PyTorch's ``SparseAdam``: averages of a row's
-gradients change at its visits only, while the count of steps, which corrects their bias and drives schedules, is that
-of the run. Rows that are visited a few dozen times then move far less than under dense Adam.
+have gradient zero. ``adam`` moves a row at its visits, which it counts row by row, see ``row_adam``. With a
+transformation of optax, the convention is that of PyTorch's ``SparseAdam``: averages of a row's gradients change at
+its visits only, while the count of steps, which corrects their bias and drives schedules, is that of the run. Rows
+that are visited a few dozen times then move far less than under dense Adam.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from lowvar.noise import Noise, Plan
-from lowvar.problems.rows import OfBatch, Rows
+from lowvar.problems.rows import OfBatch
 from lowvar.solvers.descent import Descent, DescentState
 
 
@@ -72,49 +71,6 @@ class RowDescent(Descent):
         updates, optimizer = self.optimizer.update(gradient, state.optimizer, state.params)
         params = jax.tree.map(lambda p, u: p + u, state.params, updates)
         return DescentState(params, estimator, optimizer)
-
-
-def row_adam(step_size, rows: Rows, size: int, b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
-    """Adam on the vectors of batches, with each row's steps without a gradient made at once.
-
-    Without a gradient, ``m`` falls by ``b1`` and ``v`` by ``b2`` in every step, and so does the update by
-    ``r = b1 / sqrt(b2)``. In the ``S = N / B`` steps from one visit to the next, a row moves ``(1 - r^S) / (1 - r)``
-    times its first update, but for the small changes of the bias corrections; its moments are then ``b1^S m`` and
-    ``b2^S v``. With ``S = 1``, and for the shared variables, this is Adam.
-
-    Args:
-        step_size: a number, or a traced scalar.
-        rows: where the coordinates of rows are in a batch's vector.
-        size: rows of a batch.
-        b1: decay of the first moment in a step.
-        b2: decay of the second moment in a step.
-        eps: added to the root of the second moment.
-
-    References:
-        Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 1.
-    """
-    N, d = rows.own.shape
-    S, r = -(-N // size), b1 / b2**0.5
-
-    def by_row(of_shared, of_row, like):
-        return rows.joined(jnp.full(len(rows.shared), of_shared, like.dtype), jnp.full((size, d), of_row, like.dtype))
-
-    def init(params):
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return {"m": zeros, "v": zeros, "t": jnp.zeros((), jnp.int32)}
-
-    def update(updates, state, params=None):
-        t = state["t"] + 1
-        m = jax.tree.map(lambda m, g: by_row(b1, b1**S, g) * m + (1 - b1) * g, state["m"], updates)
-        v = jax.tree.map(lambda v, g: by_row(b2, b2**S, g) * v + (1 - b2) * g * g, state["v"], updates)
-
-        def moved(m, v):
-            first = (m / (1 - b1 ** t.astype(m.dtype))) / (jnp.sqrt(v / (1 - b2 ** t.astype(m.dtype))) + eps)
-            return -step_size * by_row(1, (1 - r**S) / (1 - r), m) * first
-
-        return jax.tree.map(moved, m, v), {"m": m, "v": v, "t": t}
-
-    return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
 
 
 def _first(leaf, *_: Any):

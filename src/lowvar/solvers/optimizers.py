@@ -5,11 +5,26 @@ A step size may be a traced scalar, so one program runs a whole grid of them.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import optax
 
 from lowvar.errors import UserError
 from lowvar.registry import Registry
+from lowvar.solvers.row_adam import row_adam
+
+
+@dataclass(frozen=True)
+class StepSizes:
+    """A caller's own schedule of step sizes, ``function(number of the step)``, in the form of a ``Schedule``."""
+
+    function: Callable[[Any], Any]
+
+    def eta(self, t, xp: Any):
+        """The step size at step ``t``."""
+        return self.function(xp.astype(t, xp.int32))
 
 
 def _scheduled(backend, inner, schedule):
@@ -21,7 +36,7 @@ def _scheduled(backend, inner, schedule):
 
     def update(updates, state, params=None):
         updates, of = inner.update(updates, state["of"], params)
-        eta = schedule.eta(state["t"], xp)
+        eta = backend.asarray(schedule.eta(state["t"], xp), like=state["t"])  # the caller's may be in float64
         return backend.tree_map(lambda u: eta * u, updates), {"of": of, "t": state["t"] + 1}
 
     return optax.GradientTransformation(init, update)
@@ -37,15 +52,19 @@ def _cast(backend, transformation):
     return optax.GradientTransformation(transformation.init, update)
 
 
-def _named(name):
-    return lambda backend, step_size: getattr(backend.optimizers, name)(step_size)
+def _sgd(backend, step_size, rows=None):
+    return backend.optimizers.sgd(step_size)
 
 
-OPTIMIZERS = Registry("optimizer", {name: _named(name) for name in ("sgd", "adam")}, given=("backend", "step_size"))
+def _adam(backend, step_size, rows=None):
+    return backend.optimizers.adam(step_size) if rows is None else row_adam(step_size, rows)
+
+
+OPTIMIZERS = Registry("optimizer", {"sgd": _sgd, "adam": _adam}, given=("backend", "step_size", "rows"))
 
 
 def optimizer(
-    name: str | optax.GradientTransformation, step_size, backend, schedule=None
+    name: str | optax.GradientTransformation, step_size, backend, schedule=None, rows=None
 ) -> optax.GradientTransformation:
     """The optimizer called ``name`` with ``step_size``, for arrays of ``backend``.
 
@@ -53,18 +72,23 @@ def optimizer(
         name: as in specs; or an optax transformation, which has its own step size.
         step_size: a number, or a traced scalar.
         backend: the backend of the arrays.
-        schedule: a ``Schedule`` that multiplies the updates; constant if not given.
+        schedule: a ``Schedule`` or ``StepSizes`` that multiplies the updates; constant if not given.
+        rows: the ``Rows`` of local latent variables, if the problem has any.
 
     Raises:
-        UserError: unknown name, a step size that is not positive, or an optax transformation for another backend.
+        UserError: unknown name, a step size that is not positive, or an optax transformation or schedule for another
+            backend.
     """
-    if not isinstance(name, str) and backend.optimizers is not optax:
-        raise UserError("optimizer: an optax transformation is for JAX; for a model in PyTorch give 'adam' or 'sgd'")
+    if (not isinstance(name, str) or isinstance(schedule, StepSizes)) and backend.optimizers is not optax:
+        raise UserError(
+            "optimizer: an optax transformation or schedule is for JAX; for a model in PyTorch give 'adam' or 'sgd', a "
+            "number as step_size, and schedule="
+        )
     if (
         isinstance(name, str)
         and isinstance(step_size, int | float)
         and not (step_size > 0 and math.isfinite(step_size))
     ):
         raise UserError(f"step size {step_size}: it must be positive")
-    transformation = OPTIMIZERS.get(name)(backend, step_size) if isinstance(name, str) else _cast(backend, name)
+    transformation = OPTIMIZERS.get(name)(backend, step_size, rows) if isinstance(name, str) else _cast(backend, name)
     return transformation if schedule is None else _scheduled(backend, transformation, schedule)

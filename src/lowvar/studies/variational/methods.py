@@ -1,5 +1,6 @@
 """Estimators and solvers from the methods of specs, with their options checked before a run starts."""
 
+import contextlib
 import inspect
 from dataclasses import replace
 
@@ -7,13 +8,10 @@ from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient.amortised import amortised
 from lowvar.estimators.gradient.base import Estimator
-from lowvar.problems.rows import OfBatch
+from lowvar.problems.rows import rows_of
 from lowvar.solvers import OWN
 from lowvar.solvers.descent import descend
-from lowvar.solvers.descent_rows import row_adam
-from lowvar.solvers.optimizers import optimizer
-
-LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"  # take latent variables of the rows
+from lowvar.solvers.optimizers import StepSizes, optimizer
 
 
 def make_solver(method, spec, problem, sampler):
@@ -32,18 +30,18 @@ def make_solver(method, spec, problem, sampler):
 
 def descents(estimator, spec, sampler):
     """``setting -> solver`` of an estimator under the optimizer of a ``SolverSpec``."""
-    backend, plan = estimator.problem.backend, spec.schedule and spec.schedule.make()
+    problem, plan = estimator.problem, spec.schedule and spec.schedule.make()
+    plan = StepSizes(spec.step_size_at) if spec.step_size_at else plan
+    rows = rows_of(problem)
 
     def at(setting):
         step_size, schedule = _step_size(setting), plan
         if plan is not None and isinstance(setting, dict):
             schedule = replace(plan, **{name: value for name, value in setting.items() if name != "step_size"})
         if spec.per_row and spec.optimizer == "sgd":
-            step_size = step_size / estimator.problem.N
-        transformation = spec.transformation
-        if isinstance(estimator.problem, OfBatch) and transformation == "adam":
-            transformation = row_adam(step_size, estimator.problem.rows, sampler.batches.size)
-        return descend(estimator, sampler, optimizer(transformation, step_size, backend, schedule))
+            step_size = step_size / problem.N
+        moves = optimizer(spec.transformation, step_size, problem.backend, schedule, rows)
+        return descend(estimator, sampler, moves)
 
     return at
 
@@ -74,19 +72,35 @@ def make_estimator(method, problem, batches, spec=None):
     if backend not in estimator.properties.backends:
         known = ", ".join(estimator.properties.backends)
         raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
-    if isinstance(problem, OfBatch) and not estimator.properties.local:
+    if rows_of(problem) is None:
+        return estimator
+    if not estimator.properties.local:
         raise UserError(
             f"estimator {method.estimator!r} takes no latent variables in the data plate, as {problem.name!r} has: use "
-            f"{', '.join(LOCAL)}, or an estimator of your own that declares Properties(local=True)"
+            f"{', '.join(taking(problem, batches))}, or an estimator of your own that declares Properties(local=True)"
         )
-    if isinstance(problem, OfBatch) and problem.whole.guide.stateless:
-        if estimator.properties.table_rows:
-            raise UserError(
-                f"estimator {method.estimator!r} has a memory in the form of a row's parameters, which an amortised "
-                "guide does not have: use naive, stl or cv"
-            )
-        return amortised(estimator, problem)
-    return estimator
+    if not _fits(estimator, problem):
+        raise UserError(
+            f"estimator {method.estimator!r} has a memory in the form of a row's parameters, which an amortised "
+            f"guide does not have: use {', '.join(taking(problem, batches))}"
+        )
+    return amortised(estimator, problem) if problem.whole.guide.amortised else estimator
+
+
+def _fits(estimator, problem) -> bool:
+    """Whether an estimator takes the latent variables that the rows of a problem have, if any."""
+    declared, rows = estimator.properties, rows_of(problem)
+    return rows is None or (declared.local and not (declared.table_rows and problem.whole.guide.amortised))
+
+
+def taking(problem, batches, names=GRADIENT.own) -> list[str]:
+    """The estimators that take the latent variables of a problem's rows, among ``names`` of lowvar's own."""
+    found = []
+    for name in names:
+        with contextlib.suppress(UserError):
+            if _fits(GRADIENT.get(name)(problem, batches), problem):
+                found.append(name)
+    return found
 
 
 def _made(kind, method, factory, *args):

@@ -162,7 +162,7 @@ class ScheduleSpec(Sparse):
         try:
             self.make()
         except UserError as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(str(error).removeprefix("schedule ")) from error  # the key says it
         return self
 
     def make(self):
@@ -211,17 +211,27 @@ class SolverSpec(Sparse):
     )
     diagnostics: DiagnosticsSpec | None = Field(None, description="measurement of gradient errors; none if null")
 
-    _transformation: Any = pydantic.PrivateAttr(None)
+    _own: Mapping[str, Any] = pydantic.PrivateAttr({})
 
     @property
     def transformation(self) -> Any:
         """The optimizer: its name, or a caller's ``optax.GradientTransformation``."""
-        return self._transformation or self.optimizer
+        return self._own.get("transformation", self.optimizer)
 
-    def with_transformation(self, transformation) -> "SolverSpec":
-        """A copy with a caller's own optimizer, which is not serialised."""
+    @property
+    def step_size_at(self) -> Callable[[Any], Any] | None:
+        """A caller's schedule of step sizes, ``function(number of the step)``; None if they are numbers."""
+        return self._own.get("step_size_at")
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The caller's objects among ``transformation`` and ``step_size_at``, which are not serialised."""
+        return self._own
+
+    def with_own(self, own: Mapping[str, Any]) -> "SolverSpec":
+        """A copy with a caller's own objects."""
         solver = self.model_copy()
-        solver._transformation = transformation
+        solver._own = own
         return solver
 
     @pydantic.model_validator(mode="after")

@@ -1,0 +1,142 @@
+"""What a fit tells of itself: k-hat, and notes on convergence and on the guide."""
+
+from typing import Any
+
+import numpy as np
+
+from lowvar.analysis import psis
+from lowvar.analysis.gain import gain
+from lowvar.api.stopping import fall_of, late_rise
+from lowvar.backends.generator import numpy_generator
+from lowvar.noise import named_key
+
+# draws for k-hat (1000 would miss a correlation of 0.98 one time in four); maximum of draws x data rows
+_KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
+_MANY = 20  # from this dimension on, small misfits accumulate
+_WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation
+_CHECK = (
+    "Check the intervals against NUTS, {wider}or reparameterise the model (whitened features, non-centred hierarchies)"
+)
+_RISE = 1.0  # not converged: late in the run, the ELBO rises by more nats
+
+
+def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
+    """``(k-hat, notes)`` of a ``Fit``.
+
+    Args:
+        fit: the fit.
+        solver: its ``SolverSpec``.
+        seed: its seed.
+        draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
+    """
+    problem, notes, k, narrow = fit.problem, [], None, None
+    params = {block: problem.backend.asarray(value) for block, value in fit.mean_field.items()}
+    if draws is None:
+        draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
+        draws = draws if draws >= psis.LEAST else 0
+    if draws:
+        eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)
+        eps = problem.backend.asarray(eps.astype(problem.dtype))
+        weights = psis.log_weights(problem, params, eps)
+        k = psis.khat(weights)
+        narrow = _narrowest(problem, params, weights, eps)
+    good = k is not None and k <= psis.good(draws)
+    unfinished, late = _unfinished(fit, params, solver, seed, good)
+    notes += unfinished
+    if k is not None and not good:
+        notes.append(
+            f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(fit, params, solver, late)}"
+        )
+    elif narrow and not late:
+        guide = problem.guide
+        early = "" if guide.factorised else ", or its correlations are not fitted yet: increase num_steps first"
+        notes.append(
+            f"{problem.name}: by importance weights, the standard deviation of {narrow[0]} is {narrow[1]:.1f} times "
+            f"the guide's: {guide.about} guide is too narrow where latent variables are {guide.misses[0]}{early}. "
+            f"{_CHECK.format(wider=_wider(problem))}"
+        )
+    return k, tuple(notes)
+
+
+def _unfinished(fit, params, solver, seed, good: bool) -> tuple[list[str], bool]:
+    """Notes that the fit has not arrived at its optimum, and whether its ELBO still rises."""
+    problem, trace = fit.problem, fit.elbo
+    fall, limit = fall_of(solver.schedule, trace), max(_RISE, 2 * float(trace["elbo_se"].iloc[-1]))
+    rise, share = late_rise(trace[trace["iteration"] <= fall])
+    late, by_rows = rise > limit, problem.local is not None and solver.batch_size < problem.N
+    if late and fall < np.inf and good:
+        late = False  # it converged during the fall
+    if (late and fall < np.inf and not problem.guide.amortised) or (by_rows and not late):
+        left, error = gain(problem, params, named_key(seed, "gain"))
+        late = late and left.sum() + 2 * np.linalg.norm(error) > limit
+        if by_rows and not late:
+            assert problem.local is not None
+            own = problem.local.own
+            missing = left[own].sum()
+            if missing - 2 * np.linalg.norm(error[own]) > limit:
+                visits = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
+                return [
+                    f"{problem.name}: by its gradient, the ELBO would rise by {missing:.3g} nats in the latent "
+                    f"variables of the rows alone, each of which was visited {visits:.3g} times: increase num_steps, "
+                    "decay the step size (schedule), or give a larger batch_size"
+                ], False
+    if not late:
+        return [], False
+    if share == 1 and fall == np.inf:
+        return [
+            f"{problem.name}: whether the fit has converged cannot be told: the ELBO is computed after whole epochs, "
+            f"and the {trace['iteration'].iloc[-1]} steps are one epoch or less; it rose by {rise:.3g} nats"
+        ], True
+    steps = "the steps" if fall == np.inf else f"the {fall:.0f} steps before the step size fell"
+    return [
+        f"{problem.name}: the fit has not converged: the ELBO still rose by {rise:.3g} nats in the last "
+        f"{100 * share:.0f} % of {steps}; increase num_steps, or change step_size"
+    ], True
+
+
+def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
+    """The latent site whose posterior is widest relative to the guide, and the ratio; or None if below ``_WIDER``."""
+    if np.isnan(weights).any() or not np.isfinite(weights.max()):
+        return None
+    backend = problem.backend
+    z = backend.to_numpy(backend.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
+    scale = backend.to_numpy(problem.guide.scale(params))
+    free = problem.noiseless is None or ~np.asarray(problem.noiseless)
+    wider = np.where(free, psis.spread(weights, z) / scale, 0.0)
+    site, most = max(((name, float(wider[where].max())) for name, where in problem.sites.items()),
+                     key=lambda pair: pair[1])  # fmt: skip
+    return (site, most) if most > _WIDER else None
+
+
+def _remedy(fit, params, solver, late: bool) -> str:
+    """Possible causes of a large k-hat, and remedies."""
+    problem, first, noisy = fit.problem, "", noisy_of(fit.problem)
+    least = float(problem.backend.to_numpy(problem.guide.scale(params))[noisy].min())
+    step = solver.step_sizes[0]
+    if late:
+        first = "k-hat says little before convergence: increase num_steps first; if it stays high, "
+    elif solver.optimizer == "adam" and not solver.own and solver.schedule is None and step > least / 2:
+        first = (
+            f"the step size {step:g} is not small relative to the smallest standard deviation, {least:.2g}, so the "
+            "means still fluctuate: first decay it (schedule) or reduce it; if k-hat stays high, "
+        )
+    many = (
+        f"; in {len(noisy)} dimensions small misfits add up to such a k-hat, and means may still be right"
+        if len(noisy) >= _MANY
+        else ""
+    )
+    return (
+        f"{first}{problem.guide.about} normal approximates this posterior badly, and its standard deviations may be "
+        f"far too small, as where latent variables are {problem.guide.misses[1]}{many}. "
+        f"{_CHECK.format(wider=_wider(problem))}"
+    )
+
+
+def _wider(problem) -> str:
+    """The advice to fit a wider guide; not where rows have latent variables, with which dense guides are too large."""
+    return "" if problem.local is not None else problem.guide.wider
+
+
+def noisy_of(problem) -> np.ndarray:
+    """The coordinates with noise, those that are no point estimates."""
+    return np.arange(problem.dim) if problem.noiseless is None else np.flatnonzero(~np.asarray(problem.noiseless))
