@@ -185,7 +185,9 @@ def fit(
             ``mlmc`` uses fewer particles as they fall.
         init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
             name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
-            standard deviation 0.1. Standard deviations of the guide start at 0.1, or at those of the ``Fit``.
+            standard deviation 0.1. Standard deviations of the guide start at 0.1, or at those of the ``Fit``. Where
+            parts of the model can be exchanged (factors, hidden units, mixture components), 0 is a saddle point:
+            compare with ``numpyro.infer.init_to_uniform``, see docs/thirty-models.md.
         seed: seed of starts and noise; the same seed gives the same result.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
             rows.
