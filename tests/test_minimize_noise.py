@@ -131,9 +131,10 @@ def test_without_a_second_evaluation_the_noise_is_unknown():
     assert np.isnan([result.noise, result.mean_fun_se]).all()
     assert np.isfinite(result.mean_fun)
     assert "noise" not in repr(result)
-    said = quiet(Noisy(0.0), np.zeros(4), 0.5, budget=2000, noisy=True)
-    assert said.noise < 1e-15
-    assert "noisy" not in said.message
+    for f in (Noisy(0.0), sphere):  # with the minima 1 and 0
+        said = quiet(f, np.full(4, 0.5), 0.5, budget=2000, noisy=True)
+        assert said.noise == 0
+        assert "noisy" not in said.message
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e300])

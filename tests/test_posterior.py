@@ -201,6 +201,7 @@ def test_chains_that_are_equal_or_stand_still_or_apart_are_told():
         return [note for note in by_site if "chain" in note]
 
     assert notes(x) == []
+    assert notes(x[:, :20]) == []
     with pytest.raises(UserError, match="chains 1 and 3 are equal, so that they count once"):
         notes(x[[0, 1, 2, 1]])
     still = x.copy()

@@ -40,7 +40,10 @@ def _is_pyros(model) -> bool:
     """Whether a function uses Pyro, and not NumPyro."""
     if not inspect.isfunction(model):
         return False
-    found = inspect.getclosurevars(model)
+    try:
+        found = inspect.getclosurevars(model)
+    except ValueError:  # a name that is not bound yet
+        return False
     used = (*found.globals.values(), *found.nonlocals.values())
     names = (one.__name__ if inspect.ismodule(one) else getattr(one, "__module__", "") for one in used)
     roots = {str(name).partition(".")[0] for name in names}

@@ -59,9 +59,10 @@ class SearchResult:
             first generations and ever fewer of the later ones. ``f`` is the median of the generation's values.
         mean_fun: ``f`` at ``mean``, the average of several evaluations where ``f`` is noisy; NaN if the budget left
             none, or if the callback or a failure ended the search.
-        mean_fun_se: its standard error, from the averages of up to 20 calls; 0 if ``f`` is not noisy, NaN if unknown.
-        noise: standard deviation of repeated evaluations of a point; 0 if they agree, NaN if no point was evaluated
-            twice.
+        mean_fun_se: its standard error, from the averages of up to 20 calls; 0 if ``f`` is not noisy, or is said not
+            to be, and NaN if unknown.
+        noise: standard deviation of repeated evaluations of a point; 0 if they agree or with ``noisy=False``, NaN if no
+            point was evaluated twice.
     """
 
     x: np.ndarray

@@ -131,7 +131,11 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], interv
     note = f"{to} {grid.loc[worst, column]:.3g} instead of {grid.loc[best, column]:.3g}"
     if worst == best:
         return Effect(0.0, note=f"only one {to} was tried with the best of the other settings")
-    if np.isneginf(ends.loc[worst]).any():
+    if not len(judged):
+        return Effect.undecided(f"{note}; one repetition cannot choose the settings and judge them")
+    if np.isneginf(ends.loc[best, judged]).any():
+        return Effect.undecided(f"{note}; the best settings diverge in a repetition that judges them")
+    if np.isneginf(ends.loc[worst, judged]).any():
         return Effect.certain(np.inf, f"{note}, which diverges")
     note = f"{note}, chosen by {count(len(choosing), 'other repetition')}; {said(interval)}{count(len(judged), 'pair')}"
     return Effect.of(
