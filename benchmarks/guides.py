@@ -28,7 +28,7 @@ from numpyro.infer import SVI, Trace_ELBO, autoguide, init_to_uniform
 import lowvar
 from lowvar.analysis.intervals import mean_interval
 from lowvar.estimators.gradient.base import Estimator, Properties, minus, plus
-from lowvar.problems.numpyro_guide import started
+from lowvar.problems.guide_forms import started
 
 FAMILIES = {"full_rank": "AutoMultivariateNormal", "low_rank": "AutoLowRankMultivariateNormal"}
 STEP_SIZE, BATCH, DRAWS = 0.01, 50, 4096

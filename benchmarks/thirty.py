@@ -67,11 +67,11 @@ def timed(function):
     return result, time.process_time() - start
 
 
-def ours(model, data, steps, seed):
+def ours(model, data, steps, seed, **options):
     """The fit at its default, without its warnings; they are its notes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return lowvar.fit(model, data, num_steps=steps, seed=seed, progress=False)
+        return lowvar.fit(model, data, num_steps=steps, seed=seed, progress=False, **options)
 
 
 def outcome(name, N, steps) -> dict:
@@ -145,18 +145,26 @@ def nats(name, N, steps) -> dict:
     theirs = svi_grid(svi, with_batch(name, N, data), steps, GRID, falls)
     elbos = elbos_of(model, N, all_rows(data))
     fits = [ours(model, data, steps, seed) for seed in range(SEEDS)]
-    mine = [elbos({key: fit.params[key] for key in theirs}) for fit in fits]
+
+    def run(*at):
+        return jax.tree.map(lambda leaf: leaf[at], theirs)
+
+    def of_fit(fit):  # of a network whose weights are random, SVI holds parameters that no guide has
+        return run(0, 0, 0) | {key: fit.params[key] for key in theirs if key in fit.params}
+
+    mine = [elbos(of_fit(fit)) for fit in fits]
     of_svi = {
         ("falling" if fall else "constant"): {
-            str(size): [
-                float(elbos({key: leaf[i, j, seed] for key, leaf in theirs.items()}).mean()) for seed in range(SEEDS)
-            ]
-            for j, size in enumerate(GRID)
+            str(size): [float(elbos(run(i, j, seed)).mean()) for seed in range(SEEDS)] for j, size in enumerate(GRID)
         }
         for i, fall in enumerate(falls)
     }
     error = float(np.std(mine[0] - mine[-1]) / np.sqrt(len(mine[0])))
-    return {"fit": [float(one.mean()) for one in mine], "svi": of_svi, "error": error}
+    record = {"fit": [float(one.mean()) for one in mine], "svi": of_svi, "error": error}
+    if not CASES[name].alike:
+        return record
+    wide = [ours(model, data, steps, seed, init=numpyro.infer.init_to_uniform) for seed in range(SEEDS)]
+    return record | {"uniform": [float(elbos(of_fit(fit)).mean()) for fit in wide]}
 
 
 def truth(name, N, steps) -> dict:

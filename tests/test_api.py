@@ -42,7 +42,7 @@ def test_fit_finds_the_posterior(example, data, fitted):
     """Against NUTS on the same model: means within the posterior's own spread, spreads of its size."""
     from numpyro.infer import MCMC, NUTS
 
-    mcmc = MCMC(NUTS(example.model), num_warmup=500, num_samples=1000, progress_bar=False)
+    mcmc = MCMC(NUTS(example.model), num_warmup=300, num_samples=500, progress_bar=False)
     mcmc.run(jax.random.key(0), **data)
     draws = mcmc.get_samples()
     ours = fitted.sample(4000)

@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 import yaml
 from commands import lowvar
+from PIL import Image
+
+from lowvar.studies.keep import keep
+from lowvar.studies.study import Study
 
 SMALL = {
     "name": "small",
@@ -282,9 +286,9 @@ def test_training_is_announced(tmp_path, monkeypatch, capsys, scaling):
     assert capsys.readouterr().out == "written\n"
 
 
-def test_a_search_walked_by_hand(folder):
+def test_a_search_walked_by_hand(folder, monkeypatch):
     """Every command in turn, as the workflow calls them; no data anywhere, and a claim that is judged by its budget."""
-    content = SEARCH | {"methods": {"fast_ingo": None, "ingo_binary": None},
+    content = SEARCH | {"methods": {"fast_ingo": None, "ingo_binary": None}, "remarks": "Read *this* first.",
                         "problems": {"e": SEARCH["problems"]["e"] | {"methods": ["fast_ingo"]}}}  # fmt: skip
     for place in ("workflow/experiments", "workflow/claims"):
         (folder / place).mkdir(parents=True)
@@ -305,4 +309,13 @@ def test_a_search_walked_by_hand(folder):
     assert ",fails,budget 60 evaluations" in judged
     kept = (folder / "kept" / "search.md").read_text()
     assert "it arrives" in kept
+    assert "\n\nRead *this* first.\n\n## Claims\n" in kept
+    for kind in ("effort", "seconds"):
+        large, small = (np.asarray(Image.open(path).convert("RGB"), float)
+                        for path in (folder / results / f"figures/{kind}.png", folder / f"kept/search-{kind}.png"))  # fmt: skip
+        assert large.shape == small.shape
+        assert np.abs(large - small).mean() < 1  # of 255
+    monkeypatch.chdir(folder)
+    keep(Study.load(path, "quick"), "kept")
+    assert (folder / "kept" / "search.md").read_text() == kept
     assert all((folder / "kept" / f"search-{kind}.png").is_file() for kind in ("effort", "seconds"))

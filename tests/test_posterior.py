@@ -2,6 +2,7 @@
 
 import functools
 import re
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 
 import lowvar
 from lowvar.errors import UserError
+from lowvar.estimators.integral.chains import split_r_hat
 
 Y = np.array([3.0, 5.0, 4.0])
 
@@ -162,7 +164,7 @@ def nan_at(chain, draw):
         ((nan_at(3, 50), BOUND, "w"), "draws: site 'rate', chain 3, draw 50: the value is outside its support, or not"),
         ((draws() | {"rate": -draws()["rate"]}, BOUND, "w"), "draws: site 'rate', chain 0, draw 0: the value is outside"),
         (({"rate": draws()["rate"]}, BOUND, "rate"), "draws: there is no site 'w'; the model draws rate, w"),
-        ((draws(60, 4), BOUND, "rate"), "draws: these are 60 chains of 4 draws; the axes must be (chains, draws, ...)"),
+        ((draws(60, 4), BOUND, "rate"), "draws: these are 60 chains of 4 draws; give at least as many draws as chains, with the axes (chains, draws, ...)"),
         ((draws(), -np.ones((4, 60, 3)), "rate"), "scores: with samples by site, give the model; or, if the samples are"),
         ((draws(), {"rate": draws()["rate"]}, "rate"), "scores: there is none for 'w'; give one of the same shape"),
         (({}, BOUND, "rate"), "samples: there are no sites"),
@@ -184,3 +186,35 @@ def test_divergences_are_told():
     with pytest.warns(UserWarning, match="7 of 240 transitions diverged: the draws may miss a part of the posterior"):
         found = lowvar.integrate(tree, BOUND, "rate", "zero_variance")
     assert found.notes[0].startswith("7 of 240")
+
+
+def test_chains_that_are_equal_or_stand_still_or_apart_are_told():
+    x = np.random.default_rng(0).normal(size=(4, 200, 2))
+
+    def notes(x):
+        given = {"a": x[..., 0], "b": x[..., 1:]}
+        scores = {name: -value for name, value in given.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            by_site = lowvar.integrate(given, scores, "a", chain=True).notes
+            assert lowvar.integrate(x, -x, x[..., 0], chain=True).notes == by_site
+        return [note for note in by_site if "chain" in note]
+
+    assert notes(x) == []
+    with pytest.raises(UserError, match="chains 1 and 3 are equal, so that they count once"):
+        notes(x[[0, 1, 2, 1]])
+    still = x.copy()
+    still[2] = still[2, 0]
+    assert notes(still)[0].startswith("chain 2 does not move")
+    apart = x.copy()
+    apart[1, :, 1] += 2
+    assert notes(apart)[0].startswith("the chains have not mixed (R-hat of coordinate 1 is 1.")
+    wide = x.copy()
+    wide[1] *= 5
+    assert notes(wide)[0].startswith("the chains have not mixed (R-hat of coordinate")
+
+
+def test_r_hat_is_that_of_arviz():
+    arviz = pytest.importorskip("arviz")
+    x = np.random.default_rng(0).normal(size=(3, 60, 2)).cumsum(axis=1)
+    np.testing.assert_allclose(split_r_hat(x), [float(arviz.rhat(x[..., k])) for k in range(2)], rtol=1e-10)

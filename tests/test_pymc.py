@@ -11,11 +11,15 @@ import pytest
 import lowvar
 from lowvar.errors import UserError
 
-pm = pytest.importorskip("pymc")
+
+@pytest.fixture(scope="module")
+def pm():
+    """PyMC, imported where it is used: it takes three seconds, and every worker reads this file."""
+    return pytest.importorskip("pymc")
 
 
 @pytest.fixture(scope="module")
-def model():
+def model(pm):
     with pm.Model() as model:
         rate = pm.Gamma("rate", 2.0, 1.0)
         pm.Uniform("share", 0.0, rate)  # its bounds are another variable's draws
@@ -82,7 +86,7 @@ def test_what_is_refused(model, change, message):
         lowvar.scores(model, draws=given)
 
 
-def test_discrete_variables_and_data_are_refused():
+def test_discrete_variables_and_data_are_refused(pm):
     with pm.Model() as model:
         pm.Poisson("count", 3.0)
     with pytest.raises(UserError, match="the variable 'count' is discrete and has no score: marginalise it"):
@@ -92,7 +96,7 @@ def test_discrete_variables_and_data_are_refused():
 
 
 @pytest.mark.long
-def test_the_page(repository):
+def test_the_page(pm, repository):
     """Four chains of NUTS, as docs/posterior-expectations.md has them."""
     page = (repository / "docs" / "posterior-expectations.md").read_text()
     block = next(one for one in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "pymc" in one)

@@ -59,6 +59,24 @@ def test_a_fit_is_that_of_its_numpyro_twin(settings):
     np.testing.assert_allclose(mine.sample(3)["z"], other.sample(3)["z"], rtol=1e-7)
 
 
+@pytest.mark.parametrize("guide", ["full_rank", {"guide": "low_rank", "rank": 1}])
+def test_a_guide_with_correlations_is_that_of_its_numpyro_twin(guide):
+    """The same parameters, and the same normal as a distribution of PyTorch; a start from them; a decomposition."""
+    settings = SHORT | {"estimator": "cv", "guide": guide, "batch_size": N, "num_steps": 19}
+    mine = lowvar.fit(model(name="twin"), **settings)
+    other = lowvar.fit(twin, {"x": jnp.asarray(X), "y": jnp.asarray(Y)}, **settings)
+    assert set(mine.params) == set(other.params)
+    for name, value in other.params.items():
+        np.testing.assert_allclose(mine.params[name], value, rtol=1e-8, atol=1e-12)
+    factor = mine.problem.guide.matrix({block: torch.as_tensor(value) for block, value in mine.mean_field.items()})
+    np.testing.assert_allclose(mine.guide.covariance_matrix, factor @ factor.T, rtol=1e-8)
+    again = model().problem(init=mine.params, guide=guide)
+    for block, value in again.start.items():
+        np.testing.assert_allclose(value, mine.mean_field[block], atol=1e-12)
+    settings = {"estimators": ["cv"], "batch_size": 10, "replicates": 4, "columns": 2, "progress": False}
+    assert set(lowvar.decompose(model(), None, mine, **settings).table["block"]) >= set(mine.mean_field)
+
+
 def test_khat_and_notes_are_those_of_the_twin():
     settings = SHORT | {"estimator": "naive", "khat_samples": 400, "num_steps": 16}
     with warnings.catch_warnings():
@@ -326,9 +344,3 @@ def test_modules_that_are_refused():
     refused("inputs must be a tensor", inputs=X)
     refused("draws random numbers.*module.eval", torch.nn.Sequential(net, torch.nn.Dropout(0.5)))
     refused("more than 1 value per channel when training", torch.nn.Sequential(torch.nn.BatchNorm1d(2).double(), net))
-
-
-def test_guides_with_correlations_are_refused():
-    model = lowvar.TorchModel(lambda z, index: -((z.sum() - index) ** 2), lambda z: -(z**2).sum(), N=10, dim=2)
-    with pytest.raises(lowvar.UserError, match="a TorchModel takes guide='mean_field'"):
-        lowvar.fit(model, guide="full_rank", num_steps=10)

@@ -23,7 +23,7 @@ class Case:
         told: what a note of ``fit`` must say.
         plate: whether the data have a plate that can be subsampled; without one, SVI takes all rows too.
         truth: whether NUTS can sample the posterior in some seconds, with all rows.
-        alike: whether only the likelihood is identified, not the latent variables (signs, permutations).
+        alike: whether parts of the latent variables can be exchanged (factors, hidden units, components).
     """
 
     about: str

@@ -15,7 +15,6 @@ from lowvar.estimators.integral.kernels import (
     separable_stein,
 )
 
-SPLIT = [{"kernel": "preconditioned", "inputs": [1]}, {"kernel": "polynomial", "inputs": [0, 2], "degree": 2}]
 # name, options, and the kernel as it is defined: (params, x (d,), y (d,)) -> ()
 CASES = {
     "squared exponential": ("squared_exponential", {}),
@@ -75,25 +74,6 @@ def test_derivatives_are_those_of_autodiff(case, dim, lead):
     close(k.stein_diagonal(params, x, lx), reference.stein_diagonal(params, x, lx))
     if lead:  # shared points, parameters of each repetition
         close(k.stein(params, x[0], y, lx[0], ly)[1], k.stein({n: v[1] for n, v in params.items()}, x[0], y[1], lx[0], ly[1]))  # fmt: skip
-
-
-def test_a_product_is_the_product():
-    k = kernel("product", factors=SPLIT)
-    params = {name: value + 0.2 for name, value in k.defaults(3).items()}
-    assert list(params) == ["0.log_lengthscale"]
-
-    def value(params, x, y):
-        own = {"log_lengthscale": params["0.log_lengthscale"]}
-        return defined("preconditioned")(own, x[1:2], y[1:2]) * defined("polynomial")({}, x[[0, 2]], y[[0, 2]])
-
-    reference = from_value("reference", value, k.defaults, math.inf)
-    batched = {name: torch.stack([value, value - 0.5]) for name, value in params.items()}
-    x, y, lx, ly = (numbers(2, n, 3, seed=s) for n, s in ((4, 1), (5, 2), (4, 3), (5, 4)))
-    for found, expected in zip(k.parts(batched, x, y), reference.parts(batched, x, y), strict=True):
-        close(found, expected)
-    close(k.stein(batched, x, y, lx, ly), reference.stein(batched, x, y, lx, ly))
-    close(k.stein2(params, x[0], y[0], lx[0], ly[0]), reference.stein2(params, x[0], y[0], lx[0], ly[0]))
-    close(k.stein_diagonal(batched, x, lx), reference.stein_diagonal(batched, x, lx))
 
 
 @pytest.mark.parametrize("case", ["squared exponential", "one lengthscale", "alpha learnt"])
@@ -218,10 +198,6 @@ def test_printed_polynomials():
         (lambda: kernel("polynomial", degree=0), "degree 0: it must be a whole number"),
         (lambda: kernel("polynomial", offset=-1.0), "offset -1.0: it must be a number, 0 or more"),
         (lambda: kernel("preconditioned", alpha=0.0), "alpha 0.0: it must be a positive number"),
-        (lambda: kernel("product"), "option .factors. is missing"),
-        (lambda: kernel("product", factors=[{"inputs": [0]}]), "it needs a kernel and its inputs"),
-        (lambda: kernel("product", factors=[SPLIT[0]]), r"inputs \[\[1\]\] of a product of kernels: each input"),
-        (lambda: kernel("product", factors=SPLIT).value({}, numbers(2, 2), numbers(2, 2)), "points have 2"),
     ],
 )
 def test_mistakes(make, message):
@@ -230,4 +206,4 @@ def test_mistakes(make, message):
 
 
 def test_all_kernels_are_tested():
-    assert {name for name, _ in CASES.values()} | {"product"} == set(KERNELS)
+    assert {name for name, _ in CASES.values()} == set(KERNELS)

@@ -45,7 +45,6 @@ DATA = {
     "logistic_regression": BINARY,
     "softmax_regression": CLASSES,
     "bradley_terry": PAIRS,
-    "bradley_terry_sd": PAIRS,
     "movielens": RATED,
     "ppca": {"x": RNG.normal(size=(N, 7)) * np.arange(1, 8), "components": 3},
 }
@@ -59,7 +58,6 @@ DIMS = {
     "logistic_regression": 3,
     "softmax_regression": 12,
     "bradley_terry": 6,
-    "bradley_terry_sd": 7,
     "movielens": 5 * 12 + 24,
     "ppca": 21,
 }
@@ -73,7 +71,6 @@ PYRO = {
     "logistic_regression": logistic_regression.model,
     "softmax_regression": functools.partial(softmax_regression.model, classes=4),
     "bradley_terry": functools.partial(bradley_terry.model, players=6),
-    "bradley_terry_sd": functools.partial(bradley_terry.model, players=6, scale=True),
     "movielens": functools.partial(movielens.model, users=5, classes=4),
     "ppca": functools.partial(ppca.model, components=3),
 }

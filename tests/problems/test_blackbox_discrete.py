@@ -11,7 +11,7 @@ from lowvar.errors import UserError
 from lowvar.problems.blackbox.catalogue import build
 from lowvar.problems.blackbox.named import generator
 
-NAMES = ["binary_reconstruction", "categorical_reconstruction", "graph_colouring"]
+NAMES = ["binary_reconstruction", "categorical_reconstruction"]
 
 
 def values(problem, points):
@@ -38,19 +38,6 @@ def test_categorical_reconstruction_is_its_sum():
     points = everywhere(problem)
     expected = [sum(w[i, j] - w[i].min() for i, j in enumerate(x)) for x in points]
     np.testing.assert_allclose(values(problem, points), expected, atol=1e-12)
-
-
-def test_graph_colouring_counts_edges_of_one_colour():
-    problem = build("graph_colouring", get("torch"), dim=6, choices=3)
-    colourless = np.zeros((1, 6))
-    total = values(problem, colourless)[0]
-    assert 0.5 * 12 <= total <= 1.5 * 12  # degree 4, six nodes
-    points = everywhere(problem)
-    swapped = np.array([2, 0, 1])[points]
-    np.testing.assert_allclose(values(problem, points), values(problem, swapped), rtol=1e-12)
-    # recoloured alone, a node pays for each neighbour of its new colour: not a sum over nodes
-    single = [values(problem, np.eye(6)[[i]])[0] - total for i in range(6)]
-    assert values(problem, [[1, 1, 0, 0, 0, 0]])[0] - total != pytest.approx(single[0] + single[1])
 
 
 @pytest.mark.parametrize("dim", [1, 5])
@@ -88,7 +75,6 @@ def test_the_start_is_uniform(name):
     [
         ("binary_reconstruction", {"choices": 3}, "binary_reconstruction: unknown option 'choices'"),
         ("categorical_reconstruction", {"choices": 1}, "choices 1: it must be a whole number, 2 or more"),
-        ("graph_colouring", {"degree": -1}, "degree -1: it must be a number, at least 0"),
     ],
 )
 def test_wrong_options(name, options, message):

@@ -118,7 +118,6 @@ def test_expected_log_softmax_of_two_classes_is_the_sigmoids():
         ("softmax_regression", "mnist-unit", 60_000, 7_840),
         ("ppca", "mnist-standard", 60_000, 12_544),
         ("bradley_terry", "tennis-none", 169_405, 5_524),
-        ("bradley_terry_sd", "tennis-none", 169_405, 5_525),
         ("movielens", "movielens-none", 100_000, 85_050),
     ],
 )

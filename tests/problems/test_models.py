@@ -187,7 +187,7 @@ def test_the_definition_takes_some_rows_in_numpyro(name):
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name == "ppca" else pytest.mark.long)
-     for name in ("ppca", "hlr", "softmax_regression", "bradley_terry", "bradley_terry_sd", "movielens")],
+     for name in ("ppca", "hlr", "softmax_regression", "bradley_terry", "movielens")],
 )  # fmt: skip
 def test_the_definition_runs_in_numpyro(name):
     model, arrays = small(name)

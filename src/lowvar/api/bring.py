@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.api.draws import chain_notes
 from lowvar.errors import UserError
 from lowvar.estimators.integral.choosing.score_check import RELIABLE, doubt
 from lowvar.problems.integrals.samples import Samples
@@ -25,6 +26,7 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
     Raises:
         UserError: inconsistent shapes, too few points, values that are not finite.
     """
+    notes: list[str] = []
     lists = isinstance(values, (list, tuple)) and isinstance(samples, (list, tuple))
     separate = lists and _ragged(samples) and all(np.ndim(array) for array in values)
     if separate:
@@ -46,7 +48,9 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
                 "for chains of a scalar give samples[..., None] and scores[..., None]"
             )
         if chain:
-            samples, scores, value = _of_chains(_array(samples, "samples"), _array(scores, "scores"), value)
+            samples, scores = _array(samples, "samples"), _array(scores, "scores")
+            notes += chain_notes(samples) if samples.ndim == 3 else []
+            samples, scores, value = _of_chains(samples, scores, value)
         one_set, set_scores = _points(samples, "samples"), _points(scores, "scores")
         if value.ndim not in (1, 2):
             raise UserError(f"values: their shape is {value.shape}; it must be (m,) or (m, T)")
@@ -69,7 +73,7 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
         tuple(x[None] for x in points), tuple(s[None] for s in slopes), tuple(v[None] for v in task_values),
         shared=not separate, chain=chain,
     )  # fmt: skip
-    return result, doubts(result)
+    return result, notes + doubts(result)
 
 
 def doubts(samples: Samples) -> list[str]:

@@ -20,7 +20,7 @@ from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.shared import of_shared
 from lowvar.noise import reshuffled
 from lowvar.problems.amortised import Amortised
-from lowvar.problems.numpyro_guide import inferred
+from lowvar.problems.guide_forms import inferred
 from lowvar.problems.rows import of_batch
 from lowvar.runs.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.solvers.descent import DescentState, descend

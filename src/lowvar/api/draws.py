@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError
+from lowvar.estimators.integral.chains import split_r_hat
+
+_FEWEST = 10  # draws of a chain, to compare chains
 
 
 def is_mcmc(given: Any) -> bool:
@@ -120,9 +123,40 @@ def check_chains(leading: tuple[int, ...]) -> None:
     """
     if len(leading) == 2 and leading[0] > leading[1]:
         raise UserError(
-            f"draws: these are {leading[0]} chains of {leading[1]} draws; the axes must be (chains, draws, ...), for "
-            "one chain (1, draws, ...)"
+            f"draws: these are {leading[0]} chains of {leading[1]} draws; give at least as many draws as chains, with "
+            "the axes (chains, draws, ...)"
         )
+
+
+def chain_notes(points: np.ndarray) -> list[str]:
+    """Notes on chains ``(chains, draws, d)`` that do not move or have not mixed.
+
+    R-hat is noted above ``1.05 + 2.5 / draws``, which four chains of independent draws exceed less than once in a
+    thousand.
+
+    Raises:
+        UserError: two chains are equal.
+    """
+    chains, draws, _ = points.shape
+    moved = (points != points[:, :1]).any(axis=(1, 2))
+    if not moved.all() and chains > 1:
+        return [f"chain {int(np.argmin(moved))} does not move: all its draws are equal"]
+    for one in range(chains):
+        for other in range(one):
+            if np.array_equal(points[one], points[other]):
+                raise UserError(
+                    f"draws: chains {other} and {one} are equal, so that they count once: give each chain its own seed"
+                )
+    if chains < 2 or draws < _FEWEST:
+        return []
+    r_hat = split_r_hat(points)
+    if not (r_hat > 1.05 + 2.5 / draws).any():
+        return []
+    worst = int(np.nanargmax(r_hat))
+    return [
+        f"the chains have not mixed (R-hat of coordinate {worst} is {r_hat[worst]:.2f}): neither the averages nor "
+        "their standard errors are reliable; run the chains longer, or look for separate modes"
+    ]
 
 
 def place(row: int, leading: tuple[int, ...]) -> str:

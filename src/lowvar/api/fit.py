@@ -92,7 +92,7 @@ class Fit(Kept):
         """The guide as an object of the model's library.
 
         For a NumPyro model, the guide of ``numpyro.infer.autoguide`` that accepts ``params``, see
-        ``problems.numpyro_guide``. For a ``TorchModel``, the normal of ``torch.distributions`` over ``z``.
+        ``problems.guide_forms``. For a ``TorchModel``, the normal of ``torch.distributions`` over ``z``.
         """
         return self.problem.auto_guide(self.mean_field)
 
@@ -161,8 +161,7 @@ def fit(
             with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
             root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. ``lowvar.Amortised(function,
             params)``: the means and scales of latent sites in the data plate are a function of the row's data. Or a
-            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own. A
-            ``TorchModel`` takes ``"mean_field"``.
+            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
@@ -181,7 +180,9 @@ def fit(
             ``mlmc`` uses fewer particles as they fall.
         init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
             name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
-            standard deviation 0.1. Standard deviations of the guide start at 0.1, or at those of the ``Fit``.
+            standard deviation 0.1. Standard deviations of the guide start at 0.1, or at those of the ``Fit``. Where
+            parts of the model can be exchanged (factors, hidden units, mixture components), 0 is a saddle point:
+            compare with ``numpyro.infer.init_to_uniform``, see docs/thirty-models.md.
         seed: seed of starts and noise; the same seed gives the same result.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
             rows.

@@ -151,7 +151,7 @@ def integrate(
         raise UserError(f"{next(iter(options))}: auto takes no options; name a method with method=...")
     INTEGRAL.check_options(method, options)
     if not isinstance(chain, (bool, np.bool_, type(None))):
-        raise UserError(f"chain {chain!r}: it must be True or False; concatenate the draws of several chains")
+        raise UserError(f"chain {chain!r}: it must be True, False or None")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
         raise UserError(f"seed {seed!r}: it must be a whole number, 0 or more")
     (samples, scores, values, along, names), notes = arrays(samples, scores, values, chain, names)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.api.draws import by_site, check_chains, divergences, is_by_site, is_dataset, is_mcmc
+from lowvar.api.draws import by_site, chain_notes, check_chains, divergences, is_by_site, is_dataset, is_mcmc
 from lowvar.api.scores import scores as scores_of
 from lowvar.api.scores_pymc import is_pymc
 from lowvar.api.scores_stan import is_stan
@@ -40,6 +40,8 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
         leading = points.ndim - 1
         notes = _of_divergences(divergences(samples))
     check_chains(points.shape[:leading])
+    if leading == 2:
+        notes += chain_notes(np.asarray(points))
     m = int(np.prod(points.shape[:leading]))
     found, labels = _integrands(values, sites, points.shape[:leading])
     flat = points.reshape(m, -1), slopes.reshape(m, -1)

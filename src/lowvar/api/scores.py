@@ -119,7 +119,7 @@ def _numpyro_scores(model, data, draws: dict[str, Any], params) -> tuple[np.ndar
 
 def _values(trace, params, name) -> dict[str, Any]:
     """The values of the ``numpyro.param`` sites of ``trace``, out of ``params``."""
-    from lowvar.problems.numpyro_guide import JOINT
+    from lowvar.problems.guide_forms import JOINT
     from lowvar.problems.numpyro_model import transform
     from lowvar.problems.numpyro_trace import as_array
 

@@ -77,8 +77,7 @@ def minimize(
         domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
         dim: coordinates of a point, needed where ``x0`` is None.
         choices: number of choices of each coordinate of a categorical point, needed where ``x0`` is None.
-        batched: whether ``f`` takes all points of a generation at once. Its noise must then be independent from
-            point to point: noise that a generation shares is not seen in ``mean_fun_se``.
+        batched: whether ``f`` takes all points of a generation at once.
         workers: processes that share the points of a generation, for an ``f`` of one point.
         population: points of a generation; the method's default if not given.
         target: a value to stop at.
@@ -90,8 +89,8 @@ def minimize(
             the search.
         bounds: ``(low, high)`` of a real search, each a number, ``(dim,)`` numbers (possibly infinite), or None;
             or a ``scipy.optimize.Bounds``. ``f`` is called only at points within them; any method accepts them.
-        noisy: whether repeated evaluations of a point differ; None to detect it. With False, no point is
-            evaluated twice.
+        noisy: whether repeated evaluations of a point differ; None to detect it, which may miss noise in few of the
+            calls. With False, no point is evaluated twice.
         integers: coordinates of a real search that are whole numbers: their indices, a mask ``(dim,)``, or True for
             all. ``f`` is called with whole numbers there, still floating. A margin keeps every one of lowvar's own
             searches moving between neighbouring numbers; peers are refused. Made for ordered numbers: use ``domain``

@@ -58,9 +58,10 @@ class SearchResult:
         trace: table with columns ``iteration, evaluations, f, best, sigma, condition``, a row for each of the
             first generations and ever fewer of the later ones. ``f`` is the median of the generation's values.
         mean_fun: ``f`` at ``mean``, the average of several evaluations where ``f`` is noisy; NaN if the budget left
-            none.
-        mean_fun_se: its standard error; 0 if ``f`` is not noisy, NaN if unknown.
-        noise: standard deviation of repeated evaluations of a point; 0 if they did not differ.
+            none, or if the callback or a failure ended the search.
+        mean_fun_se: its standard error, from the averages of up to 20 calls; 0 if ``f`` is not noisy, NaN if unknown.
+        noise: standard deviation of repeated evaluations of a point; 0 if they agree, NaN if no point was evaluated
+            twice.
     """
 
     x: np.ndarray
@@ -79,7 +80,7 @@ class SearchResult:
     trace: Any = field(repr=False)
     mean_fun: float = np.nan
     mean_fun_se: float = np.nan
-    noise: float = 0.0
+    noise: float = np.nan
 
     def __repr__(self) -> str:
         x = np.array2string(self.x, precision=6, threshold=8, edgeitems=3)
@@ -92,7 +93,7 @@ class SearchResult:
             [
                 f"SearchResult of {self.method}: {self.message}",
                 f"  success  {self.success}",
-                *(noisy if self.noise else [f"  fun      {self.fun:.8g}"]),
+                *(noisy if self.noise > 0 else [f"  fun      {self.fun:.8g}"]),
                 f"  x        {x}, dim {len(self.x)}",
                 f"  nfev     {self.nfev} in {self.nit} generations{failed}",
                 f"  sigma    {self.sigma:.3g}, condition {self.condition:.3g}",

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lowvar.api.search_result import Generation, SearchResult, Status
-from lowvar.api.search_watch import Noise, Rest, around
+from lowvar.api.search_watch import Noise, Rest, around, average, deviation
 from lowvar.api.searcher import Searcher
 from lowvar.errors import UserError
 from lowvar.problems.blackbox.evaluator import Evaluator
@@ -18,6 +18,7 @@ from lowvar.runs.loop import geometric
 _ROWS = 100  # rows of the trace in a decade of generations
 _DEAD = 10  # consecutive generations without any value, after which a search ends
 _FAR = 1e15  # a search whose points exceed this multiple of the first generation's has diverged
+_CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _KEPT, _FEWEST, _MOST = 20, 10, 400  # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
 
 
@@ -56,9 +57,9 @@ class Run:
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
         self.middle = np.nan  # of the last generation's values
         self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
+        self.tails = ""  # words on values at the mean that are far from normal
         self.advice: list[str] = []
-        jax_problem = getattr(evaluator.problem.backend, "name", None) == "jax"
-        self._precision = (lambda: jax.enable_x64(True)) if jax_problem else nullcontext
+        self._precision = nullcontext if evaluator.problem.backend is None else (lambda: jax.enable_x64(True))
 
     def to_the_end(self, progress: bool | None) -> SearchResult:
         """Runs generations until a stopping rule applies."""
@@ -115,7 +116,7 @@ class Run:
         finite = values[np.isfinite(values)]
         self.dead = 0 if len(finite) else self.dead + 1
         if self.iteration == 1 and len(finite) > 1:
-            self.first = float(finite.mean()), float(np.std(finite, ddof=1) / np.sqrt(len(finite)))
+            self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
         rests = self.rest.values(finite)
         ended = self._reached()
         stopped = self._told(points, values)
@@ -167,6 +168,8 @@ class Run:
         evaluator, best = self.evaluator, self.evaluator.best
         if evaluator.best_at is None:
             return "stalled", why
+        if self.noise.lucky(evaluator, evaluator.best_at, best):
+            return "stalled", f"{why}, but f has another value when the best point is evaluated again"
         points = around(self.searcher, self.sigma0, evaluator.best_at, int(evaluator.remaining))
         before, evaluator.errors = evaluator.errors, "mark"
         with self._precision():
@@ -241,11 +244,12 @@ class Run:
         success = status == "target" or (status == "converged" and self.target is None)
         if status == "budget" and not self.noise.known:
             message += self._progress()
-        if self.noise.known:
+        if self.noise.known and self.noise.sd > 0:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"
             value, error = self.at_mean
             before, spread = self.first
-            if value - before > 2 * math.hypot(error, spread):
+            self.advice += [self.tails] if self.tails else []
+            if value - before > 3 * math.hypot(error, spread):
                 self.advice.append(
                     f"f at the mean is above the first generation's average, {before:.4g}: the search moved away from "
                     "the minimum; give more budget, a larger population, or another start"
@@ -275,7 +279,7 @@ class Run:
         method, domain = self.searcher.method, self.searcher.domain
         if not self.rest.stuck():
             return "" if self.target is not None else " before the search converged: more budget may improve it"
-        others = ["start elsewhere", "a larger sigma0", "a larger population", "more budget"]
+        others = ["another start", "a larger sigma0", "a larger population", "more budget"]
         if domain.kind != "real":
             others.remove("a larger sigma0")
         if domain.kind == "real" and domain.dim <= 1000 and method not in ("ingo_cma", "pycma", "cmaes"):
@@ -285,22 +289,40 @@ class Run:
         return ", and the search had stalled"
 
     def _evaluate_mean(self, count: int) -> str:
-        """Evaluates ``f`` at the mean ``count`` times; returns words on a failure, for the result's message."""
+        """Evaluates ``f`` at the mean ``count`` times; returns words on a failure, for the result's message.
+
+        The standard error comes from the averages of up to 20 calls, so that it holds for noise shared by a call.
+        """
         before, self.evaluator.errors = self.evaluator.errors, "mark"
+        calls = min(count, _CALLS)
+        points = np.repeat(self.searcher.mean[None, :], max(count // max(calls, 1), 1), axis=0)
         try:
             with self._precision():
-                values = self.evaluator(np.repeat(self.searcher.mean[None, :], max(count, 1), axis=0))
+                values = [self.evaluator(points) for _ in range(max(calls, 1))]
         except UserError as error:
             return f" ({error})"
         finally:
             self.evaluator.errors = before
-        values = values[np.isfinite(values)]
-        if not len(values):
+        values = [call[np.isfinite(call)] for call in values]
+        averages = np.array([average(call) for call in values if len(call)])
+        if not len(averages):
             return " (f gave no value at the final mean)"
-        error = 0.0
+        error, every = self.noise.sd, np.concatenate(values)
         if self.noise.known:
-            error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
-            if len(values) > 1:
-                self.noise.measured(values)
-        self.at_mean = float(values.mean()), error
+            error = deviation(averages, 1) / math.sqrt(len(averages)) if len(averages) > 1 else np.nan
+            if len(averages) > 1:
+                self.noise.measured(every)
+            self.tails = self._heavy(every)
+        self.at_mean = average(every), error
         return ""
+
+    @staticmethod
+    def _heavy(values: np.ndarray) -> str:
+        """Words on a value that makes up most of the noise; one of 1e5 runs with 40 normal values has such a value."""
+        off = np.abs(values - np.median(values))
+        if len(values) < 2 * _CALLS or not off.max() > 0 or float(((off / off.max()) ** 2).sum()) >= 2:
+            return ""
+        return (
+            f"one of {len(values)} values at the mean makes up most of the noise: its tails are heavy, and mean_fun_se "
+            f"may be far too small; their median is {np.median(values):.4g}"
+        )

@@ -43,6 +43,10 @@ class Backend(Protocol):
         """``factor^-1 right``, or ``factor'^-1 right``, for a lower triangular ``factor (N, N)``."""
         ...
 
+    def stop_gradient(self, array) -> Any:
+        """The array as a constant: its derivatives are zero."""
+        ...
+
     def take(self, tree, index) -> Any:
         """Rows ``index`` of every array in ``tree``."""
         ...

@@ -20,6 +20,7 @@ class _Jax:
     vmap = staticmethod(jax.vmap)
     compile = staticmethod(jax.jit)
     jit = staticmethod(compiled)
+    stop_gradient = staticmethod(jax.lax.stop_gradient)
     tree_map = staticmethod(jax.tree.map)
 
     @staticmethod

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -39,6 +41,7 @@ class _Torch:
     optimizers = torch_optimizers
     grad = staticmethod(torch.func.grad)
     erf = staticmethod(torch.erf)
+    stop_gradient = staticmethod(torch.Tensor.detach)
     tree_map = staticmethod(pytree.tree_map)
 
     @staticmethod
@@ -182,7 +185,9 @@ def traced(function, leaves):
 
     Derivatives and ``vmap`` are traced into plain operations.
     """
-    with torch.no_grad(), warnings.catch_warnings():
+    # make_fx notes the shape of every result; without a mode to note them in, it makes one, with its stack, for each
+    noted = tracing(TracingContext(FakeTensorMode()))
+    with torch.no_grad(), warnings.catch_warnings(), noted:
         warnings.simplefilter("ignore")
         graph = make_fx(lambda *leaves: tuple(function(*leaves)))(*_examples(leaves))
     graph.graph.eliminate_dead_code()

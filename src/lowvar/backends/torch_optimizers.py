@@ -18,7 +18,7 @@ def adam(step_size, b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
     """Adam (Kingma and Ba, 2015); the state holds the powers of ``b1`` and ``b2``, in the parameters' dtype."""
 
     def init(params):
-        zeros, ones = pytree.tree_map(torch.zeros_like, params), torch.ones_like(next(iter(params.values())))
+        zeros, ones = pytree.tree_map(torch.zeros_like, params), torch.ones_like(next(iter(params.values())).sum())
         return {"m": zeros, "v": zeros, "b1^t": ones, "b2^t": ones.clone()}
 
     def update(updates, state, params=None):

@@ -155,29 +155,6 @@ def _tennis() -> Dataset:
     return Dataset("tennis", title, files, read, licence, citation, scalings=("none",))
 
 
-def _cifar10() -> Dataset:
-    licence = "none stated"
-    citation = (
-        "Krizhevsky, A. (2009). Learning Multiple Layers of Features from Tiny Images. "
-        "https://www.cs.toronto.edu/~kriz/cifar.html"
-    )
-    # The publisher only gives the MD5 c32a1d4ab5d03f1284b67883e8d87530; length and SHA-256 are those that TensorFlow
-    # Datasets and others pin for the same address.
-    file = RawFile(
-        "cifar10/cifar-10-binary.tar.gz",
-        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        170052171,
-        licence,
-        citation,
-    )
-    image = (3, 32, 32)
-    batches = tuple(f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6))
-    read = partial(images.cifar, name=file.name, batches=batches, image=image)
-    title = "CIFAR-10: 50000 colour photographs of 32 x 32 pixels; 10 kinds of things"
-    return Dataset("cifar10", title, (file,), read, licence, citation, scalings=_OF_IMAGES, image=image)
-
-
 _WINE = (
     "fixed acidity", "volatile acidity", "citric acid", "residual sugar", "chlorides", "free sulfur dioxide",
     "total sulfur dioxide", "density", "pH", "sulphates", "alcohol",
@@ -326,7 +303,6 @@ _ENTRIES = (
             "Machine Learning Algorithms. https://arxiv.org/abs/1708.07747"
         ),
     ),
-    _cifar10(),
     _movielens(),
     _tennis(),
 )

@@ -11,14 +11,11 @@ from lowvar.registry import Registry
 MODELS = Registry(
     "problem",
     {
-        **{
-            name: f"lowvar.problems.{name}:problem"
-            for name in (
-                "logistic_regression", "softmax_regression", "bradley_terry", "movielens", "ppca", "hlr", "blr",
-                "blr_softmax", "bnn", "dropout",
-            )
-        },
-        "bradley_terry_sd": "lowvar.problems.bradley_terry:problem_with_scale",
+        name: f"lowvar.problems.{name}:problem"
+        for name in (
+            "logistic_regression", "softmax_regression", "bradley_terry", "movielens", "ppca", "hlr", "blr",
+            "blr_softmax", "bnn", "dropout",
+        )
     },
     given=("arrays", "backend", "name"),
     group="lowvar.problems",

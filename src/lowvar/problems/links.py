@@ -62,7 +62,7 @@ class Categorical:
     def log(self, a, index):
         """``log p(y_n | a_n)``, ``(B,)``, nats."""
         xp = self.backend.xp
-        shifted = a - xp.max(a, axis=1, keepdims=True)
+        shifted = self._below_the_largest(a)
         return xp.sum(self._one_hot(a, index) * shifted, axis=1) - xp.log(xp.sum(xp.exp(shifted), axis=1))
 
     def residual(self, a, index):
@@ -91,5 +91,10 @@ class Categorical:
 
     def _softmax(self, a):
         xp = self.backend.xp
-        e = xp.exp(a - xp.max(a, axis=1, keepdims=True))
+        e = xp.exp(self._below_the_largest(a))
         return e / xp.sum(e, axis=1, keepdims=True)
+
+    def _below_the_largest(self, a):
+        # The largest is a constant: its derivative would look for the predictors that equal it, and a compiler that
+        # computes them twice, with other roundings, finds none and divides by zero.
+        return a - self.backend.stop_gradient(self.backend.xp.max(a, axis=1, keepdims=True))

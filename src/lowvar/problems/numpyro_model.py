@@ -19,7 +19,7 @@ from numpyro.infer.util import helpful_support_errors
 from lowvar.backends import get
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
-from lowvar.problems import numpyro_guide
+from lowvar.problems import guide_forms
 from lowvar.problems.amortised import begun
 from lowvar.problems.given_start import fill
 from lowvar.problems.guide import NO_NOISE, MeanField
@@ -105,12 +105,14 @@ class NumPyroProblem(VariationalProblem):
 
     def named(self, mean_field) -> dict[str, Any]:
         """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
-        return numpyro_guide.named(self, mean_field)
+        vectors = {block: jnp.asarray(value) for block, value in mean_field.items()}
+        values = self.values(self.guide.point(vectors)["mu"])
+        return guide_forms.named(self, vectors) | jax.tree.map(np.asarray, values)
 
     @property
     def names(self) -> list[str]:
         """The names of the guide's parameters in ``named``."""
-        return numpyro_guide.form_of(self.guide).names(self)
+        return guide_forms.form_of(self.guide).names(self)
 
     def draws(self, z) -> dict[str, np.ndarray]:
         """Values of the sites that need no data, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
@@ -118,7 +120,7 @@ class NumPyroProblem(VariationalProblem):
 
     def auto_guide(self, mean_field):
         """The guide of ``numpyro.infer.autoguide`` that accepts the parameters that ``named`` gives."""
-        return numpyro_guide.autoguide(self)
+        return guide_forms.autoguide(self)
 
 
 def from_numpyro(
@@ -222,9 +224,9 @@ def from_numpyro(
         constrain=constrain, values=values, log_joint=densities.log_joint, family=family(guide),
         remarks=(remark,) if remark else (), densities=densities if local else None,
     )  # fmt: skip
-    init, joint = numpyro_guide.split(init, sites, where)
+    init, joint = guide_forms.split(init, sites, where)
     mean, log_sigma = _start(name, transforms, np.asarray(first), point, sites, init, init_is, key)
-    start = numpyro_guide.started(problem, mean, log_sigma, joint, key, where)
+    start = guide_forms.started(problem, mean, log_sigma, joint, key, where)
     problem = replace(problem, start=start)
     check(problem, functions, free, latent)
     return problem

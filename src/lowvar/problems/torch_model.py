@@ -132,10 +132,10 @@ class TorchModel:
             init: values by site, or parameters of the guide by name.
             init_is: name of ``init`` in error messages.
             key: JAX key of the start; ``mean`` or exactly 0 if not given.
-            guide: ``"mean_field"``, or a factory of a guide with independent coordinates.
+            guide: see ``guides.family``; not ``Amortised``.
 
         Raises:
-            UserError: a guide with correlations; or see ``lowvar.problems.torch_checks``.
+            UserError: see ``lowvar.problems.torch_checks``.
         """
         if data is not None:
             raise UserError(f"{self.name}: a TorchModel holds its data; leave data out")

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,11 @@ import torch
 from lowvar.backends import get
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
+from lowvar.problems import guide_forms
+from lowvar.problems.amortised import Amortised
 from lowvar.problems.given_start import fill
+from lowvar.problems.guide import MeanField
+from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import family
 from lowvar.problems.torch_checks import check, dtype_of
 from lowvar.problems.torch_functions import functions_of, traceable
@@ -29,7 +33,7 @@ class TorchProblem(VariationalProblem):
 
     Attributes:
         model: the model.
-        start: start of a fit, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+        start: start of a fit, the guide's parameters.
         data: empty: the model's functions hold their data.
         params: empty: there are no point estimates.
         plate: what batches are drawn from.
@@ -54,18 +58,20 @@ class TorchProblem(VariationalProblem):
             site: z[..., where].reshape((*z.shape[:-1], *self.model.sites[site])) for site, where in self.sites.items()
         }
 
+    @property
+    def latent(self) -> tuple[str, ...]:
+        """Names of the latent sites, in the order of ``z``."""
+        return tuple(self.sites)
+
     def named(self, mean_field) -> dict[str, torch.Tensor]:
-        """The guide's parameters under ``AutoNormal``'s names, as tensors in the site's unconstrained shape."""
-        loc = self.unravel(self.backend.asarray(mean_field["mu"]))
-        scale = self.unravel(torch.exp(self.backend.asarray(mean_field["log_sigma"])))
-        return {f"{site}_auto_loc": value for site, value in loc.items()} | {
-            f"{site}_auto_scale": value for site, value in scale.items()
-        }
+        """The guide's parameters under the names of NumPyro's guides, as tensors in the sites' unconstrained shapes."""
+        vectors = {block: self.backend.asarray(value) for block, value in mean_field.items()}
+        return {name: self.backend.asarray(value) for name, value in guide_forms.named(self, vectors).items()}
 
     @property
     def names(self) -> list[str]:
         """The names of the guide's parameters in ``named``."""
-        return [f"{site}_auto_{end}" for site in self.sites for end in ("loc", "scale")]
+        return guide_forms.form_of(self.guide).names(self)
 
     def draws(self, z) -> dict[str, torch.Tensor]:
         """Values of the latent sites, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
@@ -73,9 +79,16 @@ class TorchProblem(VariationalProblem):
             return dict(torch.func.vmap(self.model.constrain or self.unravel)(torch.as_tensor(z)))
 
     def auto_guide(self, mean_field):
-        """The guide over ``z (dim,)``, a ``torch.distributions`` normal with independent coordinates."""
-        mu, log_sigma = (self.backend.asarray(mean_field[block]) for block in ("mu", "log_sigma"))
-        return torch.distributions.Independent(torch.distributions.Normal(mu, torch.exp(log_sigma)), 1)
+        """The guide over ``z (dim,)``, a normal of ``torch.distributions``."""
+        vectors = {block: self.backend.asarray(value) for block, value in mean_field.items()}
+        mu, sigma = vectors["mu"], torch.exp(vectors["log_sigma"])
+        if isinstance(self.guide, MeanField):
+            return torch.distributions.Independent(torch.distributions.Normal(mu, sigma), 1)
+        if isinstance(self.guide, LowRank):
+            factor = sigma[:, None] * vectors["factor"].reshape(self.dim, -1)
+            return torch.distributions.LowRankMultivariateNormal(mu, factor, sigma**2)
+        factor = self.backend.asarray(guide_forms.named(self, vectors)[guide_forms.TRIL])
+        return torch.distributions.MultivariateNormal(mu, scale_tril=factor)
 
     def gradient_and_hvp(self, z, direction, index, weight):
         """As in ``VariationalProblem``."""
@@ -118,21 +131,23 @@ def problem_of(model: TorchModel, *, name, init, init_is, key, guide) -> TorchPr
         offset += size
     if offset != model.dim:
         raise UserError(f"{name}: its sites have {offset} entries, and dim is {model.dim}")
+    if isinstance(guide, Amortised):
+        raise UserError(f"{name}: Amortised needs a NumPyro model with latent variables in the data plate")
     likelihood, prior = functions_of(model)
-    start = _start(model, name, sites, init, init_is, key)
-    dtype = dtype_of(model, name, start["mu"])
+    where = f"{name}: {init_is}"
+    init, joint = guide_forms.split(init, sites, where)
+    mu, log_sigma = _start(model, name, sites, init, where, key)
     problem = TorchProblem(
-        name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype, model=model, start=start,
-        family=family(guide),
+        name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype_of(model, name, mu),
+        model=model, family=family(guide),
     )  # fmt: skip
-    if not problem.guide.factorised:
-        raise UserError(f"{name}: a TorchModel takes guide='mean_field'; guides with correlations need a NumPyro model")
+    problem = replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where))
     check(problem)
     return problem
 
 
-def _start(model, name, sites, init, init_is, key):
-    """Starting parameters of the guide, ``{"mu": (dim,), "log_sigma": (dim,)}``."""
+def _start(model, name, sites, init, where, key):
+    """Means of the start and logarithms of its standard deviations, each ``(dim,)``."""
     mu, log_sigma = np.zeros(model.dim), np.full(model.dim, np.log(_SCALE))
     if model.mean is not None:
         mu = np.asarray(torch.as_tensor(model.mean).detach().cpu(), float).copy()
@@ -145,5 +160,5 @@ def _start(model, name, sites, init, init_is, key):
         tensor = torch.as_tensor(value).detach().cpu().double()
         return model.unconstrain[site](tensor) if site in model.unconstrain else tensor
 
-    fill(mu, log_sigma, init or {}, sites, unconstrained, where=f"{name}: {init_is}")
-    return {"mu": mu, "log_sigma": log_sigma}
+    fill(mu, log_sigma, init or {}, sites, unconstrained, where=where)
+    return mu, log_sigma

@@ -125,6 +125,11 @@ class ExperimentSpec(Strict):
     title: str = Field(description="a title for reports")
     family: Any = Field(description="`variational` (if missing), `search` or `integral`")
     seed: Seed = Field(0, description="seed of all starts, noise and points")
+    remarks: str = Field(  # not part of any hash: no result depends on it
+        "",
+        exclude=True,
+        description="what the reader of its kept page has to know, in Markdown; part of the page and of no result",
+    )
 
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run."""

@@ -1,5 +1,6 @@
 """Pages of finished experiments in ``docs/reproduction``: claims, small figures, wall times and provenance."""
 
+import io
 import json
 from pathlib import Path
 
@@ -33,11 +34,12 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
     pictures = {}
     for kind in study.figures:
         drawn = commands.figure(study, kind)
-        pictures[kind] = next(path for path in drawn if path.suffix == ".png").read_bytes()
+        pictures[kind] = small(next(path for path in drawn if path.suffix == ".png").read_bytes())
     parts = [
         f"# {study.experiment.title}",
         f"Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale {study.scale}`.",
         _made(study),
+        *filter(None, [study.experiment.remarks.strip()]),
         *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
         *_tables(study),
         "## Figures",
@@ -48,6 +50,18 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
         write_bytes(folder / f"{name}-{kind}.png", content)
     write_text(page, "\n\n".join(parts) + "\n")
     return [page, *(folder / f"{name}-{kind}.png" for kind in pictures)]
+
+
+def small(png: bytes) -> bytes:
+    """A PNG file of the same picture and resolution in 256 colours: about a third of the bytes.
+
+    Lines, areas and text keep their colours; blends at their edges take the nearest one.
+    """
+    from PIL import Image
+
+    stream, picture = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
+    picture.quantize(256, dither=Image.Dither.NONE).save(stream, "PNG", optimize=True)
+    return stream.getvalue()
 
 
 def _made(study):

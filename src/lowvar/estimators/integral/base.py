@@ -69,8 +69,8 @@ FLAGS = {
     "scores_doubted": "the scores do not match the density of the samples: Monte Carlo's estimate was returned",
     "far_from_monte_carlo": "a control variate moved the estimate by more than four standard errors of Monte Carlo's, "
     "which was returned: the scores may be another density's, or few samples hold most of the integral",
-    "like_a_chain": "the samples are autocorrelated and were treated as Markov chains; concatenate the chains and pass "
-    "chain=True, or shuffle samples that are independent and sorted",
+    "like_a_chain": "the samples are autocorrelated and were treated as Markov chains; pass chain=True, with one chain "
+    "after another, or shuffle samples that are independent and sorted",
     "few_carriers": "very few samples hold most of the variance: more samples may move the estimate by more than its "
     "standard error",
     "short_chain": "the effective sample size is below 200: the chain may not have explored the whole distribution, so "

@@ -34,6 +34,31 @@ def effective_size(values: np.ndarray) -> np.ndarray:
     return np.where(constant, m, np.clip(found, 1.0, m * max(1.0, np.log10(m))))
 
 
+def split_r_hat(draws: np.ndarray) -> np.ndarray:
+    """R-hat of each coordinate, from halves of chains, of ranks and of folded ranks: the larger of the two.
+
+    Args:
+        draws: ``(chains, draws, d)``, at least 4 draws.
+
+    Returns:
+        ``(d,)``; NaN for a coordinate that does not vary.
+
+    References:
+        Vehtari, Gelman, Simpson, Carpenter and Bürkner, "Rank-normalization, folding, and localization: an improved
+        R-hat", 2021, Section 4.1.
+    """
+    from numpyro.diagnostics import split_gelman_rubin
+
+    flat = draws.reshape(-1, draws.shape[-1])
+    found = []
+    for values in (flat, np.abs(flat - np.median(flat, axis=0))):
+        ranks = scipy.stats.rankdata(values, axis=0)
+        scores = scipy.stats.norm.ppf((ranks - 0.375) / (len(flat) + 0.25))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found.append(split_gelman_rubin(scores.reshape(draws.shape)))
+    return np.where(np.ptp(flat, axis=0) > 0, np.fmax(*found), np.nan)
+
+
 def student(freedom: np.ndarray) -> np.ndarray:
     """What standard errors are multiplied by, so that 1.96 on either side make an interval of Student's ``t``.
 

@@ -30,10 +30,7 @@ FUNCTIONS = Registry(
             row("lowvar.problems.blackbox.bbob", program=False, packages=("cocoex",), extra="bbob"),
         ),
         "binary_reconstruction": row("lowvar.problems.blackbox.discrete", domain="binary"),
-        **dict.fromkeys(
-            ("categorical_reconstruction", "graph_colouring"),
-            row("lowvar.problems.blackbox.discrete", domain="categorical"),
-        ),
+        "categorical_reconstruction": row("lowvar.problems.blackbox.discrete", domain="categorical"),
         **dict.fromkeys(
             ("swimmer", "half_cheetah", "inverted_double_pendulum", "humanoid_standup"),
             row("lowvar.problems.blackbox.policy", program=False, packages=("gymnasium", "mujoco"), extra="rl"),

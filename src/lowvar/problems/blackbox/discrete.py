@@ -7,7 +7,7 @@ minimise the same function.
 import numpy as np
 
 from lowvar.backends import Backend
-from lowvar.errors import UserError, whole
+from lowvar.errors import whole
 from lowvar.problems.blackbox.named import generator
 from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
 
@@ -73,44 +73,6 @@ def categorical_reconstruction(
 
     domain = Domain("categorical", dim, choices)
     return _problem(name or "categorical_reconstruction", domain, values, backend, w.argmin(axis=1).astype(np.int32))
-
-
-def graph_colouring(
-    backend: Backend, dim: int, *, choices: int = 4, degree: float = 4.0, seed: int = 0, name: str | None = None
-) -> BlackBoxProblem:
-    """``sum over edges (i, j) of weight_ij 1(x_i = x_j)`` on a random colourable graph: the optimum is 0.
-
-    Not separable, and invariant under permutations of the colours. Edges join nodes of different colours in a
-    balanced colouring drawn from the seed; weights are uniform on [0.5, 1.5].
-
-    Args:
-        backend: the array library.
-        dim: nodes, at least 1.
-        choices: colours, ``K``, at least 2.
-        degree: mean number of edges of a node (fewer if the graph is too small).
-        seed: seed of the graph.
-        name: name of the problem.
-
-    Raises:
-        UserError: an option out of range.
-    """
-    dim, choices, xp = whole("dim", dim, 1), whole("choices", choices, 2), backend.xp
-    if isinstance(degree, bool) or not isinstance(degree, (int, float)) or not 0 <= degree < np.inf:
-        raise UserError(f"degree {degree!r}: it must be a number, at least 0")
-    draw = generator(seed, "graph_colouring", dim, choices)
-    colours = draw.permutation(np.arange(dim) % choices).astype(np.int32)
-    ends = np.stack(np.triu_indices(dim, 1))
-    ends = ends[:, colours[ends[0]] != colours[ends[1]]]
-    edges = min(round(degree * dim / 2), ends.shape[1])
-    ends = ends[:, np.sort(draw.choice(ends.shape[1], edges, replace=False))] if edges else ends[:, :0]
-    left, right = backend.asarray(ends[0]), backend.asarray(ends[1])
-    weights = backend.asarray(draw.uniform(0.5, 1.5, edges))
-
-    def values(points):
-        same = xp.take(points, left, axis=1) == xp.take(points, right, axis=1)
-        return xp.sum(xp.where(same, weights[None, :], xp.zeros_like(weights)[None, :]), axis=-1)
-
-    return _problem(name or "graph_colouring", Domain("categorical", dim, choices), values, backend, colours)
 
 
 def _problem(name, domain, values, backend, best):

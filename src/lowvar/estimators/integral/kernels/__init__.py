@@ -8,7 +8,6 @@ from lowvar.estimators.integral.kernels.interface import Kernel, Params, Parts
 from lowvar.estimators.integral.kernels.matrix import separable_stein
 from lowvar.estimators.integral.kernels.polynomial import polynomial
 from lowvar.estimators.integral.kernels.preconditioned import preconditioned
-from lowvar.estimators.integral.kernels.product import product
 from lowvar.estimators.integral.kernels.squared_exponential import squared_exponential
 from lowvar.estimators.integral.kernels.stein import from_value
 from lowvar.registry import Registry
@@ -32,7 +31,6 @@ KERNELS = Registry(
         "squared_exponential": squared_exponential,
         "preconditioned": preconditioned,
         "polynomial": polynomial,
-        "product": lambda factors: product(factors, kernel),
     },
 )
 

@@ -1,8 +1,8 @@
-"""A guide's parameters under the names of NumPyro's guides, in both directions.
+"""A guide's parameters under the names of NumPyro's guides, in both directions; for models of PyTorch too.
 
-NumPyro's joint guides lay the latent sites out in the order of the model; ``z`` has them in alphabetical order, with
-the ``numpyro.param`` sites among them. A Gaussian guide of any other kind is an ``AutoMultivariateNormal``, whose
-factor is that of its covariance: for ``block_diagonal`` it has zeros between sites.
+NumPyro's joint guides lay the latent sites out in the order of the model. For a NumPyro model, ``z`` has them in
+alphabetical order, with the ``numpyro.param`` sites among them. A Gaussian guide of any other kind is an
+``AutoMultivariateNormal``, whose factor is that of its covariance: for ``block_diagonal`` it has zeros between sites.
 """
 
 import inspect
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError
@@ -44,19 +43,17 @@ def form_of(guide: Gaussian) -> Form:
 
 
 def named(problem, vectors) -> dict[str, Any]:
-    """The guide's parameters under NumPyro's names, and the model's under their own.
+    """The guide's parameters under NumPyro's names, as NumPy arrays.
 
     Args:
-        problem: a ``NumPyroProblem``.
-        vectors: the guide's parameters, ``{block: vector}``.
+        problem: a ``NumPyroProblem`` or ``TorchProblem``.
+        vectors: the guide's parameters, ``{block: vector}`` of the backend.
     """
-    vectors = {block: jnp.asarray(value) for block, value in vectors.items()}
-    written = form_of(problem.guide).written(problem, vectors)
-    return written | jax.tree.map(np.asarray, problem.values(problem.guide.point(vectors)["mu"]))
+    return form_of(problem.guide).written(problem, vectors)
 
 
 def autoguide(problem):
-    """The guide of ``numpyro.infer.autoguide`` that accepts ``named``, set up for the model and its data."""
+    """The guide of ``numpyro.infer.autoguide`` that accepts ``named``, set up for a NumPyro model and its data."""
     from numpyro import handlers
     from numpyro.infer import autoguide as theirs
 
@@ -116,7 +113,7 @@ def started(problem, mu, log_sigma, joint, key, where: str) -> dict[str, np.ndar
     """The guide's start.
 
     Args:
-        problem: a ``NumPyroProblem``.
+        problem: a ``NumPyroProblem`` or ``TorchProblem``.
         mu: means, ``(dim,)``, where ``joint`` has none.
         log_sigma: logarithms of the standard deviations, ``(dim,)``, the same.
         joint: parameters of a joint guide, from ``split``. A guide of another kind starts at its means and standard
@@ -177,24 +174,23 @@ def _names(problem):
 
 
 def _by_site(problem, vectors):
+    numpy = problem.backend.to_numpy
     loc = problem.unravel(vectors["mu"])
-    scale = problem.unravel(jnp.exp(vectors["log_sigma"]))
-    params = {f"{site}_auto_loc": np.asarray(loc[site]) for site in sorted(problem.latent)}
-    return params | {f"{site}_auto_scale": np.asarray(scale[site]) for site in sorted(problem.latent)}
+    scale = problem.unravel(problem.backend.xp.exp(vectors["log_sigma"]))
+    params = {f"{site}_auto_loc": numpy(loc[site]) for site in sorted(problem.latent)}
+    return params | {f"{site}_auto_scale": numpy(scale[site]) for site in sorted(problem.latent)}
 
 
 def _tril(problem, vectors):
-    order = _order(problem)
+    order, mu = _order(problem), problem.backend.to_numpy(vectors["mu"])
     matrix = np.asarray(problem.guide.matrix(vectors), float)[order]
-    dtype = np.asarray(vectors["mu"]).dtype
-    return {LOC: np.asarray(vectors["mu"])[order], TRIL: _cholesky(matrix).astype(dtype)}
+    return {LOC: mu[order], TRIL: _cholesky(matrix).astype(mu.dtype)}
 
 
 def _low_rank(problem, vectors):
     order = _order(problem)
-    factor = np.asarray(vectors["factor"]).reshape(problem.dim, -1)
-    return {LOC: np.asarray(vectors["mu"])[order], FACTOR: factor[order],
-            SCALE: np.asarray(jnp.exp(vectors["log_sigma"]))[order]}  # fmt: skip
+    mu, log_sigma, factor = (problem.backend.to_numpy(vectors[block]) for block in ("mu", "log_sigma", "factor"))
+    return {LOC: mu[order], FACTOR: factor.reshape(problem.dim, -1)[order], SCALE: np.exp(log_sigma)[order]}
 
 
 def _amortised(problem, vectors):
