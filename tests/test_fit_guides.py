@@ -168,6 +168,6 @@ def test_a_guide_of_ones_own_is_not_in_a_file(tmp_path):
         return Mine(dim, backend, noiseless)
 
     fit = fitted(mine, num_steps=10)
-    with pytest.raises(UserError, match="with a guide of your own, or Amortised, cannot be saved"):
+    with pytest.raises(UserError, match="with a guide of your own cannot be saved"):
         fit.save(tmp_path / "fit.npz")
     assert not (tmp_path / "fit.npz").exists()

@@ -14,7 +14,7 @@ import optax
 from lowvar.analysis import decomposition as analysis
 from lowvar.api.fit import Fit, finished, made, start_of, starts
 from lowvar.api.models import problem_of
-from lowvar.api.settings import DEFAULT, STEP_SIZE, methods_of, solver_of
+from lowvar.api.settings import DEFAULT, methods_of, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.shared import of_shared
@@ -24,12 +24,10 @@ from lowvar.problems.guide_forms import inferred
 from lowvar.problems.rows import of_batch
 from lowvar.runs.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.solvers.descent import DescentState, descend
-from lowvar.studies.common_spec import validated
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun
 from lowvar.studies.variational.methods import taking
-from lowvar.studies.variational.spec import DecompositionSpec
 
 COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
@@ -83,7 +81,7 @@ def decompose(
     data: Mapping[str, Any] | None = None,
     params: "Mapping[str, Any] | Fit | None" = None,
     *,
-    guide: str | Callable[..., Any] | Mapping[str, Any] | None = None,
+    guide: str | Amortised | Callable[..., Any] | Mapping[str, Any] | None = None,
     estimators: Sequence[str | Callable[..., Estimator]] | Mapping[str, Any] | None = None,
     batch_size: int | None = None,
     num_particles: int | None = None,
@@ -155,16 +153,12 @@ def decompose(
     if not isinstance(given, Mapping | None):
         raise UserError(f"params: give a Fit, or a dict under the names of its guide, not {type(params).__name__}")
     where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
-    if isinstance(guide, Amortised) or (guide is None and fitted and fitted.problem.guide.amortised):
-        raise UserError(
-            "decompose: the variance under an amortised guide is not divided by source; give guide='mean_field', and "
-            "no params of an amortised fit"
-        )
+    if fitted and fitted.problem.guide.amortised and guide is not None:
+        raise UserError("decompose: guide: the Fit has its own, an amortised one; leave guide out")
     guide = _guide_of(params) if guide is None else guide
     problem = problem_of(model, data, name=name, guide=guide, **where)
     if given is not None:
         _check_complete(problem, given)
-    local = problem.local is not None
     if estimators is None:
         methods = methods_of(taking(of_batch(problem, 1), reshuffled(problem.N, 1), COMPARED))
     run = fitted.run if fitted else None
@@ -175,12 +169,7 @@ def decompose(
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
     replicates, columns = whole("replicates", replicates, 4), whole("columns", columns, 2)
-    spec = validated(
-        DecompositionSpec,
-        {"leader": list(methods)[-1], "step_size": STEP_SIZE, "epochs": 1, "replicates": replicates,
-         "columns": columns, "rows": None if rows is None else whole("rows", rows, 2)},
-        where="decompose",
-    )  # fmt: skip
+    rows, leader = None if rows is None else whole("rows", rows, 2), list(methods)[-1]
     solver = solver_of(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
         num_particles=num_particles, elbo_samples=2, noise=noise, where="decompose",
@@ -197,20 +186,20 @@ def decompose(
         runs, parts, memory, origins = _along(problem, methods, label, run)
         mean_field, auto, place = dict(problem.start), dict(given or {}), "at the fit"
     elif given is not None:
-        runs, parts = _follow(problem, methods, spec.leader, solver, num_steps, seed, problem.name)
+        runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
         mean_field, auto, place = dict(problem.start), dict(given), "at the given parameters"
         memory = _filled(runs, _arrays(problem, mean_field))
         origin = "filled at these parameters; along a fit a memory is older and leaves more variance: pass the Fit"
         origins = dict.fromkeys(methods, origin)
     else:
-        runs, parts = _follow(problem, methods, spec.leader, solver, num_steps, seed, problem.name)
+        runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
         result = finished(runs, progress, f"fit {problem.name}")
         fit_result = made(problem, result)
         mean_field, auto, place = fit_result.mean_field, fit_result.params, "at its fit"
         memory = jax.tree.map(lambda leaf: leaf[0, 0], runs.kept[runs.whole][0].estimator)
-        origins = dict.fromkeys(methods, f"accumulated along the fit by `{spec.leader}`")
+        origins = dict.fromkeys(methods, f"accumulated along the fit by `{leader}`")
     mean_field = _arrays(problem, mean_field)
-    measured = {name: of_shared(part) if local else part for name, part in parts.items()}
+    measured = {name: of_shared(part) for name, part in parts.items()}
     target = next(iter(measured.values())).problem
     design = analysis.designs(
         target, replicates=replicates, columns=columns, rows=rows, noise=runs.solver.noise, particles=solver.particles,
@@ -225,9 +214,10 @@ def decompose(
     kind = "" if problem.guide.factorised else f", {problem.guide.name} guide"
     size = f"{problem.N} rows, " if problem.plate else ""
     batch = f"batch {solver.batch_size}" if problem.plate else "all rows in every step"
-    number = (
-        f"{target.blocks['mu']} of {problem.dim} parameters, which rows share" if local else f"{problem.dim} parameters"
-    )
+    number, shared = f"{problem.dim} parameters", target.blocks["mu"]
+    if shared < problem.dim:
+        encoder = ", and an encoder's" if problem.guide.amortised else ""
+        number = f"{shared} of {number}, which rows share{encoder}"
     title = f"{problem.name} {place} ({size}{number}{kind}, {batch}{scheme})"
     carried = _carried(runs, parts, memory, mean_field, problem)
     origins = {name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(mean_field))}
@@ -236,6 +226,8 @@ def decompose(
 
 def _guide_of(params):
     """The guide of a ``Fit``, or the one whose parameters a mapping has."""
+    if isinstance(params, Fit) and params.problem.guide.amortised:
+        return params.problem.guide.source
     if isinstance(params, Fit):
         make: Any = params.problem.family
         return lambda **given: make(SimpleNamespace(**given))
@@ -271,8 +263,8 @@ def _same(problem, other, params) -> bool:
 
 def _densities(problem, params) -> np.ndarray:
     """Log densities of a few rows and of the prior, at the guide's mean and a standard deviation to either side."""
-    mean, sd = params["mu"], problem.backend.to_numpy(problem.guide.scale(_arrays(problem, params)))
-    backend, xp = problem.backend, problem.backend.xp
+    backend, xp, params = problem.backend, problem.backend.xp, _arrays(problem, params)
+    mean, sd = (backend.to_numpy(one) for one in (problem.guide.point(params)["mu"], problem.guide.scale(params)))
     points = backend.asarray(np.stack([mean, mean + sd, mean - sd]).astype(problem.dtype))
     index = backend.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
 
@@ -340,6 +332,9 @@ def _filled(runs, params):
 
 def _carried(runs, parts, memory, params, problem):
     """The squared carried errors of the estimators."""
+    parts = {name: estimator for name, estimator in parts.items() if estimator.properties.carryover}
+    if not parts:
+        return {}
     backend, count = problem.backend, int(np.clip(_REFERENCE // problem.N, 64, 4096))
     for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
     drawn = jax.vmap(partial(first_batch, runs.sampler))(jax.random.split(for_noise, 64))
@@ -347,14 +342,13 @@ def _carried(runs, parts, memory, params, problem):
     noise, reference = jax.tree.map(lambda leaf: backend.asarray(np.asarray(leaf)), drawn)
     carried = {}
     for name, estimator in parts.items():
-        if estimator.properties.carryover:
 
-            @backend.jit
-            def errors(state, estimator=estimator):
-                return diagnose(estimator, state, params, noise, reference)
+        @backend.jit
+        def errors(state, estimator=estimator):
+            return diagnose(estimator, state, params, noise, reference)
 
-            errors_at = errors(memory[name])
-            carried[name] = float(errors_at.squared_error - errors_at.variance)
+        errors_at = errors(memory[name])
+        carried[name] = float(errors_at.squared_error - errors_at.variance)
     return carried
 
 

@@ -27,6 +27,8 @@ from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.spec import MethodSpec
 
+_COSTLY = "each draw is a pass over all rows; set khat_samples to compute it"
+
 
 @dataclass(frozen=True, repr=False)
 class Fit(Kept):
@@ -71,7 +73,7 @@ class Fit(Kept):
                 f"{solver.optimizer} with step size {solver.step_sizes[0]:g}"
                 if not solver.own
                 else f"{solver.optimizer} with a schedule of step sizes"
-                if solver.step_size_at
+                if "step_size_at" in solver.own
                 else "an optimizer of optax"
             )
             lines.append(
@@ -80,17 +82,10 @@ class Fit(Kept):
             )
             lines += ENDED.get(self.run.ended, [])
         if self.khat is None:
-            lines.append(f"k-hat was not computed: {self._without_khat}")
+            ended, told = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
+            why = "the fit was interrupted" if ended == "interrupted" else "khat_samples is 0" if told == 0 else _COSTLY
+            lines.append(f"k-hat was not computed: {why}")
         return "\n".join([*lines, *self.notes])
-
-    @property
-    def _without_khat(self) -> str:
-        """Why k-hat was not computed."""
-        if self.run is not None and self.run.ended == "interrupted":
-            return "the fit was interrupted"
-        if self.run is not None and self.run.khat_samples == 0:
-            return "khat_samples is 0"
-        return "each draw is a pass over all rows; set khat_samples to compute it"
 
     @cached_property
     def guide(self):
@@ -250,7 +245,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
             raise KeyboardInterrupt
     fitted = made(problem, result)
     k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
-    notes = (*told, *problem.remarks, *_of_transformation(problem, run.solver, runs), *notes)
+    notes = (*told, *problem.remarks, *_of_optimizer(problem, run.solver, runs), *notes)
     if runs.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
     for note in notes:
@@ -262,19 +257,16 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
     return Fit(fitted.params, fitted.elbo, problem, fitted.mean_field, k, notes, run)
 
 
-def _of_transformation(problem, solver, runs) -> list[str]:
-    """Notes on a transformation of optax: what it means for rows' own variables, and whether it moved at the end."""
-    if "transformation" not in solver.own:
-        return []
+def _of_optimizer(problem, solver, runs) -> list[str]:
+    """Notes on an optimizer: what one of optax means for rows' own variables, and whether it moved at the end."""
     notes, (early, last) = [], (runs.kept[epoch][0].params for epoch in (runs.early, runs.whole))
-    if problem.local is not None and solver.batch_size < problem.N:
+    if "transformation" in solver.own and problem.local is not None and solver.batch_size < problem.N:
         notes.append(
             f"{problem.name}: under an optax transformation, the latent variables in the plate {problem.plate!r} move "
             "when their rows are visited and stand still in between; optimizer='adam', with step_size= or schedule=, "
             "makes up for these steps"
         )
-    same = jax.tree.map(lambda one, other: bool((one == other).all()), early, last)
-    if runs.early < runs.whole and all(jax.tree.leaves(same)):
+    if runs.early < runs.whole and all(bool((early[block] == last[block]).all()) for block in last):
         notes.append(
             f"{problem.name}: no parameter moved in the last {runs.num_steps - runs.early * runs.steps} steps: the "
             "optimizer's step size is 0 there; make its schedule as long as num_steps"

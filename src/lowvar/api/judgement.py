@@ -29,7 +29,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         seed: its seed.
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
     """
-    problem, notes, k, narrow = fit.problem, [], None, None
+    problem, k, narrow = fit.problem, None, None
     params = {block: problem.backend.asarray(value) for block, value in fit.mean_field.items()}
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
@@ -42,7 +42,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         narrow = _narrowest(problem, params, weights, eps)
     good = k is not None and k <= psis.good(draws)
     unfinished, late = _unfinished(fit, params, solver, seed, good)
-    notes += unfinished
+    notes = [f"{problem.name}: {unfinished}"] if unfinished else []
     if k is not None and not good:
         notes.append(
             f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(fit, params, solver, late)}"
@@ -58,40 +58,32 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
     return k, tuple(notes)
 
 
-def _unfinished(fit, params, solver, seed, good: bool) -> tuple[list[str], bool]:
-    """Notes that the fit has not arrived at its optimum, and whether its ELBO still rises."""
+def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
+    """What the fit lacks to its optimum, in words, and whether its ELBO still rises; nothing if it has arrived."""
     problem, trace = fit.problem, fit.elbo
     fall, limit = fall_of(solver.schedule, trace), max(_RISE, 2 * float(trace["elbo_se"].iloc[-1]))
     rise, share = late_rise(trace[trace["iteration"] <= fall])
-    late, by_rows = rise > limit, problem.local is not None and solver.batch_size < problem.N
-    if late and fall < np.inf and good:
-        late = False  # it converged during the fall
-    if (late and fall < np.inf and not problem.guide.amortised) or (by_rows and not late):
+    fell, by_rows = fall < np.inf, problem.local is not None and solver.batch_size < problem.N
+    late = rise > limit and not (fell and good)  # otherwise it converged during the fall
+    if (late and fell and not problem.guide.amortised) or (by_rows and not late):
         left, error = gain(problem, params, named_key(seed, "gain"))
-        late = late and left.sum() + 2 * np.linalg.norm(error) > limit
-        if by_rows and not late:
-            assert problem.local is not None
-            own = problem.local.own
-            missing = left[own].sum()
-            if missing - 2 * np.linalg.norm(error[own]) > limit:
-                visits = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
-                return [
-                    f"{problem.name}: by its gradient, the ELBO would rise by {missing:.3g} nats in the latent "
-                    f"variables of the rows alone, each of which was visited {visits:.3g} times: increase num_steps, "
-                    "decay the step size (schedule), or give a larger batch_size"
-                ], False
-    if not late:
-        return [], False
-    if share == 1 and fall == np.inf:
-        return [
-            f"{problem.name}: whether the fit has converged cannot be told: the ELBO is computed after whole epochs, "
-            f"and the {trace['iteration'].iloc[-1]} steps are one epoch or less; it rose by {rise:.3g} nats"
-        ], True
-    steps = "the steps" if fall == np.inf else f"the {fall:.0f} steps before the step size fell"
-    return [
-        f"{problem.name}: the fit has not converged: the ELBO still rose by {rise:.3g} nats in the last "
-        f"{100 * share:.0f} % of {steps}; increase num_steps, or change step_size"
-    ], True
+        late = late and left.sum() > limit
+        own = problem.local.own if by_rows else []
+        if not late and left[own].sum() - 2 * np.linalg.norm(error[own]) > limit:
+            visits = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
+            return (
+                f"by its gradient, the ELBO would rise by {left[own].sum():.3g} nats in the latent variables of the "
+                f"rows alone, each of which was visited {visits:.3g} times: increase num_steps, decay the step size "
+                "(schedule), or give a larger batch_size"
+            ), False
+    if late and share == 1 and not fell:
+        return (
+            "whether the fit has converged cannot be told: the ELBO is computed after whole epochs, and the "
+            f"{trace['iteration'].iloc[-1]} steps are one epoch or less; it rose by {rise:.3g} nats"
+        ), True
+    steps = f"the {fall:.0f} steps before the step size fell" if fell else "the steps"
+    risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of {steps}"
+    return f"the fit has not converged: {risen}; increase num_steps, or change step_size" if late else "", late
 
 
 def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:

@@ -88,7 +88,6 @@ class Kept:
                 without its own optimizer or estimator.
         """
         from lowvar.api.fit import checked_draws, completed
-        from lowvar.api.settings import check_moves
         from lowvar.api.stopping import rule_of
         from lowvar.estimators import GRADIENT
 
@@ -109,7 +108,6 @@ class Kept:
         longer = run.solver.model_copy(
             update={"epochs": -(-total // steps), "schedule": _to(total, run.solver.schedule)}
         )
-        check_moves(longer, total)
         draws = run.khat_samples if khat_samples is None else checked_draws(khat_samples)
         run = replace(run, solver=longer, num_steps=total, ended="budget", khat_samples=draws)
         return completed(self.problem, run, progress, rule_of(stop), callback)

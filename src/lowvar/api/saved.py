@@ -13,6 +13,7 @@ import numpy as np
 
 from lowvar.api.kept import Run, as_numpy, as_state
 from lowvar.errors import UserError
+from lowvar.problems.amortised import BLOCK, Amortised
 from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import GUIDES
 from lowvar.runs import artifact
@@ -36,6 +37,7 @@ def load(
     model: Callable,
     data: Mapping[str, Any],
     *,
+    guide: Amortised | None = None,
     estimator: Callable | str | None = None,
     optimizer: Any = None,
     step_size: Callable | None = None,
@@ -46,6 +48,7 @@ def load(
         path: the file.
         model: the model of the fit.
         data: its data.
+        guide: the ``Amortised`` of the fit, if it has one.
         estimator: the estimator, if ``fit`` was given a function or ``"module:function"``; without it the fit cannot be
             resumed.
         optimizer: the same for an optimizer of optax.
@@ -63,7 +66,7 @@ def load(
     from lowvar.api.settings import own_objects
 
     own = own_objects(optimizer or "adam", step_size)
-    return _made(str(path), arrays, mark["fit"], model, data, estimator, own)
+    return _made(str(path), arrays, mark["fit"], model, data, guide, estimator, own)
 
 
 def pickled(fit) -> tuple:
@@ -75,14 +78,15 @@ def pickled(fit) -> tuple:
     data = {name: np.asarray(one) if isinstance(one, jax.Array) else one for name, one in problem.data.items()}
     factory = run.method.factory if run and _own(run.method.factory) else None
     own = dict(run.solver.own) if run else {}
-    return unpickled, (problem.model, data, stream.getvalue(), json.dumps(mark["fit"]), factory, own)
+    guide = problem.guide.source if problem.guide.amortised else None
+    return unpickled, (problem.model, data, stream.getvalue(), json.dumps(mark["fit"]), guide, factory, own)
 
 
-def unpickled(model, data, content: bytes, settings: str, estimator, own):
+def unpickled(model, data, content: bytes, settings: str, *objects):
     """The ``Fit`` from what ``pickled`` gave."""
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    return _made("pickle", arrays, json.loads(settings), model, data, estimator, own)
+    return _made("pickle", arrays, json.loads(settings), model, data, *objects)
 
 
 # --- what is in the file ---------------------------------------------------------------------------------------------
@@ -96,15 +100,14 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"{problem.name}: only fits of NumPyro models can be saved or pickled; keep fit.params; "
             "they start the next fit as init=params"
         )
-    if problem.guide.name not in GUIDES:
-        raise UserError(
-            f"{problem.name}: a fit with a guide of your own, or Amortised, cannot be saved or pickled; keep fit.params"
-        )
+    if problem.guide.name not in GUIDES and not problem.guide.amortised:
+        raise UserError(f"{problem.name}: a fit with a guide of your own cannot be saved or pickled; keep fit.params")
     arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.mean_field.items()}
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
     arrays["density"] = _density(problem, fit.mean_field)
     middle = problem.unravel(_middle(problem, fit.mean_field))
-    latent = [site for site in problem.sites if site not in problem.params]
+    rows = problem.densities.layout.sites if problem.guide.amortised else ()
+    latent = [site for site in problem.sites if site not in (*problem.params, *rows)]
     arrays |= {f"middle/{site}": np.asarray(middle[site]) for site in latent}
     about = {
         "form": _FORM,
@@ -182,17 +185,21 @@ def _density(problem, guide_params) -> np.ndarray:
 # --- and back --------------------------------------------------------------------------------------------------------
 
 
-def _made(where: str, arrays, about, model, data, estimator, own):
+def _made(where: str, arrays, about, model, data, guide, estimator, own):
     """The fit from the content of its file; ``where`` names it in messages."""
     from dataclasses import replace
 
     from lowvar.api.fit import made, start_of
     from lowvar.problems.numpyro_model import from_numpyro
 
+    amortised = about["guide"]["guide"] == BLOCK
+    if amortised != isinstance(guide, Amortised):
+        needed = "needs the function of its guide: guide=lowvar.Amortised(function, params)"
+        raise UserError(f"{where}: the fit {needed if amortised else 'has its guide in the file: leave guide out'}")
     _check_data(where, about, model, data)
     middle = {f"{_rest(name)}_auto_loc": value for name, value in arrays.items() if name.startswith("middle/")}
     start = start_of(model, middle, 0)
-    problem = from_numpyro(model, data, **start, name=about["name"], init_is=where, guide=about["guide"])
+    problem = from_numpyro(model, data, **start, name=about["name"], init_is=where, guide=guide or about["guide"])
     sites = {site: [at.start, at.stop] for site, at in problem.sites.items()}
     params = {_rest(name): value for name, value in arrays.items() if name.startswith("guide/")}
     if sites != about["sites"] or str(np.dtype(problem.dtype)) != about["dtype"]:

@@ -12,7 +12,6 @@ from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
 from lowvar.problems.numpyro_trace import one_line
-from lowvar.problems.rows import Rows
 from lowvar.registry import label
 from lowvar.solvers import OWN
 from lowvar.solvers.optimizers import OPTIMIZERS
@@ -86,7 +85,13 @@ def own_objects(optimizer, step_size) -> dict[str, Any]:
         if not callable(step_size):
             return {}
         check_known("optimizer", optimizer, OPTIMIZERS.own, where="fit")
-        positive("step_size: the schedule's first value", _at(step_size, 0), or_zero=True)  # a warm-up starts at 0
+        try:
+            first = float(step_size(0))
+        except Exception as error:
+            raise UserError(
+                f"step_size: a schedule takes the number of the step and returns a step size: {error}"
+            ) from error
+        positive("step_size: the schedule's first value", first, or_zero=True)  # a warm-up starts at 0
         return {"step_size_at": step_size}
     if type(optimizer).__module__ == "numpyro.optim":
         raise UserError(
@@ -100,35 +105,6 @@ def own_objects(optimizer, step_size) -> dict[str, Any]:
     if step_size is not None:
         raise UserError(f"step_size {step_size!r}: this optimizer has its own step size; leave step_size out")
     return {"transformation": optimizer}
-
-
-def _at(schedule, step: int) -> float:
-    """The step size of a user's schedule."""
-    try:
-        return float(schedule(step))
-    except Exception as error:
-        raise UserError(
-            f"step_size: a schedule takes the number of the step and returns a step size: {error}"
-        ) from error
-
-
-def check_moves(solver, num_steps: int) -> None:
-    """Rejects step sizes that are 0 before the last of ``num_steps`` steps.
-
-    Raises:
-        UserError: a schedule ends earlier.
-    """
-    plan, last = solver.schedule, num_steps - 1
-    if plan is not None and plan.kind == "cosine" and plan.r < num_steps:
-        raise UserError(
-            f"schedule: the cosine's step size is 0 from step r = {plan.r} on, where nothing would move: set "
-            f"r = num_steps = {num_steps}"
-        )
-    if solver.step_size_at and last and not _at(solver.step_size_at, last):
-        raise UserError(
-            f"step_size: the schedule is 0 at step {last}, the last one, where nothing would move: make it as long as "
-            f"num_steps = {num_steps}"
-        )
 
 
 def _what(optimizer) -> str:
@@ -161,61 +137,39 @@ def check_transformation(own, problem) -> None:
 
 
 def check_by_row(own, problem) -> None:
-    """Rejects a transformation that steps with a batch's rows would run otherwise than steps with all rows.
+    """Rejects a transformation that would run otherwise with the rows of a batch than with all rows.
 
-    It makes a few steps for two shared variables and one of two rows, the last with the other row, in the vectors of
-    all rows, and in that of the batch alone.
+    Three coordinates are moved a few steps, alone and beside a fourth one without a gradient, and with other gradients.
 
     Raises:
-        UserError: the updates differ, as where they depend on other rows' parameters; or it holds updates back.
+        UserError: their updates depend on the fourth; a part of the state that is not by coordinate depends on the
+            gradients; or updates are held back for later steps.
     """
-    rows, rng = Rows(np.arange(2), np.arange(2, 4)[:, None]), np.random.default_rng(0)
-    blocks, batches = list(problem.blocks), [np.array([row]) for row in (1,) * 9 + (0,)]
-    draws = jnp.asarray(rng.exponential(size=(1 + len(batches), len(blocks), rows.dim)).astype(problem.dtype))
-    every = dict(zip(blocks, draws[0], strict=True))
 
-    def moves(gathered):
-        params, state, found = every, own.init(every), []
-        for batch, one in zip(batches, draws[1:], strict=True):
-            at = rows.of(batch)
-
-            def here(tree, at=at):
-                return jax.tree.map(lambda leaf: leaf[at] if jnp.shape(leaf) == (rows.dim,) else leaf, tree)
-
-            def back(new, old, at=at):
-                return new if jnp.shape(new) == jnp.shape(old) else old.at[at].set(new)
-
-            gradient = {b: jnp.zeros(rows.dim, g.dtype).at[at].set(g[at]) for b, g in zip(blocks, one, strict=True)}
-            given = (gradient, state, params)
-            updates, after = own.update(*(map(here, given) if gathered else given))
-            state, updates = jax.tree.map(back, after, state), jax.tree.map(back, updates, _zeros(params))
+    def run(size, seed):
+        draws, found = np.random.default_rng(seed).exponential(size=(6, len(problem.blocks), 3)), []
+        draws = jnp.asarray(np.pad(draws, ((0, 0), (0, 0), (0, size - 3))), problem.dtype)
+        params = {block: jnp.ones(size, problem.dtype) for block in problem.blocks}
+        state = own.init(params)
+        for one in draws:
+            updates, state = own.update(dict(zip(params, one, strict=True)), state, params)
             params = jax.tree.map(jnp.add, params, updates)
-            found.append(jnp.stack(jax.tree.leaves(here(updates))))
-        return jnp.stack(found)
+            found.append(jnp.stack(jax.tree.leaves(updates))[:, :3])
+        return jnp.stack(found), [leaf for leaf in jax.tree.leaves(state) if jnp.shape(leaf) != (size,)]
 
-    dense = batch = np.zeros(())
     try:
-        dense, batch = jax.jit(lambda: (moves(False), moves(True)))()
-        same = np.allclose(dense, batch, rtol=1e-3, atol=1e-7 * float(np.abs(dense).max()))
-    except Exception:  # any error of the transformation: a state with another form
+        (alone, rest), (beside, _), (_, other) = jax.jit(lambda: (run(3, 0), run(4, 0), run(3, 1)))()
+        same = np.allclose(alone, beside, rtol=1e-3, atol=1e-7 * float(np.abs(alone).max()))
+        same = same and all(np.array_equal(one, another) for one, another in zip(rest, other, strict=True))
+    except Exception:  # any error of the transformation, as of a state with another form
         same = False
-    if not same:
+    still = np.asarray(alone[1:] == 0) if same else np.zeros((1, 1))  # a warm-up may start at 0
+    if not same or (still.any(axis=0) & ~still.all(axis=0)).any():
+        what = "depends on other rows than those of the batch" if not same else "is held back for later steps"
         raise UserError(
-            "optimizer: with latent variables in the data plate, a step has the rows of its batch alone, and this "
-            "transformation would make other updates with them than with all rows (its update of a row depends on "
-            f"other rows, or its state is not by coordinate); give 'adam', or batch_size={problem.N}"
+            "optimizer: with latent variables in the data plate, a step moves those of its batch's rows alone, and an "
+            f"update of this transformation {what}; give 'adam', or batch_size={problem.N}"
         )
-    still = np.asarray(batch[1:-1] == 0)  # a warm-up may start at 0
-    if (still.any(axis=0) & ~still.all(axis=0)).any():
-        raise UserError(
-            "optimizer: it moves nothing in some steps, in which it holds updates back, and the latent variables in "
-            "the data plate move only in the steps that have their rows; give the transformation inside it, or "
-            f"batch_size={problem.N}"
-        )
-
-
-def _zeros(tree):
-    return jax.tree.map(jnp.zeros_like, tree)
 
 
 def solver_of(
@@ -233,6 +187,11 @@ def solver_of(
     if callable(step_size) and schedule is not None:
         raise UserError("step_size is a schedule of optax: leave schedule out, or give a number as step_size")
     own = own_objects(optimizer, step_size)
+    if own and problem.backend.name != "jax":
+        raise UserError(
+            "optimizer, step_size: an optax transformation or schedule is for JAX; for a model in PyTorch give 'adam' "
+            "or 'sgd', a number as step_size, and schedule="
+        )
     if "transformation" in own:
         check_transformation(optimizer, problem)
         if problem.local is not None and size < problem.N:
@@ -250,6 +209,9 @@ def solver_of(
          "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise},
         where=where,
     )  # fmt: skip
-    spec = spec.with_own(own)
-    check_moves(spec, num_steps)
-    return spec
+    if (plan := spec.schedule) is not None and plan.kind == "cosine" and plan.r < num_steps:
+        raise UserError(
+            f"{where}: schedule: the cosine's step size is 0 from step r = {plan.r} on, where nothing would move: set "
+            f"r = num_steps = {num_steps}"
+        )
+    return spec.with_own(own)

@@ -4,8 +4,8 @@ Shared variables are mean field. The parameters of the function, an encoder, are
 ``B`` rows evaluates it ``B`` times, whatever ``N`` is, and new rows need no fit.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -69,10 +69,28 @@ class Amortised:
             return _columns(name, densities.layout, self.function(unravel(flat), problem.data, index), index)
 
         guide = AmortisedGuide(
-            problem.dim, problem.backend, problem.noiseless, densities.layout.rows, encoder, np.asarray(flat), unravel
-        )
+            problem.dim, problem.backend, problem.noiseless, densities.layout.rows, encoder, np.asarray(flat), unravel,
+            self,
+        )  # fmt: skip
         _check(problem, encoder, flat)
         return guide
+
+
+def begun(guide, init, sites, local, where: str):
+    """``guide``, which starts at the encoder in ``init`` if it is amortised, and ``init`` without what it replaces.
+
+    Raises:
+        UserError: values of the rows' own variables, without an encoder.
+    """
+    if not isinstance(init, Mapping) or BLOCK in sites:
+        return guide, init
+    if isinstance(guide, Amortised):
+        own = [name for name in init if name.removesuffix("_auto_loc").removesuffix("_auto_scale") in local]
+        if own and BLOCK not in init:
+            raise UserError(f"{where}: {own[0]!r} is a variable of the rows, whose mean and scale come from Amortised")
+        guide = replace(guide, params=init.get(BLOCK, guide.params))
+        init = {name: value for name, value in init.items() if name not in own}
+    return guide, {name: value for name, value in init.items() if name != BLOCK}
 
 
 def _columns(name, layout, values, index):
@@ -122,6 +140,14 @@ def _check(problem, encoder, flat) -> None:
         )
 
 
+def _of_all_rows(name: str) -> Any:
+    def method(self, params, *eps):
+        """See ``Gaussian``, for all rows."""
+        return getattr(MeanField(self.dim, self.backend, self.noiseless), name)(self.mean_field(params), *eps)
+
+    return method
+
+
 @dataclass(frozen=True)
 class AmortisedGuide(Gaussian):
     """Independent coordinates, whose means and scales in the rows are an encoder's.
@@ -134,12 +160,14 @@ class AmortisedGuide(Gaussian):
         encoder: ``(vector, index (B,)) -> means and log scales, (B, d) each``.
         first: the start of the vector.
         unravel: ``vector -> the user's parameters``.
+        source: the user's ``Amortised``.
     """
 
     rows: Rows = None  # type: ignore[assignment]
     encoder: Any = None
     first: Any = field(default=None, repr=False)
     unravel: Any = None
+    source: Any = field(default=None, repr=False)
 
     name = BLOCK
     factorised = True
@@ -174,26 +202,6 @@ class AmortisedGuide(Gaussian):
         shared = {"mu": np.asarray(mu)[self.rows.shared], "log_sigma": np.asarray(log_sigma)[self.rows.shared]}
         return {**shared, BLOCK: self.first}
 
-    @property
-    def _of_all(self) -> MeanField:
-        return MeanField(self.dim, self.backend, self.noiseless)
-
-    def point(self, params):
-        """See ``Gaussian``, for all rows."""
-        return self._of_all.point(self.mean_field(params))
-
-    def transform(self, params, eps):
-        """See ``Gaussian``."""
-        return self._of_all.transform(self.mean_field(params), eps)
-
-    def scale(self, params):
-        """See ``Gaussian``."""
-        return self._of_all.scale(self.mean_field(params))
-
-    def entropy(self, params):
-        """See ``Gaussian``."""
-        return self._of_all.entropy(self.mean_field(params))
-
-    def log_density(self, params, eps):
-        """See ``Gaussian``."""
-        return self._of_all.log_density(self.mean_field(params), eps)
+    point, transform, scale, entropy, log_density = map(
+        _of_all_rows, ("point", "transform", "scale", "entropy", "log_density")
+    )

@@ -74,21 +74,23 @@ def autoguide(problem):
 
 def _check_rows(problem, data) -> None:
     """Rejects data of other rows than those of the fit, whose own latent variables the guide has."""
-    local = problem.densities.layout.sites
+    local = ", ".join(problem.densities.layout.sites)
     for name, now in data.items():
-        was = problem.data.get(name)
-        if problem.N in np.shape(was) and np.shape(now) not in ((), np.shape(was)):
-            draws = f"posterior_samples={{site: fit.sample()[site] for site in {[*set(problem.latent) - set(local)]}}}"
+        was = np.shape(problem.data.get(name))
+        if problem.N in was and np.shape(now) not in ((), was):
             raise UserError(
-                f"{problem.name}: the guide has {', '.join(local)} of the fit's {problem.N} rows, and {name!r} has "
-                f"shape {np.shape(now)} in place of {np.shape(was)}; for other rows give Predictive {draws} "
-                + (f"and values of Amortised's function at fit.params[{BLOCK!r}]" if problem.guide.amortised else
-                   f"alone, which draws {', '.join(local)} from the prior")
-            )  # fmt: skip
+                f"{problem.name}: the guide has {local} of the fit's {problem.N} rows, and {name!r} has shape "
+                f"{np.shape(now)}, not {was}; for other rows give Predictive posterior_samples, the other sites of "
+                f"fit.sample(): it draws {local} from the prior, unless you add values, as by Amortised's function"
+            )
 
 
 def inferred(given) -> Any:
     """The guide whose parameters a mapping has, see ``guides.family``."""
+    if isinstance(given, Mapping) and BLOCK in given:
+        raise UserError(
+            "params: they have the encoder of an amortised guide: give its function too, as guide=Amortised"
+        )
     if isinstance(given, Mapping) and TRIL in given:
         return "full_rank"
     if isinstance(given, Mapping) and FACTOR in given and np.ndim(given[FACTOR]) == 2:
@@ -100,11 +102,6 @@ def split(init, sites, where: str) -> tuple[Any, dict[str, np.ndarray]]:
     """``init`` without the parameters of a joint guide, and these; a site may have one of their names."""
     if not isinstance(init, Mapping):
         return init, {}
-    if BLOCK in init and BLOCK not in sites:
-        raise UserError(
-            f"{where}: it has the encoder of an amortised guide, which starts another fit as guide="
-            f"lowvar.Amortised(function, fit.params[{BLOCK!r}]); leave {BLOCK!r} out of {where.split(': ')[-1]}"
-        )
     try:
         joint = {name: np.asarray(init[name], float) for name in JOINT if name in init and name not in sites}
     except (TypeError, ValueError) as error:

@@ -20,7 +20,7 @@ from lowvar.backends import get
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
 from lowvar.problems import guide_forms
-from lowvar.problems.amortised import Amortised
+from lowvar.problems.amortised import begun
 from lowvar.problems.given_start import fill
 from lowvar.problems.guide import NO_NOISE, MeanField
 from lowvar.problems.guides import family
@@ -203,6 +203,8 @@ def from_numpyro(
         for key, site in latent.items()
         if (frame := frame_of(site, plate)) is not None
     }
+    where = f"{name}: {init_is}"
+    guide, init = begun(guide, init, sites, local, where)
     functions = Functions(model, data, plate, N, transforms, dtype, local)
     densities = functions.of(free)
 
@@ -222,13 +224,6 @@ def from_numpyro(
         constrain=constrain, values=values, log_joint=densities.log_joint, family=family(guide),
         remarks=(remark,) if remark else (), densities=densities if local else None,
     )  # fmt: skip
-    where = f"{name}: {init_is}"
-    if isinstance(guide, Amortised) and isinstance(init, Mapping):
-        for given in init:
-            if given.removesuffix("_auto_loc").removesuffix("_auto_scale") in local:
-                raise UserError(
-                    f"{where}: {given!r} is a variable of the rows, whose mean and scale come from Amortised"
-                )
     init, joint = guide_forms.split(init, sites, where)
     mean, log_sigma = _start(name, transforms, np.asarray(first), point, sites, init, init_is, key)
     start = guide_forms.started(problem, mean, log_sigma, joint, key, where)

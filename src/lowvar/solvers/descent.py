@@ -58,9 +58,12 @@ class Descent:
 
     def some(self, state: DescentState, noise: Noise | Plan) -> DescentState:
         """The first updates of an epoch, with their part of its noise; does not close the epoch."""
-        backend = self.estimator.problem.backend
-        state = self.begin_epoch(state)
-        return backend.scan_or_loop(lambda state, batch: self.step(state, self.sampler.drawn(batch)), state, noise)
+        return self.steps(self.begin_epoch(state), noise)
+
+    def steps(self, state: DescentState, noise: Noise | Plan) -> DescentState:
+        """Successive updates."""
+        scan = self.estimator.problem.backend.scan_or_loop
+        return scan(lambda state, batch: self.step(state, self.sampler.drawn(batch)), state, noise)
 
     def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs, see ``Estimator``."""

@@ -10,9 +10,6 @@ its visits only, while the count of steps, which corrects their bias and drives 
 that are visited a few dozen times then move far less than under dense Adam.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -33,13 +30,10 @@ class RowDescent(Descent):
 
     def step(self, state: DescentState, noise: Noise) -> DescentState:
         """One update."""
-        return self._steps(state, jax.tree.map(lambda leaf: leaf[None], noise))
+        return self.steps(state, jax.tree.map(lambda leaf: leaf[None], noise))
 
-    def some(self, state: DescentState, noise: Noise | Plan) -> DescentState:
-        """The first updates of an epoch, with their part of its noise; does not close the epoch."""
-        return self._steps(self.begin_epoch(state), noise)
-
-    def _steps(self, state, noise):
+    def steps(self, state: DescentState, noise: Noise | Plan) -> DescentState:
+        """Successive updates."""
         rows = self._problem.rows
         leaves, tree = jax.tree.flatten(state)
         local = [leaf.shape == (rows.dim,) for leaf in leaves]
@@ -47,19 +41,21 @@ class RowDescent(Descent):
 
         def body(carried, batch):
             noise, mine = batch
-            here = jax.tree.unflatten(tree, _map(local, rows.joined, carried, mine))
-            moved = jax.tree.leaves(self._moved(here, self.sampler.drawn(noise)))
-            return _map(local, rows.shared_of, moved), _map(local, rows.own_of, moved, otherwise=_nothing)
+            mine = iter(mine)
+            here = [rows.joined(leaf, next(mine)) if one else leaf for one, leaf in zip(local, carried, strict=True)]
+            moved = self._moved(jax.tree.unflatten(tree, here), self.sampler.drawn(noise))
+            pairs = list(zip(local, jax.tree.leaves(moved), strict=True))
+            return [rows.shared_of(v) if one else v for one, v in pairs], [rows.own_of(v) for one, v in pairs if one]
 
-        carried = _map(local, lambda leaf: leaf[shared], leaves)
-        mine = _map(local, lambda leaf: leaf[own], leaves, otherwise=_nothing)
+        carried = [leaf[shared] if one else leaf for one, leaf in zip(local, leaves, strict=True)]
+        mine = [leaf[own] for one, leaf in zip(local, leaves, strict=True) if one]
         carried, mine = jax.lax.scan(body, carried, (noise, mine))
         # padding repeats a row that the batch has already: it is not written
-        to = jnp.where((noise.weight > 0)[..., None], own, rows.dim)
-        moved = _map(
-            local, lambda old, one, rows: old.at[shared].set(one).at[to].set(rows, mode="drop"), leaves, carried, mine,
-            otherwise=lambda old, one, rows: one,
-        )  # fmt: skip
+        to, mine = jnp.where((noise.weight > 0)[..., None], own, rows.dim), iter(mine)
+        moved = [
+            old.at[shared].set(new).at[to].set(next(mine), mode="drop") if one else new
+            for one, old, new in zip(local, leaves, carried, strict=True)
+        ]
         return jax.tree.unflatten(tree, moved)
 
     def _moved(self, state: DescentState, noise: Noise) -> DescentState:
@@ -71,16 +67,3 @@ class RowDescent(Descent):
         updates, optimizer = self.optimizer.update(gradient, state.optimizer, state.params)
         params = jax.tree.map(lambda p, u: p + u, state.params, updates)
         return DescentState(params, estimator, optimizer)
-
-
-def _first(leaf, *_: Any):
-    return leaf
-
-
-def _nothing(*_: Any) -> None:
-    return None
-
-
-def _map(local: Sequence[bool], function, *leaves, otherwise=_first) -> list:
-    """``function`` of the leaves that have the coordinates of all rows, ``otherwise`` of the others."""
-    return [(function if one else otherwise)(*parts) for one, *parts in zip(local, *leaves, strict=True)]

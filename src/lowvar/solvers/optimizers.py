@@ -5,9 +5,6 @@ A step size may be a traced scalar, so one program runs a whole grid of them.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import optax
 
@@ -16,18 +13,7 @@ from lowvar.registry import Registry
 from lowvar.solvers.row_adam import row_adam
 
 
-@dataclass(frozen=True)
-class StepSizes:
-    """A caller's own schedule of step sizes, ``function(number of the step)``, in the form of a ``Schedule``."""
-
-    function: Callable[[Any], Any]
-
-    def eta(self, t, xp: Any):
-        """The step size at step ``t``."""
-        return self.function(xp.astype(t, xp.int32))
-
-
-def _scheduled(backend, inner, schedule):
+def _scheduled(backend, inner, eta_at):
     """``inner`` with its updates multiplied by ``eta_t``; updates of lowvar's optimizers are proportional to it."""
     xp = backend.xp
 
@@ -36,7 +22,7 @@ def _scheduled(backend, inner, schedule):
 
     def update(updates, state, params=None):
         updates, of = inner.update(updates, state["of"], params)
-        eta = backend.asarray(schedule.eta(state["t"], xp), like=state["t"])  # the caller's may be in float64
+        eta = backend.asarray(eta_at(state["t"], xp), like=state["t"])  # a caller's may be in float64
         return backend.tree_map(lambda u: eta * u, updates), {"of": of, "t": state["t"] + 1}
 
     return optax.GradientTransformation(init, update)
@@ -52,15 +38,15 @@ def _cast(backend, transformation):
     return optax.GradientTransformation(transformation.init, update)
 
 
-def _sgd(backend, step_size, rows=None):
-    return backend.optimizers.sgd(step_size)
-
-
 def _adam(backend, step_size, rows=None):
     return backend.optimizers.adam(step_size) if rows is None else row_adam(step_size, rows)
 
 
-OPTIMIZERS = Registry("optimizer", {"sgd": _sgd, "adam": _adam}, given=("backend", "step_size", "rows"))
+OPTIMIZERS = Registry(
+    "optimizer",
+    {"sgd": lambda backend, step_size, rows=None: backend.optimizers.sgd(step_size), "adam": _adam},
+    given=("backend", "step_size", "rows"),
+)
 
 
 def optimizer(
@@ -72,18 +58,14 @@ def optimizer(
         name: as in specs; or an optax transformation, which has its own step size.
         step_size: a number, or a traced scalar.
         backend: the backend of the arrays.
-        schedule: a ``Schedule`` or ``StepSizes`` that multiplies the updates; constant if not given.
+        schedule: ``(t, xp) -> eta_t``, as of a ``Schedule``, multiplies the updates; constant if not given.
         rows: the ``Rows`` of local latent variables, if the problem has any.
 
     Raises:
-        UserError: unknown name, a step size that is not positive, or an optax transformation or schedule for another
-            backend.
+        UserError: unknown name, a step size that is not positive, or an optax transformation for another backend.
     """
-    if (not isinstance(name, str) or isinstance(schedule, StepSizes)) and backend.optimizers is not optax:
-        raise UserError(
-            "optimizer: an optax transformation or schedule is for JAX; for a model in PyTorch give 'adam' or 'sgd', a "
-            "number as step_size, and schedule="
-        )
+    if not isinstance(name, str) and backend.optimizers is not optax:
+        raise UserError("optimizer: an optax transformation is for JAX; for a model in PyTorch give 'adam' or 'sgd'")
     if (
         isinstance(name, str)
         and isinstance(step_size, int | float)

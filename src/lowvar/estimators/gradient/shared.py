@@ -8,12 +8,12 @@ import jax
 
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.base import Estimator
-from lowvar.problems.rows import OfBatch
+from lowvar.problems.rows import OfBatch, rows_of
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The part of a problem that a decomposition of the shared variables' gradient reads; see ``Objective``."""
+    """The part of a problem that a decomposition of the gradient in what rows share reads; see ``Objective``."""
 
     name: str
     backend: Any
@@ -51,13 +51,18 @@ def shared(problem: OfBatch) -> Shared:
 
 
 def of_shared(estimator: Estimator) -> Estimator:
-    """An estimator of an ``OfBatch`` restricted to the shared variables' gradient.
+    """An estimator restricted to the gradient in what rows share: all of it, unless it is of an ``OfBatch``.
 
     Its state, parameters and base noise are those of all rows. A row's own variables have no subsampling noise: only
-    batches with the row concern them.
+    batches with the row concern them. Of an amortised guide, the rows share the encoder too.
     """
     problem: Any = estimator.problem
-    rows = problem.rows
+    rows = rows_of(problem)
+    if rows is None and problem.guide.amortised:
+        p = problem
+        return replace(estimator, problem=Shared(p.name, p.backend, p.N, p.noise_dim, p.dtype, p.blocks, {}))  # type: ignore[arg-type]
+    if rows is None:
+        return estimator
 
     def estimate(state, params, noise):
         at = rows.of(noise.index)

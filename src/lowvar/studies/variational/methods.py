@@ -11,7 +11,7 @@ from lowvar.estimators.gradient.base import Estimator
 from lowvar.problems.rows import rows_of
 from lowvar.solvers import OWN
 from lowvar.solvers.descent import descend
-from lowvar.solvers.optimizers import StepSizes, optimizer
+from lowvar.solvers.optimizers import optimizer
 
 
 def make_solver(method, spec, problem, sampler):
@@ -31,8 +31,8 @@ def make_solver(method, spec, problem, sampler):
 def descents(estimator, spec, sampler):
     """``setting -> solver`` of an estimator under the optimizer of a ``SolverSpec``."""
     problem, plan = estimator.problem, spec.schedule and spec.schedule.make()
-    plan = StepSizes(spec.step_size_at) if spec.step_size_at else plan
-    rows = rows_of(problem)
+    step_size_at = spec.own.get("step_size_at")
+    own = step_size_at and (lambda t, xp: step_size_at(xp.astype(t, xp.int32)))
 
     def at(setting):
         step_size, schedule = _step_size(setting), plan
@@ -40,8 +40,8 @@ def descents(estimator, spec, sampler):
             schedule = replace(plan, **{name: value for name, value in setting.items() if name != "step_size"})
         if spec.per_row and spec.optimizer == "sgd":
             step_size = step_size / problem.N
-        moves = optimizer(spec.transformation, step_size, problem.backend, schedule, rows)
-        return descend(estimator, sampler, moves)
+        name, eta_at = spec.own.get("transformation", spec.optimizer), own or (schedule and schedule.eta)
+        return descend(estimator, sampler, optimizer(name, step_size, problem.backend, eta_at, rows_of(problem)))
 
     return at
 
@@ -74,15 +74,12 @@ def make_estimator(method, problem, batches, spec=None):
         raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
     if rows_of(problem) is None:
         return estimator
-    if not estimator.properties.local:
-        raise UserError(
-            f"estimator {method.estimator!r} takes no latent variables in the data plate, as {problem.name!r} has: use "
-            f"{', '.join(taking(problem, batches))}, or an estimator of your own that declares Properties(local=True)"
-        )
     if not _fits(estimator, problem):
+        kind = "amortised latent variables" if estimator.properties.local else "latent variables"
         raise UserError(
-            f"estimator {method.estimator!r} has a memory in the form of a row's parameters, which an amortised "
-            f"guide does not have: use {', '.join(taking(problem, batches))}"
+            f"estimator {method.estimator!r} takes no {kind} in the data plate, as {problem.name!r} has: use "
+            f"{', '.join(taking(problem, batches))}, or an estimator of your own that declares Properties(local=True)"
+            + (" and no table_rows" if estimator.properties.local else "")
         )
     return amortised(estimator, problem) if problem.whole.guide.amortised else estimator
 

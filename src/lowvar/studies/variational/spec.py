@@ -214,18 +214,8 @@ class SolverSpec(Sparse):
     _own: Mapping[str, Any] = pydantic.PrivateAttr({})
 
     @property
-    def transformation(self) -> Any:
-        """The optimizer: its name, or a caller's ``optax.GradientTransformation``."""
-        return self._own.get("transformation", self.optimizer)
-
-    @property
-    def step_size_at(self) -> Callable[[Any], Any] | None:
-        """A caller's schedule of step sizes, ``function(number of the step)``; None if they are numbers."""
-        return self._own.get("step_size_at")
-
-    @property
     def own(self) -> Mapping[str, Any]:
-        """The caller's objects among ``transformation`` and ``step_size_at``, which are not serialised."""
+        """A caller's ``transformation`` of optax, or ``step_size_at``, a function of the step; not serialised."""
         return self._own
 
     def with_own(self, own: Mapping[str, Any]) -> "SolverSpec":
