@@ -343,9 +343,9 @@ def test_too_few_draws_for_khat():
 
 
 def test_khat_has_a_price_limit(monkeypatch):
-    from lowvar.api import fit as module
+    from lowvar.api import judgement
 
-    monkeypatch.setattr(module, "_KHAT_BUDGET", 100 * N)
+    monkeypatch.setattr(judgement, "_KHAT_BUDGET", 100 * N)
     found = fitted(khat_samples=None)
     assert found.khat is None
     assert "k-hat was not computed" in str(found)

@@ -173,3 +173,8 @@ def test_a_best_value_by_luck_is_no_minimum():
     assert result.fun < -9
     assert (result.status, result.success) == ("stalled", False)
     assert "f has another value when the best point is evaluated again" in result.message
+    calls.clear()
+    short = quiet(f, np.ones(3), 0.5, budget=1003)
+    assert short.fun < -9
+    assert (short.status, short.noise > 1) == ("budget", True)
+    assert "f is noisy" in short.message

@@ -215,6 +215,15 @@ def test_chains_that_are_equal_or_stand_still_or_apart_are_told():
     assert notes(wide)[0].startswith("the chains have not mixed (R-hat of coordinate")
 
 
+def test_sites_that_may_be_chains_or_few_draws_of_vectors_are_refused():
+    x = np.random.default_rng(0).normal(size=(4, 50, 2))
+    given = {"a": x[..., 0], "b": x}
+    scores = {name: -value for name, value in given.items()}
+    with pytest.raises(UserError, match="set chain=True if these are 4 chains of 50 draws, and chain=False"):
+        lowvar.integrate(given, scores, "a", "monte_carlo")
+    assert lowvar.integrate(given, scores, "a", "monte_carlo", chain=True).value.shape == (1,)
+
+
 def test_r_hat_is_that_of_arviz():
     arviz = pytest.importorskip("arviz")
     x = np.random.default_rng(0).normal(size=(3, 60, 2)).cumsum(axis=1)

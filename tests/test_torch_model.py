@@ -1,5 +1,6 @@
 """``lowvar.TorchModel``: the same estimates as from NumPyro's twin, tensors in and out, and refusals of what is no model."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -75,6 +76,23 @@ def test_a_guide_with_correlations_is_that_of_its_numpyro_twin(guide):
         np.testing.assert_allclose(value, mine.mean_field[block], atol=1e-12)
     settings = {"estimators": ["cv"], "batch_size": 10, "replicates": 4, "columns": 2, "progress": False}
     assert set(lowvar.decompose(model(), None, mine, **settings).table["block"]) >= set(mine.mean_field)
+
+
+def test_double_precision_without_that_of_jax():
+    code = """
+import warnings; warnings.simplefilter("error")
+import torch, lowvar
+x = torch.randn(50, 2, dtype=torch.float64)
+normal = torch.distributions.Normal
+model = lowvar.TorchModel(lambda z, i: normal(x[i] @ z, 1.0).log_prob(x[i].sum(1)),
+                          lambda z: normal(0.0, 1.0).log_prob(z).sum(), N=50, dim=2, dtype=torch.float64)
+fit = lowvar.fit(model, guide="full_rank", estimator="naive", batch_size=50, num_steps=300, khat_samples=0,
+                 progress=False, step_size=0.02)
+assert fit.params["auto_scale_tril"].dtype is torch.float64
+"""
+    env = os.environ | {"JAX_ENABLE_X64": "0"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
 
 
 def test_khat_and_notes_are_those_of_the_twin():

@@ -410,7 +410,7 @@ def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
         ({"problems.bc.methods.falling.tune.bta": {}}, "unknown key 'bta': did you mean 'beta'?"),
         ({"problems.bc.methods.plain": {"tune": {"beta": {"low": 0.1, "high": 1}}}}, "problems.bc.methods.plain.tune: key 'step_size' is missing"),
         ({"problems.bc.methods.falling.schedule": None}, "problems.bc.methods.falling.tune.beta: the solver has no schedule"),
-        ({"problems.bc.methods.falling.schedule.kind": "time"}, "schedule 'time' takes beta"),
+        ({"problems.bc.methods.falling.schedule.kind": "time"}, "schedule: 'time' takes beta"),
         ({"decomposition": {"leader": "falling", "step_size": 1e-3, "epochs": 2}}, "decomposition.leader: 'falling' tunes its schedule"),
         ({"methods.adam.tune": {"same_as": "falling"}}, "methods.adam.tune: give ranges or same_as, not both"),
         ({"problems.bc.methods.plain": {"tune": {"same_as": "fallin"}}}, "problems.bc.methods.plain.tune.same_as: unknown method 'fallin': did you mean 'falling'?"),

@@ -5,7 +5,8 @@ import numpy as np
 from lowvar.backends.generator import numpy_generator
 from lowvar.problems.rows import of_batch
 
-_MOST, _BUDGET = 16, 2**22  # particles of each of two gradients; maximum of particles x data rows of both
+# particles of each of two gradients, 2 to 16: as many as keep particles x data rows of both below the budget
+_MOST, _BUDGET = 16, 2**22
 
 
 def gain(problem, params, key) -> tuple[np.ndarray, np.ndarray]:
@@ -13,7 +14,8 @@ def gain(problem, params, key) -> tuple[np.ndarray, np.ndarray]:
 
     With the Hessian that a Gaussian posterior has at the optimum of a mean-field guide, ``1 / sigma^2`` for ``mu`` and
     2 for ``log_sigma``, it adds ``sigma^2 g_mu^2 / 2 + g_log_sigma^2 / 4``. Two independent estimates of the gradient
-    ``g`` by its path derivative make the products unbiased. Between correlated coordinates it adds more.
+    ``g`` by its path derivative make the products unbiased. It is exact for coordinates that are independent in the
+    posterior, as the rows' own variables given the shared ones; along correlated ones a step may add far more, or less.
 
     Args:
         problem: a variational problem, with parameters for each coordinate.

@@ -268,8 +268,8 @@ def _of_optimizer(problem, solver, runs) -> list[str]:
         )
     if runs.early < runs.whole and all(bool((early[block] == last[block]).all()) for block in last):
         notes.append(
-            f"{problem.name}: no parameter moved in the last {runs.num_steps - runs.early * runs.steps} steps: the "
-            "optimizer's step size is 0 there; make its schedule as long as num_steps"
+            f"{problem.name}: no parameter moved in the last {runs.num_steps - runs.early * runs.steps} steps: if "
+            "the optimizer's step size is 0 there, make its schedule as long as num_steps"
         )
     return notes
 

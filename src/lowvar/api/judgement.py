@@ -65,11 +65,10 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
     rise, share = late_rise(trace[trace["iteration"] <= fall])
     fell, by_rows = fall < np.inf, problem.local is not None and solver.batch_size < problem.N
     late = rise > limit and not (fell and good)  # otherwise it converged during the fall
-    if (late and fell and not problem.guide.amortised) or (by_rows and not late):
+    if problem.local is not None and by_rows and not late:
         left, error = gain(problem, params, named_key(seed, "gain"))
-        late = late and left.sum() > limit
-        own = problem.local.own if by_rows else []
-        if not late and left[own].sum() - 2 * np.linalg.norm(error[own]) > limit:
+        own = problem.local.own
+        if left[own].sum() - 2 * np.linalg.norm(error[own]) > limit:
             visits = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
             return (
                 f"by its gradient, the ELBO would rise by {left[own].sum():.3g} nats in the latent variables of the "

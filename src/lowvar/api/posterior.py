@@ -30,6 +30,8 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
     if isinstance(samples, Mapping) and not is_dataset(samples) and not model:
         leading = 2 if chain else 1
         points, slopes = _blocks(sites, scores, leading)
+        if chain is None:
+            _refuse_ambiguous(sites)
     else:
         if scores is None and not is_mcmc(samples):
             raise UserError(
@@ -107,6 +109,18 @@ def _blocks(sites: Mapping[str, Any], scores: Any, leading: int) -> tuple[np.nda
     if len(set(axes.values())) > 1:
         raise UserError(f"samples: sites have different numbers of draws: {axes}")
     return np.concatenate(columns[0], axis=-1), np.concatenate(columns[1], axis=-1)
+
+
+def _refuse_ambiguous(sites: Mapping[str, Any]) -> None:
+    """Refuses arrays ``(chains, draws, ...)`` that could be few draws of vectors, unless the user says which."""
+    shapes = [np.shape(value) for value in sites.values()]
+    axes = {shape[:2] for shape in shapes}
+    if all(len(shape) > 1 for shape in shapes) and len(axes) == 1 and (first := axes.pop())[0] < first[1]:
+        raise UserError(
+            f"samples: all sites have the shape ({first[0]}, {first[1]}, ...): set chain=True if these are "
+            f"{first[0]} chains of {first[1]} draws, and chain=False if they are {first[0]} draws of "
+            "vectors"
+        )
 
 
 def _of_divergences(found: tuple[int, int] | None) -> list[str]:

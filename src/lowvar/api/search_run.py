@@ -90,9 +90,11 @@ class Run:
 
     @property
     def kept(self) -> int:
-        """Evaluations of the budget reserved for the mean of a noisy ``f``."""
+        """Evaluations of the budget reserved for the mean of a noisy ``f``, or to look for noise at the best point."""
         budget = self.evaluator.budget or 0
-        return min(max(_FEWEST, budget // _KEPT), _MOST, budget // 2) if self.noise.known else 0
+        if self.noise.known:
+            return min(max(_FEWEST, budget // _KEPT), _MOST, budget // 2)
+        return 2 if self.noise.asked else 0
 
     def _generation(self) -> tuple[Status, str] | None:
         """Runs one generation; returns the reason if the search ends with it."""
@@ -234,6 +236,9 @@ class Run:
         import pandas as pd
 
         searcher, evaluator = self.searcher, self.evaluator
+        if status == "budget" and evaluator.best_at is not None and evaluator.remaining >= 2:
+            evaluator.errors = "mark"
+            self.noise.lucky(evaluator, evaluator.best_at, evaluator.best)
         if status in ("budget", "converged", "stalled") and evaluator.remaining >= 1:
             message += self._evaluate_mean(min(int(evaluator.remaining), self.kept) if self.noise.known else 1)
         if evaluator.best_at is None:

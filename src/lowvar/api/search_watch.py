@@ -92,9 +92,11 @@ class Noise:
         return True
 
     def measured(self, values: np.ndarray) -> None:
-        """Uses evaluations ``(n,)`` of one point to estimate the noise; those that differ by rounding alone agree."""
-        equal = np.ptp(values) <= _DIGITS * np.abs(values).max()
-        self._repeated = [0.0 if equal else deviation(values, 1)]
+        """Uses evaluations ``(n,)`` of one point to estimate the noise, unless they differ by rounding alone."""
+        if np.ptp(values) > _DIGITS * np.abs(values).max():
+            self._repeated = [deviation(values, 1)]
+        elif not self._repeated:
+            self._repeated = [0.0]
 
 
 class Rest:

@@ -86,10 +86,11 @@ def own_objects(optimizer, step_size) -> dict[str, Any]:
             return {}
         check_known("optimizer", optimizer, OPTIMIZERS.own, where="fit")
         try:
-            first = float(step_size(0))
+            first = float(jax.jit(step_size)(jnp.asarray(0)))  # type: ignore[arg-type]
         except Exception as error:
             raise UserError(
-                f"step_size: a schedule takes the number of the step and returns a step size: {error}"
+                "step_size: a schedule takes the number of the step, a traced integer of JAX, and returns a step size; "
+                f"compute with jax.numpy, and with jnp.where in place of if: {one_line(error)}"
             ) from error
         positive("step_size: the schedule's first value", first, or_zero=True)  # a warm-up starts at 0
         return {"step_size_at": step_size}
@@ -157,6 +158,7 @@ def check_by_row(own, problem) -> None:
             found.append(jnp.stack(jax.tree.leaves(updates))[:, :3])
         return jnp.stack(found), [leaf for leaf in jax.tree.leaves(state) if jnp.shape(leaf) != (size,)]
 
+    alone = np.zeros((2, 1))
     try:
         (alone, rest), (beside, _), (_, other) = jax.jit(lambda: (run(3, 0), run(4, 0), run(3, 1)))()
         same = np.allclose(alone, beside, rtol=1e-3, atol=1e-7 * float(np.abs(alone).max()))
@@ -164,7 +166,7 @@ def check_by_row(own, problem) -> None:
     except Exception:  # any error of the transformation, as of a state with another form
         same = False
     still = np.asarray(alone[1:] == 0) if same else np.zeros((1, 1))  # a warm-up may start at 0
-    if not same or (still.any(axis=0) & ~still.all(axis=0)).any():
+    if not same or still.all() or (still.any(axis=0) & ~still.all(axis=0)).any():
         what = "depends on other rows than those of the batch" if not same else "is held back for later steps"
         raise UserError(
             "optimizer: with latent variables in the data plate, a step moves those of its batch's rows alone, and an "

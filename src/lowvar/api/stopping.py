@@ -66,11 +66,12 @@ def rule_of(stop: bool | float | None) -> Plateau | None:
 def fall_of(schedule, trace) -> float:
     """The step from which a cosine falls: the ELBO rises there because the noise falls, whether it converged or not.
 
-    Infinite for other schedules, for a run that ended before, and if the trace has not two evaluations before.
+    For a fall over more than half of the run the middle of the run, up to which the steps are large. Infinite for
+    other schedules, for a run that ended before, and if the trace has not two evaluations before.
     """
     if schedule is None or schedule.kind != "cosine":
         return np.inf
-    fall = (1 - schedule.beta) * schedule.r
+    fall = max(1 - schedule.beta, 0.5) * schedule.r
     before = (trace["iteration"] <= fall).sum()
     return fall if 1 < before < len(trace) else np.inf
 

@@ -98,4 +98,5 @@ def _apart(draw, key: jax.Array) -> jax.Array:
 
 def sampler(batches: Batches, gaussian: Gaussian, dim: int, dtype: Any = None) -> Sampler:
     """A sampler of ``dim``-dimensional noise in ``dtype`` (JAX's default floating type if not given)."""
-    return Sampler(batches, gaussian, dim, jnp.zeros(0, dtype).dtype)
+    dtype = jax.dtypes.canonicalize_dtype(jnp.zeros(0).dtype if dtype is None else dtype)
+    return Sampler(batches, gaussian, dim, dtype)

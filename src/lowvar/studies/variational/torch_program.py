@@ -247,7 +247,7 @@ class _Blocks:
     """
 
     def __init__(self, problem, sampler, together):
-        self._backend, self._sampler = problem.backend, sampler
+        self._backend, self._sampler, self._dtype = problem.backend, sampler, problem.dtype
         steps, values = sampler.batches.steps, sampler.gaussian.particles * sampler.dim
         most = max(1, min(_BLOCK, _VALUES // max(1, values)) // steps)
         self._epochs = 1 if sampler.wide else max(together, most - most % together)
@@ -277,7 +277,7 @@ class _Blocks:
         return [leaf.contiguous() for leaf in parts]
 
     def _eps_of(self, noise, some):
-        return self._tensor(self._eps(noise.eps[:, some]))
+        return self._floating(self._eps(noise.eps[:, some]))
 
     def _of(self, keys, epoch):
         """The block that contains an epoch, as tensors; of a plan, ``eps`` are the keys."""
@@ -288,12 +288,16 @@ class _Blocks:
         if self._number != (number := epoch // self._epochs):
             noise = self._block(keys, number * self._epochs)
             index = np.asarray(noise.index, np.int64)  # PyTorch would convert others at every use
-            eps = noise.key if self._sampler.wide else self._tensor(noise.eps)
+            eps = noise.key if self._sampler.wide else self._floating(noise.eps)
             fixed = map(self._tensor, (noise.weight, noise.rows, noise.position))
             weight, rows, position = fixed
             index = self._tensor(index[None] if self._sampler.wide else index)
             self._number, self._drawn = number, Noise(index, weight, rows, eps, position)
         return self._drawn
+
+    def _floating(self, value):
+        """In the problem's precision; JAX draws in single precision unless its option x64 is set."""
+        return self._tensor(np.asarray(value).astype(self._dtype))
 
     def _tensor(self, value):
         return self._backend.asarray(np.asarray(value))
