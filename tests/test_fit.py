@@ -12,6 +12,7 @@ from numpyro.infer import init_to_median, init_to_value
 
 import lowvar
 from lowvar.analysis import psis
+from lowvar.api.stopping import late_rise
 from lowvar.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -313,6 +314,23 @@ def test_a_fit_that_is_too_short_says_so():
         lowvar.fit(regression, DATA, num_steps=30, progress=False)
 
 
+def test_a_fit_of_an_epoch_says_that_convergence_was_not_seen():
+    short = fitted(num_steps=1, step_size=0.1)
+    assert "whether the fit has converged cannot be told" in str(short)
+    assert "the 1 steps are one epoch or less; it rose by" in str(short)
+
+
+def test_a_long_fall_of_the_step_size_is_no_lack_of_convergence():
+    """Before it, the ELBO still rose; at its end, the gradient tells that it has arrived, without k-hat."""
+    falling = {"kind": "cosine", "beta": 0.95, "r": 3000}
+    long = fitted(num_steps=3000, schedule=falling, khat_samples=0, step_size=0.02)
+    rise, _ = late_rise(long.elbo[long.elbo["iteration"] <= 150])
+    assert rise > 3
+    assert not long.notes
+    short = fitted(num_steps=60, schedule=falling | {"r": 60}, khat_samples=0, step_size=0.02)
+    assert "the fit has not converged" in str(short)
+
+
 def test_what_a_large_khat_may_come_from():
     """Neither a short fit nor long steps are put down to the guide's family."""
     short = fitted(num_steps=30, khat_samples=300)
@@ -348,7 +366,8 @@ def test_khat_has_a_price_limit(monkeypatch):
     monkeypatch.setattr(judgement, "_KHAT_BUDGET", 100 * N)
     found = fitted(khat_samples=None)
     assert found.khat is None
-    assert "k-hat was not computed" in str(found)
+    assert "k-hat was not computed: each draw is a pass over all rows; set khat_samples" in str(found)
+    assert "k-hat was not computed: khat_samples is 0" in str(fitted(khat_samples=0))
     assert fitted(khat_samples=psis.LEAST).khat is not None
 
 

@@ -324,6 +324,33 @@ def test_a_users_own_objects_are_given_again(tmp_path):
     assert_equal(loaded.resume(38, khat_samples=0, progress=False), fitted(step_size=schedule, num_steps=100))
 
 
+def test_resume_keeps_the_setting_of_khat(tmp_path):
+    fit = fitted(khat_samples=0)
+    fit.save(tmp_path / "fit.npz")
+    for one in (fit, lowvar.load(tmp_path / "fit.npz", regression, DATA)):
+        assert one.resume(10, progress=False).khat is None
+        assert one.resume(10, khat_samples=200, progress=False).khat is not None
+
+
+def test_a_schedule_that_ends_before_the_steps_is_told():
+    with pytest.raises(UserError, match="is 0 from step r = 30 on, where nothing would move: set r = num_steps = 62"):
+        fitted(schedule={"kind": "cosine", "beta": 0.5, "r": 30})
+    with pytest.raises(UserError, match="fit: schedule: 'cosine' takes beta and r: beta is missing"):
+        fitted(schedule={"kind": "cosine"})
+    ended = optax.cosine_decay_schedule(0.05, 30)
+    for given in ({"step_size": ended}, {"optimizer": optax.adam(ended)}):
+        with pytest.warns(UserWarning, match="no parameter moved in the last .* steps: the optimizer's step size is 0"):
+            fitted(num_steps=400, estimator="naive", **given)
+
+
+def test_init_names_the_sites_that_a_fit_of_another_model_lacks(short):
+    def wider(x, y, batch_size=None):
+        regression(x, y + numpyro.sample("shift", dist.Normal(0, 1)), batch_size)
+
+    with pytest.warns(UserWarning, match="wider: init, a fit of regression, has no values of 'shift', which start as"):
+        fitted(wider, init=short)
+
+
 def test_pickles(short):
     """By pickle with a function of a module, by cloudpickle with any; copies too."""
     import cloudpickle

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import types
 import warnings
 
 import jax.numpy as jnp
@@ -203,6 +204,7 @@ REFUSED = {
     "random": (lambda z, i: likelihood(z, i) + torch.randn(len(i)), "draws random numbers"),
     "state": (stateful, "changes state"),
     "a mean over the batch": (lambda z, i: Normal((x[i] - x[i].mean(0)) @ z, 1.0).log_prob(y[i]), "depends on the other"),
+    "less the batch's mean": (lambda z, i: likelihood(z, i) - likelihood(z, i).mean(), "depends on the other rows"),
     "the rows' number": (lambda z, i: likelihood(z, i) * len(i), "depends on the other rows"),
     "in place": (lambda z, i: torch.zeros(len(i)).double().add_(x[i] @ z),
                  r"make that tensor with z.new_zeros"),
@@ -232,8 +234,24 @@ def test_other_mistakes_are_refused():
         lowvar.fit(model(), {"x": X})
     with pytest.raises(lowvar.UserError, match="from_module"):
         lowvar.fit(torch.nn.Linear(2, 1), {"x": X})
-    with pytest.raises(lowvar.UserError, match="an optax transformation"):
-        lowvar.fit(model(), optimizer=optax.adamw(1e-3))
+    for given in ({"optimizer": optax.adamw(1e-3)}, {"step_size": optax.constant_schedule(0.1)}):
+        with pytest.raises(lowvar.UserError, match="an optax transformation"):
+            lowvar.fit(model(), **given)
+    normalised = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+    with pytest.raises(lowvar.UserError, match=r"batch normalisation needs module.eval\(\)"):
+        lowvar.TorchModel.from_module(normalised, x.float(), lambda out, i: -(out[:, 0] ** 2)).problem()
+
+
+def test_a_pyro_model_is_told_where_to_go():
+    pyro = types.ModuleType("pyro")
+
+    def torchy(x):
+        return pyro.sample("z", x)
+
+    with pytest.raises(
+        lowvar.UserError, match=r"torchy is a Pyro model: give lowvar.TorchModel.from_pyro\(torchy, data"
+    ):
+        lowvar.fit(torchy, {"x": X})
 
 
 def test_the_import_does_not_need_torch():

@@ -1,5 +1,6 @@
 """Amortised guides: against the exact posterior of a linear model, and refusals."""
 
+import pickle
 import warnings
 
 import jax
@@ -67,8 +68,6 @@ def test_reaches_the_best_factorised_gaussian():
     new = linear(fit.params["amortised"], {"y": Y[:2]}, jnp.arange(2))["z"][0]
     np.testing.assert_allclose(new, fit.params["z_auto_loc"][:2], rtol=1e-6)
     assert fit.sample(3)["z"].shape == (3, N)
-    with pytest.raises(UserError, match="the variance under an amortised guide is not divided by source"):
-        lowvar.decompose(factors, {"y": Y}, fit, progress=False)
 
 
 @pytest.mark.parametrize("name", ["naive", "stl", "cv"])
@@ -108,6 +107,7 @@ WRONG = {
         "z": (data["y"][i, 0] - data["y"][i, 0].mean(), jnp.zeros(i.shape))
     },
     "cannot be run on these data: KeyError: 'x'": lambda p, data, i: data["x"],
+    r"not one array of shape \(3,\)": lambda p, data, i: {"z": data["y"][i, 0]},
     "are not finite": lambda p, data, i: {"z": (jnp.log(p["b"] * data["y"][i, 0]), jnp.zeros(i.shape))},
 }
 
@@ -135,3 +135,75 @@ def test_refusals():
         lowvar.Amortised(linear, {"w": "x"})
     with pytest.raises(UserError, match="must be callable, not int"):
         lowvar.Amortised(3, START)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return fitted(lowvar.Amortised(linear, START), batch_size=20, num_steps=60, estimator="naive")
+
+
+def assert_same(one, other):
+    for block, value in one.mean_field.items():
+        np.testing.assert_array_equal(other.mean_field[block], value, err_msg=block)
+    assert other.elbo.equals(one.elbo)
+
+
+def test_is_saved_and_pickled_with_the_function_given_again(fit, tmp_path):
+    fit.save(tmp_path / "fit.npz")
+    with pytest.raises(UserError, match=r"needs the function of its guide: guide=lowvar.Amortised\(function, params\)"):
+        lowvar.load(tmp_path / "fit.npz", factors, {"y": Y})
+    other = lowvar.Amortised(lambda p, data, i: {"z": (-linear(p, data, i)["z"][0], p["s"] + 0.0 * i)}, START)
+    with pytest.raises(UserError, match="densities differ from those of the saved fit"):
+        lowvar.load(tmp_path / "fit.npz", factors, {"y": Y}, guide=other)
+    loaded = lowvar.load(tmp_path / "fit.npz", factors, {"y": Y}, guide=lowvar.Amortised(linear, START))
+    assert_same(fit, loaded)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        longer = fit.resume(30, progress=False)
+        assert_same(longer, loaded.resume(30, progress=False))
+        assert_same(longer, pickle.loads(pickle.dumps(fit)).resume(30, progress=False))
+
+
+def test_starts_other_fits(fit):
+    again = fitted(lowvar.Amortised(linear, START), num_steps=1, init=fit)
+    assert again.elbo["elbo"].iloc[0] == pytest.approx(fit.elbo["elbo"].iloc[-1], rel=1e-6)
+    rows = fitted("mean_field", num_steps=1, init=fit)
+    assert rows.elbo["elbo"].iloc[0] == pytest.approx(fit.elbo["elbo"].iloc[-1], rel=1e-6)
+    np.testing.assert_allclose(rows.problem.start["mu"][1:], fit.params["z_auto_loc"], rtol=1e-6)
+
+
+def test_decomposition_is_that_of_independent_batches(fit):
+    """The variance of single rows' gradients, with rows and noise drawn at random, is the sum of the components."""
+    found = lowvar.decompose(
+        factors, {"y": Y}, fit, estimators=["naive"], batch_size=1, replicates=64, columns=4, progress=False
+    )
+    assert "1 of 121 parameters, which rows share, and an encoder's" in found.title
+    table = found.table.set_index(["block", "source"])
+    assert set(found.table["block"]) == {"all", "mu", "log_sigma", "amortised"}
+    p = fit.problem
+    estimator = make_estimator(MethodSpec.of("naive", {}, where=""), p.of_batch(1), reshuffled(N, 1))
+    params = {block: jnp.asarray(value) for block, value in fit.mean_field.items()}
+
+    def draw(key):
+        of_row, of_eps = jax.random.split(key)
+        index, eps = jax.random.randint(of_row, (1,), 0, N), jax.random.normal(of_eps, (1, p.noise_dim))
+        noise = Noise(index, jnp.ones(1), jnp.asarray(1.0), eps, jnp.asarray(0))
+        return estimator.estimate((), params, noise)[0]["amortised"]
+
+    drawn = np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 40_000)))
+    squares = ((drawn - drawn.mean(0)) ** 2).sum(1)
+    total, error = squares.mean(), squares.std() / len(squares) ** 0.5
+    row = table.loc["amortised", "total"]
+    assert error < 0.05 * total
+    assert row["low"] - 3 * error < total < row["high"] + 3 * error, (row["low"], total, row["high"])
+    with pytest.raises(UserError, match="they have the encoder of an amortised guide: give its function too"):
+        lowvar.decompose(factors, {"y": Y}, fit.params, progress=False)
+
+
+def test_predictions_of_other_rows_are_refused(fit):
+    from numpyro.infer import Predictive
+
+    predict = Predictive(factors, guide=fit.guide, params=fit.params, num_samples=3)
+    predict(jax.random.key(0), y=jnp.asarray(Y))
+    with pytest.raises(UserError, match=r"z of the fit's 120 rows, and 'y' has shape \(7, 3\), not \(120, 3\)"):
+        predict(jax.random.key(0), y=jnp.asarray(Y[:7]))

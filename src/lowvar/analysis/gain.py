@@ -23,7 +23,7 @@ def gain(problem, params, key) -> tuple[np.ndarray, np.ndarray]:
         key: a JAX key.
 
     Returns:
-        Gains and the standard deviations of their noise, nats, each ``(dim,)``.
+        Gains, and the standard deviations of their noise or more (where there is gain), nats, each ``(dim,)``.
 
     References:
         Boyd and Vandenberghe, "Convex optimization", 2004, section 9.5.1; Roeder, Wu and Duvenaud, "Sticking the

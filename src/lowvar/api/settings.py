@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.estimators import GRADIENT
@@ -189,7 +190,7 @@ def solver_of(
     if callable(step_size) and schedule is not None:
         raise UserError("step_size is a schedule of optax: leave schedule out, or give a number as step_size")
     own = own_objects(optimizer, step_size)
-    if own and problem.backend.name != "jax":
+    if own and problem.backend.optimizers is not optax:
         raise UserError(
             "optimizer, step_size: an optax transformation or schedule is for JAX; for a model in PyTorch give 'adam' "
             "or 'sgd', a number as step_size, and schedule="

@@ -62,10 +62,8 @@ def optimizer(
         rows: the ``Rows`` of local latent variables, if the problem has any.
 
     Raises:
-        UserError: unknown name, a step size that is not positive, or an optax transformation for another backend.
+        UserError: unknown name, or a step size that is not positive.
     """
-    if not isinstance(name, str) and backend.optimizers is not optax:
-        raise UserError("optimizer: an optax transformation is for JAX; for a model in PyTorch give 'adam' or 'sgd'")
     if (
         isinstance(name, str)
         and isinstance(step_size, int | float)
