@@ -105,8 +105,8 @@ and by NumPyro's `SVI(model, AutoNormal(model), Adam, Trace_ELBO())`: {steps} st
 
 **Nats.** Final ELBOs of both by NumPyro's `Trace_ELBO` on all rows, with the same draws; positive values favour `fit`.
 A cell is the mean difference over the seeds with the half width of its 95 % t interval. SVI is given the step size
-0.01, the best of {grid} for each model, and the best of these with a cosine schedule over the second half. `fit` has
-one step size for all models.
+0.01, the best of {grid} for each model, and the best of these with a cosine schedule over
+the second half. `fit` has one step size for all models.
 
 **Starts.** `fit` starts near 0, and SVI uniformly on [-2, 2]. Far starts can be hopeless where priors or likelihoods
 are steep. But models whose parts are alike (factors, hidden units, components) have a saddle point near 0, and a fit
