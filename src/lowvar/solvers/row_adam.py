@@ -12,13 +12,14 @@ def row_adam(step_size, rows: Rows, b1=0.9, b2=0.999, eps=1e-8) -> optax.Gradien
 
     Dense Adam lets the moments of a row decay in all of the ``S = N / B`` steps from one visit to the next. Its second
     moment at a visit then consists to a share ``(1 - b2) / (1 - b2^S)`` of the present gradient, which is divided by
-    the root of that moment: for gradients of skewed distribution, as those of ``log_sigma`` are, this is a bias that no number of steps
-    removes. Here the share is ``1 - b2``, as with a full batch. The step of a row is multiplied by the distance that
-    dense Adam moves it from one visit to the next, in step sizes, while its gradient stays the same,
+    the root of that moment: for gradients of skewed distribution, as those of ``log_sigma`` are, this is a bias that no
+    number of steps removes. Here the share is ``1 - b2``, as with a full batch. The step of a row is multiplied by the
+    distance that dense Adam moves it from one visit to the next, in step sizes, while its gradient stays the same,
 
         sqrt((1 - b2^S) / (1 - b2)) (1 - b1) / (1 - b1^S) (1 - r^S) / (1 - r),   r = b1 / sqrt(b2):
 
-    about ``sqrt(S)`` up to ``S = 300``, 25 at 1000, and at most 32. For the shared variables, and with ``S = 1``, this is Adam.
+    about ``sqrt(S)`` up to ``S = 300``, 25 at 1000, and at most 32. For the shared variables, and with ``S = 1``, this
+    is Adam.
 
     Args:
         step_size: a number, or a traced scalar.
