@@ -58,7 +58,7 @@ def cells(name: str, N: int, record: dict) -> list[str]:
         row.append(_cell(there["fit"], constant["0.01"]))
         row.append(f"{_cell(there['fit'], constant[sizes[0]])} (at {sizes[0]})")
         row.append(f"{_cell(there['fit'], falling[sizes[1]])} (at {sizes[1]})")
-        row.append(_cell(there["uniform"], constant["0.01"]) if "uniform" in there else "")
+        row.append(_cell(record["uniform"]["fit"], constant["0.01"]) if "uniform" in record else "")
     else:
         row += ["", "", "", ""]
     seconds = [record.get(section, {}).get("seconds") for section in ("outcome", "svi")]
@@ -109,8 +109,8 @@ A cell is the mean difference over the seeds with the half width of its 95 % t i
 the second half. `fit` has one step size for all models.
 
 **Starts.** `fit` starts near 0, and SVI uniformly on [-2, 2]. Far starts can be hopeless where priors or likelihoods
-are steep. But models whose parts are alike (factors, hidden units, components) have a saddle point near 0, and a fit
-may end in a poorer optimum from there: these are also fitted from `init=numpyro.infer.init_to_uniform`.
+are steep. But models whose parts are alike (factors, hidden units, components) have a saddle point near 0, and several
+optima: these are also fitted from `init=numpyro.infer.init_to_uniform`, from which some seeds end in the best one.
 
 **Seconds.** CPU seconds of a first fit and of a first `SVI.run`, compilation included, each with empty caches. `fit`
 also checks the model and computes ELBOs along the run and k-hat.
