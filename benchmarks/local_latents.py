@@ -1,10 +1,11 @@
 """Latent variables of the rows: ``lowvar.fit`` by two conventions for Adam, and NumPyro's SVI with dense Adam.
 
-A Poisson count of each row has a rate of its own. ``row_adam`` is the default of ``fit``: at a visit, a row moves by
-what dense Adam would move it until the next. ``sparse`` is Adam of optax, whose moments of a row change at its visits
-only, as in PyTorch's ``SparseAdam``. SVI has ``AutoNormal``, ``Trace_ELBO`` and Adam of optax, which moves all rows at
-every step. All have the same steps, batches and step size, which falls to 0 over the second half. Final ELBOs are those
-of all rows from the same draws; differences have 95 % t-intervals over seeds.
+A Poisson count of each row has a rate of its own. ``row_adam`` is the default of ``fit``: Adam by the visits of each
+row, which then moves as far as under dense Adam until the next. ``sparse`` is Adam of optax, whose moments of a row
+change at its visits only, but are corrected by the steps of the run, as in PyTorch's ``SparseAdam``. SVI has
+``AutoNormal``, ``Trace_ELBO`` and Adam of optax, which moves all rows at every step. All have the same steps, batches
+and step size, which falls to 0 over the second half. Final ELBOs are those of all rows from the same draws;
+differences have 95 % t-intervals over seeds.
 Usage: `python benchmarks/local_latents.py`: some minutes on a core.
 """
 
@@ -28,7 +29,7 @@ import lowvar
 from lowvar.analysis.intervals import mean_interval
 
 STEP_SIZE, SHARE = 0.01, 0.5  # which falls along a cosine over the last half of the steps
-ESTIMATORS = ("naive", "cv", "joint_svrg")
+ESTIMATORS = ("naive", "cv", "joint_svrg", "joint_adaptive")
 
 
 def counts(y, batch_size=None):

@@ -103,6 +103,13 @@ def _zeros(rng):
     return {"x": x, "y": rng.poisson(np.exp(0.8 + 0.5 * x)) * (rng.random(1000) > 0.35)}
 
 
+def local(y=None, batch_size=None, rows=1000):
+    centre = numpyro.sample("centre", dist.Normal(0.0, 3.0))
+    with plate(rows, batch_size) as i:
+        effect = numpyro.sample("effect", dist.Normal(centre, 1.0))
+        numpyro.sample("y", dist.Normal(effect, 0.5), obs=None if y is None else y[i])
+
+
 def units(income, age, y=None, batch_size=None):
     a = numpyro.sample("a", dist.Normal(0.0, 100.0))
     b = numpyro.sample("b", dist.Normal(0.0, 1.0))
@@ -189,13 +196,6 @@ def column(x, y=None, batch_size=None):
         numpyro.sample("y", dist.Normal(x[i] @ w, 1.0), obs=None if y is None else y[i])
 
 
-def local(y=None, batch_size=None, rows=100):
-    centre = numpyro.sample("centre", dist.Normal(0.0, 3.0))
-    with plate(rows, batch_size) as i:
-        effect = numpyro.sample("effect", dist.Normal(centre, 1.0))
-        numpyro.sample("y", dist.Normal(effect, 0.5), obs=None if y is None else y[i])
-
-
 def half_indexed(x, y, batch_size=None):
     w = numpyro.sample("w", dist.Normal(0.0, 1.0))
     with plate(len(x), batch_size) as i:
@@ -232,6 +232,8 @@ CASES = (
           unlike=None),
     Model("inflated_zeros", "zero-inflated Poisson regression, 1000 rows", zeros, _zeros),
     Model("columns_of_unlike_units", "linear regression on income and age as they are, 500 rows", units, _units),
+    Model("latent_in_the_plate", "an effect for every row, in the data plate, 1000 rows", local,
+          lambda rng: {"y": rng.normal(size=1000)}, unlike=None),
     Model("sparse_prior", "logistic regression with a Laplace prior, 60 inputs, 150 rows", sparse, _sparse,
           unlike=True),
     Model("censored_survival", "Weibull survival with censoring by numpyro.factor, 40 rows", survival, _survival),
@@ -244,8 +246,6 @@ CASES = (
           mistake="rows interact"),
     Model("column_against_vector", "y of shape (N, 1) against means of shape (N,)", column, _columns,
           mistake="shapes broadcast"),
-    Model("latent_in_the_plate", "an effect for every row, in the data plate", local,
-          lambda rng: {"y": rng.normal(size=100)}, mistake="latent in the plate"),
     Model("half_indexed", "x is indexed by the plate, y is not; 80 rows, a single batch", half_indexed,
           lambda rng: _line(rng, 80), mistake="data not indexed"),
     Model("missing_value", "one y is NaN", slope, _missing, mistake="missing value"),

@@ -63,12 +63,12 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
     problem, trace = fit.problem, fit.elbo
     fall, limit = fall_of(solver.schedule, trace), max(_RISE, 2 * float(trace["elbo_se"].iloc[-1]))
     rise, share = late_rise(trace[trace["iteration"] <= fall])
-    fell, by_rows = fall < np.inf, problem.local is not None and solver.batch_size < problem.N
+    fell, rows = fall < np.inf, problem.local if solver.batch_size < problem.N else None
     late = rise > limit and not (fell and good)  # otherwise it converged during the fall
-    if (late and fell and not problem.guide.amortised) or (by_rows and not late):
+    if (late and fell and not problem.guide.amortised) or (rows is not None and not late):
         left, error = gain(problem, params, named_key(seed, "gain"))
         late = late and left.sum() > limit
-        own = problem.local.own if by_rows else []
+        own = [] if rows is None else rows.own
         if not late and left[own].sum() - 2 * np.linalg.norm(error[own]) > limit:
             visits = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
             return (

@@ -80,7 +80,7 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
     return methods
 
 
-def own_objects(optimizer, step_size) -> dict[str, Any]:
+def own_objects(optimizer, step_size: Any) -> dict[str, Any]:
     """The user's own objects, see ``SolverSpec.own``: a transformation of optax, or a schedule of step sizes."""
     if isinstance(optimizer, str):
         if not callable(step_size):
@@ -158,13 +158,14 @@ def check_by_row(own, problem) -> None:
             found.append(jnp.stack(jax.tree.leaves(updates))[:, :3])
         return jnp.stack(found), [leaf for leaf in jax.tree.leaves(state) if jnp.shape(leaf) != (size,)]
 
+    alone = np.ones(2)
     try:
         (alone, rest), (beside, _), (_, other) = jax.jit(lambda: (run(3, 0), run(4, 0), run(3, 1)))()
         same = np.allclose(alone, beside, rtol=1e-3, atol=1e-7 * float(np.abs(alone).max()))
         same = same and all(np.array_equal(one, another) for one, another in zip(rest, other, strict=True))
     except Exception:  # any error of the transformation, as of a state with another form
         same = False
-    still = np.asarray(alone[1:] == 0) if same else np.zeros((1, 1))  # a warm-up may start at 0
+    still = np.asarray(alone[1:] == 0)  # a warm-up may start at 0
     if not same or (still.any(axis=0) & ~still.all(axis=0)).any():
         what = "depends on other rows than those of the batch" if not same else "is held back for later steps"
         raise UserError(
