@@ -4,8 +4,8 @@ A Poisson count of each row has a rate of its own. ``row_adam`` is the default o
 row, which then moves as far as under dense Adam until the next. ``sparse`` is Adam of optax, whose moments of a row
 change at its visits only, but are corrected by the steps of the run, as in PyTorch's ``SparseAdam``. SVI has
 ``AutoNormal``, ``Trace_ELBO`` and Adam of optax, which moves all rows at every step. All have the same steps, batches
-and step size, which falls to 0 over the second half. Final ELBOs are those of all rows from the same draws; differences
-have 95 % t-intervals over seeds.
+and step size, which falls to 0 over the second half. Final ELBOs are those of all rows from the same draws;
+differences have 95 % t-intervals over seeds.
 Usage: `python benchmarks/local_latents.py`: some minutes on a core.
 """
 

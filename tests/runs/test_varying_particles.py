@@ -83,7 +83,7 @@ def test_the_schedule_multiplies_the_optimizers_steps(optimizer):
     eta = schedule(**STEP)
     for name in ("jax", "torch"):
         ops = backends.get(name)
-        made, plain = make(optimizer, 0.1, ops, eta), make(optimizer, 0.1, ops)
+        made, plain = make(optimizer, 0.1, ops, eta.eta), make(optimizer, 0.1, ops)
         w = {"mu": ops.asarray(np.ones(2))}
         state, other = made.init(w), plain.init(w)
         for t in range(8):

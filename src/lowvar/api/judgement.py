@@ -65,7 +65,7 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
     rise, share = late_rise(trace[trace["iteration"] <= fall])
     fell, by_rows = fall < np.inf, problem.local is not None and solver.batch_size < problem.N
     late = rise > limit and not (fell and good)  # otherwise it converged during the fall
-    if problem.local is not None and by_rows and not late:
+    if by_rows and not late:
         left, error = gain(problem, params, named_key(seed, "gain"))
         own = problem.local.own
         if left[own].sum() - 2 * np.linalg.norm(error[own]) > limit:

@@ -80,7 +80,7 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
     return methods
 
 
-def own_objects(optimizer, step_size) -> dict[str, Any]:
+def own_objects(optimizer, step_size: Any) -> dict[str, Any]:
     """The user's own objects, see ``SolverSpec.own``: a transformation of optax, or a schedule of step sizes."""
     if isinstance(optimizer, str):
         if not callable(step_size):
