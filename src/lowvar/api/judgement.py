@@ -63,11 +63,11 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
     problem, trace = fit.problem, fit.elbo
     fall, limit = fall_of(solver.schedule, trace), max(_RISE, 2 * float(trace["elbo_se"].iloc[-1]))
     rise, share = late_rise(trace[trace["iteration"] <= fall])
-    fell, by_rows = fall < np.inf, problem.local is not None and solver.batch_size < problem.N
+    fell, rows = fall < np.inf, problem.local if solver.batch_size < problem.N else None
     late = rise > limit and not (fell and good)  # otherwise it converged during the fall
-    if by_rows and not late:
+    if rows is not None and not late:
         left, error = gain(problem, params, named_key(seed, "gain"))
-        own = problem.local.own
+        own = rows.own
         if left[own].sum() - 2 * np.linalg.norm(error[own]) > limit:
             visits = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
             return (
