@@ -1,297 +1,45 @@
-"""The pages of ``docs`` that make promises: code that runs, and columns that are there."""
+"""The pages of ``docs`` that make promises: columns that are there, and code that leaves them."""
 
-import importlib.util
-import inspect
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import MappingProxyType
 
-import jax
 import numpy as np
 import pytest
-import yaml
+from worked_examples import DOCS, blocks, walked
 
 from lowvar import estimators
-from lowvar.errors import UserError
-from lowvar.registry import Entry
 from lowvar.solvers.search import SEARCH
 from lowvar.studies import jobs as commands
 from lowvar.studies import schema
 from lowvar.studies.common_files import STAMP
-from lowvar.studies.common_spec import SCALES, merged
-from lowvar.studies.drawing import save
+from lowvar.studies.common_spec import SCALES
 from lowvar.studies.load import FAMILIES
-from lowvar.testing.estimators import EstimatorContract
-from lowvar.testing.integrators import IntegratorContract
-from lowvar.testing.searches import SearchContract
-
-DOCS = Path(__file__).parents[1] / "docs"
-SCALE = "smoke"
-
-CLAIMS = {
-    "variational": """
-- id: between
-  statement: damped ends below naive
-  source: ours
-  test: {effect: variance_ratio, problem: breast_cancer, method: damped, others: [naive], block: mu, below: 1}
-- id: published
-  statement: a number
-  source: ours
-  test: {effect: variance, problem: breast_cancer, method: naive, published: 1, tolerance: 0.1}
-- id: hidden
-  statement: what falling keeps of its past is an error that fresh noise does not show
-  source: ours
-  test: {effect: measured_ratio, problem: whole, method: falling, of: squared_error, moment: end, to: variance, above: 1}
-""",
-    "search": """
-- id: arrives
-  statement: ranked arrives
-  source: ours
-  test: {effect: success_rate, problem: ellipsoid_10, method: ranked, at_least: 1}
-- id: pairs
-  statement: pairs have less variance
-  source: ours
-  test: {effect: search_variance_ratio, problem: ellipsoid_10, scheme: antithetic, baseline: mean, population: 4,
-         sigma: 0.5, below: 1}
-""",
-    "integral": """
-- id: pays
-  statement: the ridge pays at ten points
-  source: ours
-  test: {effect: error_ratio, problem: borehole, task: high, method: ridge, sizes: 10, others: [zero_variance], of: rmse,
-         below: 1}
-- id: truth
-  statement: the integral is what it is
-  source: ours
-  test: {effect: truth, problem: growth, task: second, published: 1, plus_minus: 0.1}
-""",
-}
-SPLIT = {"model": "blr", "dataset": "breast_cancer", "scaling": "minmax", "solver": {"batch_size": 100},
-         "decomposition": None}  # fmt: skip
-# what the pages' experiments lack of the files that their families can leave
-ALSO = {
-    "variational": {
-        "problems": {"breast_cancer": {"methods": {"naive": None, "cv": None, "damped": None}},
-                     "whole": {**SPLIT, "split": {"test": 0.2},
-                               "methods": dict.fromkeys(("falling", "slow", "slower", "searched"))},
-                     "half": {**SPLIT, "split": {"test": 0.2, "train": 0.5}, "methods": {"falling": None}}},
-        "methods": {"falling": {"estimator": "mlmc",
-                                "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 5}, "particles": 2,
-                                           "diagnostics": {"draws": 4, "reference": 16}}},
-                    "slow": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 6}}},
-                    "slower": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 8}}},
-                    "searched": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 9}},
-                                 "tune": {"step_size": {"low": 1.0e-4, "high": 1.0e-3}, "r": {"low": 7, "high": 9}}}},
-        "tuning": {"trials": 1, "epochs": 1, "repetitions": 1},
-    },
-    "search": {
-        "decomposition": {"problems": ["ellipsoid_10"], "sigmas": [0.5], "populations": [4], "replicates": 50,
-                          "schemes": ["iid", "antithetic"], "baselines": ["mean"]},
-        "rates": {"first": 10},
-        "groups": {"both": ["ellipsoid_10", "ellipsoid_30"]},
-        "draw": ["effort", "curves", "profiles", "groups", "scaling", "rates", "gradients", "seconds"],
-    },
-    "integral": {
-        "problems": {"borehole": {"methods": ["monte_carlo", "zero_variance", "ridge"]},
-                     "growth": {"problem": "growth", "sizes": [[6, 5], [12, 10]], 
-                                "methods": ["monte_carlo", "ridge", "paper_cv"]},
-                     "last": {"within": "growth", "tasks": ["second"], "sizes": [10], "methods": ["ridge"]}},
-        "methods": {"paper_cv": {"options": {"epochs": 4, "tuning_epochs": 0, "batch": 5, "rate": 0.01, "record": 2}}},
-        "illustrate": {"fits": {"growth": ["ridge", "paper_cv"]}, "stein_kernels": True,
-                       "epochs": {"growth": ["paper_cv"]}, "power_scores": "growth", "predictive": "growth"},
-        "draw": ["errors", "boxes", "split", "fits", "stein_kernels", "epochs", "power_scores", "predictive",
-                 "seconds"],
-    },
-}  # fmt: skip
 
 
-# the worked examples ------------------------------------------------------------------------------------------------
-
-
-def blocks(page, language):
-    """The fenced blocks of a worked example in a language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
-
-
-def loaded(page, folder, patch, registry):
-    """The name of a page's factory, registered, with its module in ``folder``."""
-    content = blocks(page, "python")[0]
-    name = re.findall(r"^def (\w+)\(", content, re.M)[0]
-    (folder / f"{name}.py").write_text(content)
-    patch.syspath_prepend(str(folder))
-    factory = getattr(importlib.import_module(name), name)
-    patch.setitem(registry._own, name, Entry(name, factory))
-    return name
+def walk(family, tmp_path_factory):
+    with walked(family, tmp_path_factory.mktemp("walk")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def registered(tmp_path_factory):
-    """The estimators' page: its file, under the name of its factory."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield loaded("adding-an-estimator.md", tmp_path_factory.mktemp("estimators"), patch, estimators.GRADIENT)
-
-
-@pytest.fixture(scope="module")
-def registered_search(tmp_path_factory):
-    """The searches' page: the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield loaded("adding-a-search.md", tmp_path_factory.mktemp("searches"), patch, SEARCH)
-
-
-def growth():
-    """A problem in the catalogue of this module alone: two targets, a derived quantity, facts for every picture."""
-    from lowvar.problems.integrals.normal import independent_normals
-    from lowvar.problems.integrals.problem import Truth
-
-    times = np.arange(4.0)
-
-    def solve(points, at):
-        return np.exp(0.1 * points[:, None, :1] * np.asarray(at)[:, None]) * np.array([1.0, 2.0])
-
-    return independent_normals(
-        "growth",
-        ("first", "second"),
-        (0, 1),
-        ((np.zeros(1), np.ones(1)), (np.zeros(1), np.full(1, 2.0))),
-        lambda t, points: np.cos(points[:, 0]) if t == 0 else points[:, 0] ** 2 / 4,
-        lambda effort: Truth(np.array([np.exp(-0.5), 1.0]), np.zeros(2), "in closed form"),
-        derived={"both": lambda values: values.sum(1)},
-        derived_truth={"both": (np.exp(-0.5) + 1.0, 0.0, "in closed form")},
-        about={"ladder": np.array([0.0, 1.0]), "series": ("hare", "lynx"), "times": times, "solve": solve,
-               "observations": solve(np.ones((1, 1)), times)[0], "task_times": np.array([1.0, 1.5])},
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def registered_integral(tmp_path_factory):
-    """The integrators' page: the same."""
-    pytest.importorskip("torch")
-    from lowvar.problems.integrals.catalogue import PROBLEMS
-
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("integrators")
-        name = loaded("adding-an-integrator.md", folder, patch, estimators.INTEGRAL)
-        patch.setitem(PROBLEMS._own, "growth", Entry("growth", growth))
-        yield name
-
-
-def test_example_keeps_the_contract(registered):
-    """The exact gradient over all batches and all of the noise, declared costs, and both backends on the same noise."""
-    from lowvar.noise import reshuffled
-
-    contract = EstimatorContract()
-    contract.test_mean_is_the_exact_gradient(registered)
-    contract.test_declared_oracles_are_what_it_computes(registered, 1, reshuffled)
-    contract.test_declared_full_passes_and_table(registered)
-    contract.test_backends_agree_on_the_same_noise(registered)
-
-
-@pytest.mark.parametrize(("coefficient", "name"), [(0.0, "naive"), (1.0, "cv")])
-def test_example_has_the_ends_that_it_says(registered, coefficient, name):
-    from lowvar.estimators import GRADIENT
-    from lowvar.noise import Noise, reshuffled
-    from lowvar.testing.enumerable import epoch_noise, flat, params, problem
-
-    p, gradients = problem(), []
-    noise = Noise(*(part[0] for part in epoch_noise(p, reshuffled(p.N, 3), 0)))
-    assert inspect.getdoc(GRADIENT.get(registered)).count("References:") == 1
-    for factory, options in ((registered, {"coefficient": coefficient}), (name, {})):
-        estimator = GRADIENT.get(factory)(p, None, **options)
-        assert estimator.name == factory
-        gradient = jax.jit(lambda w, noise, one=estimator: one.estimate(one.init(w), w, noise)[0])
-        gradients.append(flat(gradient(params(), noise)))
-    np.testing.assert_allclose(*gradients, rtol=1e-12)
-
-
-def promises(contract):
-    """The tests of a contract that take a name alone."""
-    return [name for name, test in vars(contract).items()
-            if name.startswith("test_") and list(inspect.signature(test).parameters) == ["self", "name"]]  # fmt: skip
-
-
-@pytest.mark.parametrize("promise", promises(SearchContract))
-def test_example_of_a_search_keeps_the_contract(registered_search, promise):
-    getattr(SearchContract(), promise)(registered_search)
-
-
-def test_example_of_a_search_sees_ranks_alone(registered_search):
-    from lowvar.testing.searches import arrays, asked, values
-
-    before, noise, points, tell = asked(registered_search)
-    found = values(registered_search)(points)
-    for one, other in zip(arrays(tell(before, noise, points, found)),
-                          arrays(tell(before, noise, points, jax.numpy.log(found))), strict=True):  # fmt: skip
-        np.testing.assert_array_equal(one, other)
-    after = tell(before, noise, points, 0 * found)
-    np.testing.assert_array_equal(after[0].mean, before.mean)
-
-
-@pytest.mark.parametrize("promise", promises(IntegratorContract))
-def test_example_of_an_integrator_keeps_the_contract(registered_integral, promise):
-    getattr(IntegratorContract(), promise)(registered_integral)
-
-
-def test_example_of_an_integrator_has_the_ends_that_it_says(registered_integral):
-    """A huge penalty leaves the mean of the values, a tiny one the regression of order 1."""
-    from lowvar.estimators.integral.options import make
-    from lowvar.testing.integrators import draws, seeds
-
-    samples = draws(m=30)
-    for penalty, name, options in ((1e12, "monte_carlo", {}), (1e-12, "zero_variance", {"order": 1})):
-        found, end = (
-            make(one, given).integrate(samples, seeds(samples)).value
-            for one, given in ((registered_integral, {"penalties": [penalty]}), (name, options))
-        )
-        np.testing.assert_allclose(found, end, rtol=1e-9)
-    with pytest.raises(UserError, match="penalties"):
-        make(registered_integral, {"penalties": [0.0]})
-
-
-# real experiments: those of the worked examples ----------------------------------------------------------------------
-
-
-def walk(folder, page, also=MappingProxyType({})):
-    """A page's experiment, run whole in a folder by the functions behind the commands."""
-    from lowvar.datasets.prepare import prepare
-
-    content = merged(yaml.safe_load(blocks(page, "yaml")[0]), also)
-    (folder / f"{content['name']}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    (folder / "claims.yaml").write_text(CLAIMS[content.get("family", "variational")])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.delitem(save._METADATA, "png")  # figures have tests of their own
-        place = commands.Study.load(f"{content['name']}.yaml", SCALE)
-        for problem in place.experiment.problems:
-            if data := place.experiment.data(problem):
-                prepare(data.dataset, data.scaling, out=place.prepared(problem))
-        for job in place.jobs():
-            getattr(commands, job.kind)(job)
-        commands.tables(place)
-        commands.tables(place, seconds=True)
-        for kind in place.figures:
-            commands.figure(place, kind)
-        commands.claims(place, "claims.yaml")
-    return place, folder
-
-
-@pytest.fixture(scope="module")
-def variational(registered, tmp_path_factory):
+def variational(tmp_path_factory):
     pytest.importorskip("optuna")
-    return walk(tmp_path_factory.mktemp("walk"), "adding-an-estimator.md", ALSO["variational"])
+    yield from walk("variational", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def search(registered_search, tmp_path_factory):
+def search(tmp_path_factory):
     pytest.importorskip("cma")
-    return walk(tmp_path_factory.mktemp("walk"), "adding-a-search.md", ALSO["search"])
+    yield from walk("search", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def integral(registered_integral, tmp_path_factory):
-    return walk(tmp_path_factory.mktemp("walk"), "adding-an-integrator.md", ALSO["integral"])
+def integral(tmp_path_factory):
+    pytest.importorskip("torch")
+    yield from walk("integral", tmp_path_factory)
 
 
 @pytest.fixture(params=list(FAMILIES))

@@ -4,27 +4,19 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from torch.func import grad, hessian, jacrev, vmap
+from simple_samples import SMOOTH, normal, quadratic, run, smooth
+from torch.func import grad, hessian, vmap
 
 from lowvar.errors import UserError
 from lowvar.estimators.integral.chains import effective_size
 from lowvar.estimators.integral.monte_carlo import monte_carlo
 from lowvar.estimators.integral.parametric.additive import additive
 from lowvar.estimators.integral.parametric.long_run import moving_sums, regress_long_run
-from lowvar.estimators.integral.parametric.network import langevin, start_weights
 from lowvar.estimators.integral.parametric.neural import neural
 from lowvar.estimators.integral.parametric.regression import jackknife, regress
 from lowvar.estimators.integral.parametric.stein_features import monomials, stein_features
 from lowvar.estimators.integral.parametric.zero_variance import zero_variance
 from lowvar.problems.integrals.samples import Samples
-
-
-def normal(values, repetitions=2, sizes=(20, 20), dim=2, seed=0, chain=False):
-    """Own points of N(0, I) for each task, and ``values(t, x)`` there."""
-    rng = np.random.default_rng(seed)
-    points = tuple(rng.standard_normal((repetitions, m, dim)) for m in sizes)
-    found = tuple(values(t, x) for t, x in enumerate(points))
-    return Samples(points, tuple(-x for x in points), found, chain=chain)
 
 
 def autoregressive(repetitions, m, rho, seed=0):
@@ -34,22 +26,6 @@ def autoregressive(repetitions, m, rho, seed=0):
     for j in range(1, m):
         z[:, j] = rho * z[:, j - 1] + np.sqrt(1 - rho**2) * z[:, j]
     return z
-
-
-def seeds(samples):
-    return np.arange(samples.repetitions)
-
-
-def run(integrator, samples):
-    return integrator.integrate(samples, seeds(samples))
-
-
-def smooth(t, x):
-    """Of mean ``(1 + t) exp(1/8)`` under N(0, I)."""
-    return (1 + t) * np.exp(0.5 * x[..., 0]) + np.sin(x[..., 1])
-
-
-SMOOTH = np.exp(1 / 8) * np.array([1.0, 2.0])
 
 
 # --- Monte Carlo
@@ -322,11 +298,6 @@ def test_additive_errors_at_shared_points():
     assert (inside < 0.97).all(), inside
 
 
-def quadratic(t, x):
-    """Of mean ``3 + t``; proportions 1 and -2."""
-    return 3 + t + (1, -2)[t] * (x[..., 0] * x[..., 1] + 0.5 * x[..., 0] - x[..., 1] ** 2 + 1)
-
-
 def test_additive_sees_row_sums_alone():
     samples = normal(quadratic, 3, (9, 14))
     related, unrelated = [[0.5, 0.5], [0.5, -2.5]], [[1.0, 0.0], [0.0, -2.0]]
@@ -345,57 +316,6 @@ def test_additive_learns_scales():
     apart = run(zero_variance(), normal(quadratic, 3, (9, 14)))
     assert apart.flags["few_points"].all()  # 6 unknowns for 9 points
     assert not found.flags["few_points"].any()  # 8 for 23
-
-
-# --- neural
-
-
-@pytest.mark.parametrize("hidden", [(5,), (4, 6)])
-def test_divergence_of_the_network(hidden):
-    weights = start_weights(3, hidden, [5, 6])
-    generator = torch.Generator().manual_seed(1)
-    weights = [w + 0.3 * torch.randn(w.shape, dtype=w.dtype, generator=generator) for w in weights]
-    x, scores = torch.randn(2, 2, 7, 3, dtype=torch.float64, generator=generator).unbind()
-    for n in range(2):
-
-        def network(z, n=n):
-            for w, b in zip(weights[:-2:2], weights[1:-2:2], strict=True):
-                z = torch.tanh(w[n] @ z + b[n])
-            return weights[-2][n] @ z + weights[-1][n]
-
-        def operator(z, score, network=network):
-            return torch.trace(jacrev(network)(z)) + network(z) @ score
-
-        expected = vmap(operator)(x[n], scores[n])
-        torch.testing.assert_close(langevin(weights, x, scores)[n], expected, rtol=1e-12, atol=1e-12)
-
-
-def test_neural_beats_the_mean():
-    samples = normal(lambda t, x: smooth(0, x), 60, (60,), seed=5)
-    found, plain = run(neural(steps=150), samples), run(monte_carlo(), samples)
-    square, other = (found.value - SMOOTH[0]) ** 2, (plain.value - SMOOTH[0]) ** 2
-    gain = other - 4 * square  # half the error, or less
-    assert gain.mean() > 3 * gain.std() / np.sqrt(60), (square.mean(), other.mean())
-    assert found.flags["few_points"].all()
-    assert np.abs(found.fitted(0, samples.points[0], samples.scores[0]) - samples.values[0]).std() < 0.3
-    np.testing.assert_allclose(run(neural(steps=0), samples).value, plain.value, rtol=1e-12)
-
-
-def test_neural_folds_have_fair_errors():
-    samples = normal(lambda t, x: smooth(0, x), 100, (60,), seed=6)
-    found, fitted = run(neural(steps=60, rate=0.1, folds=2), samples), run(neural(steps=60, rate=0.1), samples)
-    error = found.value - SMOOTH[0]
-    assert abs(error.mean()) < 5 * error.std() / 10
-    assert (np.abs(error) < 1.96 * found.standard_error).mean() > 0.85
-    assert (fitted.standard_error < 0.7 * found.standard_error).mean() > 0.9
-    assert not found.flags["few_points"].any()
-
-
-def test_neural_sees_row_sums_alone():
-    samples = normal(quadratic, 2, (10, 12))
-    of = [run(neural(steps=20, B=B), samples).value for B in ([[0.5, 0.5], [0.5, -2.5]], [[1.0, 0], [0, -2.0]], None)]
-    np.testing.assert_allclose(of[0], of[1], rtol=1e-10)
-    assert np.abs(of[0] - of[2]).max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,19 @@
 """Local latent variables: a step computes with its batch's rows, and gives the gradient of all of them."""
 
-import doctest
-import re
 import time
 import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import optax
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoNormal
+from rows_with_latents import RNG, counts, effects, quiet
 
 import lowvar
-from lowvar.analysis.gain import gain
 from lowvar.api.settings import check_by_row
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
-from lowvar.estimators.gradient.shared import shared
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
 from lowvar.problems.guide import MeanField
 from lowvar.problems.numpyro_model import from_numpyro
@@ -29,18 +22,7 @@ from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
 from lowvar.solvers.row_adam import row_adam
 
-RNG = np.random.default_rng(0)
 LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"
-
-
-def counts(y, group=None, batch_size=None):
-    """Two sites of the rows, one of them with a Jacobian and a shared parent."""
-    m = numpyro.sample("m", dist.Normal(0, 1))
-    spread = numpyro.sample("spread", dist.HalfNormal(1.0))
-    with numpyro.plate("data", y.shape[0], subsample_size=batch_size) as index:
-        a = numpyro.sample("a", dist.Normal(m, spread))
-        k = numpyro.sample("k", dist.Gamma(2.0, 2.0).expand([2]).to_event(1))
-        numpyro.sample("y", dist.Poisson(k.sum(-1) * jnp.exp(a)), obs=y[index])
 
 
 def problem_of(N=5):
@@ -238,87 +220,6 @@ def test_refusals():
         lowvar.fit(counts, {"y": np.arange(5)}, estimator="joint", num_steps=2)
 
 
-def effects(y, batch_size=None):
-    m = numpyro.sample("m", dist.Normal(0, 3))
-    with numpyro.plate("data", y.shape[0], subsample_size=batch_size) as index:
-        u = numpyro.sample("u", dist.Normal(m, 1))
-        numpyro.sample("y", dist.Normal(u, 1), obs=y[index])
-
-
-def quiet(**options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return lowvar.fit(effects, progress=False, khat_samples=0, elbo_samples=16, **options)
-
-
-def best_and_elbo(y):
-    """The largest ELBO of a mean-field fit of ``effects``, and the ELBO as a function of a fit's parameters; exact."""
-    N, constant = len(y), -0.5 * np.log(2 * np.pi)
-
-    def elbo(p):
-        m, sm, u, su = (np.asarray(p[f"{site}_auto_{end}"], float) for site in "mu" for end in ("loc", "scale"))
-        prior = constant - np.log(3) - (m**2 + sm**2) / 18
-        rows = 2 * constant - 0.5 * ((u - m) ** 2 + su**2 + sm**2) - 0.5 * ((y - u) ** 2 + su**2)
-        return prior + rows.sum() + np.log(sm) + np.log(su).sum() - (N + 1) * (constant - 0.5)
-
-    precision = np.diag(np.append(1 / 9 + N, np.full(N, 2.0)))
-    precision[0, 1:] = precision[1:, 0] = -1
-    mean = np.linalg.solve(precision, np.append(0, y))
-    scale = np.diag(precision) ** -0.5
-    best = {"m_auto_loc": mean[0], "m_auto_scale": scale[0], "u_auto_loc": mean[1:], "u_auto_scale": scale[1:]}
-    return elbo(best), elbo
-
-
-def test_mini_batches_reach_the_optimum_and_what_they_lack_is_told():
-    """In nats of the exact ELBO, with 100 visits to each of 500 rows; 14.5 and 6.7 were lacking with dense moments."""
-    y = np.random.default_rng(0).normal(size=500) * 1.4
-    best, elbo = best_and_elbo(y)
-    for schedule, most in ((None, 2.5), ({"kind": "cosine", "beta": 0.5, "r": 5000}, 4.0)):
-        fit = quiet(data={"y": y}, batch_size=10, num_steps=5000, schedule=schedule)
-        assert 0 < best - elbo(fit.params) < most
-    noisy = quiet(data={"y": y}, batch_size=10, num_steps=5000, estimator="naive")
-    (told,) = (note for note in noisy.notes if "in the latent variables of the rows alone" in note)
-    lacking = best - elbo(noisy.params)
-    assert lacking > 15
-    assert "each of which was visited 100 times" in told
-    assert float(re.search(r"would rise by (\S+) nats", told).group(1)) == pytest.approx(lacking, rel=0.25)
-
-
-def test_gain_is_that_of_the_elbo():
-    """On a quadratic log density, in the means of the rows, which the shared variable does not move."""
-    y = RNG.normal(size=40)
-    _, elbo = best_and_elbo(y)
-    p = from_numpyro(effects, {"y": y})
-    params = {"m_auto_loc": np.float64(0.3), "m_auto_scale": 0.2, "u_auto_scale": np.full(40, 0.5**0.5)}
-    optimum = (params["m_auto_loc"] + y) / 2
-    shift = 0.5 * RNG.normal(size=40)
-    mean_field = {"mu": jnp.append(0.3, optimum + shift), "log_sigma": jnp.log(jnp.append(0.2, np.full(40, 0.5**0.5)))}
-    assert list(p.sites) == ["m", "u"]
-    gains, _ = gain(p, mean_field, jax.random.key(0))
-    exact = elbo({**params, "u_auto_loc": optimum}) - elbo({**params, "u_auto_loc": optimum + shift})
-    assert exact > 5
-    assert gains[1:].sum() == pytest.approx(exact, rel=0.1)
-    still, _ = gain(p, {**mean_field, "mu": jnp.append(0.3, optimum)}, jax.random.key(0))
-    assert abs(still[1:].sum()) < 0.02 * exact
-
-
-def test_a_saved_fit_continues_as_if_it_had_not_ended(tmp_path):
-    data = {"y": RNG.normal(size=23)}
-    settings = {"data": data, "batch_size": 5, "step_size": optax.exponential_decay(0.05, 20, 0.5)}
-    half = quiet(num_steps=17, **settings)
-    half.save(tmp_path / "fit.npz")
-    loaded = lowvar.load(tmp_path / "fit.npz", effects, data, step_size=settings["step_size"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        resumed = [one.resume(13, progress=False) for one in (half, loaded)]
-    assert [one.khat for one in resumed] == [None, None]  # as with khat_samples=0 in the fit
-    long = quiet(num_steps=30, **settings)
-    for one in resumed:
-        assert one.elbo.equals(long.elbo)
-        for block, value in long.mean_field.items():
-            np.testing.assert_array_equal(one.mean_field[block], value, err_msg=block)
-
-
 def test_a_schedule_of_ones_own_is_that_of_row_adam():
     data = {"y": RNG.normal(size=20)}
     falling = {"kind": "exponential", "beta": 0.05}
@@ -359,21 +260,6 @@ def test_transformations_that_mix_rows_are_refused(name):
         assert quiet(data=data, batch_size=20, num_steps=4, optimizer=transformation, estimator="naive").run
 
 
-def test_advice_fits_local_latents():
-    """No guide that computes with all rows; predictions of other rows in one sentence."""
-    from numpyro.infer import Predictive
-
-    y = RNG.normal(size=30)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit = lowvar.fit(effects, {"y": y}, batch_size=5, num_steps=30, khat_samples=200, progress=False)
-    assert "Check the intervals against NUTS, or reparameterise" in str(fit)
-    assert "full_rank" not in str(fit)
-    predict = Predictive(effects, guide=fit.guide, params=fit.params, num_samples=3)
-    with pytest.raises(UserError, match=r"u of the fit's 30 rows, and 'y' has shape \(4,\), not \(30,\)"):
-        predict(jax.random.key(0), y=jnp.zeros(4))
-
-
 def test_time_of_a_step_does_not_depend_on_the_rows():
     """CPU time of 1000 steps, in whole epochs; the least of several alternating rounds.
 
@@ -400,69 +286,3 @@ def test_time_of_a_step_does_not_depend_on_the_rows():
             jax.block_until_ready(run(state, noise))
             least[N] = min(least[N], time.process_time() - start)
     assert least[100_000] < 12 * least[1000], least
-
-
-def test_decomposition_of_what_rows_share():
-    y = RNG.normal(size=30) * 2
-    fit = quiet(data={"y": y}, batch_size=5, num_steps=60, estimator="cv")
-    found = lowvar.decompose(
-        effects, {"y": y}, fit, estimators=["naive", "cv"], replicates=4, columns=3, progress=False
-    )
-    assert "1 of 31 parameters, which rows share" in found.title
-    table = found.table.set_index(["method", "block", "source"])["variance"]
-    assert table["naive", "mu", "subsampling"] > 0
-    # the log density is quadratic: its Taylor expansion removes all noise of the means
-    assert abs(table["cv", "mu", "monte_carlo"]) < 1e-9 * table["naive", "mu", "total"]
-    assert abs(table["cv", "mu", "interaction"]) < 1e-9 * table["naive", "mu", "total"]
-    with pytest.raises(UserError, match="rows share none, so there is no subsampling noise"):
-        shared(from_numpyro(alone, {"y": y}).of_batch(5))
-
-
-def alone(y):
-    with numpyro.plate("data", y.shape[0]) as index:
-        numpyro.sample("y", dist.Normal(numpyro.sample("u", dist.Normal(0, 1)), 1), obs=y[index])
-
-
-@pytest.mark.long
-def test_default_decomposition_has_the_estimators_that_take_local_latents():
-    y = RNG.normal(size=30) * 2
-    found = lowvar.decompose(effects, {"y": y}, batch_size=5, num_steps=60, replicates=4, columns=3, progress=False)
-    assert set(found.table["method"]) == {"naive", "cv", "joint_svrg", "joint_adaptive"}
-
-
-@pytest.mark.long
-def test_elbo_is_at_least_that_of_numpyros_svi():
-    """Ten thousand local variables, 5000 steps of Adam at 0.01 with 100 rows; the same particles for both ELBOs."""
-    N, B, steps = 10_000, 100, 5000
-    rng = np.random.default_rng(1)
-    y = jnp.asarray(rng.poisson(np.exp(0.7 + rng.normal(size=N))), jnp.float32)
-
-    def model(y, batch_size=None):
-        m = numpyro.sample("m", dist.Normal(0, 3))
-        spread = numpyro.sample("spread", dist.HalfNormal(2))
-        with numpyro.plate("data", N, subsample_size=batch_size) as index:
-            u = numpyro.sample("u", dist.Normal(m, spread))
-            numpyro.sample("y", dist.Poisson(jnp.exp(u)), obs=y[index])
-
-    guide = AutoNormal(model, create_plates=lambda *args, **kw: numpyro.plate("data", N, subsample_size=B))
-    svi = SVI(model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
-    theirs = svi.run(jax.random.key(0), steps, y=y, batch_size=B, progress_bar=False).params
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit = lowvar.fit(
-            model, {"y": y}, batch_size=B, num_steps=steps, khat_samples=0, elbo_samples=16, progress=False
-        )
-    p = fit.problem
-    eps = jax.random.normal(jax.random.key(9), (16, p.noise_dim), p.dtype)
-    elbo = jax.jit(lambda params: p.elbo(params, eps)[0])
-    start = from_numpyro(model, {"y": y}, init=dict(theirs)).start
-    of = [{block: jnp.asarray(value, p.dtype) for block, value in one.items()} for one in (fit.mean_field, start)]
-    own, other = (float(elbo(params)) for params in of)
-    assert own > other, (own, other)
-
-
-def test_the_page_runs(repository):
-    page, options = repository / "docs" / "local-latent-variables.md", doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    failed, tried = doctest.testfile(str(page), module_relative=False, optionflags=options)
-    assert tried > 20
-    assert not failed

@@ -8,32 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from small_runs import DIM, STEP, N, build, one_batch, problem
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
-from lowvar.estimators.gradient.mlmc_optimal import allocated
-from lowvar.estimators.gradient.schedules import rounded_up, schedule
+from lowvar.estimators.gradient.schedules import schedule
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
-from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.runs import loop
 from lowvar.studies.variational import engine
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
-N, DIM = 20, 3
-STEP = {"kind": "step", "beta": 0.5, "r": 3}
 FEW = {"kind": "step", "beta": 0.5, "r": 16}  # 4 particles, and 2 from step 17 on
 MARK = {"spec": "1"}
-
-
-def problem(backend="jax", dtype=np.float64):
-    rng = np.random.default_rng(0)
-    return logistic_regression({"x": rng.normal(size=(N, DIM)).astype(dtype), "y": rng.integers(0, 2, N)}, backend)
-
-
-def build(method="mlmc", backend="jax", options=None, **settings):
-    base = {"step_sizes": (1e-2, 1e-3), "batch_size": N, "epochs": 12, "repetitions": 2, "particles": 10}
-    spec = MethodSpec(estimator=method, options=options or {})
-    return engine.build(problem(backend), spec, SolverSpec(**{**base, **settings}), seed=0, name="small")
 
 
 @pytest.fixture(scope="module")
@@ -74,104 +60,6 @@ def test_step_sizes_and_points_follow_one_schedule(falling):
     assert rows.loc[[0, 4, 6, 7], "gradients"].tolist() == [0, N * (2 * 40 - 10), N * (2 * 50 - 10), N * (2 * 55 - 10)]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_the_schedule_multiplies_the_optimizers_steps(optimizer):
-    """Each backend against the definition, on gradients that do not change."""
-    from lowvar import backends
-    from lowvar.solvers.optimizers import optimizer as make
-
-    eta = schedule(**STEP)
-    for name in ("jax", "torch"):
-        ops = backends.get(name)
-        made, plain = make(optimizer, 0.1, ops, eta.eta), make(optimizer, 0.1, ops)
-        w = {"mu": ops.asarray(np.ones(2))}
-        state, other = made.init(w), plain.init(w)
-        for t in range(8):
-            updates, state = made.update(w, state, w)
-            expected, other = plain.update(w, other, w)
-            ratio = ops.to_numpy(updates)["mu"] / ops.to_numpy(expected)["mu"]
-            np.testing.assert_allclose(ratio, 0.5 ** (t // 3), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "eta"),
-    [
-        ("time", {"beta": 0.5}, [1, 1 / 1.5, 1 / 2, 1 / 2.5]),
-        ("step", {"beta": 0.5, "r": 2}, [1, 1, 0.5, 0.5]),
-        ("exponential", {"beta": 0.5}, np.exp([0, -0.5, -1, -1.5])),
-        ("piecewise", {"values": [[1, 0.4], [3, 0.1]]}, [1, 0.4, 0.4, 0.1]),
-        ("cosine", {"beta": 0.5, "r": 4}, [1, 1, 1, 0.5]),
-    ],
-)
-def test_schedules_are_their_formulas(kind, settings, eta):
-    made = schedule(kind, **settings)
-    np.testing.assert_allclose([made.eta(t) for t in range(4)], eta, rtol=1e-12)
-    np.testing.assert_allclose(made.eta(jnp.arange(4.0), jnp), eta, rtol=1e-12)
-    wanted = [1, *eta[:3]]
-    for t, factor in enumerate(wanted):
-        assert made.particles(t, 100) >= np.ceil(factor * 100 - 1e-9)
-        if kind in ("step", "piecewise"):
-            assert made.particles(t, 100) == np.ceil(factor * 100 - 1e-9)
-    many = {made.particles(t, 100) for t in range(3000)}
-    assert min(many) == {"piecewise": 10}.get(kind, 1)
-    assert len(many) <= 21
-    assert all(n == rounded_up(n) for n in many) or kind in ("step", "piecewise")
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"kind": "stpe", "beta": 0.5, "r": 3}, "unknown schedule 'stpe': did you mean 'step'"),
-        ({"kind": "time", "beta": 0.0}, "beta = 0.0; it must be above 0 and at most 1"),
-        ({"kind": "time", "beta": 1.5}, "beta = 1.5; it must be above 0 and at most 1"),
-        ({"kind": "step", "beta": 0.5, "r": 0}, "r = 0; it must be a whole number of steps, 1 or more"),
-        ({"kind": "step", "beta": 0.5}, "takes beta and r: r is missing"),
-        ({"kind": "cosine", "beta": 0.5}, "takes beta and r: r is missing"),
-        ({"kind": "time", "beta": 0.5, "r": 3}, "schedule .time. takes beta: r is not one"),
-        ({"kind": "piecewise", "values": [[5, 0.5], [9, 0.6]]}, "0.6 from step 9; it must not increase"),
-        ({"kind": "piecewise", "values": [[5, 1.1]]}, "1.1 from step 5; it must not increase"),
-        ({"kind": "piecewise", "values": [[5, 0.5], [4, 0.4]]}, "steps ascending"),
-    ],
-)
-def test_impossible_schedules_are_refused(given, message):
-    with pytest.raises(UserError, match=message.replace("(", r"\(")):
-        schedule(**given)
-    with pytest.raises(UserError, match=message.replace("(", r"\(")):
-        GRADIENT.get("mlmc")(problem(), BATCHES["reshuffled"](N, N), particles=10, schedule=given)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("mlmc", {"particles": 0}, "mlmc: particles 0: it must be a whole number, 1 or more"),
-        ("mlmc_adaptive", {"particles": 2.5}, "particles 2.5: it must be a whole number"),
-        ("mlmc", {"base": "joint"}, "unknown base 'joint'"),
-        ("mlmc", {"restart": 7}, "restart = 7; it must be a number of steps that fills whole epochs, a multiple of 2"),
-        ("mlmc", {"schedule": {"sort": "step"}}, "mlmc: schedule = {'sort': 'step'}"),
-        ("storm", {"a": 0.0}, "storm: a = 0.0; it must be a number above 0 and at most 1"),
-        ("storm", {"a": "0.1"}, "storm: a = '0.1'; it must be a number above 0 and at most 1"),
-        ("storm", {"a": 1.1}, "storm: a = 1.1; it must be a number above 0 and at most 1"),
-        ("mlmc", {"restart": True}, "restart = True; it must be a number of steps"),
-        ("mlmc_prox", {"ball": "x"}, "mlmc_prox: ball = 'x'; give a number"),
-        ("mlmc_prox", {"ball": 3, "box": [-1, 1]}, "give a ball or a box, not both"),
-        ("mlmc_prox", {"box": ["a", "b"]}, r"box = \['a', 'b'\]; give \[low, high\], two numbers"),
-        ("mlmc_prox", {"ball": 0.0}, "ball = 0.0: its radius must be a positive number"),
-        ("mlmc_prox", {"box": [1.0, -1.0]}, "the first must be below the second"),
-        ("mlmc_prox", {"box": 3.0}, r"box = 3.0; give \[low, high\]"),
-    ],
-)
-def test_impossible_options_are_refused(name, options, message):
-    with pytest.raises(UserError, match=message):
-        GRADIENT.get(name)(problem(), BATCHES["reshuffled"](N, 10), **options)
-
-
-def test_numbers_of_numpy_are_numbers():
-    batches = BATCHES["reshuffled"](N, 10)
-    assert GRADIENT.get("storm")(problem(), batches, a=np.float32(0.25)).properties.carryover == 0.75
-    assert GRADIENT.get("mlmc")(problem(), batches, particles=np.int64(4), restart=np.int64(4)).particles(0, None) == 4
-    GRADIENT.get("mlmc_prox")(problem(), batches, box=np.array([-5.0, 5.0]))
-
-
 # --- the recursion -----------------------------------------------------------------------------------------------
 
 
@@ -203,13 +91,6 @@ def test_a_pilot_run_in_mini_batches_counts_the_rows_that_it_visits():
     assert made.oracles_of_run(0, N, 3).gradients == 4 * (2 * 2 * N - 8)
     one = made.particles(0, None)
     assert made.oracles_of_run(1, N, one).gradients == 4 * (2 * 2 * N - 8) + one * (2 * N - 8)
-
-
-@functools.cache
-def one_batch(particles):
-    """``key -> noise`` of an epoch's one step."""
-    draw = sampler(BATCHES["reshuffled"](N, N), GAUSSIAN["iid"](particles), DIM, np.float64)
-    return jax.jit(lambda key: jax.tree.map(lambda leaf: leaf[0], draw.epoch(key)))
 
 
 def test_under_sgd_it_is_the_update_of_the_paper(falling):
@@ -340,109 +221,6 @@ def test_a_wide_set_changes_nothing(falling):
     found = loop.run(build("mlmc_prox", options={"ball": 1e3}, schedule=STEP, epochs=7, per_decade=1)).params
     for block, expected in falling[1].params.items():
         np.testing.assert_allclose(found[block], expected, rtol=1e-9)
-
-
-# --- numbers of particles that depend on the run ----------------------------------------------------------------------
-
-
-def test_adaptive_particles_have_the_theorem_s_proportions():
-    """After a review, ``N_t`` is ``N_0 sqrt(V_t / (2 V_0))`` rounded up, of the variances that the state holds."""
-    found = build("mlmc_adaptive", epochs=30, particles=20, step_sizes=(4e-2,), repetitions=2)
-    assert found.parts == [(slice(0, 1), slice(0, 1)), (slice(0, 1), slice(1, 2))]
-    state, chosen = found.advance(found.init(), 0, 25), []
-    for part in state:
-        of = {name: np.asarray(part.estimator[name])[0, 0] for name in ("V", "V_0", "particles", "taken")}
-        wanted = 20 * np.sqrt(of["V"] / (2 * of["V_0"]))
-        assert of["particles"] == max(2, rounded_up(int(np.ceil(wanted))))
-        assert of["particles"] < 20  # differences of small steps vary little
-        assert of["taken"] == 25 * 20
-        chosen.append(int(of["particles"]))
-    assert max(chosen) > 2, "only the least number was chosen"
-    measured = found.measure(found.advance(state, 25, 5), 30)
-    last = found.trace([30], {name: values[None] for name, values in measured.items()})
-    assert last["particles"].tolist() == chosen
-    assert last["gradients"].tolist() == [N * (2 * (25 * 20 + 5 * particles) - 20) for particles in chosen]
-
-
-def test_adaptive_variance_is_that_between_particles():
-    p, batches = problem(), BATCHES["reshuffled"](N, N)
-    made = GRADIENT.get("mlmc_adaptive")(p, batches, particles=400)
-    noise = one_batch(400)(jax.random.key(0))
-    w = {"mu": jnp.zeros(DIM), "log_sigma": jnp.zeros(DIM)}
-    _, state = jax.jit(made.estimate)(made.init(w), w, noise)
-    each = jax.jit(jax.vmap(lambda e: p.objective_gradient(w, noise._replace(eps=e[None]))))(noise.eps)
-    expected = sum(float(jnp.var(each[block], axis=0, ddof=1).sum()) for block in each)
-    np.testing.assert_allclose(state["V_0"], expected, rtol=1e-10)
-
-
-def total(V, N_t):
-    """The variance of the sum of all differences, and its cost, as in Theorem 1."""
-    return (V / N_t).sum(), (np.r_[1, np.full(len(V) - 1, 2)] * N_t).sum()
-
-
-def test_theorem_1_spends_the_budget_and_no_other_allocation_does_better():
-    """Against the theorem's own formula for ``N_1``, and against a thousand others of the same cost."""
-    T, first = 400, 1000
-    V = 50.0 / (1 + np.arange(T + 1)) ** 1.5
-    counts = np.array(allocated(list(enumerate(V)), T + 1, 1, first), float)
-    N_1 = (2 * T + 1) * np.sqrt(V[1]) * first / (np.sqrt(2 * V[0]) + 2 * np.sqrt(V[1:]).sum())
-    assert abs(np.log(counts[1] / N_1)) < np.log(10) / 10 + 0.05  # the nearest of five sizes a decade, whole
-    least, cost = total(V, counts)
-    assert cost == pytest.approx((2 * T + 1) * first, rel=0.1)
-    assert total(V, np.full(T + 1, float(first)))[0] > 2 * least
-    rng = np.random.default_rng(0)
-    for _ in range(1000):
-        other = counts * np.exp(0.3 * rng.normal(size=T + 1))
-        variance, others = total(V, other)
-        assert variance * others > 0.99 * least * cost  # at the same cost; rounding to sizes costs up to a percent
-
-
-def test_a_pilot_run_measures_what_theorem_1_needs():
-    """The variances are those between particles on the way; the pilot's gradients count."""
-    solver = {"epochs": 40, "step_sizes": (4e-2,), "particles": 30, "per_decade": 2}
-    made, plain = build("mlmc_optimal", options={"pilot": 20}, **solver), build("mlmc", **solver)
-    counts = np.array([made.particles(epoch) for epoch in range(40)])
-    cost = counts[0] + 2 * counts[1:].sum()
-    assert cost == pytest.approx(79 * 30, rel=0.15)
-    assert counts[0] > 2 * 30  # most of it goes to the first steps
-    assert counts[-1] < counts[1]
-    assert made.parts == [(slice(0, 1), slice(0, 2))]  # one plan for all repetitions
-    mine, theirs = loop.run(made).trace, loop.run(plain).trace
-    pilot = mine["gradients"].min()
-    # 20 particles until its first review, at least 2 then
-    assert N * (2 * (25 * 20 + 15 * 2) - 20) <= pilot <= N * (2 * 40 * 20 - 20)
-    assert mine["gradients"].max() == pilot + N * cost
-    assert theirs["gradients"].max() == N * 79 * 30  # Theorem 1's budget, (2 T + 1) N_0
-    assert (mine.query("epoch == 40")["particles"] == counts[-1]).all()
-    again = build("mlmc_optimal", options={"pilot": 20}, **{**solver, "repetitions": 1})
-    assert [again.particles(epoch) for epoch in range(40)] == counts.tolist()
-
-
-def test_theorem_1_asks_for_one_step_size():
-    with pytest.raises(UserError, match="mlmc_optimal: 2 step sizes; its pilot run measures the variances of one"):
-        build("mlmc_optimal")
-
-
-def test_a_pilot_that_diverges_leaves_a_run_that_says_so():
-    end = loop.run(build("mlmc_optimal", step_sizes=(1e6,), epochs=10, particles=4, per_decade=1)).trace
-    assert set(end.query("epoch == 10")["status"]) == {"diverged"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pilot": 1}, "mlmc_optimal: pilot = 1; a variance needs a whole number of particles, 2 or more"),
-        ({"variances": [[1, 2.0]]}, "variances must be pairs"),
-        ({"variances": [[0, 2.0], [1, 0.0]]}, "variances must be pairs"),
-        ({"variances": [[0, 2.0], [0, 1.0]]}, "variances must be pairs"),
-        ({"variances": [1.0, 2.0]}, "variances must be pairs"),
-        ({"variances": []}, "variances must be pairs"),
-        ({"base": "cv"}, "base = 'cv' would need"),
-    ],
-)
-def test_wrong_options_of_theorem_1(options, message):
-    with pytest.raises(UserError, match=message):
-        build("mlmc_optimal", options=options, step_sizes=(1e-2,))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""A fit as a file and as a pickle: saved, loaded, resumed, refused."""
+
+import copy
+import pickle
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from short_fits import DATA, assert_equal, fitted, regression
+
+import lowvar
+from lowvar.errors import UserError
+
+pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
+
+
+@pytest.fixture(scope="module")
+def short():
+    return fitted()
+
+
+def test_a_saved_fit_continues(short, tmp_path):
+    path = tmp_path / "fit.npz"
+    short.save(path)
+    assert [one.name for one in tmp_path.iterdir()] == ["fit.npz"]
+    loaded = lowvar.load(path, regression, DATA)
+    assert_equal(loaded, short)
+    assert (repr(loaded), str(loaded), loaded.khat) == (repr(short), str(short), short.khat)
+    np.testing.assert_array_equal(loaded.sample(5)["w"], short.sample(5)["w"])
+    assert_equal(loaded.resume(81, khat_samples=0, progress=False), fitted(num_steps=143))
+    again = tmp_path / "again.npz"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def other_model(x, y, batch_size=None):
+    with numpyro.handlers.scale(scale=1.0):
+        w = numpyro.sample("w", dist.Normal(0, 2).expand([2]).to_event(1))
+    bias = numpyro.sample("bias", dist.Normal(0, 5))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(bias + x[index] @ w, scale), obs=y[index])
+
+
+def fewer_sites(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
+
+
+def more_sites(x, y, batch_size=None):
+    numpyro.sample("z", dist.Normal(0, 1))
+    regression(x, y, batch_size)
+
+
+def test_a_file_fits_its_model_and_its_data_only(short, tmp_path):
+    path = tmp_path / "fit.npz"
+    short.save(path)
+    x, y = DATA["x"], DATA["y"]
+    wrong = [
+        (regression, {"x": x[:150], "y": y[:150]}, r"'x' had shape \(200, 2\) in the fit, and has \(150, 2\) now"),
+        (regression, {"x": x.astype(np.float32), "y": y}, "'x' had type float64 in the fit, and has float32 now"),
+        (regression, {"x": x, "y": y + 1}, "'y' has other values than in the fit"),
+        (regression, {"x": x}, "the fit's data were x, y, not x"),
+        (other_model, DATA, "the model's densities differ from those of the saved fit"),
+        (fewer_sites, DATA, r"fit\.npz: unknown site 'bias_auto_loc' \(known: w\)"),
+        (more_sites, DATA, r"another model: its sites were bias \(1\), scale \(1\), w \(2\) in float64"),
+    ]
+    for model, data, message in wrong:
+        with pytest.raises(UserError, match=message):
+            lowvar.load(path, model, data)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(UserError, match=r"fit.npz: not an array file of lowvar, or cut off"):
+        lowvar.load(path, regression, DATA)
+    with pytest.raises(UserError, match="no such file"):
+        lowvar.load(tmp_path / "none.npz", regression, DATA)
+    from lowvar.runs import artifact
+
+    artifact.write_arrays(path, {"a": np.ones(2)}, artifact.stamp("0", {}))
+    with pytest.raises(UserError, match="no fit, but another file of lowvar"):
+        lowvar.load(path, regression, DATA)
+
+
+def test_a_users_own_objects_are_given_again(tmp_path):
+    """The file holds no code: neither an optimizer of optax nor an estimator's function."""
+    schedule = optax.exponential_decay(0.05, 50, 0.5)
+    fit, path = fitted(step_size=schedule), tmp_path / "fit.npz"
+    fit.save(path)
+    alone = lowvar.load(path, regression, DATA)
+    np.testing.assert_array_equal(alone.params["w_auto_loc"], fit.params["w_auto_loc"])
+    with pytest.raises(
+        UserError, match=r"lowvar\.load needs the optimizer or estimator that fit was given as an object"
+    ):
+        alone.resume(10)
+    loaded = lowvar.load(path, regression, DATA, step_size=schedule)
+    assert_equal(loaded.resume(38, khat_samples=0, progress=False), fitted(step_size=schedule, num_steps=100))
+
+
+def test_resume_keeps_the_setting_of_khat(tmp_path):
+    fit = fitted(khat_samples=0)
+    fit.save(tmp_path / "fit.npz")
+    for one in (fit, lowvar.load(tmp_path / "fit.npz", regression, DATA)):
+        assert one.resume(10, progress=False).khat is None
+        assert one.resume(10, khat_samples=200, progress=False).khat is not None
+
+
+def test_init_names_the_sites_that_a_fit_of_another_model_lacks(short):
+    def wider(x, y, batch_size=None):
+        regression(x, y + numpyro.sample("shift", dist.Normal(0, 1)), batch_size)
+
+    with pytest.warns(UserWarning, match="wider: init, a fit of regression, has no values of 'shift', which start as"):
+        fitted(wider, init=short)
+
+
+def test_pickles(short):
+    """By pickle with a function of a module, by cloudpickle with any; copies too."""
+    import cloudpickle
+
+    assert_equal(pickle.loads(pickle.dumps(short)), short)
+    assert_equal(copy.deepcopy(short), short)
+    width = 1.5
+
+    def local(x, y, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0, width).expand([2]).to_event(1))
+        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
+
+    fit = fitted(local, optimizer=optax.adamw(0.01))
+    back = pickle.loads(cloudpickle.dumps(fit))
+    assert_equal(back.resume(20, khat_samples=0, progress=False), fit.resume(20, khat_samples=0, progress=False))

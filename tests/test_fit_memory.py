@@ -1,0 +1,119 @@
+"""What decompose makes of a fit: its memory, its noise scheme, and what is said of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from regressions import FAR, N, fitted, moving, total
+
+import lowvar
+from lowvar.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def on_the_way():
+    return FAR, fitted(moving, FAR, estimator="joint", num_steps=60, batch_size=20, step_size=0.05)
+
+
+def test_decompose_uses_the_memory_of_the_fit(on_the_way):
+    """Filled at the fit's point a memory looks far better than the one that the fit has."""
+    data, fit = on_the_way
+    options = {"replicates": 8, "columns": 4, "progress": False}
+    own = lowvar.decompose(moving, data, fit, estimators=("naive", "joint"), **options)
+    filled = lowvar.decompose(moving, data, fit.params, estimators=("naive", "joint"), batch_size=20, **options)
+    assert total(own, "mu").loc["joint", "low"] > 10 * total(filled, "mu").loc["joint", "high"]
+    assert total(own)["batch_size"].eq(20).all()
+    assert "memory of `joint`: the fit's own" in str(own)
+    assert "memory of `joint`: filled at these parameters" in str(filled)
+    # against draws of the next step's gradient, with the state that the fit ended in
+    from lowvar.estimators import GRADIENT
+    from lowvar.noise import independent, reshuffled, sampler
+
+    batches = reshuffled(N, 20)
+    one, draw = GRADIENT.get("joint")(fit.problem, batches), sampler(batches, independent(), 2, np.float64)
+    params = jax.tree.map(jnp.asarray, fit.mean_field)
+
+    def gradient(key):
+        noise = jax.tree.map(lambda leaf: leaf[0], draw.epoch(key))
+        found, _ = one.estimate(fit.run.memory, params, noise)
+        return found["mu"]
+
+    draws = jax.jit(jax.vmap(gradient))(jax.random.split(jax.random.key(0), 4000))
+    assert float(draws.var(0).sum()) == pytest.approx(total(own, "mu").loc["joint", "variance"], rel=0.15)
+
+
+def test_others_run_along(on_the_way):
+    data, fit = on_the_way
+    found = lowvar.decompose(moving, data, fit, estimators=("naive", "joint_current"), replicates=4, columns=2,
+                             progress=False)  # fmt: skip
+    assert list(total(found).index) == ["naive", "joint_current", "joint"]  # the fit's own is compared too
+    assert found.memories == {"joint": "the fit's own",
+                              "joint_current": "accumulated along the fit's last 6 epochs"}  # fmt: skip
+    np.testing.assert_array_equal(found.params["w_auto_loc"], fit.params["w_auto_loc"])
+
+
+def test_running_along_repeats_the_fit(on_the_way):
+    """The last epochs again, beside another estimator, bring the fit's own memory back."""
+    from lowvar.api.decompose import _along
+    from lowvar.studies.variational.spec import MethodSpec
+
+    _, fit = on_the_way
+    methods = {"joint": fit.run.method, "naive": MethodSpec(estimator="naive")}
+    runs, _, _, _ = _along(fit.problem, methods, "joint", fit.run)
+    table = runs.kept[fit.run.epochs[1]][0].estimator["joint"]["G"]["mu"][0, 0]
+    np.testing.assert_allclose(table, fit.run.memory["G"]["mu"], rtol=1e-6, atol=1e-8)
+
+
+def test_another_batch_size_fills_memories(on_the_way):
+    data, fit = on_the_way
+    found = lowvar.decompose(moving, data, fit, estimators=("naive", "joint"), batch_size=50, replicates=4, columns=2,
+                             progress=False)  # fmt: skip
+    assert found.memories["joint"].startswith("filled at these parameters")
+
+
+def test_decompose_takes_the_noise_scheme_of_the_fit():
+    """Also where its memory cannot be used; a scheme of one's own replaces it."""
+    fit = fitted(moving, FAR, estimator="naive", noise="rqmc", num_particles=8, batch_size=20, num_steps=20)
+    common = {"estimators": "naive", "batch_size": N, "replicates": 4, "columns": 4, "progress": False}
+    own, rqmc, iid = (
+        lowvar.decompose(moving, FAR, params, noise=noise, num_particles=8, **common)
+        for params, noise in ((fit, None), (fit.params, "rqmc"), (fit, "iid"))
+    )
+    assert total(own).loc["naive", "variance"] == total(rqmc).loc["naive", "variance"]
+    assert total(own).loc["naive", "variance"] < 0.5 * total(iid).loc["naive", "variance"]
+    assert ", rqmc noise of 8 particles)" in own.title
+    assert iid.title.endswith(f"batch {N})")
+    with pytest.raises(UserError, match="decompose: noise: antithetic needs an even number of particles, not 3"):
+        lowvar.decompose(moving, FAR, fit, noise="antithetic", num_particles=3)
+
+
+def test_the_memory_of_another_model_is_not_used(on_the_way):
+    """Its parameters are plain ones; the same model defined again is no other."""
+    data, fit = on_the_way
+    common = {"estimators": ("naive", "joint"), "replicates": 4, "columns": 2, "progress": False}
+
+    def defined(scale):
+        def again(x, y, batch_size=None):
+            w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+            with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+                numpyro.sample("y", dist.Normal(x[index] @ w, scale), obs=y[index])
+
+        return again
+
+    assert lowvar.decompose(defined(1.0), data, fit, **common).memories == {"joint": "the fit's own"}
+    found = lowvar.decompose(defined(2.0), data, fit, **common)
+    plain = lowvar.decompose(defined(2.0), data, fit.params, batch_size=20, **common)
+    assert found.title == plain.title
+    assert found.memories["joint"].startswith("filled at these parameters")
+    np.testing.assert_array_equal(total(found)["variance"], total(plain)["variance"])
+
+
+def test_a_memory_that_adds_noise_is_said_first():
+    """Steps so long that the table is far away."""
+    fit = fitted(moving, FAR, estimator="joint", num_steps=28, batch_size=20, step_size=0.5)
+    found = lowvar.decompose(moving, FAR, fit, estimators=("naive", "joint"), replicates=8, columns=4, progress=False)
+    assert total(found).loc["joint", "low"] > total(found).loc["naive", "high"], total(found)
+    assert str(found).startswith("Careful: the memory of `joint` makes the gradient worse here: ")
+    assert "gradient variance of moving at the fit" in str(found)

@@ -1,0 +1,161 @@
+"""What goes wrong in a search: values that fail or are missing, and settings that are refused."""
+
+import numpy as np
+import pytest
+from searched import X0, Counted, quiet, sphere
+
+import lowvar
+from lowvar.errors import UserError
+from lowvar.solvers.search import SEARCH
+from lowvar.solvers.search.peers import PEERS
+
+
+def fails_far_out(x):
+    if x[0] > 1.2:
+        raise ArithmeticError("too far")
+    return np.nan if x[1] > 1.3 else sphere(x)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failures_are_marked_where_asked(workers):
+    result = quiet(fails_far_out, np.ones(6), 0.3, budget=400, errors="mark", workers=workers)
+    assert 380 < result.nfev <= 400
+    assert 0 < result.failures < 200
+    assert result.status == "budget"
+    assert f"{result.failures} of them failed" in repr(result)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failures_raise_by_default(workers):
+    with pytest.raises(
+        UserError, match=r"fails_far_out raised ArithmeticError: too far \(at .*errors='mark'"
+    ) as caught:
+        quiet(fails_far_out, np.ones(6), 0.8, budget=400, workers=workers)
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+    with pytest.raises(UserError, match="gave inf at point 0 of 14"):
+        quiet(lambda x: np.inf, X0, 0.5, budget=100)
+
+
+def test_a_function_that_never_has_a_value():
+    with pytest.raises(
+        UserError, match=r"<lambda>: f never returned a finite value: .* in 10 generations.*errors='raise'"
+    ):
+        quiet(lambda x: np.nan, X0, 0.5, budget=10_000, errors="mark")
+    with pytest.raises(UserError, match="f never returned a finite value: the budget of 50 evaluations is spent"):
+        quiet(lambda x: 1 / 0, X0, 0.5, budget=50, errors="mark")
+
+
+def test_a_function_that_stops_having_values():
+    counted = Counted(sphere)
+    counted.f = lambda x: sphere(x) if counted.calls < 50 else np.nan
+    result = quiet(counted, X0, 0.5, budget=5000, errors="mark")
+    assert (result.status, result.success) == ("failed", False)
+    assert result.nit == 14
+    assert 14 * 14 <= result.nfev == counted.calls <= 14 * 14 + 5
+
+
+def test_a_failure_at_the_last_mean_loses_nothing():
+    counted = Counted(sphere)
+    counted.f = lambda x: sphere(x) if counted.calls <= 28 else np.zeros(2)
+    result = quiet(counted, X0, 0.5, budget=29, noisy=False)
+    assert result.status == "budget"
+    assert "it must return one number" in result.message
+    assert np.isfinite(result.fun)
+
+
+@pytest.mark.parametrize(
+    ("f", "options", "message"),
+    [
+        (sphere, {"budget": None}, "budget: give the maximum number of evaluations"),
+        (sphere, {"budget": 10}, "budget 10: one generation of ingo_cma takes 14 evaluations"),
+        (sphere, {"budget": 0.5}, "budget 0.5: it must be a whole number"),
+        ("sphere", {}, "f is a str: it must be a function"),
+        (lambda x: x, {}, r"returned an array of shape \(20,\): it must return one number"),
+        (lambda x: None, {}, "returned None: it must return one number"),
+        (lambda x: x[:3], {"batched": True}, r"returned an array of shape \(3, 20\) for 14 points"),
+        (sphere, {"batched": True, "workers": 2}, "workers=2 with a batched f"),
+        (sphere, {"workers": 0}, "workers 0: it must be a whole number, 1 or more"),
+        (sphere, {"x0": []}, "x0 is empty: a search needs at least one coordinate"),
+        (sphere, {"x0": 1.0}, r"x0 has shape \(\): a real search starts from an array of shape \(dim,\)"),
+        (sphere, {"x0": [1, np.nan]}, "x0: 1 of its 2 numbers are not finite"),
+        (sphere, {"x0": ["a"]}, "x0: it must be an array of numbers"),
+        (sphere, {"x0": None}, "x0: a real search needs a point to start from"),
+        (sphere, {"x0": None, "domain": "binary", "method": "ingo_binary"}, "or dim to start from uniform ones"),
+        (sphere, {"x0": None, "dim": 0, "domain": "binary", "method": "ingo_binary"}, "dim 0: .* 1 or more"),
+        (sphere, {"dim": 3}, r"dim=3, but x0 has shape \(20,\)"),
+        (sphere, {"x0": X0 * 2, "domain": "binary", "method": "ingo_binary"}, "starts from probabilities"),
+        (sphere, {"choices": 3}, "choices=3 with a real domain: only a categorical one takes it"),
+        (sphere, {"sigma0": None}, "sigma0: a real search needs the standard deviation"),
+        (sphere, {"sigma0": 0.0}, "sigma0 0.0: it must be one positive number"),
+        (sphere, {"sigma0": X0}, "scale the coordinates inside f"),
+        (sphere, {"method": "fast_igno"}, "unknown search 'fast_igno': did you mean 'fast_ingo'?"),
+        (sphere, {"method": "fast_ingo", "betta": 1}, "fast_ingo: unknown option 'betta': did you mean 'beta'?"),
+        (sphere, {"method": "fast_ingo", "budjet": 8}, "fast_ingo: unknown option 'budjet': did you mean 'budget'?"),
+        (sphere, {"method": "fast_ingo", "normalise": 1}, "fast_ingo: normalise 1: it must be true or false"),
+        (sphere, {"method": "fast_ingo", "noise": ["iid"]}, r"fast_ingo: noise \['iid'\]: it must be a name"),
+        (sphere, {"method": "fast_ingo", "beta": "small"}, "fast_ingo: beta 'small': it must be a number"),
+        (sphere, {"method": "fast_ingo", "population": "8"}, "fast_ingo: population '8': it must be a whole number"),
+        (sphere, {"method": "pycma", "diagonal": "maybe"}, "pycma: diagonal 'maybe': it must be true or false"),
+        (sphere, {"x0": [1e308], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 2e\+292 at 1e\+308"),
+        (sphere, {"x0": [1.0, -1e20], "sigma0": 0.5}, r"sigma0 0.5 is below the rounding of x0, 1.6e\+04 at -1e\+20"),
+        (sphere, {"method": "fast_ingo", "beta": -1}, "beta -1: it must be a positive number"),
+        (
+            sphere,
+            {"method": "fast_ingo", "noise": "antithetik"},
+            "unknown noise 'antithetik': did you mean 'antithetic'?",
+        ),
+        (sphere, {"population": 1}, "population 1: it must be a whole number, 2 or more"),
+        (
+            sphere,
+            {"method": "es", "domain": "binary"},
+            "searches real domains, not binary ones: use one of ingo_binary, pymoo_ga",
+        ),
+        (sphere, {"domain": "reel"}, "unknown domain 'reel': did you mean 'real'?"),
+        (sphere, {"backend": "numpy"}, "unknown backend 'numpy'"),
+        (sphere, {"method": "evosax_snes", "backend": "torch"}, "evosax_snes has no torch backend: use jax"),
+        (sphere, {"seed": -1}, "seed -1: it must be a whole number, 0 or more"),
+        (sphere, {"target": "low"}, "target 'low': it must be a number"),
+        (sphere, {"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
+        (sphere, {"callback": 3}, "callback is a int: it must be a function"),
+        (sphere, {"noisy": "yes"}, "noisy 'yes': it must be True, False, or None to detect it"),
+        (sphere, {"bounds": 3}, r"bounds: they must be \(low, high\), each a number or 20 numbers"),
+        (sphere, {"bounds": [(0, 2)] * 20}, "bounds: .*not a pair for each coordinate"),
+        (sphere, {"bounds": (0, np.nan)}, "bounds: high must be a number or 20 numbers, infinite where"),
+        (sphere, {"bounds": (3, 2)}, "bounds: coordinate 0 has low 3 and high 2: low must be below high"),
+        (sphere, {"bounds": (0, 0.5)}, "x0 is outside the bounds: coordinate 0 is 1, not between 0 and 0.5"),
+        (sphere, {"x0": X0 / 2, "domain": "binary", "bounds": (0, 1)}, "bounds: only a real search takes bounds"),
+    ],
+)
+def test_one_sentence_for_a_mistake(f, options, message):
+    if options.get("method") in PEERS:
+        pytest.importorskip(SEARCH.about(options["method"]).packages[0])
+    call = {"x0": X0, "sigma0": 0.5, "budget": 100, **options}
+    with pytest.raises(UserError, match=message):
+        quiet(f, call.pop("x0"), call.pop("sigma0"), **call)
+
+
+def test_mistakes_of_a_searcher():
+    with pytest.raises(UserError, match="bounds: they must be"):
+        lowvar.Searcher(X0, 0.5, bounds=(0, 1, 2))
+    with pytest.raises(UserError, match="pycma: unknown option 'popsize'"):
+        lowvar.Searcher(X0, 0.5, "pycma", popsize=3)
+    with pytest.raises(UserError, match="unknown option 'bakend': did you mean 'backend'"):
+        lowvar.Searcher(X0, 0.5, bakend="jax")
+
+
+def test_a_late_failure_keeps_what_was_found():
+    calls = []
+
+    def f(x):
+        calls.append(0)
+        return float("nan") if len(calls) == 100 else float(x @ x)
+
+    with pytest.raises(UserError) as raised:
+        lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
+    assert raised.value.result.status == "failed"
+    assert np.isfinite(raised.value.result.fun)
+
+
+def test_a_factory_that_makes_no_search():
+    with pytest.raises(UserError, match="the factory returned a int, not a SearchSolver"):
+        lowvar.minimize(sphere, np.ones(2), 0.5, budget=100, method=lambda backend, domain, population=None: 3)
