@@ -1,6 +1,5 @@
 """``lowvar.minimize`` and ``lowvar.Searcher`` on a user's own functions."""
 
-import doctest
 import importlib.util
 import inspect
 import io
@@ -256,12 +255,6 @@ def test_a_solvers_notes_are_warnings():
 
 
 # what users read ----------------------------------------------------------------------------------------------------
-
-
-def test_the_sessions_in_the_readme(repository):
-    failed, tried = doctest.testfile(str(repository / "README.md"), module_relative=False)
-    assert tried >= 8
-    assert not failed
 
 
 def test_every_method_is_in_the_readme(repository):

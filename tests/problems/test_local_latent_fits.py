@@ -1,6 +1,5 @@
 """Fits of models with local latent variables: the optimum, files, schedules, decompositions."""
 
-import doctest
 import re
 import warnings
 
@@ -162,10 +161,3 @@ def test_elbo_is_at_least_that_of_numpyros_svi():
     of = [{block: jnp.asarray(value, p.dtype) for block, value in one.items()} for one in (fit.mean_field, start)]
     own, other = (float(elbo(params)) for params in of)
     assert own > other, (own, other)
-
-
-def test_the_page_runs(repository):
-    page, options = repository / "docs" / "local-latent-variables.md", doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    failed, tried = doctest.testfile(str(page), module_relative=False, optionflags=options)
-    assert tried > 20
-    assert not failed
