@@ -121,16 +121,17 @@ def close(found, expected, rtol=1e-10):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=rtol * scale)
 
 
-def calls(problem, asked):
-    """``{method: its result}`` of ``{method: arguments}``, in one program.
+def calls(problem, asked, compiled=False):
+    """``{method: its result}`` of ``{method: arguments}``: in JAX by one program, in PyTorch by one only if ``compiled``.
 
     Of a problem from NumPyro, with the rank promotion that NumPyro makes use of.
     """
-    program = problem.backend.compile(
+    ops = problem.backend
+    program = (ops.compile if compiled else ops.jit)(
         lambda given: {name: getattr(problem, name)(*args) for name, args in given.items()}
     )
     with jax.numpy_rank_promotion("allow" if isinstance(problem, NumPyroProblem) else "raise"):
-        return problem.backend.to_numpy(program(asked))
+        return ops.to_numpy(program(asked))
 
 
 def call(problem, method, *args):

@@ -121,6 +121,18 @@ def test_backends_agree(name):
         close(found[method], expected[method])
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("bnn", "hlr", "ppca") else pytest.mark.long) for name in MODELS],
+)
+def test_the_compiled_programs_of_torch_are_what_python_runs(name):
+    p, n = ours(name, "torch"), noise(name)
+    asked = {"objective_gradient": ({"mu": point(name), "log_sigma": point(name, seed=2) - 2}, n)}
+    arguments = on("torch", asked)
+    close(calls(p, arguments, compiled=True), calls(p, arguments), 1e-12)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_closed_forms_are_means(name):
     """The exact ELBO and its prior's part against 20 000 samples."""
