@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.api.draws import by_site, chain_notes, check_chains, divergences, is_by_site, is_dataset, is_mcmc
+from lowvar.api.chain_checks import chain_notes
+from lowvar.api.draws import by_site, check_chains, divergences, is_by_site, is_dataset, is_mcmc
 from lowvar.api.scores import scores as scores_of
 from lowvar.api.scores_pymc import is_pymc
 from lowvar.api.scores_stan import is_stan
