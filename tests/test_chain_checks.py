@@ -119,3 +119,31 @@ def test_draws_before_chains_are_refused():
     x = autocorrelated(np.random.default_rng(0)).swapaxes(0, 1)
     with pytest.raises(UserError, match="these are 200 chains of 4 draws"):
         lowvar.integrate(x, -x, x[..., 0], chain=True)
+
+
+def test_repeated_samples_that_are_said_to_be_independent_are_noted():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    drawn = x[rng.integers(0, 60, 60)]
+    with pytest.warns(UserWarning, match="samples repeat others, which makes standard errors .* set chain=True"):
+        lowvar.integrate(drawn, -drawn, drawn[:, 0] ** 2, "monte_carlo")
+    assert not lowvar.integrate(x, -x, x[:, 0] ** 2, "monte_carlo").notes
+    assert not any("repeat" in n for n in lowvar.integrate(drawn, -drawn, drawn[:, 0], "monte_carlo", chain=True).notes)
+
+
+@pytest.mark.parametrize(
+    ("site", "values", "message"),
+    [
+        (["u"] * 60, "a", r"samples\['a'\]: cannot be converted to an array of numbers"),
+        ([[1, 2], [3]], "a", r"samples\['a'\]: it is not an array of numbers; give one row for each draw"),
+        (1j * np.ones(60), lambda site: np.ones(60), r"samples\['a'\]: the numbers are complex"),
+        (np.ma.masked_greater(np.arange(60.0), 50), "a", r"samples\['a'\]: the array is masked"),
+        (np.arange(60.0), {"f": np.ma.masked_greater(np.arange(60.0), 50)}, "values: 'f' is masked"),
+        (np.arange(60.0), lambda site: 1 / 0, "values: the function of the sites raised ZeroDivisionError"),
+        (np.arange(60.0), lambda site: site.a, "the function of the sites raised AttributeError: .* a dict of arrays"),
+    ],
+)
+def test_sites_that_are_no_numbers_and_functions_that_raise(site, values, message):
+    scores = site if isinstance(site, list) else np.zeros(60)
+    with pytest.raises(UserError, match=message):
+        lowvar.integrate({"a": site}, {"a": scores}, values, "zero_variance", chain=False)

@@ -126,10 +126,10 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
 
 def _task(samples: Any, scores: Any, values: Any, where: str, chain: bool) -> tuple[Any, Any, np.ndarray, list[str]]:
     """Points and scores ``(m, d)``, values ``(m,)`` or ``(m, T)``, with concatenated chains, and notes on these."""
-    values = _array(values, f"values{where}")
+    values = real_array(values, f"values{where}")
     if not chain:
         return _points(samples, f"samples{where}"), _points(scores, f"scores{where}"), values, []
-    samples, scores = _array(samples, f"samples{where}"), _array(scores, f"scores{where}")
+    samples, scores = real_array(samples, f"samples{where}"), real_array(scores, f"scores{where}")
     if samples.ndim == 2 and samples.shape == values.shape and values.shape[0] < values.shape[1]:
         raise UserError(
             f"samples{where}: with shape {values.shape} they are {values.shape[0]} points of {values.shape[1]} "
@@ -163,7 +163,7 @@ def _ragged(samples: Sequence[Any]) -> bool:
     )
 
 
-def _array(value: Any, name: str) -> np.ndarray:
+def real_array(value: Any, name: str) -> np.ndarray:
     """A NumPy float64 array from NumPy, JAX or PyTorch."""
     if isinstance(value, (list, tuple)):
         value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
@@ -192,7 +192,7 @@ def _array(value: Any, name: str) -> np.ndarray:
 
 
 def _points(value: Any, name: str) -> np.ndarray:
-    array = _array(value, name)
+    array = real_array(value, name)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
