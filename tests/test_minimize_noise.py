@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import lowvar
+from lowvar.api.search_watch import dominated, error_of_mean
 
 X0 = np.ones(20)
 
@@ -178,3 +179,70 @@ def test_a_best_value_by_luck_is_no_minimum():
     assert short.fun < -9
     assert (short.status, short.noise > 1) == ("budget", True)
     assert "f is noisy" in short.message
+
+
+def test_noise_of_a_position_in_a_batch_is_in_the_standard_error():
+    """The same in each call, so that calls agree: the deviation from the truth is that of an average of positions."""
+    off = []
+    for seed in range(6):
+        noise = np.random.default_rng(seed).normal(size=100)
+        f = lambda points: (points**2).sum(1) + noise[: len(points)]  # noqa: E731
+        result = quiet(f, np.full(3, 1.5), 0.5, "ingo_cma", budget=1000, batched=True, seed=seed)
+        assert 0 < result.noise < 4
+        off.append((result.mean_fun - sphere(result.mean)) / result.mean_fun_se)
+    assert 0.2 < np.median(np.abs(off)) < 2  # few positions: Student's t
+
+
+def test_errors_of_a_two_way_layout():
+    """Whether calls, positions, both or none share noise, the mean square error is the expected one."""
+    rng = np.random.default_rng(0)
+    for calls, positions in ((5, 2), (10, 5)):
+        for sizes in ((0, 0, 1), (1, 0, 0), (0, 1, 0), (1, 1, 1), (0, 1, 1e-3)):
+            square, error = [], []
+            for _ in range(400):
+                parts = (
+                    rng.normal(size=(calls, 1)),
+                    rng.normal(size=(1, positions)),
+                    rng.normal(size=(calls, positions)),
+                )
+                values = 1e200 * sum(size * part for size, part in zip(sizes, parts, strict=True))
+                square.append((values.mean() / 1e200) ** 2)
+                error.append((error_of_mean(values, True) / 1e200) ** 2)
+            assert 0.75 < np.mean(error) / np.mean(square) < 2.2, (calls, positions, sizes)
+    assert np.isnan(error_of_mean(np.ones((5, 1)), True))
+    assert np.isnan(error_of_mean(np.ones((1, 5)), False))
+
+
+def test_noise_beside_a_large_constant_is_noise():
+    rng = np.random.default_rng(0)
+    result = quiet(lambda x: 1e12 + sphere(x) + 0.3 * rng.normal(), np.ones(4), 0.5, budget=600)
+    assert result.status == "budget"
+    assert "f is noisy" in result.message
+    assert 0.15 < result.noise < 0.6
+    still = quiet(lambda x: 1e12 + sphere(x), np.ones(4), 0.5, budget=3000)
+    assert still.noise == 0
+    assert "or a large constant hides its differences" in still.message
+
+
+def test_heavy_tails_away_from_the_mean_are_named():
+    """A small budget leaves few values at the mean; repeated points tell."""
+
+    def named(draw, seed):
+        rng = np.random.default_rng(seed)
+        result = quiet(lambda x: sphere(x) + draw(rng), np.ones(4), 0.5, budget=150, seed=seed)
+        return any("its tails are heavy" in note for note in result.notes)
+
+    assert sum(named(lambda rng: rng.standard_cauchy(), seed) for seed in range(6)) >= 3
+    assert sum(named(lambda rng: rng.normal(), seed) for seed in range(6)) <= 1
+
+
+def test_what_counts_as_heavy():
+    """One value has most of the squares: hardly ever of normal ones, in most samples of Cauchy's."""
+    rng = np.random.default_rng(0)
+    for n in (10, 20, 40, 400):
+        normal, cauchy = (
+            np.mean([dominated(np.abs(draw(n))) for _ in range(1000)])
+            for draw in (lambda n: rng.normal(size=n), lambda n: rng.standard_cauchy(n))
+        )
+        assert normal < 0.005
+        assert cauchy > 0.3

@@ -202,7 +202,7 @@ def test_chains_that_are_equal_or_stand_still_or_apart_are_told():
 
     assert notes(x) == []
     assert notes(x[:, :20]) == []
-    with pytest.raises(UserError, match="chains 1 and 3 are equal, so that they count once"):
+    with pytest.raises(UserError, match="chains 1 and 3 are equal, so that they do not count as independent"):
         notes(x[[0, 1, 2, 1]])
     still = x.copy()
     still[2] = still[2, 0]

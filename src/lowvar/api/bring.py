@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.api.draws import chain_notes
+from lowvar.api.chain_checks import chain_notes
+from lowvar.api.draws import check_chains
 from lowvar.errors import UserError
 from lowvar.estimators.integral.choosing.score_check import RELIABLE, doubt
 from lowvar.problems.integrals.samples import Samples
@@ -26,7 +27,6 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
     Raises:
         UserError: inconsistent shapes, too few points, values that are not finite.
     """
-    notes: list[str] = []
     lists = isinstance(values, (list, tuple)) and isinstance(samples, (list, tuple))
     separate = lists and _ragged(samples) and all(np.ndim(array) for array in values)
     if separate:
@@ -34,24 +34,14 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
         for name, task_values in inputs.items():
             if not isinstance(task_values, (list, tuple)) or len(task_values) != len(samples):
                 raise UserError(f"{name}: give a list of {len(samples)} arrays, one for each task, as for samples")
-        points = [_points(array, f"samples[{t}]") for t, array in enumerate(samples)]
-        slopes = [_points(array, f"scores[{t}]") for t, array in enumerate(scores)]
-        task_values = [_array(array, f"values[{t}]") for t, array in enumerate(values)]
+        tasks = [_task(*arrays, f"[{t}]", chain) for t, arrays in enumerate(zip(samples, scores, values, strict=True))]
+        points, slopes, task_values, noted = zip(*tasks, strict=True)
+        notes = [note for of_task in noted for note in of_task]
         for t, array in enumerate(task_values):
             if array.ndim != 1:
                 raise UserError(f"values[{t}]: its shape is {array.shape}; with a list of tasks it must be (m,)")
     else:
-        value = _array(values, "values")
-        if chain and np.ndim(samples) == 2 and np.shape(samples) == value.shape and value.shape[0] < value.shape[1]:
-            raise UserError(
-                f"samples: with shape {value.shape} they are {value.shape[0]} points of {value.shape[1]} coordinates; "
-                "for chains of a scalar give samples[..., None] and scores[..., None]"
-            )
-        if chain:
-            samples, scores = _array(samples, "samples"), _array(scores, "scores")
-            notes += chain_notes(samples) if samples.ndim == 3 else []
-            samples, scores, value = _of_chains(samples, scores, value)
-        one_set, set_scores = _points(samples, "samples"), _points(scores, "scores")
+        one_set, set_scores, value, notes = _task(samples, scores, values, "", chain)
         if value.ndim not in (1, 2):
             raise UserError(f"values: their shape is {value.shape}; it must be (m,) or (m, T)")
         columns = value[:, None] if value.ndim == 1 else value
@@ -134,19 +124,35 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
     return Samples(pick(samples.points), pick(samples.scores), pick(samples.values), samples.shared), dropped
 
 
-def _of_chains(samples: np.ndarray, scores: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Draws ``(chains, draws, d)`` as one array, with concatenated chains."""
-    if samples.ndim != 3 or scores.shape != samples.shape:
-        return samples, scores, values
-    chains, draws, dim = samples.shape
-    if values.ndim in (2, 3) and values.shape[:2] == (chains, draws):
-        values = values.reshape(chains * draws, *values.shape[2:])
-    elif len(values) != chains * draws:
+def _task(samples: Any, scores: Any, values: Any, where: str, chain: bool) -> tuple[Any, Any, np.ndarray, list[str]]:
+    """Points and scores ``(m, d)``, values ``(m,)`` or ``(m, T)``, with concatenated chains, and notes on these."""
+    values = real_array(values, f"values{where}")
+    if not chain:
+        return _points(samples, f"samples{where}"), _points(scores, f"scores{where}"), values, []
+    samples, scores = real_array(samples, f"samples{where}"), real_array(scores, f"scores{where}")
+    if samples.ndim == 2 and samples.shape == values.shape and values.shape[0] < values.shape[1]:
         raise UserError(
-            f"values: their shape is {values.shape}; with samples {samples.shape} it must be {(chains, draws)} or "
-            f"{(chains, draws)} + (T,)"
+            f"samples{where}: with shape {values.shape} they are {values.shape[0]} points of {values.shape[1]} "
+            f"coordinates; for chains of a scalar give samples{where}[..., None] and scores{where}[..., None]"
         )
-    return samples.reshape(-1, dim), scores.reshape(-1, dim), values
+    if samples.ndim == 3 and scores.shape == samples.shape:
+        leading = samples.shape[:2]
+        check_chains(leading)
+        notes = chain_notes(samples, where)
+        if values.ndim in (2, 3) and values.shape[:2] == leading:
+            values = values.reshape(-1, *values.shape[2:])
+        elif len(values) != leading[0] * leading[1]:
+            raise UserError(
+                f"values{where}: their shape is {values.shape}; with samples {samples.shape} it must be {leading} or "
+                f"{leading} + (T,)"
+            )
+        return samples.reshape(-1, samples.shape[2]), scores.reshape(-1, samples.shape[2]), values, notes
+    if samples.ndim == 3:
+        raise UserError(
+            f"scores{where}: their shape is {scores.shape}, but samples{where} have {samples.shape}; there must be a "
+            "score for each coordinate of each sample"
+        )
+    return _points(samples, f"samples{where}"), _points(scores, f"scores{where}"), values, []
 
 
 def _ragged(samples: Sequence[Any]) -> bool:
@@ -157,7 +163,7 @@ def _ragged(samples: Sequence[Any]) -> bool:
     )
 
 
-def _array(value: Any, name: str) -> np.ndarray:
+def real_array(value: Any, name: str) -> np.ndarray:
     """A NumPy float64 array from NumPy, JAX or PyTorch."""
     if isinstance(value, (list, tuple)):
         value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
@@ -186,7 +192,7 @@ def _array(value: Any, name: str) -> np.ndarray:
 
 
 def _points(value: Any, name: str) -> np.ndarray:
-    array = _array(value, name)
+    array = real_array(value, name)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:

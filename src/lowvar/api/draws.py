@@ -6,9 +6,6 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.estimators.integral.chains import split_r_hat
-
-_FEWEST = 50  # draws of a chain, to compare chains
 
 
 def is_mcmc(given: Any) -> bool:
@@ -126,37 +123,6 @@ def check_chains(leading: tuple[int, ...]) -> None:
             f"draws: these are {leading[0]} chains of {leading[1]} draws; give at least as many draws as chains, with "
             "the axes (chains, draws, ...)"
         )
-
-
-def chain_notes(points: np.ndarray) -> list[str]:
-    """Notes on chains ``(chains, draws, d)`` that do not move or have not mixed.
-
-    R-hat is noted above ``1.05 + 2.5 / draws``, which chains of independent draws exceed in less than one of a thousand
-    coordinates (two chains of 50 draws in 0.08 % of 4000, four or longer ones in none); not below 50 draws.
-
-    Raises:
-        UserError: two chains are equal.
-    """
-    chains, draws, _ = points.shape
-    for one in range(chains):
-        for other in range(one):
-            if np.array_equal(points[one], points[other]):
-                raise UserError(
-                    f"draws: chains {other} and {one} are equal, so that they count once: give each chain its own seed"
-                )
-    moved = (points != points[:, :1]).any(axis=(1, 2))
-    if not moved.all() and chains > 1:
-        return [f"chain {int(np.argmin(moved))} does not move: all its draws are equal"]
-    if chains < 2 or draws < _FEWEST:
-        return []
-    r_hat = split_r_hat(points)
-    if not (r_hat > 1.05 + 2.5 / draws).any():
-        return []
-    worst = int(np.nanargmax(r_hat))
-    return [
-        f"the chains have not mixed (R-hat of coordinate {worst} is {r_hat[worst]:.2f}): neither the averages nor "
-        "their standard errors are reliable; run the chains longer, or look for separate modes"
-    ]
 
 
 def place(row: int, leading: tuple[int, ...]) -> str:

@@ -19,6 +19,7 @@ from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
 _APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
+_OFTEN = 0.05  # a larger share of repeated samples is noted
 _FALSE = np.zeros(1, bool)
 _HALF = scipy.stats.norm.isf(0.025)
 
@@ -166,7 +167,7 @@ def integrate(
         method, result = "monte_carlo", plain
     else:
         result, more = _run(method, options, folds, data, seeds)
-        notes += more
+        notes += more or _repeated(data)
         method = label(method)
     notes += result.untried
     raised = {name: sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])}
@@ -213,6 +214,20 @@ def _run(method: str | Callable[..., Integrator], options, folds, data: Samples,
         return integrator.integrate(data, seeds), []
     used, copies = without_copies(data)
     return integrator.integrate(used, seeds), [f"{copies} {_COPIES}"] if copies else []
+
+
+def _repeated(data: Samples) -> list[str]:
+    """A note if independent samples are often equal."""
+    if data.chain:
+        return []
+    sizes = [len(np.unique(points[0], axis=0)) for points in data.points[: 1 if data.shared else None]]
+    often = [m - size for m, size in zip(data.sizes, sizes, strict=False) if m - size > _OFTEN * m]
+    if not often:
+        return []
+    return [
+        f"{max(often)} samples repeat others, which makes standard errors of independent samples too small: set "
+        "chain=True for states of a Markov chain; for samples drawn by weights, give those before the draw"
+    ]
 
 
 def _with_consequence(notes: list[str]) -> list[str]:

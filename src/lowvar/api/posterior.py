@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.api.draws import by_site, chain_notes, check_chains, divergences, is_by_site, is_dataset, is_mcmc
+from lowvar.api.bring import real_array
+from lowvar.api.chain_checks import chain_notes
+from lowvar.api.draws import by_site, check_chains, divergences, is_by_site, is_dataset, is_mcmc
 from lowvar.api.scores import scores as scores_of
 from lowvar.api.scores_pymc import is_pymc
 from lowvar.api.scores_stan import is_stan
@@ -97,18 +99,27 @@ def _blocks(sites: Mapping[str, Any], scores: Any, leading: int) -> tuple[np.nda
     columns: tuple[list, list] = ([], [])
     axes = {}
     for key, value in sites.items():
-        shapes = np.shape(value), np.shape(scores[key])
+        shapes = _shape(value, f"samples[{key!r}]"), _shape(scores[key], f"scores[{key!r}]")
         if shapes[0] != shapes[1]:
             raise UserError(f"scores: {key!r} has shape {shapes[1]}, but its samples have {shapes[0]}; they must agree")
         axes[key] = shapes[0][:leading]
         if len(axes[key]) < leading:
             wanted = "(chains, draws, ...)" if leading == 2 else "(m, ...)"
             raise UserError(f"samples: {key!r} has shape {shapes[0]}; it must be {wanted}")
-        for column, array in zip(columns, (value, scores[key]), strict=True):
-            column.append(np.asarray(array, float).reshape(*axes[key], -1))
+        for column, array, name in zip(columns, (value, scores[key]), ("samples", "scores"), strict=True):
+            column.append(real_array(array, f"{name}[{key!r}]").reshape(*axes[key], -1))
     if len(set(axes.values())) > 1:
         raise UserError(f"samples: sites have different numbers of draws: {axes}")
     return np.concatenate(columns[0], axis=-1), np.concatenate(columns[1], axis=-1)
+
+
+def _shape(value: Any, name: str) -> tuple[int, ...]:
+    try:
+        return np.shape(value)
+    except ValueError as error:  # a ragged list
+        raise UserError(
+            f"{name}: it is not an array of numbers; give one row for each draw, all of one shape"
+        ) from error
 
 
 def _refuse_ambiguous(sites: Mapping[str, Any]) -> None:
@@ -161,9 +172,17 @@ def _called(function: Callable, rows: dict[str, np.ndarray]) -> Any:
         return function(rows)
     except KeyError as error:
         raise UserError(f"values: the function asks for {error}; the sites are {', '.join(rows)}") from error
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"values: the function of the sites raised {type(error).__name__}: {error}; it gets a dict of arrays"
+        ) from error
 
 
 def _rows(name: str, array: Any, axes: tuple[int, ...]) -> np.ndarray:
+    if np.ma.isMaskedArray(array):
+        raise UserError(f"values: {name!r} is masked; remove the masked draws")
     array = np.asarray(array)
     if array.shape[: len(axes)] != axes:
         raise UserError(f"values: {name!r} has shape {array.shape}; its first axes must be {axes}, those of the draws")

@@ -143,7 +143,7 @@ def minimize(
     searcher, steady = make(chosen), default_method(space, noisy=True)
     instead = partial(make, steady) if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)
-    return Run(searcher, instead, evaluator, _target(target), callback, noisy).to_the_end(progress)
+    return Run(searcher, instead, evaluator, _target(target), callback, noisy, batched).to_the_end(progress)
 
 
 def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):
@@ -165,7 +165,10 @@ def _budget(budget, searcher) -> int:
         raise UserError("budget: give the maximum number of evaluations of f, for example budget=10_000")
     budget, size = whole("budget", budget, 1, or_float=True), len(searcher.ask())
     if budget < size:
-        raise UserError(f"budget {budget}: one generation of {searcher.method} takes {size} evaluations")
+        raise UserError(
+            f"budget {budget}: one generation of {searcher.method} takes {size} evaluations; give a larger "
+            "budget, or a smaller population="
+        )
     return budget
 
 

@@ -59,8 +59,8 @@ class SearchResult:
             first generations and ever fewer of the later ones. ``f`` is the median of the generation's values.
         mean_fun: ``f`` at ``mean``, the average of several evaluations where ``f`` is noisy; NaN if the budget left
             none, or if the callback or a failure ended the search.
-        mean_fun_se: its standard error, from the averages of up to 20 calls; 0 if ``f`` is not noisy, or is said not
-            to be, and NaN if unknown.
+        mean_fun_se: its standard error, from the averages of up to 20 calls and, if ``f`` is batched, of two or more
+            positions in a call; 0 if ``f`` is not noisy, or is said not to be, and NaN if unknown.
         noise: standard deviation of repeated evaluations of a point; 0 if they agree or with ``noisy=False``, NaN if no
             point was evaluated twice.
     """

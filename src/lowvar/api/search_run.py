@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lowvar.api.search_result import Generation, SearchResult, Status
-from lowvar.api.search_watch import Noise, Rest, around, average, deviation
+from lowvar.api.search_watch import Noise, Rest, around, average, deviation, dominated, error_of_mean
 from lowvar.api.searcher import Searcher
 from lowvar.errors import UserError
 from lowvar.problems.blackbox.evaluator import Evaluator
@@ -32,6 +32,7 @@ class Run:
         target: a value to stop at, or None.
         callback: or None.
         noisy: whether ``f`` is noisy; None to detect it.
+        batched: whether the noise of a value may depend on the position of its point in a call.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class Run:
         target: float | None,
         callback: Callable[[Generation], Any] | None,
         noisy: bool | None,
+        batched: bool = False,
     ):
         self.searcher, self.instead, self.evaluator = searcher, instead, evaluator
-        self.target, self.callback = target, callback
+        self.target, self.callback, self.batched = target, callback, batched
         first = self.searcher.ask()
         self.size, self.iteration = len(first), 0
         self.far = min(_FAR * max(1.0, float(np.abs(first).max())), float(np.finfo(float).max))
@@ -196,7 +198,8 @@ class Run:
                 self.advice.append("subtract a large constant from f, if one hides its differences")
             return (
                 "stalled",
-                f"{why}, and {count} have the same value to 11 digits: f is constant or has a plateau here",
+                f"{why}, and {count} have the same value to 11 digits: f is constant or has a plateau here"
+                f"{', or a large constant hides its differences' if np.ptp(values) > 0 else ''}",
             )
         kind = "no change of one coordinate improves it" if discrete else f"{count} are no better"
         kind += ", its neighbours in single integers among them" if mixed else ""
@@ -253,7 +256,8 @@ class Run:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"
             value, error = self.at_mean
             before, spread = self.first
-            self.advice += [self.tails] if self.tails else []
+            tails = self.tails or self.noise.tails()
+            self.advice += [tails] if tails else []
             if value - before > 3 * math.hypot(error, spread):
                 self.advice.append(
                     f"f at the mean is above the first generation's average, {before:.4g}: the search moved away from "
@@ -296,38 +300,33 @@ class Run:
     def _evaluate_mean(self, count: int) -> str:
         """Evaluates ``f`` at the mean ``count`` times; returns words on a failure, for the result's message.
 
-        The standard error comes from the averages of up to 20 calls, so that it holds for noise shared by a call.
+        The standard error comes from the averages of up to 20 calls, so that it holds for noise shared by a call; and,
+        if ``f`` is batched, from those of the positions in a call, as noise may depend on these.
         """
         before, self.evaluator.errors = self.evaluator.errors, "mark"
         calls = min(count, _CALLS)
-        points = np.repeat(self.searcher.mean[None, :], max(count // max(calls, 1), 1), axis=0)
+        if self.batched and self.noise.known:
+            calls = max(1, min(_CALLS, count // max(2, math.isqrt(count // 4))))
+        points = np.repeat(self.searcher.mean[None, :], max(count // calls, 1), axis=0)
         try:
             with self._precision():
-                values = [self.evaluator(points) for _ in range(max(calls, 1))]
+                values = np.array([self.evaluator(points) for _ in range(calls)])
         except UserError as error:
             return f" ({error})"
         finally:
             self.evaluator.errors = before
-        values = [call[np.isfinite(call)] for call in values]
-        averages = np.array([average(call) for call in values if len(call)])
-        if not len(averages):
+        every = values[np.isfinite(values)]
+        if not len(every):
             return " (f gave no value at the final mean)"
-        error, every = self.noise.sd, np.concatenate(values)
+        error = self.noise.sd
         if self.noise.known:
-            error = deviation(averages, 1) / math.sqrt(len(averages)) if len(averages) > 1 else np.nan
-            if len(averages) > 1:
+            error = error_of_mean(values, self.batched)
+            if np.isfinite(error):
                 self.noise.measured(every)
-            self.tails = self._heavy(every)
+            if dominated(np.abs(every - np.median(every))):
+                self.tails = (
+                    f"one of {len(every)} values at the mean makes up most of the noise: its tails are heavy, and "
+                    f"mean_fun_se may be far too small; their median is {np.median(every):.4g}"
+                )
         self.at_mean = average(every), error
         return ""
-
-    @staticmethod
-    def _heavy(values: np.ndarray) -> str:
-        """Words on a value that makes up most of the noise; one of 1e5 runs with 40 normal values has such a value."""
-        off = np.abs(values - np.median(values))
-        if len(values) < 2 * _CALLS or not off.max() > 0 or float(((off / off.max()) ** 2).sum()) >= 2:
-            return ""
-        return (
-            f"one of {len(values)} values at the mean makes up most of the noise: its tails are heavy, and mean_fun_se "
-            f"may be far too small; their median is {np.median(values):.4g}"
-        )
