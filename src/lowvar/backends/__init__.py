@@ -96,12 +96,16 @@ class Backend(Protocol):
         """Returns when the arrays of ``tree`` have been computed."""
         ...
 
+    def form(self, function) -> Any:
+        """A tree with the structure of what ``function()`` returns, for ``rebuilt``; JAX does not compute it."""
+        ...
+
     def leaves(self, tree) -> list:
-        """The arrays of ``tree`` as NumPy, in a fixed order."""
+        """The arrays of ``tree`` as NumPy, in a fixed order; random keys by their data."""
         ...
 
     def rebuilt(self, leaves, like) -> Any:
-        """A tree with the structure of ``like`` and copies of ``leaves`` as arrays."""
+        """A tree with the structure of ``like`` and copies of ``leaves``, from ``leaves``, as arrays."""
         ...
 
     def tree_map(self, function, *trees) -> Any:
