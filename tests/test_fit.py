@@ -172,7 +172,7 @@ def test_a_cut_epoch_is_the_beginning_of_a_whole_one():
     """Eleven steps go one step further than the first ten of twenty, for an estimator with a table."""
     part, again, whole = (fitted(num_steps=steps, batch_size=20, estimator="joint") for steps in (11, 11, 10))
     np.testing.assert_array_equal(part.params["w_auto_loc"], again.params["w_auto_loc"])
-    moved = np.abs(part.mean_field["mu"] - whole.mean_field["mu"])
+    moved = np.abs(part.guide_params["mu"] - whole.guide_params["mu"])
     assert (moved > 0).all()
     assert (moved < 0.0101).all()  # one step of Adam at 0.01
 
@@ -410,7 +410,7 @@ def test_decompose_uses_the_memory_of_the_fit(on_the_way):
 
     batches = reshuffled(N, 20)
     one, draw = GRADIENT.get("joint")(fit.problem, batches), sampler(batches, independent(), 2, np.float64)
-    params = jax.tree.map(jnp.asarray, fit.mean_field)
+    params = jax.tree.map(jnp.asarray, fit.guide_params)
 
     def gradient(key):
         noise = jax.tree.map(lambda leaf: leaf[0], draw.epoch(key))

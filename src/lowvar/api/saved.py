@@ -112,10 +112,10 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     problem, run = fit.problem, fit.run
     if problem.guide.name not in GUIDES and not problem.guide.amortised:
         raise UserError(f"{problem.name}: a fit with a guide of your own cannot be saved or pickled; keep fit.params")
-    arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.mean_field.items()}
+    arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.guide_params.items()}
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
-    arrays |= {f"density/{name}": value for name, value in _densities(problem, fit.mean_field).items()}
-    middle = problem.backend.to_numpy(problem.unravel(_at(problem, fit.mean_field, 0.0)))
+    arrays |= {f"density/{name}": value for name, value in _densities(problem, fit.guide_params).items()}
+    middle = problem.backend.to_numpy(problem.unravel(_at(problem, fit.guide_params, 0.0)))
     rows = problem.densities.layout.sites if problem.guide.amortised else ()
     latent = [site for site in problem.sites if site not in (*problem.params, *rows)]
     arrays |= {f"middle/{site}": np.asarray(middle[site]) for site in latent}
@@ -125,7 +125,7 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         "backend": problem.backend.name,
         "dtype": str(np.dtype(problem.dtype)),
         "guide": _guide(problem.guide),
-        "blocks": {block: int(np.size(value)) for block, value in fit.mean_field.items()},
+        "blocks": {block: int(np.size(value)) for block, value in fit.guide_params.items()},
         "sites": {site: [where.start, where.stop] for site, where in problem.sites.items()},
         "data": {name: _fingerprint(value) for name, value in problem.data.items()},
         "khat": None if fit.khat is None else str(fit.khat),
