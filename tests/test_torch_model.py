@@ -259,6 +259,22 @@ def test_the_import_does_not_need_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize("lost", ["sys.modules['torch._guards'] = None", "del torch._guards.TracingContext"])
+def test_another_version_of_torch_is_told(lost):
+    """Some names that the backend imports are not public: a version without them is named in one sentence."""
+    code = f"""
+import sys, torch, torch._guards
+{lost}
+import lowvar
+try:
+    lowvar.TorchModel(lambda z, i: z, lambda z: z, 3, 1)
+except lowvar.UserError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("backend 'torch': the installed version of torch lacks something that lowvar uses (")
+
+
 def hierarchical(sample, plate, dist, exp):
     """A model in the terms of either library; the support of ``b`` depends on ``a``."""
 
