@@ -144,8 +144,8 @@ def compared(make, guide, rows, steps, seeds, estimators):
         )  # fmt: skip
         problem = fit.problem
         theirs = {name: np.asarray(value) for name, value in of_numpyro(model, data, guide, steps, seed).items()}
-        mu, log_sigma = fit.mean_field["mu"], fit.mean_field["log_sigma"]
-        vectors = {"lowvar": fit.mean_field, "numpyro": started(problem, mu, log_sigma, theirs, None, "numpyro")}
+        mu, log_sigma = fit.guide_params["mu"], fit.guide_params["log_sigma"]
+        vectors = {"lowvar": fit.guide_params, "numpyro": started(problem, mu, log_sigma, theirs, None, "numpyro")}
         eps = jax.random.normal(jax.random.key(99), (DRAWS, problem.noise_dim), problem.dtype)
         elbo = jax.jit(problem.elbo)
         for who, params in vectors.items():

@@ -328,10 +328,15 @@ def test_command_line_on_a_model_file(request, tmp_path, monkeypatch):
         "120",
         "--estimators",
         "naive,joint",
+        "--guide",
+        "low_rank",
+        "--rank",
+        "1",
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("gradient variance of poisson_regression.py:model at its fit (1200 rows, 14 parameters")
+    assert lines[0].startswith("gradient variance of poisson_regression.py:model at its fit (1200 rows, 21 parameters")
+    assert "low_rank guide" in lines[0]
     assert lines[-1] == (
         "wrote results/decomposition/poisson_regression.parquet, results/figures/poisson_regression.png"
     )

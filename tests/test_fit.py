@@ -48,7 +48,7 @@ def test_a_cut_epoch_is_the_beginning_of_a_whole_one():
     """Eleven steps go one step further than the first ten of twenty, for an estimator with a table."""
     part, again, whole = (fitted(num_steps=steps, batch_size=20, estimator="joint") for steps in (11, 11, 10))
     np.testing.assert_array_equal(part.params["w_auto_loc"], again.params["w_auto_loc"])
-    moved = np.abs(part.mean_field["mu"] - whole.mean_field["mu"])
+    moved = np.abs(part.guide_params["mu"] - whole.guide_params["mu"])
     assert (moved > 0).all()
     assert (moved < 0.0101).all()  # one step of Adam at 0.01
 

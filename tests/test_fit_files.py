@@ -2,13 +2,15 @@
 
 import copy
 import pickle
+import threading
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from short_fits import DATA, assert_equal, fitted, regression
+from short_fits import DATA, N, assert_equal, fitted, regression
 
 import lowvar
 from lowvar.errors import UserError
@@ -115,9 +117,7 @@ def test_init_names_the_sites_that_a_fit_of_another_model_lacks(short):
 
 
 def test_pickles(short):
-    """By pickle with a function of a module, by cloudpickle with any; copies too."""
-    import cloudpickle
-
+    """With a function of a module, and with a local one; copies too."""
     assert_equal(pickle.loads(pickle.dumps(short)), short)
     assert_equal(copy.deepcopy(short), short)
     width = 1.5
@@ -128,5 +128,31 @@ def test_pickles(short):
             numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
 
     fit = fitted(local, optimizer=optax.adamw(0.01))
-    back = pickle.loads(cloudpickle.dumps(fit))
+    back = pickle.loads(pickle.dumps(fit))
     assert_equal(back.resume(20, khat_samples=0, progress=False), fit.resume(20, khat_samples=0, progress=False))
+
+
+def test_what_cannot_be_pickled_is_told():
+    lock = threading.Lock()
+
+    def locked(x, y, batch_size=None):
+        with lock:
+            regression(x, y, batch_size)
+
+    with pytest.raises(UserError, match=r"locked: the fit cannot be pickled.*lock.*write fit\.save\(path\) instead"):
+        pickle.dumps(fitted(locked))
+
+
+def test_a_model_that_reads_its_data_from_elsewhere_is_known_by_all_rows(tmp_path):
+    """One row of 200 differs, which is none of the few that are compared where data are arguments."""
+    world = dict(DATA)
+
+    def model(batch_size=None):
+        regression(**{name: jnp.asarray(one) for name, one in world.items()}, batch_size=batch_size)
+
+    fit, path = fitted(model, {}), tmp_path / "fit.npz"
+    fit.save(path)
+    assert_equal(lowvar.load(path, model, {}), fit)
+    world["y"] = np.where(np.arange(N) == 17, DATA["y"] + 0.5, DATA["y"])
+    with pytest.raises(UserError, match=r"1 of the model's 200 rows have other log-likelihoods .*\(row 17: "):
+        lowvar.load(path, model, {})

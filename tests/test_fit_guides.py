@@ -103,7 +103,7 @@ def test_warm_starts(fits):
     full = fits["full_rank"]
     again = fitted("full_rank", init=full, num_steps=1)
     assert again.elbo["elbo"].iloc[0] == pytest.approx(full.elbo["elbo"].iloc[-1], abs=1e-6)
-    assert again.problem.start["lower"] == pytest.approx(full.mean_field["lower"], abs=1e-9)
+    assert again.problem.start["lower"] == pytest.approx(full.guide_params["lower"], abs=1e-9)
     single = fitted("mean_field", init=full, num_steps=1)
     marginal = np.sqrt(np.diag(covariance_of(full.params)))
     start = np.exp(single.problem.start["log_sigma"])

@@ -33,7 +33,7 @@ def test_decompose_uses_the_memory_of_the_fit(on_the_way):
 
     batches = reshuffled(N, 20)
     one, draw = GRADIENT.get("joint")(fit.problem, batches), sampler(batches, independent(), 2, np.float64)
-    params = jax.tree.map(jnp.asarray, fit.mean_field)
+    params = jax.tree.map(jnp.asarray, fit.guide_params)
 
     def gradient(key):
         noise = jax.tree.map(lambda leaf: leaf[0], draw.epoch(key))

@@ -70,13 +70,13 @@ def test_a_guide_with_correlations_is_that_of_its_numpyro_twin(guide):
     assert set(mine.params) == set(other.params)
     for name, value in other.params.items():
         np.testing.assert_allclose(mine.params[name], value, rtol=1e-8, atol=1e-12)
-    factor = mine.problem.guide.matrix({block: torch.as_tensor(value) for block, value in mine.mean_field.items()})
+    factor = mine.problem.guide.matrix({block: torch.as_tensor(value) for block, value in mine.guide_params.items()})
     np.testing.assert_allclose(mine.guide.covariance_matrix, factor @ factor.T, rtol=1e-8)
     again = model().problem(init=mine.params, guide=guide)
     for block, value in again.start.items():
-        np.testing.assert_allclose(value, mine.mean_field[block], atol=1e-12)
+        np.testing.assert_allclose(value, mine.guide_params[block], atol=1e-12)
     settings = {"estimators": ["cv"], "batch_size": 10, "replicates": 4, "columns": 2, "progress": False}
-    assert set(lowvar.decompose(model(), None, mine, **settings).table["block"]) >= set(mine.mean_field)
+    assert set(lowvar.decompose(model(), None, mine, **settings).table["block"]) >= set(mine.guide_params)
 
 
 def test_double_precision_without_that_of_jax():
@@ -109,7 +109,7 @@ def test_khat_and_notes_are_those_of_the_twin():
 def test_a_fit_starts_where_another_ended_or_at_given_values():
     first = lowvar.fit(model(), estimator="naive", **SHORT)
     again = model().problem(init=first.params)
-    np.testing.assert_allclose(again.start["mu"], first.mean_field["mu"])
+    np.testing.assert_allclose(again.start["mu"], first.guide_params["mu"])
     np.testing.assert_allclose(np.exp(again.start["log_sigma"]), first.params["z_auto_scale"])
     assert model().problem(init={"z": torch.ones(2)}).start["mu"].tolist() == [1, 1]
     with pytest.raises(lowvar.UserError, match="unknown site 'w'"):
@@ -257,6 +257,22 @@ def test_a_pyro_model_is_told_where_to_go():
 def test_the_import_does_not_need_torch():
     code = "import sys, lowvar, lowvar.api.fit; lowvar.TorchModel; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("lost", ["sys.modules['torch._guards'] = None", "del torch._guards.TracingContext"])
+def test_another_version_of_torch_is_told(lost):
+    """Some names that the backend imports are not public: a version without them is named in one sentence."""
+    code = f"""
+import sys, torch, torch._guards
+{lost}
+import lowvar
+try:
+    lowvar.TorchModel(lambda z, i: z, lambda z: z, 3, 1)
+except lowvar.UserError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("backend 'torch': the installed version of torch lacks something that lowvar uses (")
 
 
 def hierarchical(sample, plate, dist, exp):

@@ -25,7 +25,7 @@ _LISTS = {
 }
 # defaults of the options of `decompose` for a model of your own
 _OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
-        "step_size": 0.01, "seed": 0, "dtype": "float64"}  # fmt: skip
+        "step_size": 0.01, "seed": 0, "dtype": "float64", "guide": "mean_field", "rank": None}  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -107,6 +107,8 @@ def _parser():
     own.add_argument("--steps", type=int, help="number of updates of the fit (default: {steps})".format(**_OWN))
     own.add_argument("--step-size", type=float, help="step size of Adam (default: {step_size})".format(**_OWN))
     own.add_argument("--seed", type=int, help="seed of fit and designs (default: {seed})".format(**_OWN))
+    own.add_argument("--guide", help="variational family, see lowvar list guides (default: {guide})".format(**_OWN))
+    own.add_argument("--rank", type=int, help="of the guide low_rank (default: the square root of the dimension)")
     own.add_argument("--dtype", choices=["float64", "float32"], help="precision (default: {dtype})".format(**_OWN))
 
     sub = command("integrate", _integrate, "estimate expectations from your own samples, with control variates")

@@ -45,8 +45,9 @@ def decompose(args) -> None:
     data = {
         name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in prepared.arrays.items()
     }
+    guide = {"guide": args.guide} | ({} if args.rank is None else {"rank": args.rank})
     result = call(
-        model, data, estimators=tuple(name.strip() for name in args.estimators.split(",")),
+        model, data, guide=guide, estimators=tuple(name.strip() for name in args.estimators.split(",")),
         batch_size=args.batch_size, step_size=args.step_size, num_steps=args.steps, seed=args.seed,
         name=Path(args.target).name,
     )  # fmt: skip

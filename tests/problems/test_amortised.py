@@ -143,8 +143,8 @@ def fit():
 
 
 def assert_same(one, other):
-    for block, value in one.mean_field.items():
-        np.testing.assert_array_equal(other.mean_field[block], value, err_msg=block)
+    for block, value in one.guide_params.items():
+        np.testing.assert_array_equal(other.guide_params[block], value, err_msg=block)
     assert other.elbo.equals(one.elbo)
 
 
@@ -182,7 +182,7 @@ def test_decomposition_is_that_of_independent_batches(fit):
     assert set(found.table["block"]) == {"all", "mu", "log_sigma", "amortised"}
     p = fit.problem
     estimator = make_estimator(MethodSpec.of("naive", {}, where=""), p.of_batch(1), reshuffled(N, 1))
-    params = {block: jnp.asarray(value) for block, value in fit.mean_field.items()}
+    params = {block: jnp.asarray(value) for block, value in fit.guide_params.items()}
 
     def draw(key):
         of_row, of_eps = jax.random.split(key)

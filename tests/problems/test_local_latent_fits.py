@@ -85,8 +85,8 @@ def test_a_saved_fit_continues_as_if_it_had_not_ended(tmp_path):
     long = quiet(num_steps=30, **settings)
     for one in resumed:
         assert one.elbo.equals(long.elbo)
-        for block, value in long.mean_field.items():
-            np.testing.assert_array_equal(one.mean_field[block], value, err_msg=block)
+        for block, value in long.guide_params.items():
+            np.testing.assert_array_equal(one.guide_params[block], value, err_msg=block)
 
 
 def test_advice_fits_local_latents():
@@ -158,6 +158,6 @@ def test_elbo_is_at_least_that_of_numpyros_svi():
     eps = jax.random.normal(jax.random.key(9), (16, p.noise_dim), p.dtype)
     elbo = jax.jit(lambda params: p.elbo(params, eps)[0])
     start = from_numpyro(model, {"y": y}, init=dict(theirs)).start
-    of = [{block: jnp.asarray(value, p.dtype) for block, value in one.items()} for one in (fit.mean_field, start)]
+    of = [{block: jnp.asarray(value, p.dtype) for block, value in one.items()} for one in (fit.guide_params, start)]
     own, other = (float(elbo(params)) for params in of)
     assert own > other, (own, other)

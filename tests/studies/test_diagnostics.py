@@ -109,8 +109,8 @@ def test_fractions_are_of_the_largest_of_a_task():
     names = {"all": 1000, "half": 500}
     traces = [trace(problem=name, test_log_likelihood=[-3.0, -2.0, -rows / 1000]) for name, rows in names.items()]
     measures, _ = measured(*traces, trace(problem="other"))
-    model = SimpleNamespace(model="m", dataset="d")
-    models = {**dict.fromkeys(names, model), "other": SimpleNamespace(model="o", dataset="d")}
+    model = SimpleNamespace(model="m", dataset="d", guide=None)
+    models = {**dict.fromkeys(names, model), "other": SimpleNamespace(model="o", dataset="d", guide=None)}
     table = D.fractions(measures, models, {**names, "other": 7}).set_index("problem")
     assert table["fraction"].to_dict() == {"all": 1.0, "half": 0.5}
     assert table["mean"].to_dict() == {"all": -1.0, "half": -0.5}
@@ -125,7 +125,7 @@ def test_sensitivity_and_selected_have_the_schedules():
     found = selection.sensitivity(table, plans).set_index("method")
     assert found[["beta", "r", "below"]].to_dict("index") == {
         "mlmc_a": {"beta": 0.5, "r": 10, "below": 0.0}, "mlmc_b": {"beta": 0.9, "r": 20, "below": 2.0}}  # fmt: skip
-    model = SimpleNamespace(model="hlr", dataset="toy")
+    model = SimpleNamespace(model="hlr", dataset="toy", guide=None)
     _, table = measured(trace("mlmc"), trace("mc"), trace("storm"))
     chosen = selection.selected(table, {("p", "mlmc", "jax"): STEP}, {"p": model}).set_index("method")
     assert chosen.loc["mlmc", ["step_size", "beta", "r"]].tolist() == [0.1, 0.5, 10.0]

@@ -177,28 +177,28 @@ def decompose(
     if (
         fitted
         and run
-        and not (_same(problem, fitted.problem, fitted.mean_field) and _batches(run.solver) == _batches(solver))
+        and not (_same(problem, fitted.problem, fitted.guide_params) and _batches(run.solver) == _batches(solver))
     ):
         run = None  # its memories belong to another density, or to other batches or noise
     if run:
         label = _own_label(methods, run.method)
         methods = {**methods, label: run.method}
         runs, parts, memory, origins = _along(problem, methods, label, run)
-        mean_field, auto, place = dict(problem.start), dict(given or {}), "at the fit"
+        guide_params, auto, place = dict(problem.start), dict(given or {}), "at the fit"
     elif given is not None:
         runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
-        mean_field, auto, place = dict(problem.start), dict(given), "at the given parameters"
-        memory = _filled(runs, _arrays(problem, mean_field))
+        guide_params, auto, place = dict(problem.start), dict(given), "at the given parameters"
+        memory = _filled(runs, _arrays(problem, guide_params))
         origin = "filled at these parameters; along a fit a memory is older and leaves more variance: pass the Fit"
         origins = dict.fromkeys(methods, origin)
     else:
         runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
         result = finished(runs, progress, f"fit {problem.name}")
         fit_result = made(problem, result)
-        mean_field, auto, place = fit_result.mean_field, fit_result.params, "at its fit"
+        guide_params, auto, place = fit_result.guide_params, fit_result.params, "at its fit"
         memory = jax.tree.map(lambda leaf: leaf[0, 0], runs.kept[runs.whole][0].estimator)
         origins = dict.fromkeys(methods, f"accumulated along the fit by `{leader}`")
-    mean_field = _arrays(problem, mean_field)
+    guide_params = _arrays(problem, guide_params)
     measured = {name: of_shared(part) for name, part in parts.items()}
     target = next(iter(measured.values())).problem
     design = analysis.designs(
@@ -206,7 +206,7 @@ def decompose(
         key=analysis.design_key(seed, problem.name),
     )  # fmt: skip
     values = {
-        name: analysis.decomposer(estimator, all_rows=rows is None)(memory[name], mean_field, *design)
+        name: analysis.decomposer(estimator, all_rows=rows is None)(memory[name], guide_params, *design)
         for name, estimator in measured.items()
     }
     table = analysis.table(analysis.samples(target, values), solver.batch_size, problem.N)
@@ -219,9 +219,11 @@ def decompose(
         encoder = ", and an encoder's" if problem.guide.amortised else ""
         number = f"{shared} of {number}, which rows share{encoder}"
     title = f"{problem.name} {place} ({size}{number}{kind}, {batch}{scheme})"
-    carried = _carried(runs, parts, memory, mean_field, problem)
-    origins = {name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(mean_field))}
-    return Decomposition(table, _times(runs, parts, mean_field), auto, title, carried, origins)
+    carried = _carried(runs, parts, memory, guide_params, problem)
+    origins = {
+        name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(guide_params))
+    }
+    return Decomposition(table, _times(runs, parts, guide_params), auto, title, carried, origins)
 
 
 def _guide_of(params):

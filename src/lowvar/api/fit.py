@@ -41,8 +41,8 @@ class Fit(Kept):
             ``AutoLowRankMultivariateNormal``, ``full_rank`` and ``block_diagonal`` of ``AutoMultivariateNormal``.
         elbo: table with columns ``iteration, elbo, elbo_se`` (nats).
         problem: the model as a ``VariationalProblem``.
-        mean_field: the same parameters as vectors by block, ``{"mu": (dim,), "log_sigma": (dim,)}``; other guides than
-            the mean-field one have further blocks.
+        guide_params: the same parameters as vectors by block, ``{"mu": (dim,), "log_sigma": (dim,)}``; other guides
+            than the mean-field one have further blocks.
         khat: the k-hat of Pareto-smoothed importance sampling: above 0.7, the guide is a poor approximation of the
             posterior. None if it was not computed.
         notes: sentences on problems of the fit; also issued as warnings.
@@ -52,7 +52,7 @@ class Fit(Kept):
     params: dict[str, Any]
     elbo: Any
     problem: Any
-    mean_field: dict[str, np.ndarray]
+    guide_params: dict[str, np.ndarray]
     khat: float | None = None
     notes: tuple[str, ...] = ()
     run: Run | None = field(default=None, repr=False)
@@ -94,7 +94,7 @@ class Fit(Kept):
         For a NumPyro model, the guide of ``numpyro.infer.autoguide`` that accepts ``params``, see
         ``problems.guide_forms``. For a ``TorchModel``, the normal of ``torch.distributions`` over ``z``.
         """
-        return self.problem.auto_guide(self.mean_field)
+        return self.problem.auto_guide(self.guide_params)
 
     def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
         """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
@@ -105,7 +105,7 @@ class Fit(Kept):
         num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
         problem, backend = self.problem, self.problem.backend
         eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, problem.noise_dim), problem.dtype)
-        params = {block: backend.asarray(value) for block, value in self.mean_field.items()}
+        params = {block: backend.asarray(value) for block, value in self.guide_params.items()}
         transform = backend.vmap(lambda eps: problem.guide.transform(params, eps))
         return problem.draws(transform(backend.asarray(np.asarray(eps))))
 
@@ -254,7 +254,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
         run, num_steps=runs.num_steps, epochs=(runs.early, runs.whole), kept=dict(runs.kept), reached=result.reached,
         ended=runs.ended,
     )  # fmt: skip
-    return Fit(fitted.params, fitted.elbo, problem, fitted.mean_field, k, notes, run)
+    return Fit(fitted.params, fitted.elbo, problem, fitted.guide_params, k, notes, run)
 
 
 def _of_optimizer(problem, solver, runs) -> list[str]:
@@ -323,8 +323,8 @@ def made(problem, result) -> Fit:
     Raises:
         UserError: the run diverged.
     """
-    mean_field = {block: value[0, 0] for block, value in result.params.items()}
-    if not all(np.isfinite(value).all() for value in mean_field.values()):
+    guide_params = {block: value[0, 0] for block, value in result.params.items()}
+    if not all(np.isfinite(value).all() for value in guide_params.values()):
         raise UserError(f"{problem.name}: the fit diverged; use a smaller step_size")
     trace = result.trace[["iteration", "elbo", "elbo_se"]]
-    return Fit(problem.named(mean_field), trace, problem, mean_field)
+    return Fit(problem.named(guide_params), trace, problem, guide_params)

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from numpyro.infer import autoguide
 from numpyro.primitives import mutable
 
 from lowvar.api.own_loop import estimator as make_estimator
@@ -13,12 +14,13 @@ from lowvar.api.settings import BATCH, DEFAULT
 from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import GAUSSIAN, Noise, reshuffled
+from lowvar.problems import guide_forms
 
 _STATE = "lowvar"  # name of the mutable site with the estimator's memory
 
 
 class JointELBO:
-    """The negative ELBO of a model under ``AutoNormal``, whose gradient is that of a lowvar estimator.
+    """The negative ELBO of a model under a Gaussian guide, whose gradient is that of a lowvar estimator.
 
     ``SVI(loss.model, guide, optim, loss=loss)``: ``loss.model`` is the model with a mutable site, in which SVI
     carries the estimator's memory from step to step. The value of the loss is the estimate of a batch, and its gradient
@@ -26,9 +28,14 @@ class JointELBO:
     ``value`` and ``g`` constants. Batches are drawn by the loss, reshuffled in each epoch, whatever the
     ``subsample_size`` of the plate; the noise derives from SVI's key.
 
+    The parameters of the estimator are a differentiable function of those of NumPyro's guide, through which SVI
+    differentiates: unbiased gradients stay unbiased.
+
     Args:
         model: a NumPyro model, as for ``lowvar.fit``, without ``numpyro.param``.
         data: its keyword arguments. ``SVI`` must be given the same ones.
+        guide: the guide that ``SVI`` is given: an ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal`` or
+            ``AutoLowRankMultivariateNormal``, with the prefix ``auto``; one of the first two if not given.
         estimator: as for ``lowvar.fit``.
         batch_size: data rows of a batch; 100 if not given, or all rows if they are fewer.
         num_particles: particles per update, shared by the rows of the batch.
@@ -36,17 +43,18 @@ class JointELBO:
         options: options of the estimator.
 
     Raises:
-        UserError: as ``lowvar.fit``; the model has ``numpyro.param`` sites; the guide is no ``AutoNormal``; or SVI was
-            not given ``loss.model``.
+        UserError: as ``lowvar.fit``; the model has ``numpyro.param`` sites; the guide is another than these, or SVI was
+            given another one; or SVI was not given ``loss.model``.
     """
 
     can_infer_discrete = False
 
     def __init__(
-        self, model: Callable, data: Mapping[str, Any], *, estimator: str | Callable[..., Estimator] = DEFAULT,
-        batch_size: int | None = None, num_particles: int = 1, noise: str = "iid", **options: Any,
+        self, model: Callable, data: Mapping[str, Any], *, guide: Any = None,
+        estimator: str | Callable[..., Estimator] = DEFAULT, batch_size: int | None = None, num_particles: int = 1,
+        noise: str = "iid", **options: Any,
     ):  # fmt: skip
-        self._model, self.problem = model, make_problem(model, data)
+        self._model, self.problem = model, make_problem(model, data, guide=_named(guide))
         if self.problem.params:
             raise UserError(
                 f"{self.problem.name}: JointELBO: {self.problem.params[0]!r} is a numpyro.param, which is none of the "
@@ -101,7 +109,7 @@ class JointELBO:
         memory, index = jax.lax.cond(position == 0, begin, lambda: (memory, state["index"]))
         rows = batches.rows[position]
         weight = jnp.where(jnp.arange(batches.size) < rows, 1 / rows, 0).astype(problem.dtype)
-        eps = self._gaussian.draw(for_eps, problem.dim, problem.dtype)
+        eps = self._gaussian.draw(for_eps, problem.noise_dim, problem.dtype)
         return Noise(index[position], weight, rows.astype(problem.dtype), eps, position), memory, index
 
     def _value(self, params, noise):
@@ -111,24 +119,47 @@ class JointELBO:
         return jnp.mean(values) - guide.entropy(params)
 
     def _params(self, param_map):
-        """The guide's parameters as vectors, from ``AutoNormal``'s."""
-        parts = {"mu": [], "log_sigma": []}
-        for site in self.problem.sites:
-            names = f"{site}_auto_loc", f"{site}_auto_scale"
-            if any(name not in param_map for name in names):
+        """The guide's parameters as vectors, from those of NumPyro's."""
+        problem, form = self.problem, guide_forms.form_of(self.problem.guide)
+        names = form.names(problem)
+        if problem.guide.factorised and guide_forms.LOC in param_map:
+            names = [guide_forms.LOC, guide_forms.SCALE]
+        n, given = problem.dim, {}
+        for name in names:
+            value = None if name not in param_map else jnp.asarray(param_map[name], problem.dtype)
+            if value is None or (name in guide_forms.JOINT and value.shape[:1] != (n,)):
+                lack = f"it has no {name!r}" if value is None else f"its {name!r} has shape {value.shape}"
                 raise UserError(
-                    f"{self.problem.name}: JointELBO: the guide must be an AutoNormal: it has no {names[0]!r}"
+                    f"{problem.name}: JointELBO: the guide must be an {form.autoguide}: {lack}; another guide of "
+                    f"{', '.join(_GUIDES)} is named by JointELBO(model, data, guide=guide)"
                 )
-            loc, scale = (jnp.ravel(jnp.asarray(param_map[name], self.problem.dtype)) for name in names)
-            parts["mu"].append(loc)
-            parts["log_sigma"].append(jnp.log(scale))
-        return {block: jnp.concatenate(part) for block, part in parts.items()}
+            given[name] = value
+        return form.read(problem, given)
 
     def _empty(self):
         """The memory before the first step: zeros, which that step replaces."""
-        params = {block: jax.ShapeDtypeStruct((self.problem.dim,), self.problem.dtype) for block in ("mu", "log_sigma")}
+        blocks, dtype = self.problem.blocks, self.problem.dtype
+        params = {block: jax.ShapeDtypeStruct((length,), dtype) for block, length in blocks.items()}
         memory = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(self.estimator.init, params)
         )
         index = jnp.zeros((self._batches.steps, self._batches.size), jnp.int32)
         return {"step": jnp.zeros((), jnp.int32), "index": index, "memory": memory}
+
+
+def _named(guide) -> Any:
+    """The name of a guide of NumPyro for ``lowvar.fit``."""
+    if guide is None:
+        return "mean_field"
+    kind = type(guide).__name__
+    if type(guide) is not getattr(autoguide, kind, None) or kind not in _GUIDES:
+        raise UserError(
+            f"JointELBO: {kind}: the guide must be an {', '.join(_GUIDES[:-1])} or {_GUIDES[-1]}, whose control "
+            "variates are known; numpyro.infer.Trace_ELBO takes all guides"
+        )
+    rank = {} if (of_guide := getattr(guide, "rank", None)) is None else {"rank": of_guide}
+    return {"guide": _NAMES[_GUIDES.index(kind)], **rank}
+
+
+_GUIDES = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal", "AutoLowRankMultivariateNormal")
+_NAMES = ("mean_field", "mean_field", "full_rank", "low_rank")

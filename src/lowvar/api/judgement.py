@@ -30,7 +30,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
     """
     problem, k, narrow = fit.problem, None, None
-    params = {block: problem.backend.asarray(value) for block, value in fit.mean_field.items()}
+    params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
         draws = draws if draws >= psis.LEAST else 0

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-import numpy as np
 
 from lowvar.api.watched import Ended, Evaluation
 from lowvar.errors import UserError, whole
@@ -188,28 +187,3 @@ def _to(end: int, schedule):
     if schedule is None or schedule.kind != "cosine" or schedule.r >= end:
         return schedule
     return schedule.model_copy(update={"r": end})
-
-
-_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
-
-
-def as_numpy(tree) -> list[np.ndarray]:
-    """The leaves of a state as NumPy arrays; random keys by their data."""
-    leaves = jax.tree.leaves(tree)
-    return [np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for leaf in leaves]
-
-
-def as_state(leaves, like):
-    """The state of the form ``like`` with the arrays of ``as_numpy``."""
-    own, tree = jax.tree.flatten(like)
-    made = [
-        jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=_IMPLEMENTATIONS[str(one.dtype)])
-        if _is_key(one)
-        else jax.numpy.asarray(leaf)
-        for leaf, one in zip(leaves, own, strict=True)
-    ]
-    return jax.tree.unflatten(tree, made)
-
-
-def _is_key(leaf) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -32,8 +32,12 @@ def problem_of(model, data, **start):
             f"{model.__name__} is a Pyro model: give lowvar.TorchModel.from_pyro({model.__name__}, data), without data "
             "after it"
         )
-    make = getattr(model, "problem", None)
-    return make(data, **start) if callable(make) else from_numpyro(model, data, **start)
+    return model.problem(data, **start) if holds_data(model) else from_numpyro(model, data, **start)
+
+
+def holds_data(model) -> bool:
+    """Whether a model makes its own problem, such as ``TorchModel``; a NumPyro model is a function of its data."""
+    return callable(getattr(model, "problem", None))
 
 
 def _is_pyros(model) -> bool:

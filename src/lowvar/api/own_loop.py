@@ -15,7 +15,9 @@ from lowvar.studies.variational.methods import make_estimator
 from lowvar.studies.variational.spec import MethodSpec
 
 
-def problem(model: Any, data: Mapping[str, Any] | None = None, *, init: Any = None, seed: int = 0):
+def problem(
+    model: Any, data: Mapping[str, Any] | None = None, *, init: Any = None, seed: int = 0, guide: Any = "mean_field"
+):  # fmt: skip
     """The negative ELBO of a model, as ``fit`` makes it: checked, with a start.
 
     Args:
@@ -23,15 +25,17 @@ def problem(model: Any, data: Mapping[str, Any] | None = None, *, init: Any = No
         data: the NumPyro model's keyword arguments.
         init: as for ``fit``.
         seed: seed of the start.
+        guide: as for ``fit``.
 
     Returns:
-        A ``VariationalProblem``: ``start``, parameters ``{"mu": (dim,), "log_sigma": (dim,)}``; ``N``, ``dim``;
-        ``elbo(params, eps)``, nats; ``named(params)``, the parameters under ``AutoNormal``'s names.
+        A ``VariationalProblem``: ``start``, parameters ``{"mu": (dim,), "log_sigma": (dim,)}`` and the guide's other
+        blocks; ``N``, ``dim``; ``elbo(params, eps)``, nats; ``named(params)``, the parameters under the names of
+        NumPyro's guide.
 
     Raises:
         UserError: as ``fit``.
     """
-    return problem_of(model, data, **start_of(model, init, whole("seed", seed, 0)))
+    return problem_of(model, data, guide=guide, **start_of(model, init, whole("seed", seed, 0)))
 
 
 def estimator(

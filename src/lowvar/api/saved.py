@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from lowvar.api.kept import Run, as_numpy, as_state
+from lowvar.api.kept import Run
+from lowvar.api.models import holds_data, problem_of
 from lowvar.errors import UserError
 from lowvar.problems.amortised import BLOCK, Amortised
 from lowvar.problems.guide_low_rank import LowRank
@@ -21,8 +22,9 @@ from lowvar.runs.loop import Reached
 from lowvar.studies.common_spec import validated
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
-_FORM = 2  # of the file
-_ROWS = 7  # rows whose log-likelihood identifies the model
+_FORM = 3  # of the file
+_ROWS = 7  # rows whose log-likelihood identifies a model whose data are compared too
+_CHUNK = 2**14  # rows evaluated at once, of a model that holds its data
 _RELATIVE = 1e-3  # difference of densities attributed to rounding, in single precision
 
 
@@ -34,8 +36,8 @@ def write(fit, path) -> None:
 
 def load(
     path,
-    model: Callable,
-    data: Mapping[str, Any],
+    model: Any,
+    data: Mapping[str, Any] | None = None,
     *,
     guide: Amortised | None = None,
     estimator: Callable | str | None = None,
@@ -46,8 +48,8 @@ def load(
 
     Args:
         path: the file.
-        model: the model of the fit.
-        data: its data.
+        model: the model of the fit, a ``TorchModel`` as well.
+        data: its data; None for a ``TorchModel``, whose functions hold them.
         guide: the ``Amortised`` of the fit, if it has one.
         estimator: the estimator, if ``fit`` was given a function or ``"module:function"``; without it the fit cannot be
             resumed.
@@ -56,7 +58,8 @@ def load(
 
     Raises:
         UserError: no such file, or one that is damaged; or another model, or data with other names, shapes, types or
-            values than those of the fit.
+            values than those of the fit. A model that holds its data must have the log-likelihoods of the fit's in all
+            rows, to a relative 1e-3 at one point of the guide.
     """
     arrays, mark = artifact.read_arrays(path)
     if "fit" not in mark:
@@ -70,7 +73,11 @@ def load(
 
 
 def pickled(fit) -> tuple:
-    """For ``pickle``: model and data by its own rules, the rest as in the file."""
+    """For ``pickle``: functions by cloudpickle, data by pickle's own rules, the rest as in the file.
+
+    Raises:
+        UserError: as ``write``; or the model, or what it refers to, cannot be pickled.
+    """
     arrays, mark = _content(fit)
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
@@ -79,11 +86,19 @@ def pickled(fit) -> tuple:
     factory = run.method.factory if run and _own(run.method.factory) else None
     own = dict(run.solver.own) if run else {}
     guide = problem.guide.source if problem.guide.amortised else None
-    return unpickled, (problem.model, data, stream.getvalue(), json.dumps(mark["fit"]), guide, factory, own)
+    try:
+        functions = cloudpickle.dumps((problem.model, guide, factory, own))
+    except Exception as error:  # whatever the objects' own methods raise
+        raise UserError(
+            f"{problem.name}: the fit cannot be pickled, since its model refers to something that cannot: "
+            f"{' '.join(str(error).split())[:200]}; write fit.save(path) instead, which needs no model"
+        ) from error
+    return unpickled, (functions, data if problem.data else None, stream.getvalue(), json.dumps(mark["fit"]))
 
 
-def unpickled(model, data, content: bytes, settings: str, *objects):
+def unpickled(functions: bytes, data, content: bytes, settings: str):
     """The ``Fit`` from what ``pickled`` gave."""
+    model, *objects = cloudpickle.loads(functions)
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     return _made("pickle", arrays, json.loads(settings), model, data, *objects)
@@ -95,26 +110,22 @@ def unpickled(model, data, content: bytes, settings: str, *objects):
 def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and stamp of the file."""
     problem, run = fit.problem, fit.run
-    if problem.backend.name != "jax":
-        raise UserError(
-            f"{problem.name}: only fits of NumPyro models can be saved or pickled; keep fit.params; "
-            "they start the next fit as init=params"
-        )
     if problem.guide.name not in GUIDES and not problem.guide.amortised:
         raise UserError(f"{problem.name}: a fit with a guide of your own cannot be saved or pickled; keep fit.params")
-    arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.mean_field.items()}
+    arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.guide_params.items()}
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
-    arrays["density"] = _density(problem, fit.mean_field)
-    middle = problem.unravel(_middle(problem, fit.mean_field))
+    arrays |= {f"density/{name}": value for name, value in _densities(problem, fit.guide_params).items()}
+    middle = problem.backend.to_numpy(problem.unravel(_at(problem, fit.guide_params, 0.0)))
     rows = problem.densities.layout.sites if problem.guide.amortised else ()
     latent = [site for site in problem.sites if site not in (*problem.params, *rows)]
     arrays |= {f"middle/{site}": np.asarray(middle[site]) for site in latent}
     about = {
         "form": _FORM,
         "name": problem.name,
+        "backend": problem.backend.name,
         "dtype": str(np.dtype(problem.dtype)),
         "guide": _guide(problem.guide),
-        "blocks": {block: int(np.size(value)) for block, value in fit.mean_field.items()},
+        "blocks": {block: int(np.size(value)) for block, value in fit.guide_params.items()},
         "sites": {site: [where.start, where.stop] for site, where in problem.sites.items()},
         "data": {name: _fingerprint(value) for name, value in problem.data.items()},
         "khat": None if fit.khat is None else str(fit.khat),
@@ -131,7 +142,7 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         }  # fmt: skip
         arrays |= {f"reached/{name}": value for name, value in run.reached.measured.items()}
         for epoch in set(run.epochs):
-            arrays |= {f"kept/{epoch}/{i}": leaf for i, leaf in enumerate(as_numpy(run.kept[epoch]))}
+            arrays |= {f"kept/{epoch}/{i}": leaf for i, leaf in enumerate(problem.backend.leaves(run.kept[epoch]))}
     try:
         text = json.dumps(about, sort_keys=True)
     except TypeError as error:
@@ -163,23 +174,29 @@ def _fingerprint(value) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": sha}
 
 
-def _middle(problem, guide_params):
-    """The guide's location, ``(dim,)``."""
-    params = {block: jnp.asarray(value) for block, value in guide_params.items()}
-    return problem.guide.transform(params, jnp.zeros(problem.noise_dim, problem.dtype))
+def _at(problem, guide_params, shift: float):
+    """The guide's point with all noise equal to ``shift``, ``(dim,)``; its location for 0."""
+    params = {block: problem.backend.asarray(np.asarray(value, problem.dtype)) for block, value in guide_params.items()}
+    noise = np.full(problem.noise_dim, shift, problem.dtype)
+    return problem.guide.transform(params, problem.backend.asarray(noise))
 
 
-def _density(problem, guide_params) -> np.ndarray:
-    """Log prior and log-likelihoods of a few rows at three points of the guide: another model has others."""
-    params = {block: jnp.asarray(value, problem.dtype) for block, value in guide_params.items()}
-    index = jnp.asarray(np.unique(np.linspace(0, problem.N - 1, _ROWS).astype(np.int32)))
+def _densities(problem, guide_params) -> dict[str, np.ndarray]:
+    """Log priors at three points of the guide, and log-likelihoods of rows there: another model has others.
 
-    def of(shift):
-        z = problem.guide.transform(params, jnp.full(problem.noise_dim, shift, problem.dtype))
-        return jnp.append(problem.log_likelihood(z, index), problem.log_prior(z))
-
-    program = problem.backend.jit(of)
-    return np.stack([np.asarray(program(shift), float) for shift in (-1.0, 0.0, 1.0)])
+    The data of a model that holds them are known by the log-likelihoods of all rows, at one point.
+    """
+    backend, N = problem.backend, problem.N
+    few = np.unique(np.linspace(0, N - 1, _ROWS).astype(np.int32))
+    chunks = np.array_split(np.arange(N, dtype=np.int32), -(-N // _CHUNK)) if not problem.data else []
+    prior, likelihood = backend.jit(problem.log_prior), backend.jit(problem.log_likelihood)
+    points = [_at(problem, guide_params, shift) for shift in (-1.0, 0.0, 1.0)]
+    rows = [likelihood(points[-1], backend.asarray(index)) for index in chunks]
+    return {
+        "prior": np.array([float(prior(z)) for z in points]),
+        "some_rows": np.stack([backend.to_numpy(likelihood(z, backend.asarray(few))) for z in points]),
+        "all_rows": np.concatenate([np.zeros(0), *map(backend.to_numpy, rows)]).astype(np.float32),
+    }
 
 
 # --- and back --------------------------------------------------------------------------------------------------------
@@ -190,16 +207,19 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
     from dataclasses import replace
 
     from lowvar.api.fit import made, start_of
-    from lowvar.problems.numpyro_model import from_numpyro
 
     amortised = about["guide"]["guide"] == BLOCK
     if amortised != isinstance(guide, Amortised):
         needed = "needs the function of its guide: guide=lowvar.Amortised(function, params)"
         raise UserError(f"{where}: the fit {needed if amortised else 'has its guide in the file: leave guide out'}")
-    _check_data(where, about, model, data)
+    if holds_data(model) != (about["backend"] == "torch"):
+        other = "a TorchModel" if about["backend"] == "torch" else "a NumPyro model"
+        raise UserError(f"{where}: the fit is of {other} ({about['name']}); give that model")
+    if not holds_data(model):
+        _check_data(where, about, model, data or {})
     middle = {f"{_rest(name)}_auto_loc": value for name, value in arrays.items() if name.startswith("middle/")}
     start = start_of(model, middle, 0)
-    problem = from_numpyro(model, data, **start, name=about["name"], init_is=where, guide=guide or about["guide"])
+    problem = problem_of(model, data, **start, name=about["name"], init_is=where, guide=guide or about["guide"])
     sites = {site: [at.start, at.stop] for site, at in problem.sites.items()}
     params = {_rest(name): value for name, value in arrays.items() if name.startswith("guide/")}
     if sites != about["sites"] or str(np.dtype(problem.dtype)) != about["dtype"]:
@@ -209,10 +229,8 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
         )
     if dict(problem.blocks) != about["blocks"]:
         raise UserError(f"{where}: the fit has another guide, with parameters {about['blocks']}, not {problem.blocks}")
-    if not _agree(arrays["density"], _density(problem, params)):
-        raise UserError(
-            f"{where}: the model's densities differ from those of the saved fit: the model has changed since; fit again"
-        )
+    saved = {_rest(name): value for name, value in arrays.items() if name.startswith("density/")}
+    _check_densities(where, saved, _densities(problem, params))
     reached = {_rest(name): value for name, value in arrays.items() if name.startswith("reached/")}
     elbo = {_rest(name): value for name, value in arrays.items() if name.startswith("elbo/")}
     import pandas as pd
@@ -232,8 +250,25 @@ def _sites(sites: Mapping[str, Any]) -> str:
     return ", ".join(f"{site} ({stop - start})" for site, (start, stop) in sites.items())
 
 
-def _agree(saved, now) -> bool:
-    return saved.shape == now.shape and np.allclose(saved, now, rtol=_RELATIVE, atol=_RELATIVE, equal_nan=True)
+def _check_densities(where, saved, now) -> None:
+    """Rejects a model with other densities than those of the fit, or with other data in it."""
+    if any(len(saved[name]) != len(now[name]) for name in now):
+        raise UserError(f"{where}: the model has another number of rows than in the saved fit; fit again")
+    differ = {
+        name: ~np.isclose(saved[name], value, rtol=_RELATIVE, atol=_RELATIVE, equal_nan=True)
+        for name, value in now.items()
+    }
+    if (rows := np.flatnonzero(differ["all_rows"])).size and not differ["prior"].any():
+        row = int(rows[0])
+        raise UserError(
+            f"{where}: {rows.size} of the model's {len(differ['all_rows'])} rows have other log-likelihoods than in "
+            f"the saved fit (row {row}: {now['all_rows'][row]:.6g}, not {saved['all_rows'][row]:.6g}): the model or "
+            "the data in it have changed since; fit again"
+        )
+    if any(different.any() for different in differ.values()):
+        raise UserError(
+            f"{where}: the model's densities differ from those of the saved fit: the model has changed since; fit again"
+        )
 
 
 def _check_data(where, about, model, data) -> None:
@@ -279,10 +314,10 @@ def _run(about, arrays, reached, problem, estimator, own) -> Run | None:
         problem, method, solver, seed=about["seed"], name=about["name"], starts=starts(problem),
         engine=lambda *args: ExactRun(*args, num_steps=about["num_steps"]),
     )  # fmt: skip
-    like, kept = jax.eval_shape(engine.init), {}
+    kept, like = {}, problem.backend.form(engine.init)
     for epoch in set(about["epochs"]):
-        leaves = [arrays[f"kept/{epoch}/{i}"] for i in range(len(jax.tree.leaves(like)))]
-        kept[epoch] = as_state(leaves, like)
+        count = sum(name.startswith(f"kept/{epoch}/") for name in arrays)
+        kept[epoch] = problem.backend.rebuilt([arrays[f"kept/{epoch}/{i}"] for i in range(count)], like)
     early, last = about["epochs"]
     return Run(
         method, solver, about["num_steps"], about["seed"], about["name"], about["khat_samples"], (early, last), kept,

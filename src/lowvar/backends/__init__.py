@@ -96,12 +96,16 @@ class Backend(Protocol):
         """Returns when the arrays of ``tree`` have been computed."""
         ...
 
+    def form(self, function) -> Any:
+        """A tree with the structure of what ``function()`` returns, for ``rebuilt``; JAX does not compute it."""
+        ...
+
     def leaves(self, tree) -> list:
-        """The arrays of ``tree`` as NumPy, in a fixed order."""
+        """The arrays of ``tree`` as NumPy, in a fixed order; random keys by their data."""
         ...
 
     def rebuilt(self, leaves, like) -> Any:
-        """A tree with the structure of ``like`` and copies of ``leaves`` as arrays."""
+        """A tree with the structure of ``like`` and copies of ``leaves``, from ``leaves``, as arrays."""
         ...
 
     def tree_map(self, function, *trees) -> Any:
@@ -126,12 +130,18 @@ def get(name: str) -> Backend:
     """The backend called ``name``; its library is imported only by this call.
 
     Raises:
-        UserError: the name is unknown, or the library is not installed.
+        UserError: the name is unknown, or the library is not installed, or it is a version that lacks what is used
+            here: programs in PyTorch are traced by parts of it that are not public.
     """
     check_known("backend", name, BACKENDS)
     try:
         return importlib.import_module(f"lowvar.backends.{name}").BACKEND
-    except ModuleNotFoundError as error:
-        if error.name != name:
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            raise UserError(f"backend {name!r} needs the package {name}: pip install 'lowvar[{name}]'") from error
+        if (error.name or "").partition(".")[0] != name:
             raise
-        raise UserError(f"backend {name!r} needs the package {name}: pip install 'lowvar[{name}]'") from error
+        raise UserError(
+            f"backend {name!r}: the installed version of {name} lacks something that lowvar uses ({error}); "
+            f"pip install --upgrade lowvar, or a version of {name} that constraints.txt names"
+        ) from error

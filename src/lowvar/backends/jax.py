@@ -9,6 +9,12 @@ import optax
 
 from lowvar.backends.compiled import compiled
 
+_KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}  # implementations by dtype
+
+
+def _is_key(leaf) -> bool:
+    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
 
 class _Jax:
     name = "jax"
@@ -70,12 +76,25 @@ class _Jax:
         jax.block_until_ready(tree)
 
     @staticmethod
+    def form(function):
+        return jax.eval_shape(function)
+
+    @staticmethod
     def leaves(tree):
-        return jax.tree.leaves(_Jax.to_numpy(tree))
+        plain = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
+        return jax.tree.leaves(_Jax.to_numpy(plain))
 
     @staticmethod
     def rebuilt(leaves, like):
-        return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(np.array(leaf)) for leaf in leaves])
+        own, tree = jax.tree.flatten(like)
+        arrays = [jnp.asarray(np.array(leaf)) for leaf in leaves]
+        return jax.tree.unflatten(
+            tree,
+            [
+                jax.random.wrap_key_data(array, impl=_KEYS[str(one.dtype)]) if _is_key(one) else array
+                for array, one in zip(arrays, own, strict=True)
+            ],
+        )
 
     @staticmethod
     def asarray(value, like=None):

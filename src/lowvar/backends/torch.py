@@ -155,6 +155,10 @@ class _Torch:
         pass
 
     @staticmethod
+    def form(function):
+        return function()
+
+    @staticmethod
     def leaves(tree):
         return pytree.tree_leaves(_Torch.to_numpy(tree))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError
@@ -29,12 +30,14 @@ class Form(NamedTuple):
         options: its arguments, from a guide.
         names: the names of its parameters, from a problem.
         written: ``(problem, vectors) -> {name: value}``.
+        read: its inverse, ``(problem, {name: value}) -> vectors``, in JAX, differentiable.
     """
 
     autoguide: str
     options: Callable[[Any], dict[str, Any]]
     names: Callable[[Any], list[str]]
     written: Callable[[Any, Any], dict[str, Any]]
+    read: Callable[[Any, Mapping[str, Any]], dict[str, Any]]
 
 
 def form_of(guide: Gaussian) -> Form:
@@ -198,12 +201,45 @@ def _amortised(problem, vectors):
     return _by_site(problem, problem.guide.mean_field(vectors)) | {BLOCK: encoder}
 
 
-_JOINT = Form("AutoMultivariateNormal", lambda guide: {}, lambda problem: [LOC, TRIL], _tril)
+def _from_sites(problem, given):
+    if LOC in given:  # of an AutoDiagonalNormal
+        at = np.argsort(_order(problem))
+        return {"mu": given[LOC][at], "log_sigma": jnp.log(given[SCALE][at])}
+    ends = {
+        end: jnp.concatenate([jnp.ravel(given[f"{site}_auto_{end}"]) for site in problem.sites])
+        for end in ("loc", "scale")
+    }
+    return {"mu": ends["loc"], "log_sigma": jnp.log(ends["scale"])}
+
+
+def _from_tril(problem, given):
+    order, L = _order(problem), given[TRIL]
+    at = np.argsort(order)
+    if not np.array_equal(at, np.arange(len(at))):  # with rows in another order, another factor is triangular
+        r = jnp.linalg.qr(L[at].T, mode="r")
+        L = (r * jnp.where(jnp.diag(r) < 0, -1.0, 1.0)[:, None]).T
+    sigma = jnp.diag(L)
+    lower = jnp.tril(L / sigma[:, None], -1)
+    return {"mu": given[LOC][at], "log_sigma": jnp.log(sigma), "lower": lower.ravel()}
+
+
+def _from_low_rank(problem, given):
+    at = np.argsort(_order(problem))
+    return {"mu": given[LOC][at], "log_sigma": jnp.log(given[SCALE][at]), "factor": given[FACTOR][at].ravel()}
+
+
+def _unread(problem, given):
+    raise NotImplementedError(f"{problem.name}: an amortised guide is not read back")
+
+
+_JOINT = Form("AutoMultivariateNormal", lambda guide: {}, lambda problem: [LOC, TRIL], _tril, _from_tril)
 _FORMS: dict[type, Form] = {
-    MeanField: Form("AutoNormal", lambda guide: {}, _names, _by_site),
-    AmortisedGuide: Form("AutoNormal", lambda guide: {}, lambda problem: [*_names(problem), BLOCK], _amortised),
+    MeanField: Form("AutoNormal", lambda guide: {}, _names, _by_site, _from_sites),
+    AmortisedGuide: Form(
+        "AutoNormal", lambda guide: {}, lambda problem: [*_names(problem), BLOCK], _amortised, _unread
+    ),
     LowRank: Form(
         "AutoLowRankMultivariateNormal", lambda guide: {"rank": guide.rank}, lambda problem: [LOC, FACTOR, SCALE],
-        _low_rank,
+        _low_rank, _from_low_rank,
     ),
 }  # fmt: skip

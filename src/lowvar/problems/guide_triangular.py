@@ -127,5 +127,11 @@ def full_rank(dim, backend, noiseless, sites) -> Triangular:
 
 
 def block_diagonal(dim, backend, noiseless, sites) -> Triangular:
-    """A full-rank Gaussian for each latent site; sites are independent."""
-    return _bounded(Triangular(dim, backend, noiseless, tuple(sites.values()) or (slice(0, dim),)))
+    """A full-rank Gaussian for each latent site; sites are independent.
+
+    Raises:
+        UserError: the model names no sites.
+    """
+    if not sites:
+        raise UserError("block_diagonal: the model names no latent variables that its blocks could be; use 'full_rank'")
+    return _bounded(Triangular(dim, backend, noiseless, tuple(sites.values())))

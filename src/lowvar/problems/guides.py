@@ -40,12 +40,8 @@ def family(guide: "str | Amortised | Callable[..., Gaussian] | Mapping[str, Any]
     """
     if isinstance(guide, Amortised):
         return guide.of
-    options = dict(guide) if isinstance(guide, Mapping) else {"guide": guide}
-    if "guide" not in options:
-        raise UserError(f'guide = {guide!r}: name the guide too: {{"guide": "low_rank", "rank": 3}}')
-    name = options.pop("guide")
+    name, options = checked(guide, "guide")
     factory = GUIDES.get(name)
-    GUIDES.check_options(name, options, where="guide")
 
     def make(problem):
         return factory(
@@ -53,6 +49,21 @@ def family(guide: "str | Amortised | Callable[..., Gaussian] | Mapping[str, Any]
         )
 
     return make
+
+
+def checked(guide, where: str) -> tuple[Any, dict[str, Any]]:
+    """Name, or factory, and options of a guide, see ``family``; ``where`` is the place of ``guide``, for messages.
+
+    Raises:
+        UserError: as for ``family``.
+    """
+    options = dict(guide) if isinstance(guide, Mapping) else {"guide": guide}
+    if "guide" not in options:
+        raise UserError(f'{where} = {guide!r}: name the guide too: {{"guide": "low_rank", "rank": 3}}')
+    name = options.pop("guide")
+    GUIDES.entry(name, where="" if where == "guide" else where)
+    GUIDES.check_options(name, options, where=where)
+    return name, options
 
 
 def with_guide(problem, guide):
@@ -63,8 +74,10 @@ def with_guide(problem, guide):
         guide: as for ``family``.
 
     Raises:
-        UserError: as for ``family``.
+        UserError: as for ``family``; or the problem's parameters are no guide's.
     """
+    if not hasattr(problem, "family"):
+        raise UserError(f"{problem.name}: its parameters are no variational distribution's: leave the guide out")
     make = family(guide)
     plain = {"exact_elbo": None, "expected_log_prior": None, "quadratic_prior": False}
     return replace(problem, family=make, **({} if make(problem).factorised else plain))

@@ -139,8 +139,8 @@ class Hierarchical(VariationalProblem):
     k: int = 1
 
     def __post_init__(self):
-        object.__setattr__(self, "expected_log_prior", self._expected_log_prior)
         if self.guide.factorised:
+            object.__setattr__(self, "expected_log_prior", self._expected_log_prior)
             object.__setattr__(self, "exact_elbo", self._exact_elbo)
 
     def gradient(self, z, index, weight):

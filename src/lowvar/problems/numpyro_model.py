@@ -103,9 +103,9 @@ class NumPyroProblem(VariationalProblem):
         likelihood, prior = self.log_joint(z, index)
         return -self.N * jnp.sum(weight * likelihood) - prior
 
-    def named(self, mean_field) -> dict[str, Any]:
+    def named(self, guide_params) -> dict[str, Any]:
         """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
-        vectors = {block: jnp.asarray(value) for block, value in mean_field.items()}
+        vectors = {block: jnp.asarray(value) for block, value in guide_params.items()}
         values = self.values(self.guide.point(vectors)["mu"])
         return guide_forms.named(self, vectors) | jax.tree.map(np.asarray, values)
 
@@ -118,7 +118,7 @@ class NumPyroProblem(VariationalProblem):
         """Values of the sites that need no data, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
         return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.constrain))(z).items()}
 
-    def auto_guide(self, mean_field):
+    def auto_guide(self, guide_params):
         """The guide of ``numpyro.infer.autoguide`` that accepts the parameters that ``named`` gives."""
         return guide_forms.autoguide(self)
 

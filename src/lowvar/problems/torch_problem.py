@@ -63,9 +63,9 @@ class TorchProblem(VariationalProblem):
         """Names of the latent sites, in the order of ``z``."""
         return tuple(self.sites)
 
-    def named(self, mean_field) -> dict[str, torch.Tensor]:
+    def named(self, guide_params) -> dict[str, torch.Tensor]:
         """The guide's parameters under the names of NumPyro's guides, as tensors in the sites' unconstrained shapes."""
-        vectors = {block: self.backend.asarray(value) for block, value in mean_field.items()}
+        vectors = {block: self.backend.asarray(value) for block, value in guide_params.items()}
         return {name: self.backend.asarray(value) for name, value in guide_forms.named(self, vectors).items()}
 
     @property
@@ -78,9 +78,9 @@ class TorchProblem(VariationalProblem):
         with torch.no_grad(), traceable():
             return dict(torch.func.vmap(self.model.constrain or self.unravel)(torch.as_tensor(z)))
 
-    def auto_guide(self, mean_field):
+    def auto_guide(self, guide_params):
         """The guide over ``z (dim,)``, a normal of ``torch.distributions``."""
-        vectors = {block: self.backend.asarray(value) for block, value in mean_field.items()}
+        vectors = {block: self.backend.asarray(value) for block, value in guide_params.items()}
         mu, sigma = vectors["mu"], torch.exp(vectors["log_sigma"])
         if isinstance(self.guide, MeanField):
             return torch.distributions.Independent(torch.distributions.Normal(mu, sigma), 1)

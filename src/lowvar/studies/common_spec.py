@@ -72,12 +72,13 @@ def _sources(values: Any) -> dict[str, str]:
     from lowvar.estimators import GRADIENT, INTEGRAL
     from lowvar.problems.blackbox.catalogue import FUNCTIONS
     from lowvar.problems.catalogue import MODELS
+    from lowvar.problems.guides import GUIDES
     from lowvar.problems.integrals.catalogue import PROBLEMS
     from lowvar.solvers import OWN
     from lowvar.solvers.search import SEARCH
 
     named = {"estimator": GRADIENT, "solver": SEARCH, "integrator": INTEGRAL, "model": MODELS, "function": FUNCTIONS,
-             "problem": PROBLEMS}  # fmt: skip
+             "problem": PROBLEMS, "guide": GUIDES}  # fmt: skip
     hashes: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, dict) and key != "options":

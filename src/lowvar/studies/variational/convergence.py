@@ -48,15 +48,15 @@ def optimum(problem) -> float:
     return -float(end.fun)
 
 
-def optimum_of(gathered, name: str) -> tuple[str, float, str]:
+def optimum_of(gathered, name: str) -> tuple[str, str, float, str]:
     """A row of the table ``optimum``."""
-    problem = problem_of(gathered, name)
+    problem, guide = problem_of(gathered, name), gathered.experiment.model(name).family
     if problem.exact_elbo is not None and problem.N * problem.dim <= _SOON:
         try:
-            return name, optimum(problem_of(gathered, name, "float64")), "L-BFGS on the exact ELBO"
+            return name, guide, optimum(problem_of(gathered, name, "float64")), "L-BFGS on the exact ELBO"
         except RuntimeError:
             pass
-    return name, largest_seen(gathered.traces, name), "largest seen in these runs"
+    return name, guide, largest_seen(gathered.traces, name), "largest seen in these runs"
 
 
 def largest_seen(traces, problem: str) -> float:
@@ -69,7 +69,7 @@ def _optima(gathered):
     import pandas as pd
 
     rows = [optimum_of(gathered, name) for name in gathered.experiment.problems]
-    return pd.DataFrame(rows, columns=["problem", "elbo", "how"])
+    return pd.DataFrame(rows, columns=["problem", "guide", "elbo", "how"])
 
 
 OPTIMUM = Table(
@@ -78,6 +78,7 @@ OPTIMUM = Table(
     "2^22. Elsewhere it is unknown, and there are no gaps.",
     columns("""
     problem | string | | the experiment's name for the problem
+    guide | string | | its variational family, with its options: `low_rank, rank=3`
     elbo | float64 | nats | ELBO*, from which gaps are measured; or the largest ELBO of the runs
     how | string | | `L-BFGS on the exact ELBO`, or `largest seen in these runs`
     """),

@@ -144,13 +144,16 @@ def fractions(measures, problems: Mapping, rows: Mapping[str, int]):
 
     Args:
         measures: the table ``measured``.
-        problems: ``{name: ModelSpec}``: problems with the same model and dataset are one task.
+        problems: ``{name: ModelSpec}``: problems with the same model, dataset and guide are one task.
         rows: training rows of each problem.
 
     Returns:
         A row for each problem with test rows, method, backend and step size.
     """
-    task = {name: f"{model.model} on {model.dataset}" for name, model in problems.items()}
+    task = {
+        name: f"{model.model} on {model.dataset}" + (f" ({model.family})" if model.guide else "")
+        for name, model in problems.items()
+    }
     most = {one: max(rows[name] for name in problems if task[name] == one) for one in task.values()}
     tested = measures[measures["test_log_likelihood"].notna() | (measures["status"] != "ok")]
     out = []
@@ -171,7 +174,7 @@ FRACTIONS = Table(
     "fractions",
     "If problems train one model on several shares of a dataset's rows: the final test log-likelihood. A row for each "
     "problem with test rows, method, backend and step size.",
-    columns("task | string | | model and dataset: `{model} on {dataset}`", LINE, """
+    columns("task | string | | model and dataset: `{model} on {dataset} ({guide})`, if it has one", LINE, """
     best | bool | | whether `step_size` is the best step size
     rows | int64 | rows | training rows
     fraction | float64 | | `rows` divided by the task's largest

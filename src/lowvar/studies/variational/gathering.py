@@ -59,6 +59,7 @@ def build(spec, prepared, dtype, backend, name, seed=0):
 
     from lowvar.noise import named_key
     from lowvar.problems import catalogue
+    from lowvar.problems.guides import with_guide
     from lowvar.problems.split import split
 
     arrays = {
@@ -67,7 +68,8 @@ def build(spec, prepared, dtype, backend, name, seed=0):
     }
     if spec.split is not None:
         arrays = split(arrays, named_key(seed, spec.dataset, "split"), spec.split.test, spec.split.train)
-    return catalogue.build(spec.model, arrays, backend, name, **spec.options)
+    problem = catalogue.build(spec.model, arrays, backend, name, **spec.options)
+    return problem if spec.guide is None else with_guide(problem, spec.guide)
 
 
 def first_setting(decomposition):

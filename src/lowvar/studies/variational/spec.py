@@ -32,6 +32,17 @@ class ModelSpec(Sparse):
     scaling: str = Field("minmax", description="of the features: `minmax`, `standard`, `unit`, `lenet` or `none`")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the model")
     split: SplitSpec | None = Field(None, description="into training and test rows; all are training rows if null")
+    guide: str | dict[str, Any] | None = Field(
+        None,
+        description="the variational family: `mean_field`, `low_rank`, `full_rank` or `block_diagonal`; with options, "
+        "`{guide: low_rank, rank: 3}`; mean field if null",
+    )
+
+    @property
+    def family(self) -> str:
+        """The guide in words, such as ``low_rank, rank=3``."""
+        given = self.guide if isinstance(self.guide, dict) else {"guide": self.guide or "mean_field"}
+        return ", ".join([given["guide"], *(f"{key}={value}" for key, value in given.items() if key != "guide")])
 
 
 class ProblemSpec(ModelSpec):

@@ -1,0 +1,157 @@
+"""Fits of a ``TorchModel`` on disk and in memory: the same ways, and the same bytes, as fits of NumPyro models."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+import lowvar
+from lowvar.errors import UserError
+
+N, RNG = 40, np.random.default_rng(0)
+x = torch.from_numpy(RNG.normal(size=(N, 2)))
+y = (torch.from_numpy(RNG.uniform(size=N)) < torch.sigmoid(x @ torch.tensor([1.0, -0.5], dtype=x.dtype))).to(x)
+Bernoulli, Normal = torch.distributions.Bernoulli, torch.distributions.Normal
+QUICK = {"num_steps": 25, "batch_size": 10, "progress": False, "khat_samples": 0, "elbo_samples": 20}
+MORE = {"progress": False}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*the fit has not converged")
+
+
+def prior(z):
+    return Normal(0.0, 1.0).log_prob(z).sum()
+
+
+def model(y=y, width=1.0, N=N):
+    """Its functions are local, as those of a notebook."""
+    return lowvar.TorchModel(
+        lambda z, index: Bernoulli(logits=x[index] @ z / width).log_prob(y[index]), prior, N, 2, name="logistic"
+    )
+
+
+def module():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 1)).double()
+    return lowvar.TorchModel.from_module(net, x, lambda out, index: Bernoulli(logits=out[:, 0]).log_prob(y[index]))
+
+
+def of_pyro():
+    pyro = pytest.importorskip("pyro")
+
+    def constrained(x, y):
+        scale = pyro.sample("scale", pyro.distributions.HalfNormal(torch.ones((), dtype=x.dtype)))
+        with pyro.plate("data", N) as i:
+            pyro.sample("y", pyro.distributions.Normal(x[i, 0], scale), obs=y[i])
+
+    return lowvar.TorchModel.from_pyro(constrained, {"x": x, "y": y})
+
+
+def assert_equal(one, other):
+    """The same parameters, trace and states, to the byte."""
+    assert one.params.keys() == other.params.keys()
+    assert all(torch.equal(one.params[name], other.params[name]) for name in one.params)
+    assert one.elbo.equals(other.elbo)
+    assert (one.run.num_steps, one.run.epochs[1]) == (other.run.num_steps, other.run.epochs[1])
+    states = [fit.problem.backend.leaves(fit.run.kept[fit.run.epochs[1]]) for fit in (one, other)]
+    for a, b in zip(*states, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+WAYS = {
+    "default": (model, {}),
+    "full_rank": (model, {"guide": "full_rank", "estimator": "naive"}),
+    "low_rank": (model, {"guide": {"guide": "low_rank", "rank": 1}, "estimator": "joint_svrg"}),
+    "table": (model, {"estimator": "joint"}),
+    "module": (module, {"estimator": "naive"}),
+    "pyro": (of_pyro, {"estimator": "naive"}),
+}
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way in ("default", "pyro") else pytest.mark.long) for way in WAYS]
+)
+def test_a_fit_is_kept_and_continues(way, tmp_path):
+    """From a file, from a pickle and from memory: one longer fit, from inside an epoch (25 steps of four each)."""
+    make, options = WAYS[way]
+    options = QUICK | options
+    fit, long = lowvar.fit(make(), **options), lowvar.fit(make(), **options | {"num_steps": 43})
+    path = tmp_path / "fit.npz"
+    fit.save(path)
+    loaded, unpickled = lowvar.load(path, make()), pickle.loads(pickle.dumps(fit))
+    for one in (loaded, unpickled, copy.deepcopy(fit)):
+        assert_equal(one, fit)
+        assert (repr(one), str(one)) == (repr(fit), str(fit))
+    for one in (fit, loaded, unpickled):
+        assert_equal(one.resume(18, **MORE), long)
+    for site, draws in fit.sample(3).items():
+        assert torch.equal(loaded.sample(3)[site], draws)
+        assert torch.equal(unpickled.sample(3)[site], draws)
+    again = tmp_path / "again.npz"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_another_fit_starts_from_a_loaded_one(tmp_path):
+    fit = lowvar.fit(model(), estimator="naive", **QUICK)
+    fit.save(tmp_path / "fit.npz")
+    loaded = lowvar.load(tmp_path / "fit.npz", model())
+    warm = lowvar.fit(model(1 - y), init=loaded, estimator="naive", **QUICK)
+    np.testing.assert_allclose(warm.problem.start["mu"], fit.params["z_auto_loc"], rtol=1e-12)
+    np.testing.assert_allclose(np.exp(warm.problem.start["log_sigma"]), fit.params["z_auto_scale"], rtol=1e-12)
+    assert not torch.equal(warm.params["z_auto_loc"], fit.params["z_auto_loc"])
+
+
+def test_a_pickle_is_read_in_another_process(tmp_path):
+    path = tmp_path / "fit.pkl"
+    script = f"""
+        import pickle, sys, torch, lowvar
+        x = torch.linspace(-1.0, 1.0, 20)
+        def likelihood(z, index):
+            return -0.5 * (x[index] - z[0]) ** 2
+        if sys.argv[1] == "write":
+            model = lowvar.TorchModel(likelihood, lambda z: -0.5 * (z**2).sum(), 20, 1)
+            fit = lowvar.fit(model, num_steps=5, khat_samples=0, progress=False, estimator="naive")
+            pickle.dump(fit, open({str(path)!r}, "wb"))
+        else:
+            del likelihood, x
+            fit = pickle.load(open({str(path)!r}, "rb"))
+        print(fit.resume(3, progress=False).params["z_auto_loc"].item())
+    """
+    run = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    said = [subprocess.run([*run, one], capture_output=True, text=True, check=True).stdout for one in ("write", "read")]
+    assert said[0] == said[1] != ""
+
+
+def test_a_file_fits_its_model_only(tmp_path):
+    fit, path = lowvar.fit(model(), estimator="naive", **QUICK), tmp_path / "fit.npz"
+    fit.save(path)
+    changed = torch.where(torch.arange(N) == 17, 1 - y, y)
+    wrong = [
+        (model(changed), None, r"1 of the model's 40 rows have other log-likelihoods than .*\(row 17: "),
+        (model(width=2.0), None, "40 of the model's 40 rows have other log-likelihoods"),
+        (model(N=30), None, "another number of rows"),
+        (lowvar.TorchModel(model().log_likelihood, lambda z: 2 * prior(z), N, 2), None, "the model's densities differ"),
+        (module(), None, "unknown site 'z_auto_loc'"),
+        (lambda x, y: None, {"x": x, "y": y}, r"the fit is of a TorchModel \(logistic\); give that model"),
+        (model(), {"x": x}, "a TorchModel holds its data; leave data out"),
+    ]
+    for other, data, message in wrong:
+        with pytest.raises(UserError, match=message):
+            lowvar.load(path, other, data)
+
+
+def test_a_model_that_cannot_be_pickled_is_told():
+    rows = (row for row in range(3))
+
+    def likelihood(z, index):
+        assert rows is not None
+        return model().log_likelihood(z, index)
+
+    fit = lowvar.fit(lowvar.TorchModel(likelihood, prior, N, 2, name="mine"), estimator="naive", **QUICK)
+    with pytest.raises(UserError, match=r"mine: the fit cannot be pickled.*generator.*write fit\.save\(path\) instead"):
+        pickle.dumps(fit)
