@@ -179,10 +179,10 @@ def fit(
             ``"piecewise"`` (with ``values``) and ``"cosine"`` (to 0 at update ``r``, over the last share ``beta``).
             ``mlmc`` uses fewer particles as they fall.
         init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
-            name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
-            standard deviation 0.1. Standard deviations of the guide start at 0.1, or at those of the ``Fit``. Where
-            parts of the model can be exchanged (factors, hidden units, mixture components), 0 is a saddle point:
-            compare with ``numpyro.infer.init_to_uniform``, see docs/thirty-models.md.
+            name; or an earlier ``Fit``. Sites that it leaves out have means near 0 in the unconstrained space, drawn by
+            ``seed`` with standard deviation 0.1; or uniformly on (-2, 2) if 0 is a saddle point of the likelihood in
+            them, as of the factors of a matrix or the weights of a network, see docs/life-of-a-fit.md. Standard
+            deviations of the guide start at 0.1, or at those of the ``Fit``.
         seed: seed of starts and noise; the same seed gives the same result.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
             rows.
