@@ -17,7 +17,7 @@ from numpyro.infer.autoguide import AutoNormal
 
 import lowvar
 from lowvar.analysis.gain import gain
-from lowvar.api.settings import check_by_row
+from lowvar.api.settings import check_by_row, check_transformation, depends_on_batch
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient.shared import shared
@@ -359,6 +359,30 @@ def test_transformations_that_mix_rows_are_refused(name):
         assert quiet(data=data, batch_size=20, num_steps=4, optimizer=transformation, estimator="naive").run
 
 
+def test_clipping_by_the_norm_of_a_batch_is_told():
+    p = problem_of()
+    assert depends_on_batch(APART["clipped"], p)
+    assert not any(depends_on_batch(APART[name], p) for name in ("warm-up", "by block"))
+    fit = quiet(data={"y": RNG.normal(size=20)}, batch_size=5, num_steps=8, optimizer=APART["clipped"])
+    assert "depends on all gradients of a step, as under clip_by_global_norm" in str(fit)
+
+
+UPWARD = {
+    "masked": (optax.masked(optax.adam(0.01), {"mu": True, "log_sigma": False}), "log_sigma"),
+    "no step size": (optax.scale_by_adam(), "log_sigma, mu"),
+}
+
+
+@pytest.mark.parametrize("name", [*UPWARD])
+def test_transformations_that_climb_are_refused(name):
+    """They would diverge, whatever the step size."""
+    p, (transformation, blocks) = problem_of(), UPWARD[name]
+    with pytest.raises(UserError, match=f"its updates of {blocks} go up the gradient of a loss"):
+        check_transformation(transformation, p)
+    frozen = {"mu": "moved", "log_sigma": "frozen"}
+    check_transformation(optax.partition({"moved": optax.adam(0.01), "frozen": optax.set_to_zero()}, frozen), p)
+
+
 def test_advice_fits_local_latents():
     """No guide that computes with all rows; predictions of other rows in one sentence."""
     from numpyro.infer import Predictive
@@ -370,8 +394,15 @@ def test_advice_fits_local_latents():
     assert "Check the intervals against NUTS, or reparameterise" in str(fit)
     assert "full_rank" not in str(fit)
     predict = Predictive(effects, guide=fit.guide, params=fit.params, num_samples=3)
-    with pytest.raises(UserError, match=r"u of the fit's 30 rows, and 'y' has shape \(4,\), not \(30,\)"):
+    with pytest.raises(UserError, match="u of the fit's 30 rows, and these data have 4; for other rows"):
         predict(jax.random.key(0), y=jnp.zeros(4))
+    with pytest.raises(UserError, match=r"u of all 30 rows, and the plate .* a subsample of 5 here"):
+        predict(jax.random.key(0), y=jnp.asarray(y), batch_size=5)
+    with pytest.warns(UserWarning, match="'y' has other values than there: these are predictions for the same rows"):
+        predict(jax.random.key(0), y=jnp.asarray(y + 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict(jax.random.key(0), y=jnp.asarray(y))
 
 
 def test_time_of_a_step_does_not_depend_on_the_rows():

@@ -211,5 +211,13 @@ def as_state(leaves, like):
     return jax.tree.unflatten(tree, made)
 
 
+def fits_state(leaves, like) -> bool:
+    """Whether arrays have the number and the shapes of a state's."""
+    own = jax.tree.leaves(like)
+    return len(leaves) == len(own) and all(
+        _is_key(one) or np.shape(leaf) == one.shape for leaf, one in zip(leaves, own, strict=True)
+    )
+
+
 def _is_key(leaf) -> bool:
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -41,7 +41,7 @@ def check(problem, functions, free, centre, near) -> list[str]:
     Raises:
         UserError: see ``from_numpyro``.
     """
-    start = jnp.asarray(problem.start["mu"], problem.dtype)
+    start = _start(problem)
     _check_traceable(problem, start)
     check_density(problem)
     _check_randomness(problem, functions.of(free), start)
@@ -83,6 +83,14 @@ def _check_traceable(problem, z):
             raise UserError(f"{problem.name}: the log-likelihood is {shape.dtype}; it must be real: are data complex?")
 
 
+def _start(problem):
+    """The means of all coordinates at the start, ``(dim,)``: an amortised guide computes those of the rows."""
+    if not problem.guide.amortised:
+        return jnp.asarray(problem.start["mu"], problem.dtype)
+    params = {block: jnp.asarray(value, problem.dtype) for block, value in problem.start.items()}
+    return problem.guide.point(params)["mu"]
+
+
 def _some_rows(N):
     """A few random rows, fewer than N: with all rows, NumPyro would not subsample."""
     return np.random.default_rng(0).choice(N, min(_ROWS, max(1, N - 1)), replace=False).astype(np.int32)
@@ -90,7 +98,7 @@ def _some_rows(N):
 
 def check_density(problem):
     """Checks that the density is finite at the start for every row."""
-    z = jnp.asarray(problem.start["mu"], problem.dtype)
+    z = _start(problem)
     jit = problem.backend.jit
     likelihood = jit(problem.log_likelihood)
     prior = float(jit(problem.log_prior)(z))
