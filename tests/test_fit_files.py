@@ -14,6 +14,7 @@ from short_fits import DATA, N, assert_equal, fitted, regression
 
 import lowvar
 from lowvar.errors import UserError
+from lowvar.runs import artifact
 
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
 
@@ -55,6 +56,21 @@ def fewer_sites(x, y, batch_size=None):
 def more_sites(x, y, batch_size=None):
     numpyro.sample("z", dist.Normal(0, 1))
     regression(x, y, batch_size)
+
+
+def test_a_fit_of_another_version_is_refused_in_one_sentence(short, tmp_path):
+    path = tmp_path / "fit.npz"
+    short.save(path)
+    arrays, mark = artifact.read_arrays(path)
+    state = max(name for name in arrays if name.startswith("kept/"))
+    for changed in ({name: one for name, one in arrays.items() if name != state}, arrays | {state: np.zeros(91)}):
+        artifact.write_arrays(path, changed, mark)
+        with pytest.raises(UserError, match="keeps another state than when the fit was saved, by another version"):
+            lowvar.load(path, regression, DATA)
+    artifact.write_arrays(path, arrays, mark | {"fit": mark["fit"] | {"form": 1}, "versions": {"lowvar": "0.0.9"}})
+    message = r"fit\.npz: the fit was saved in format 1, by lowvar 0\.0\.9, and lowvar .* reads format \d: fit again"
+    with pytest.raises(UserError, match=message):
+        lowvar.load(path, regression, DATA)
 
 
 def test_a_file_fits_its_model_and_its_data_only(short, tmp_path):

@@ -108,9 +108,11 @@ A cell is the mean difference over the seeds with the half width of its 95 % t i
 0.01, the best of {grid} for each model, and the best of these with a cosine schedule over
 the second half. `fit` has one step size for all models.
 
-**Starts.** `fit` starts near 0, and SVI uniformly on [-2, 2]. Far starts can be hopeless where priors or likelihoods
-are steep. But models whose parts are alike (factors, hidden units, components) have a saddle point near 0, and several
-optima: these are also fitted from `init=numpyro.infer.init_to_uniform`, from which some seeds end in the best one.
+**Starts.** `fit` starts near 0, except in sites of which 0 is a saddle point of the likelihood: these start
+uniformly on [-2, 2], as all sites do in SVI. Of these models they are the factors of `films`, and of `network` the
+weights and shifts that are multiplied. Models whose parts are alike (factors, hidden units, components) have
+several optima: they are also fitted from `init=numpyro.infer.init_to_uniform`, a far start in all sites, from which
+some seeds end far below.
 
 **Seconds.** CPU seconds of a first fit and of a first `SVI.run`, compilation included, each with empty caches. `fit`
 also checks the model and computes ELBOs along the run and k-hat.

@@ -100,8 +100,15 @@ def test_advice_fits_local_latents():
     assert "Check the intervals against NUTS, or reparameterise" in str(fit)
     assert "full_rank" not in str(fit)
     predict = Predictive(effects, guide=fit.guide, params=fit.params, num_samples=3)
-    with pytest.raises(UserError, match=r"u of the fit's 30 rows, and 'y' has shape \(4,\), not \(30,\)"):
+    with pytest.raises(UserError, match="u of the fit's 30 rows, and these data have 4; for other rows"):
         predict(jax.random.key(0), y=jnp.zeros(4))
+    with pytest.raises(UserError, match=r"u of all 30 rows, and the plate .* a subsample of 5 here"):
+        predict(jax.random.key(0), y=jnp.asarray(y), batch_size=5)
+    with pytest.warns(UserWarning, match="'y' has other values than there: these are predictions for the same rows"):
+        predict(jax.random.key(0), y=jnp.asarray(y + 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict(jax.random.key(0), y=jnp.asarray(y))
 
 
 def test_decomposition_of_what_rows_share():

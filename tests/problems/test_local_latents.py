@@ -11,7 +11,7 @@ import pytest
 from rows_with_latents import RNG, counts, effects, quiet
 
 import lowvar
-from lowvar.api.settings import check_by_row
+from lowvar.api.settings import check_by_row, check_transformation, depends_on_batch
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
@@ -258,6 +258,30 @@ def test_transformations_that_mix_rows_are_refused(name):
         with pytest.raises(UserError, match="a step moves those of its batch's rows alone"):
             quiet(data=data, batch_size=5, num_steps=4, optimizer=transformation, estimator="naive")
         assert quiet(data=data, batch_size=20, num_steps=4, optimizer=transformation, estimator="naive").run
+
+
+def test_clipping_by_the_norm_of_a_batch_is_told():
+    p = problem_of()
+    assert depends_on_batch(APART["clipped"], p)
+    assert not any(depends_on_batch(APART[name], p) for name in ("warm-up", "by block"))
+    fit = quiet(data={"y": RNG.normal(size=20)}, batch_size=5, num_steps=8, optimizer=APART["clipped"])
+    assert "depends on all gradients of a step, as under clip_by_global_norm" in str(fit)
+
+
+UPWARD = {
+    "masked": (optax.masked(optax.adam(0.01), {"mu": True, "log_sigma": False}), "log_sigma"),
+    "no step size": (optax.scale_by_adam(), "log_sigma, mu"),
+}
+
+
+@pytest.mark.parametrize("name", [*UPWARD])
+def test_transformations_that_climb_are_refused(name):
+    """They would diverge, whatever the step size."""
+    p, (transformation, blocks) = problem_of(), UPWARD[name]
+    with pytest.raises(UserError, match=f"its updates of {blocks} go up the gradient of a loss"):
+        check_transformation(transformation, p)
+    frozen = {"mu": "moved", "log_sigma": "frozen"}
+    check_transformation(optax.partition({"moved": optax.adam(0.01), "frozen": optax.set_to_zero()}, frozen), p)
 
 
 def test_time_of_a_step_does_not_depend_on_the_rows():

@@ -3,7 +3,7 @@
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -16,7 +16,7 @@ from lowvar.analysis import psis
 from lowvar.api.judgement import judged, noisy_of
 from lowvar.api.kept import Kept, Run
 from lowvar.api.models import problem_of
-from lowvar.api.settings import check_estimator, default_estimator, solver_of
+from lowvar.api.settings import check_estimator, default_estimator, depends_on_batch, solver_of
 from lowvar.api.stopping import rule_of
 from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
 from lowvar.errors import UserError, whole
@@ -179,10 +179,10 @@ def fit(
             ``"piecewise"`` (with ``values``) and ``"cosine"`` (to 0 at update ``r``, over the last share ``beta``).
             ``mlmc`` uses fewer particles as they fall.
         init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
-            name; or an earlier ``Fit``. If not given, means near 0 in the unconstrained space, drawn by ``seed`` with
-            standard deviation 0.1. Standard deviations of the guide start at 0.1, or at those of the ``Fit``. Where
-            parts of the model can be exchanged (factors, hidden units, mixture components), 0 is a saddle point:
-            compare with ``numpyro.infer.init_to_uniform``, see docs/thirty-models.md.
+            name; or an earlier ``Fit``. Sites that it leaves out have means near 0 in the unconstrained space, drawn by
+            ``seed`` with standard deviation 0.1; or uniformly on (-2, 2) if 0 is a saddle point of the likelihood in
+            them, as of the factors of a matrix or the weights of a network, see docs/life-of-a-fit.md. Standard
+            deviations of the guide start at 0.1, or at those of the ``Fit``.
         seed: seed of starts and noise; the same seed gives the same result.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
             rows.
@@ -243,7 +243,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
         runs.ended = "interrupted"
         if not runs.num_steps:
             raise KeyboardInterrupt
-    fitted = made(problem, result)
+    fitted = made(problem, result, run.solver.own)
     k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
     notes = (*told, *problem.remarks, *_of_optimizer(problem, run.solver, runs), *notes)
     if runs.ended == "interrupted":
@@ -266,6 +266,12 @@ def _of_optimizer(problem, solver, runs) -> list[str]:
             "when their rows are visited and stand still in between; optimizer='adam', with step_size= or schedule=, "
             "makes up for these steps"
         )
+        if depends_on_batch(solver.own["transformation"], problem):
+            notes.append(
+                f"{problem.name}: an update of this optax transformation depends on all gradients of a step, as under "
+                "clip_by_global_norm: those of the batch's rows and of the shared variables, so it depends on "
+                "batch_size, and on which rows share a batch"
+            )
     if runs.early < runs.whole and all(bool((early[block] == last[block]).all()) for block in last):
         notes.append(
             f"{problem.name}: no parameter moved in the last {runs.num_steps - runs.early * runs.steps} steps: if "
@@ -317,14 +323,15 @@ def finished(runs, progress, label, **how):
         return loop.run(runs, progress=bar.update, **how)
 
 
-def made(problem, result) -> Fit:
-    """The ``Fit`` from the result of a run.
+def made(problem, result, own: Iterable[str] = ()) -> Fit:
+    """The ``Fit`` from the result of a run with a caller's own objects, by the names of ``SolverSpec.own``.
 
     Raises:
         UserError: the run diverged.
     """
     guide_params = {block: value[0, 0] for block, value in result.params.items()}
     if not all(np.isfinite(value).all() for value in guide_params.values()):
-        raise UserError(f"{problem.name}: the fit diverged; use a smaller step_size")
+        smaller = "give the optimizer a smaller step size" if "transformation" in own else "use a smaller step_size"
+        raise UserError(f"{problem.name}: the fit diverged; {smaller}")
     trace = result.trace[["iteration", "elbo", "elbo_se"]]
     return Fit(problem.named(guide_params), trace, problem, guide_params)

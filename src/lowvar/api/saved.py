@@ -65,11 +65,22 @@ def load(
     if "fit" not in mark:
         raise UserError(f"{path}: no fit, but another file of lowvar")
     if mark["fit"]["form"] != _FORM:
-        raise UserError(f"{path}: saved by another version of lowvar ({mark['versions'].get('lowvar')}); fit again")
+        raise _other_form(str(path), mark["fit"], mark["versions"].get("lowvar"))
     from lowvar.api.settings import own_objects
 
     own = own_objects(optimizer or "adam", step_size)
     return _made(str(path), arrays, mark["fit"], model, data, guide, estimator, own)
+
+
+def _other_form(where: str, about, version: str | None = None) -> UserError:
+    """Why a fit that another version of lowvar wrote cannot be read."""
+    from lowvar import __version__
+
+    wrote = f"{about['form']}, by lowvar {version}" if version else about["form"]
+    return UserError(
+        f"{where}: the fit was saved in format {wrote}, and lowvar {__version__} reads format {_FORM}: fit again, or "
+        "load it with the version that wrote it and keep fit.params, from which init= starts"
+    )
 
 
 def pickled(fit) -> tuple:
@@ -101,7 +112,10 @@ def unpickled(functions: bytes, data, content: bytes, settings: str):
     model, *objects = cloudpickle.loads(functions)
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    return _made("pickle", arrays, json.loads(settings), model, data, *objects)
+    about = json.loads(settings)
+    if about["form"] != _FORM:
+        raise _other_form("pickle", about)
+    return _made("pickle", arrays, about, model, data, *objects)
 
 
 # --- what is in the file ---------------------------------------------------------------------------------------------
@@ -238,7 +252,7 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
     final = SimpleNamespace(params={b: v[None, None] for b, v in params.items()}, trace=pd.DataFrame(elbo))
     fit = made(problem, final)
     khat = None if about["khat"] is None else float(about["khat"])
-    run = about["run"] and _run(about["run"], arrays, reached, problem, estimator, own)
+    run = about["run"] and _run(where, about["run"], arrays, reached, problem, estimator, own)
     return replace(fit, khat=khat, notes=tuple(about["notes"]), run=run or None)
 
 
@@ -298,7 +312,7 @@ def _of(shape_or_type) -> str:
     return str(tuple(shape_or_type)) if isinstance(shape_or_type, list) else str(shape_or_type)
 
 
-def _run(about, arrays, reached, problem, estimator, own) -> Run | None:
+def _run(where, about, arrays, reached, problem, estimator, own) -> Run | None:
     """Settings and state; None if an object is missing that they need."""
     from lowvar.api.fit import starts
     from lowvar.studies.variational import engine as engines
@@ -316,13 +330,29 @@ def _run(about, arrays, reached, problem, estimator, own) -> Run | None:
     )  # fmt: skip
     kept, like = {}, problem.backend.form(engine.init)
     for epoch in set(about["epochs"]):
-        count = sum(name.startswith(f"kept/{epoch}/") for name in arrays)
-        kept[epoch] = problem.backend.rebuilt([arrays[f"kept/{epoch}/{i}"] for i in range(count)], like)
+        names = [name for name in arrays if name.startswith(f"kept/{epoch}/")]
+        leaves = [arrays[f"kept/{epoch}/{i}"] for i in range(len(names)) if f"kept/{epoch}/{i}" in arrays]
+        if not _fit_state(leaves, like):
+            raise UserError(
+                f"{where}: the estimator or optimizer keeps another state than when the fit was saved, by another "
+                "version of lowvar or optax: load it with that one and keep fit.params, from which init= starts"
+            )
+        kept[epoch] = problem.backend.rebuilt(leaves, like)
     early, last = about["epochs"]
     return Run(
         method, solver, about["num_steps"], about["seed"], about["name"], about["khat_samples"], (early, last), kept,
         Reached(about["stops"], reached), about["ended"],
     )  # fmt: skip
+
+
+def _fit_state(leaves, like) -> bool:
+    """Whether arrays have the shapes of a state's, in any order; random keys are stored by their data."""
+
+    def shape(one):
+        key = isinstance(one, jax.ShapeDtypeStruct) and jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
+        return (*one.shape, 2) if key else tuple(one.shape)
+
+    return sorted(map(shape, leaves)) == sorted(map(shape, jax.tree.leaves(like)))
 
 
 def _tuples(one) -> Any:

@@ -25,6 +25,7 @@ LEAST_SAMPLES = 16  # minimum number of particles of an ELBO, for any number of 
 DEFAULT = "joint_adaptive"
 _EPOCHS_OF_MEMORY = 2  # with fewer, an estimator with memory could not repay its initial full pass
 STEP_SIZE = 0.01
+_GRADIENTS = 8  # random ones, of which an optimizer must follow some downwards
 
 
 def check_estimator(name: str | Callable) -> None:
@@ -136,6 +137,49 @@ def check_transformation(own, problem) -> None:
     forms = [jax.tree.map(jnp.shape, tree) for tree in (updates, params)]
     if forms[0] != forms[1]:
         raise UserError("optimizer: its updates do not have the form of the parameters; give a transformation of optax")
+    if upward := _upward(own, problem):
+        raise UserError(
+            f"optimizer: its updates of {', '.join(upward)} go up the gradient of a loss that a fit minimises: a chain "
+            "of optax ends with scale_by_learning_rate, and optax.masked passes on the gradients of what it leaves "
+            "out: freeze that by optax.partition and optax.set_to_zero()"
+        )
+
+
+def _upward(own, problem) -> list[str]:
+    """The blocks of parameters whose first update follows the gradient upwards, for each of several gradients."""
+
+    def along(seed):
+        rng = np.random.default_rng(seed)
+        gradient = {b: jnp.asarray(rng.normal(size=size), problem.dtype) for b, size in problem.blocks.items()}
+        params = jax.tree.map(jnp.zeros_like, gradient)
+        updates, _ = own.update(gradient, own.init(params), params)
+        return {block: jnp.vdot(gradient[block], updates[block]) for block in gradient}
+
+    slopes = jax.jit(lambda: jax.tree.map(lambda *one: jnp.stack(one), *map(along, range(_GRADIENTS))))()
+    return [block for block, slope in slopes.items() if bool((slope > 0).all())]
+
+
+def _steps(own, problem, size: int, seed: int, beside: float = 0.0):
+    """A few updates of three coordinates of each block; further ones, up to ``size``, have the gradient ``beside``.
+
+    Returns:
+        Their updates, ``(steps, blocks, 3)``, and the parts of the last state that are not by coordinate.
+    """
+    draws, found = np.random.default_rng(seed).exponential(size=(6, len(problem.blocks), 3)), []
+    draws = np.pad(draws, ((0, 0), (0, 0), (0, size - 3)), constant_values=beside)
+    params = {block: jnp.ones(size, problem.dtype) for block in problem.blocks}
+    state = own.init(params)
+    for one in jnp.asarray(draws, problem.dtype):
+        updates, state = own.update(dict(zip(params, one, strict=True)), state, params)
+        params = jax.tree.map(jnp.add, params, updates)
+        found.append(jnp.stack(jax.tree.leaves(updates))[:, :3])
+    return jnp.stack(found), [leaf for leaf in jax.tree.leaves(state) if jnp.shape(leaf) != (size,)]
+
+
+def depends_on_batch(own, problem) -> bool:
+    """Whether an update depends on the gradients of other coordinates in the batch, as under a clipped norm."""
+    (still, _), (large, _) = jax.jit(lambda: (_steps(own, problem, 4, 0), _steps(own, problem, 4, 0, 100.0)))()
+    return not np.allclose(still, large, rtol=1e-3, atol=1e-7 * float(np.abs(still).max()))
 
 
 def check_by_row(own, problem) -> None:
@@ -148,20 +192,11 @@ def check_by_row(own, problem) -> None:
             gradients; or updates are held back for later steps.
     """
 
-    def run(size, seed):
-        draws, found = np.random.default_rng(seed).exponential(size=(6, len(problem.blocks), 3)), []
-        draws = jnp.asarray(np.pad(draws, ((0, 0), (0, 0), (0, size - 3))), problem.dtype)
-        params = {block: jnp.ones(size, problem.dtype) for block in problem.blocks}
-        state = own.init(params)
-        for one in draws:
-            updates, state = own.update(dict(zip(params, one, strict=True)), state, params)
-            params = jax.tree.map(jnp.add, params, updates)
-            found.append(jnp.stack(jax.tree.leaves(updates))[:, :3])
-        return jnp.stack(found), [leaf for leaf in jax.tree.leaves(state) if jnp.shape(leaf) != (size,)]
-
     alone = np.zeros((2, 1))
     try:
-        (alone, rest), (beside, _), (_, other) = jax.jit(lambda: (run(3, 0), run(4, 0), run(3, 1)))()
+        (alone, rest), (beside, _), (_, other) = jax.jit(
+            lambda: [_steps(own, problem, *how) for how in ((3, 0), (4, 0), (3, 1))]
+        )()
         same = np.allclose(alone, beside, rtol=1e-3, atol=1e-7 * float(np.abs(alone).max()))
         same = same and all(np.array_equal(one, another) for one, another in zip(rest, other, strict=True))
     except Exception:  # any error of the transformation, as of a state with another form
@@ -199,17 +234,17 @@ def solver_of(
         check_transformation(optimizer, problem)
         if problem.local is not None and size < problem.N:
             check_by_row(optimizer, problem)
-        optimizer = "sgd"  # unused
-    step_size = 1.0 if own else step_size  # unused, or multiplied by the schedule
+    step_size = 1.0 if own else step_size  # multiplied by the caller's own
     step_size = STEP_SIZE if step_size is None else step_size
     num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)
     if elbo_samples is None:
         elbo_samples = int(np.clip(ELBO_BUDGET // problem.N, LEAST_SAMPLES, ELBO_SAMPLES))
     spec = validated(
         SolverSpec,
-        {"optimizer": optimizer, "step_sizes": (positive("step_size", step_size),), "batch_size": size,
+        {"step_sizes": (positive("step_size", step_size),), "batch_size": size,
          "particles": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
-         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise},
+         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise}
+        | ({} if "transformation" in own else {"optimizer": optimizer}),
         where=where,
     )  # fmt: skip
     if (plan := spec.schedule) is not None and plan.kind == "cosine" and plan.r < num_steps:

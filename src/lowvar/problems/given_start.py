@@ -13,7 +13,7 @@ _ENDS = ("_auto_loc", "_auto_scale")  # of the names that AutoNormal gives to me
 def fill(
     mu: np.ndarray, log_sigma: np.ndarray, given: Mapping[str, Any], sites: Mapping[str, slice],
     unconstrained: Callable[[str, Any], Any], *, free: Callable[[slice], bool] = lambda entries: True, where: str,
-) -> None:  # fmt: skip
+) -> set[str]:  # fmt: skip
     """Writes given values into the start of a mean-field guide.
 
     Args:
@@ -25,9 +25,13 @@ def fill(
         free: whether a site's entries have a distribution, not only a value.
         where: the model and option, for messages.
 
+    Returns:
+        The sites whose means are given.
+
     Raises:
         UserError: an unknown site, or a value of another size, outside the site's support or not finite.
     """
+    means = set()
     for name, value in given.items():
         end = next((end for end in _ENDS if name.endswith(end) and name not in sites), "")
         site = name.removesuffix(end)
@@ -44,3 +48,5 @@ def fill(
         if not np.isfinite(array).all() or (scale and not (array > 0).all()):
             raise UserError(f"{where}: {name} lies outside its support, or is not finite")
         (log_sigma if scale else mu)[entries] = np.log(array) if scale else array
+        means |= set() if scale else {site}
+    return means

@@ -6,6 +6,7 @@ alphabetical order, with the ``numpyro.param`` sites among them. A Gaussian guid
 """
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -65,27 +66,61 @@ def autoguide(problem):
 
     class Guide(kind):
         def __call__(self, *args, **data):
-            _check_rows(problem, inspect.signature(problem.model).bind_partial(*args, **data).arguments)
+            if made:
+                _check_rows(problem, args, data)
             return super().__call__(*args, **data)
 
     Guide.__name__ = Guide.__qualname__ = kind.__name__
+    made: list[Any] = []
     guide = (Guide if problem.densities else kind)(problem.model, **form.options(problem.guide))
     with handlers.block(), handlers.seed(rng_seed=0):
         guide(**problem.data)  # sets up the guide, which can then be used without the data
+    made.append(guide)
     return guide
 
 
-def _check_rows(problem, data) -> None:
-    """Rejects data of other rows than those of the fit, whose own latent variables the guide has."""
-    local = ", ".join(problem.densities.layout.sites)
-    for name, now in data.items():
-        was = np.shape(problem.data.get(name))
-        if problem.N in was and np.shape(now) not in ((), was):
-            raise UserError(
-                f"{problem.name}: the guide has {local} of the fit's {problem.N} rows, and {name!r} has shape "
-                f"{np.shape(now)}, not {was}; for other rows give Predictive posterior_samples, the other sites of "
-                f"fit.sample(): it draws {local} from the prior, unless you add values, as by Amortised's function"
-            )
+def _check_rows(problem, args, data) -> None:
+    """Rejects data of other rows than those of the fit, whose own latent variables the guide has.
+
+    Rows of which the data differ are taken for the same ones, with a warning.
+
+    Raises:
+        UserError: the data plate has another size, or a subsample, whose rows the guide does not know.
+    """
+    from numpyro import handlers
+
+    with handlers.block(), handlers.seed(rng_seed=0):
+        plates = handlers.trace(problem.model).get_trace(*args, **data)
+    local, N = ", ".join(problem.densities.layout.sites), problem.N
+    size, rows = plates[problem.plate]["args"] if problem.plate in plates else (N, N)
+    others = (
+        f"for other rows give Predictive posterior_samples, the other sites of fit.sample(): it draws {local} from the "
+        "prior, unless you add values, as by Amortised's function"
+    )
+    if size != N:
+        raise UserError(
+            f"{problem.name}: the guide has {local} of the fit's {N} rows, and these data have {size}; {others}"
+        )
+    if rows not in (None, size):
+        raise UserError(
+            f"{problem.name}: the guide has {local} of all {N} rows, and the plate {problem.plate!r} a subsample of "
+            f"{rows} here: leave the size of a batch out"
+        )
+    given = inspect.signature(problem.model).bind_partial(*args, **data).arguments
+    changed = [name for name, value in given.items() if _differs(value, problem.data.get(name))]
+    if changed:
+        warnings.warn(
+            f"{problem.name}: {local} are those of the fit's {N} rows, and {', '.join(map(repr, changed))} has other "
+            f"values than there: these are predictions for the same rows under other data; {others}",
+            UserWarning, stacklevel=3,
+        )  # fmt: skip
+
+
+def _differs(value, was) -> bool:
+    """Whether an array has other values than in the fit; those under a transformation of JAX are not known."""
+    if isinstance(value, jax.core.Tracer) or not np.ndim(value) or np.shape(value) != np.shape(was):
+        return False
+    return not np.allclose(value, was, equal_nan=True)
 
 
 def inferred(given) -> Any:

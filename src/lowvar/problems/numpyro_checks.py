@@ -17,6 +17,7 @@ from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError
+from lowvar.problems.drawn_start import saddle_sites
 from lowvar.problems.numpyro_trace import FixedIndex, frame_of, log_prob_of, one_line
 
 _ROWS = 7  # rows evaluated jointly
@@ -24,25 +25,37 @@ _TOLERANCE = 1e-5  # relative difference attributed to rounding
 _ROUNDING = 50  # multiple of the effect of that change that counts as rounding
 
 
-def check(problem, functions, free, latent) -> None:
+def check(problem, functions, free, centre, near) -> list[str]:
     """Rejects a model that does not permit mini-batches, or whose density is not finite at the start.
 
     Args:
         problem: the model as a problem.
         functions: its densities, for data in any precision.
         free: unconstrained values by site, a tree.
-        latent: the latent sites by name.
+        centre: the start without its random part, ``(dim,)``.
+        near: the sites that have one.
+
+    Returns:
+        The sites of which the centre is a saddle point, see ``saddle_sites``.
 
     Raises:
         UserError: see ``from_numpyro``.
     """
-    start = jnp.asarray(problem.start["mu"], problem.dtype)
+    start = _start(problem)
     _check_traceable(problem, start)
-    _check_density(problem, start)
+    check_density(problem)
     _check_randomness(problem, functions.of(free), start)
-    if problem.plate:
-        _check_lengths(problem, free, functions.local)
-        _check_rows(problem, functions, free, start)
+    if not problem.plate:  # all rows count as one, in the program of `check_density`
+        values, only = problem.backend.jit(problem.log_likelihood), np.zeros(1, np.int32)
+        return saddle_sites(lambda z: values(jnp.asarray(z, problem.dtype), only), problem.sites, centre, near)
+    _check_lengths(problem, free, functions.local)
+    try:
+        with jax.enable_x64(True):
+            return _examined(problem, functions.cast(np.dtype("float64")), free, start, centre, near)
+    except UserError:
+        raise
+    except Exception:  # the model contains arrays in a fixed precision
+        return _examined(problem, functions, free, start, centre, near)
 
 
 def _check_traceable(problem, z):
@@ -70,13 +83,22 @@ def _check_traceable(problem, z):
             raise UserError(f"{problem.name}: the log-likelihood is {shape.dtype}; it must be real: are data complex?")
 
 
+def _start(problem):
+    """The means of all coordinates at the start, ``(dim,)``: an amortised guide computes those of the rows."""
+    if not problem.guide.amortised:
+        return jnp.asarray(problem.start["mu"], problem.dtype)
+    params = {block: jnp.asarray(value, problem.dtype) for block, value in problem.start.items()}
+    return problem.guide.point(params)["mu"]
+
+
 def _some_rows(N):
     """A few random rows, fewer than N: with all rows, NumPyro would not subsample."""
     return np.random.default_rng(0).choice(N, min(_ROWS, max(1, N - 1)), replace=False).astype(np.int32)
 
 
-def _check_density(problem, z):
+def check_density(problem):
     """Checks that the density is finite at the start for every row."""
+    z = _start(problem)
     jit = problem.backend.jit
     likelihood = jit(problem.log_likelihood)
     prior = float(jit(problem.log_prior)(z))
@@ -143,45 +165,50 @@ def _check_randomness(problem, densities, z):
         )
 
 
-def _check_rows(problem, functions, free, start):
-    """Checks that rows do not interact: at a random point, joint evaluation equals row-by-row evaluation."""
-    try:
-        with jax.enable_x64(True):
-            message = _compare(problem, functions.cast(np.dtype("float64")), free, start)
-    except UserError:
-        raise
-    except Exception:  # the model contains arrays in a fixed precision
-        message = _compare(problem, functions, free, start)
-    if message:
-        raise UserError(f"{problem.name}: {message}")
-
-
-def _compare(problem, functions, free, start):
-    """A sentence on the interaction of rows; None if there is none."""
-    dtype = functions.dtype
-    traced, log_joint, *_ = functions.of(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free))
+def _examined(problem, functions, free, start, centre, near):
+    """Checks that rows do not interact, in the precision of ``functions``; returns the sites at a saddle point."""
+    traced, log_joint, *_ = functions.of(jax.tree.map(lambda leaf: jnp.asarray(leaf, functions.dtype), free))
+    rows = _some_rows(problem.N)
     rng = np.random.default_rng(0)
-    start = np.asarray(start, dtype)
-    several = _some_rows(problem.N)
-    mixed = several[::-1].copy()  # in another order, with another row repeated
-    mixed[len(mixed) // 2] = mixed[0]
-    direction = jnp.asarray(rng.normal(size=start.size), dtype)
-    shift = 1e-6  # relative change of the point, a few units of float32 rounding, to estimate the effect of rounding
-    signs = rng.choice([-1.0, 1.0], size=(3, start.size))
+    direction = jnp.asarray(rng.normal(size=start.size), functions.dtype)
 
-    def both(z, index):
-        values, along = jax.jvp(lambda z: log_joint(z, index), (z,), (direction,))
-        return jax.tree.map(lambda value, slope: jnp.stack([value, slope]), values, along)
+    def forward(z, index):
+        return jax.jvp(lambda z: log_joint(z, index), (z,), (direction,))
 
-    program = problem.backend.jit(both)
+    def reverse(z, index):
+        slopes = jax.jacrev(lambda z: log_joint(z, index))(z)
+        return log_joint(z, index), jax.tree.map(lambda slope: slope @ direction, slopes)
+
+    ways = [problem.backend.jit(way) for way in (forward, reverse)]
 
     def likelihood_and_prior(z, index):
         """Both, ``(2, B)`` and ``(2,)``: values, and derivatives along a direction.
 
         The derivatives drop terms that do not depend on ``z``.
         """
-        likelihood, prior = program(jnp.asarray(z, dtype), jnp.asarray(index))
-        return np.asarray(likelihood, float), np.asarray(prior, float)
+        at = jnp.asarray(z, functions.dtype), jnp.asarray(index)
+        try:
+            pair = ways[0](*at)
+        except TypeError:  # a part of the model has reverse mode alone, as a solver of differential equations
+            pair = ways[1](*at)
+        return jax.tree.map(lambda *leaves: np.stack(leaves).astype(float), *pair)
+
+    start = np.asarray(start, functions.dtype)
+    if message := _compare(problem, traced, likelihood_and_prior, rows, start, rng):
+        raise UserError(f"{problem.name}: {message}")
+    return saddle_sites(lambda z: likelihood_and_prior(z, rows)[0][0], problem.sites, centre, near)
+
+
+def _compare(problem, traced, likelihood_and_prior, several, start, rng):
+    """Checks that joint evaluation at a random point equals row-by-row evaluation.
+
+    Returns:
+        A sentence on the interaction of rows; None if there is none.
+    """
+    mixed = several[::-1].copy()  # in another order, with another row repeated
+    mixed[len(mixed) // 2] = mixed[0]
+    shift = 1e-6  # relative change of the point, a few units of float32 rounding, to estimate the effect of rounding
+    signs = rng.choice([-1.0, 1.0], size=(3, start.size))
 
     def likelihood(z, index):
         return likelihood_and_prior(z, index)[0]
@@ -196,7 +223,7 @@ def _compare(problem, functions, free, start):
         parts = slice(0, 1)
         z = next((z for z in tried if np.isfinite(likelihood(z, several)[parts]).all()), None)
     if z is None:
-        return None  # `_check_density` rejects such a start
+        return None  # `check_density` rejects such a start
 
     def compared(function, z, index):
         return function(z, index)[parts]

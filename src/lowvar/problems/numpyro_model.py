@@ -17,10 +17,10 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
 
 from lowvar.backends import get
-from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
 from lowvar.problems import guide_forms
-from lowvar.problems.amortised import begun
+from lowvar.problems.amortised import Amortised, begun
+from lowvar.problems.drawn_start import drawn_start
 from lowvar.problems.given_start import fill
 from lowvar.problems.guide import NO_NOISE, MeanField
 from lowvar.problems.guides import family
@@ -39,7 +39,6 @@ from lowvar.problems.numpyro_trace import (
 from lowvar.problems.rows import MeanFieldOfRows, OfBatch, Rows
 from lowvar.problems.variational import VariationalProblem
 
-_JITTER = 0.1  # standard deviation of the initial means, to avoid saddle points
 _SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
 
 
@@ -143,7 +142,8 @@ def from_numpyro(
         name: name in reports.
         init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or the
             parameters of an ``AutoNormal`` or of a joint guide of NumPyro's, by name. Latent sites that it leaves out
-            start near 0 in their unconstrained space, ``numpyro.param`` sites at their own values.
+            start near 0 in their unconstrained space, or far if 0 is a saddle point, see ``drawn_start``;
+            ``numpyro.param`` sites at their own values.
         init_is: name of ``init`` in error messages.
         key: JAX key of that start; exactly 0 if not given.
         guide: see ``guides.family``.
@@ -152,7 +152,7 @@ def from_numpyro(
         UserError: a model without observations, rows whose log-likelihood depends on the other rows of a batch, random
             numbers or mutable state outside sample statements, or a density that is not finite at the start.
     """
-    from lowvar.problems.numpyro_checks import check
+    from lowvar.problems.numpyro_checks import check, check_density
 
     name = str(name or getattr(model, "__name__", "model"))
     model, data = plain(model), converted(model, data, name)
@@ -225,11 +225,15 @@ def from_numpyro(
         remarks=(remark,) if remark else (), densities=densities if local else None,
     )  # fmt: skip
     init, joint = guide_forms.split(init, sites, where)
-    mean, log_sigma = _start(name, transforms, np.asarray(first), point, sites, init, init_is, key)
-    start = guide_forms.started(problem, mean, log_sigma, joint, key, where)
-    problem = replace(problem, start=start)
-    check(problem, functions, free, latent)
-    return problem
+    centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)
+    encoded = local if isinstance(guide, Amortised) else {}
+    near = [] if key is None or guide_forms.LOC in joint else [site for site in near if site not in encoded]
+    return drawn_start(
+        centre, sites, near, key,
+        problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
+        check=lambda problem: check(problem, functions, free, centre, near),
+        check_density=check_density,
+    )  # fmt: skip
 
 
 def transform(site, name):
@@ -269,19 +273,21 @@ def _check_sites(trace, latent, params, plate, N, name):
         )
 
 
-def _start(name, transforms, first, point, sites, init, init_is, key):
-    """Means of the start and logarithms of its standard deviations, each ``(dim,)``."""
+def _start(name, transforms, first, point, sites, init, init_is):
+    """The start without its random part: means and logarithms of standard deviations, each ``(dim,)``.
+
+    Also the names of the latent sites that have such a part: those whose means ``init`` does not set.
+    """
     mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
-    if callable(init):
-        mu = np.asarray(first, float)
-    elif key is not None:
-        mu = mu + np.where(point, 0, _JITTER * numpy_generator(key).standard_normal(first.shape))
 
     def unconstrained(site, value):
         value = transforms[site].inv(jax.tree.map(jnp.asarray, value)) if site else value
         return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(value)])
 
-    if isinstance(init, Mapping):
-        fill(mu, log_sigma, init, sites, unconstrained, free=lambda entries: not point[entries].any(),
-             where=f"{name}: {init_is}")  # fmt: skip
-    return mu, log_sigma
+    if callable(init):
+        return np.asarray(first, float), log_sigma, []
+    given = fill(
+        mu, log_sigma, init or {}, sites, unconstrained, free=lambda entries: not point[entries].any(),
+        where=f"{name}: {init_is}",
+    )  # fmt: skip
+    return mu, log_sigma, [site for site, where in sites.items() if site not in given and not point[where].any()]

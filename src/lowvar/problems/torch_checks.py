@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from lowvar.errors import UserError
+from lowvar.problems.drawn_start import saddle_sites
 from lowvar.problems.torch_functions import plain
 
 _ROWS = 7  # rows evaluated jointly
@@ -54,22 +55,41 @@ def dtype_of(model, name: str, mu: np.ndarray):
     ) from errors[0]
 
 
-def check(problem) -> None:
+def check(problem, centre: np.ndarray, near) -> list[str]:
     """Rejects functions that are not a model whose rows can be subsampled.
+
+    Args:
+        problem: the model as a problem.
+        centre: the start without its random part, ``(dim,)``.
+        near: the sites that have one.
+
+    Returns:
+        The sites of which the centre is a saddle point, see ``saddle_sites``.
 
     Raises:
         UserError: an error of a function; results of a wrong shape or type; densities that are not finite at the start;
             random numbers; gradients that disagree with finite differences; rows that depend on the other rows of a
             batch; branches, or operations that ``torch.func`` cannot transform.
     """
-    z = problem.backend.asarray(np.asarray(problem.start["mu"], problem.dtype))
+    z = _start(problem)
     _check_shapes(problem, z)
     _check_random(problem, z)
-    _check_density(problem, z)
+    check_density(problem)
     point = _point(problem, z)
     _check_rows(problem, point)
     _check_derivatives(problem, point)
     _check_traced(problem, point)
+    index = _index(problem, _some_rows(problem.N))
+
+    def values(z):
+        with torch.no_grad():
+            return problem.log_likelihood(torch.as_tensor(z).to(point), index).cpu().numpy()
+
+    return saddle_sites(values, problem.sites, centre, near)
+
+
+def _start(problem):
+    return problem.backend.asarray(np.asarray(problem.start["mu"], problem.dtype))
 
 
 def _some_rows(N):
@@ -136,8 +156,9 @@ def _check_random(problem, z):
             )
 
 
-def _check_density(problem, z):
+def check_density(problem):
     """Checks that the density is finite at the start for every row."""
+    z = _start(problem)
     with torch.no_grad():
         prior = float(problem.log_prior(z))
         if not np.isfinite(prior):

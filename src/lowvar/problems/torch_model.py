@@ -24,7 +24,8 @@ class TorchModel:
         name: name in reports.
         dtype: floating type of ``z``; the one that the functions accept if not given, of two PyTorch's default.
         sites: shapes of the parts of ``z``, in their order; one part ``z`` if not given.
-        mean: initial ``mu``, ``(dim,)``; near 0 if not given, drawn by the seed of the fit.
+        mean: initial ``mu``, ``(dim,)``; if not given, near 0, and far from it for a site of which 0 is a saddle point,
+            drawn by the seed of the fit.
         constrain: ``z -> {site: value}``, what ``sample`` returns; the parts of ``z`` if not given.
         unconstrain: ``value -> part of z``, for some of the sites; others are unconstrained.
 

@@ -9,20 +9,19 @@ import numpy as np
 import torch
 
 from lowvar.backends import get
-from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
 from lowvar.problems import guide_forms
 from lowvar.problems.amortised import Amortised
+from lowvar.problems.drawn_start import drawn_start
 from lowvar.problems.given_start import fill
 from lowvar.problems.guide import MeanField
 from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import family
-from lowvar.problems.torch_checks import check, dtype_of
+from lowvar.problems.torch_checks import check, check_density, dtype_of
 from lowvar.problems.torch_functions import functions_of, traceable
 from lowvar.problems.torch_model import TorchModel
 from lowvar.problems.variational import VariationalProblem
 
-_JITTER = 0.1  # standard deviation of the initial means, to avoid saddle points
 _CHUNK = 2**14  # maximum number of data rows in a chunk of a full pass
 _SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
 
@@ -136,23 +135,28 @@ def problem_of(model: TorchModel, *, name, init, init_is, key, guide) -> TorchPr
     likelihood, prior = functions_of(model)
     where = f"{name}: {init_is}"
     init, joint = guide_forms.split(init, sites, where)
-    mu, log_sigma = _start(model, name, sites, init, where, key)
+    centre, log_sigma, near = _start(model, name, sites, init, where)
+    near = [] if key is None or guide_forms.LOC in joint else near
     problem = TorchProblem(
-        name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype_of(model, name, mu),
+        name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype_of(model, name, centre),
         model=model, family=family(guide),
     )  # fmt: skip
-    problem = replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where))
-    check(problem)
-    return problem
+    return drawn_start(
+        centre, sites, near, key,
+        problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
+        check=lambda problem: check(problem, centre, near),
+        check_density=check_density,
+    )  # fmt: skip
 
 
-def _start(model, name, sites, init, where, key):
-    """Means of the start and logarithms of its standard deviations, each ``(dim,)``."""
+def _start(model, name, sites, init, where):
+    """The start without its random part: means and logarithms of standard deviations, each ``(dim,)``.
+
+    Also the names of the sites that have such a part: those whose means neither the model nor ``init`` sets.
+    """
     mu, log_sigma = np.zeros(model.dim), np.full(model.dim, np.log(_SCALE))
     if model.mean is not None:
         mu = np.asarray(torch.as_tensor(model.mean).detach().cpu(), float).copy()
-    elif key is not None:
-        mu = mu + _JITTER * numpy_generator(key).standard_normal(mu.shape)
     if not isinstance(init, Mapping | None):
         raise UserError(f"{name}: init: give a dict of values by site, or a Fit, not {type(init).__name__}")
 
@@ -160,5 +164,5 @@ def _start(model, name, sites, init, where, key):
         tensor = torch.as_tensor(value).detach().cpu().double()
         return model.unconstrain[site](tensor) if site in model.unconstrain else tensor
 
-    fill(mu, log_sigma, init or {}, sites, unconstrained, where=where)
-    return mu, log_sigma
+    given = fill(mu, log_sigma, init or {}, sites, unconstrained, where=where)
+    return mu, log_sigma, [] if model.mean is not None else [site for site in sites if site not in given]
