@@ -1,8 +1,8 @@
 """Result files stamped with their provenance, and readers that reject stale ones.
 
 Every parquet and npz carries a JSON stamp: the hash of the job's spec, the SHA-256 of its input data, and the
-versions of the relevant packages. A reader states which spec and data it expects. Beside the stamp stands a digest of
-the stamp and the decoded content, which every reader checks: parquet's own checksums miss one flipped bit in a hundred.
+versions of the relevant packages. A reader states which spec and data it expects. The stamp also has a digest of itself
+and the decoded content, which every reader checks: parquet's own checksums miss one flipped bit in a hundred.
 """
 
 import contextlib
@@ -45,9 +45,9 @@ def write_table(path: str | Path, table, mark: Mapping[str, Any]) -> None:
     import pyarrow.parquet as pq
 
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    content = {"lowvar": _text(mark), "digest": _of_table(arrow, mark)}
+    arrow = arrow.replace_schema_metadata({"lowvar": _text({**mark, "digest": _of_table(arrow, mark)})})
     with atomic(path) as part:
-        pq.write_table(arrow.replace_schema_metadata(content), part, compression="zstd")
+        pq.write_table(arrow, part, compression="zstd")
 
 
 def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = ""):
@@ -66,9 +66,8 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
     _check_exists(path, rebuild)
     try:
         arrow = pq.read_table(path)
-        content = arrow.schema.metadata or {}
-        mark, digest = json.loads(content[b"lowvar"]), content[b"digest"].decode()
-        right, table = digest == _of_table(arrow, mark), arrow.to_pandas()
+        mark = json.loads((arrow.schema.metadata or {})[b"lowvar"])
+        right, table = mark.pop("digest") == _of_table(arrow, mark), arrow.to_pandas()
     except Exception as error:  # Arrow raises a dozen kinds of errors for invalid bytes
         raise UserError(f"{path}: not a table of lowvar, or damaged{_again(rebuild)}") from error
     if not right:
@@ -80,9 +79,9 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
 def write_arrays(path: str | Path, arrays: Mapping[str, np.ndarray], mark: Mapping[str, Any]) -> None:
     """Writes arrays as npz with the stamp ``mark``; equal content gives equal bytes."""
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    about = {"__lowvar__": np.array(_text(mark)), "__digest__": np.array(_of_arrays(arrays, mark))}
+    text = np.array(_text({**mark, "digest": _of_arrays(arrays, mark)}))
     with atomic(path) as part, part.open("wb") as stream:
-        np.savez(stream, **about, **arrays)  # type: ignore[arg-type]
+        np.savez(stream, __lowvar__=text, **arrays)  # type: ignore[arg-type]
 
 
 def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = ""):
@@ -90,8 +89,9 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
     _check_exists(path, rebuild)
     try:
         arrays = npz.read(path)
-        mark, digest = json.loads(str(arrays.pop("__lowvar__"))), str(arrays.pop("__digest__"))
-    except (KeyError, ValueError, OSError) as error:
+        mark = json.loads(str(arrays.pop("__lowvar__")))
+        digest = mark.pop("digest")
+    except (KeyError, ValueError, OSError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not an array file of lowvar, or damaged{_again(rebuild)}") from error
     if digest != _of_arrays(arrays, mark):
         raise UserError(f"{path}: damaged, its content is not what was written{_again(rebuild)}")
