@@ -11,7 +11,7 @@ from lowvar.estimators import SEARCH as SEARCH_ESTIMATORS
 from lowvar.solvers.search import SEARCH
 
 ROOMS = ["datasets", "problems", "noise", "estimators", "solvers", "runs", "analysis", "studies"]
-SHARED = {"errors", "files", "registry", "backends"}
+SHARED = {"errors", "files", "npz", "registry", "backends"}
 PACKAGE = Path(__file__).parents[1] / "src" / "lowvar"
 
 

@@ -90,7 +90,7 @@ def test_a_file_fits_its_model_and_its_data_only(short, tmp_path):
         with pytest.raises(UserError, match=message):
             lowvar.load(path, model, data)
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(UserError, match=r"fit.npz: not an array file of lowvar, or cut off"):
+    with pytest.raises(UserError, match=r"fit.npz: not an array file of lowvar, or damaged"):
         lowvar.load(path, regression, DATA)
     with pytest.raises(UserError, match="no such file"):
         lowvar.load(tmp_path / "none.npz", regression, DATA)

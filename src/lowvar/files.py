@@ -13,6 +13,7 @@ from typing import Any
 
 from lowvar.errors import UserError
 
+_LONGEST, _DEEPEST = 2**24, 64  # characters and levels of a YAML file
 _TEMPORARY = ".tmp-"  # a killed process can leave `.name.tmp-XXXX` behind; `sweep` removes those
 
 
@@ -42,6 +43,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
             os.fsync(stream.fileno())
         part.chmod(0o666 & ~_umask())
         part.replace(path)
+        _sync(path.parent)
     except OSError as error:
         raise _explained(error, path) from error
     finally:
@@ -86,9 +88,25 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def _sync(folder: Path) -> None:
+    """Makes a rename in ``folder`` last through a power cut, where folders can be synced."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def _explained(error: OSError, path: Path) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UserError(f"no space left to write {path}: free some space, or choose another folder")
+    if error.errno == errno.EFBIG:
+        return UserError(f"cannot write {path}: it is larger than the file system or a limit (ulimit -f) permits")
+    if error.errno == errno.ENAMETOOLONG:
+        return UserError(f"cannot write {path}: the name is too long for the file system; choose a shorter one")
+    if error.errno in (errno.EISDIR, errno.ENOTEMPTY):
+        return UserError(f"cannot write {path}: there is a folder of this name; remove it, or choose another name")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
         return UserError(f"cannot write {path}: {error.strerror}; choose a folder that you may write to")
     return error
@@ -104,15 +122,43 @@ def read_yaml(path: str | os.PathLike) -> Any:
     """The content of a YAML file, in plain Python types.
 
     Raises:
-        UserError: the file is not YAML, or has a duplicate key.
+        UserError: the file cannot be read, is not YAML, or has a duplicate key.
     """
     import yaml
 
     try:
-        return _yaml_loader()(Path(path).read_text(encoding="utf-8")).get_single_data()
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        with Path(path).open(encoding="utf-8") as stream:
+            text = stream.read(_LONGEST + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}; give a YAML file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not YAML: {error}") from error
+    if len(text) > _LONGEST:
+        raise UserError(f"{path}: longer than {_LONGEST} characters; give a YAML file of settings")
+    try:
+        content = _yaml_loader()(text).get_single_data()
+    except RecursionError as error:
+        raise UserError(f"{path}: its levels are nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:  # a date with month 13 and a number without digits are ValueErrors
         said = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
         raise UserError(f"{path}: not YAML: {said}") from error
+    if _deeper(content, _DEEPEST):
+        raise UserError(f"{path}: its levels are nested too deeply, more than {_DEEPEST}")
+    return content
+
+
+def _deeper(content: Any, most: int) -> bool:
+    """Whether lists and dicts are nested in more than ``most`` levels; parts that occur again are seen once."""
+    level, seen = [content], set()
+    for _ in range(most + 1):
+        inner = [one for one in level if isinstance(one, dict | list) and id(one) not in seen]
+        seen.update(map(id, inner))
+        level = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return False
+    return True
 
 
 @functools.cache

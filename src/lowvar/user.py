@@ -106,24 +106,20 @@ def integrate(args) -> None:
 def _arrays(path) -> dict:
     """The numeric arrays of an npz; `integrate` checks their values."""
     import re
-    import zipfile
 
-    import numpy as np
+    from lowvar import npz
 
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise UserError(
-                f"{path}: it has one array; write three with numpy.savez(path, samples=..., scores=..., values=...)"
-            )
-        with loaded as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        arrays = npz.read(path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; give an npz with samples, scores and values") from error
-    except UserError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not an npz file of numeric arrays, or a truncated one") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except npz.Damaged as error:
+        raise UserError(
+            f"{path}: not an npz file of numeric arrays: {error}; write it with numpy.savez(path, samples=..., "
+            "scores=..., values=...)"
+        ) from error
     allowed = re.compile(r"(samples|scores|values)(_\d+)?$")
     for name in arrays:
         if not allowed.match(name):

@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 import http.server
 import os
@@ -16,17 +17,23 @@ class Server:
     """A real HTTP server on a free port; each request takes the next of `answers`, the last one repeats."""
 
     def __init__(self):
-        self.answers, self.requests = [], []
+        self.answers, self.requests, self.sent = [], [], 0
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 outer.requests.append(self.path)
                 status, body, length = outer.answers[min(len(outer.requests), len(outer.answers)) - 1]
+                if status == "reset":
+                    self.connection.close()
+                    return
                 self.send_response(status)
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
-                self.wfile.write(body)
+                with contextlib.suppress(OSError):  # the client may hang up
+                    for part in [body] if isinstance(body, bytes) else body:
+                        self.wfile.write(part)
+                        outer.sent += len(part)
 
             def log_message(self, format, *args):
                 pass
@@ -37,7 +44,10 @@ class Server:
         self._thread.start()
 
     def says(self, *answers):
-        """Each answer: (status, body) or (status, body, the length that its header claims)."""
+        """Each answer: (status, body) or (status, body, the length that its header claims).
+
+        A body is bytes, or an iterator of their parts; the status "reset" closes the connection.
+        """
         self.answers = [(a[0], a[1], a[2] if len(a) > 2 else len(a[1])) for a in answers]
 
     def stop(self):

@@ -1,13 +1,16 @@
+import itertools
 import os
+import re
 import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from lowvar.datasets import fetch, get, verify
+from lowvar.datasets import download, fetch, get, verify
 from lowvar.errors import UserError
 
 ADVICE = r"set LOWVAR_DATA_MIRROR to a folder that has uci/tiny\.csv, or put the file at .*raw/uci/tiny\.csv$"
@@ -57,9 +60,9 @@ def test_a_fault_of_the_network_is_tried_again(server, make, raw, body, fault):
 
 
 def test_wrong_hash_of_the_download(server, make, raw, body):
-    server.says((200, body + b"x"))
+    server.says((200, b"x" + body[1:]))
     message = refused(ADVICE, make(server.url), raw)
-    assert f"the download has {len(body) + 1} bytes with sha256" in message
+    assert f"the download has {len(body)} bytes with sha256" in message
     assert f"it should have {len(body)} bytes with sha256 {make().files[0].sha256}" in message
     assert f"from {server.url}/uci/tiny.csv" in message
     assert len(server.requests) == 1
@@ -72,6 +75,41 @@ def test_truncated_download(server, make, raw, body):
     assert "the download broke off after " in message
     assert f" of {len(body)} bytes" in message
     assert len(server.requests) == 3
+    assert files(raw) == []
+
+
+def test_a_download_stops_at_the_size_of_the_file(server, make, raw, body):
+    """A server that sends 400 MB for a file of some kilobytes."""
+    server.says((200, (bytes(1 << 20) for _ in range(400)), 400 << 20))
+    message = refused(ADVICE, make(server.url), raw)
+    assert f"the server sends more than the {len(body)} bytes of the file" in message
+    assert len(server.requests) == 1
+    assert server.sent < 50 << 20
+    assert files(raw) == []
+
+
+def test_a_download_that_stalls_or_trickles_is_given_up(server, make, raw, body, monkeypatch):
+    def trickle(pause):
+        for i in range(len(body)):
+            time.sleep(pause)
+            yield body[i : i + 1]
+
+    monkeypatch.setattr(download, "_TIMEOUT", 0.3)
+    server.says((200, trickle(0.05), len(body)))
+    message = refused(ADVICE, make(server.url), raw, attempts=1)
+    assert re.search(rf"slower than 1 kB a second after \d+ of {len(body)} bytes", message)
+    server.says((200, itertools.chain([body[:500]], trickle(2)), len(body)))
+    message = refused(ADVICE, make(server.url), raw, attempts=1)
+    assert re.search(rf"the download stalled after 500 of {len(body)} bytes: nothing came for", message)
+    assert files(raw) == []
+
+
+def test_a_connection_that_is_reset_is_tried_again(server, make, raw, body):
+    server.says(("reset", b""), (200, body))
+    fetch(make(server.url), raw, pause=0.01)
+    server.says(("reset", b""))
+    (raw / "uci/tiny.csv").unlink()
+    assert "the server broke off the connection" in refused(ADVICE, make(server.url), raw)
     assert files(raw) == []
 
 

@@ -94,7 +94,6 @@ def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
 def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    (out / "checkpoint.npz").write_bytes(b"PK cut off")
     run(place, out, scale="smoke", method="naive")
     mark = json.loads((out / "provenance.json").read_text())["stamp"]
     first = (out / "trace.parquet").read_bytes()
@@ -111,6 +110,19 @@ def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
         "timing.parquet",
         "trace.parquet",
     ]
+
+
+def test_a_damaged_checkpoint_is_put_aside_and_the_run_starts_again(tmp_path):
+    path, mark = tmp_path / "checkpoint.npz", {"spec": "1", "inputs": {}}
+    artifact.write_arrays(path, {"done": np.array(7)}, mark)
+    assert artifact.read_checkpoint(path, mark)["done"] == 7
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.warns(UserWarning, match="checkpoint.npz: .*damaged.*; it is kept as checkpoint.npz.damaged, and the"):
+        assert artifact.read_checkpoint(path, mark) is None
+    assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.npz.damaged"]
+    assert artifact.read_checkpoint(path, mark) is None
 
 
 def test_trace_has_a_row_for_everything(place, tmp_path):
@@ -169,10 +181,10 @@ def test_broken_artifacts_are_named(tmp_path):
     with pytest.raises(UserError, match="no such file; make it with: lowvar table"):
         artifact.read_table(path, rebuild="lowvar table")
     path.write_bytes(b"PAR1 half")
-    with pytest.raises(UserError, match="not a table of lowvar, or cut off"):
+    with pytest.raises(UserError, match="not a table of lowvar, or damaged"):
         artifact.read_table(path)
     (tmp_path / "t.npz").write_bytes(b"PK half")
-    with pytest.raises(UserError, match="not an array file of lowvar, or cut off"):
+    with pytest.raises(UserError, match="not an array file of lowvar, or damaged"):
         artifact.read_arrays(tmp_path / "t.npz")
 
 

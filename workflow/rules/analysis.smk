@@ -25,7 +25,7 @@ for name, study in STUDIES.items():
             name=name,
             command=read_by("table", name),
         shell:
-            "{params.command} > {log} 2>&1"
+            "{params.command} > {log:q} 2>&1"
 
     if study.timed:
 
@@ -52,7 +52,7 @@ for name, study in STUDIES.items():
                 name=name,
                 command=read_by("table", name),
             shell:
-                "{params.command} --seconds > {log} 2>&1"
+                "{params.command} --seconds > {log:q} 2>&1"
 
 
 rule figure:
@@ -72,7 +72,7 @@ rule figure:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
         command=lambda w: read_by(f"figure {w.kind}", w.experiment),
     shell:
-        "{params.command} > {log} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 NOTHING = "(?!)"  # matches no name
@@ -100,7 +100,7 @@ rule claims:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
         command=lambda w: read_by("claims", w.experiment),
     shell:
-        "{params.command} > {log} 2>&1"
+        "{params.command} > {log:q} 2>&1"
 
 
 # an empty file, which is no page of the report

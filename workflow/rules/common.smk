@@ -16,14 +16,18 @@ from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError
 
 
+# braces are Snakemake's wildcards; dvc.yaml puts paths in single quotes
+Folder = Annotated[str, pydantic.Field(pattern=r"^[^{}'\n]+$")]
+
+
 class Params(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     experiments: Annotated[tuple[str, ...], pydantic.Field(min_length=1)]
     scale: Literal[SCALES]
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    data: str = "data"
-    results: str = "results"
+    data: Folder = "data"
+    results: Folder = "results"
 
 
 def load_all():

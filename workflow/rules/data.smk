@@ -17,7 +17,7 @@ for name, dataset in DATASETS.items():
                 raw=lambda w: f"{DATA}/raw",
                 hashes=[file.sha256 for file in dataset.files],
             shell:
-                "lowvar fetch {params.dataset} --raw {params.raw} > {log} 2>&1"
+                "lowvar fetch {params.dataset:q} --raw {params.raw:q} > {log:q} 2>&1"
 
 
 rule prepare:
@@ -36,8 +36,8 @@ rule prepare:
     params:
         raw=lambda w: f"{DATA}/raw",
     shell:
-        "lowvar prepare {wildcards.dataset} --scaling {wildcards.scaling}"
-        " --raw {params.raw} --out {output} > {log} 2>&1"
+        "lowvar prepare {wildcards.dataset:q} --scaling {wildcards.scaling:q}"
+        " --raw {params.raw:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule manifest:
@@ -50,7 +50,7 @@ rule manifest:
     log:
         "logs/data/{experiment}.sha256.log",
     shell:
-        "for file in {input}; do sha256sum $file; done > {output} 2> {log}"
+        'for file in {input:q}; do sha256sum "$file"; done > {output:q} 2> {log:q}'
 
 
 rule data:

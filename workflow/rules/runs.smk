@@ -28,4 +28,4 @@ for kind, about in KINDS.items():
             spec=of(kind, lambda job: job.spec.hash),
             command=of(kind, lambda job: job.command),
         shell:
-            "{params.command} --device {resources.device} > {log} 2>&1"
+            "{params.command} --device {resources.device:q} > {log:q} 2>&1"

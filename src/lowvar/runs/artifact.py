@@ -1,19 +1,22 @@
 """Result files stamped with their provenance, and readers that reject stale ones.
 
 Every parquet and npz carries a JSON stamp: the hash of the job's spec, the SHA-256 of its input data, and the
-versions of the relevant packages. A reader states which spec and data it expects.
+versions of the relevant packages. A reader states which spec and data it expects. The stamp also has a digest of itself
+and the decoded content, which every reader checks: parquet's own checksums miss one flipped bit in a hundred.
 """
 
 import contextlib
+import hashlib
 import importlib.metadata
 import json
-import zipfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lowvar import npz
 from lowvar.errors import UserError
 from lowvar.files import atomic, write_text
 
@@ -42,7 +45,7 @@ def write_table(path: str | Path, table, mark: Mapping[str, Any]) -> None:
     import pyarrow.parquet as pq
 
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    arrow = arrow.replace_schema_metadata({"lowvar": json.dumps(mark, sort_keys=True)})
+    arrow = arrow.replace_schema_metadata({"lowvar": _text({**mark, "digest": _of_table(arrow, mark)})})
     with atomic(path) as part:
         pq.write_table(arrow, part, compression="zstd")
 
@@ -58,47 +61,94 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
     Raises:
         UserError: the file is missing, not a table of lowvar, or made from another spec or other data.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     _check_exists(path, rebuild)
     try:
         arrow = pq.read_table(path)
         mark = json.loads((arrow.schema.metadata or {})[b"lowvar"])
-    except (KeyError, json.JSONDecodeError, pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not a table of lowvar, or cut off{_again(rebuild)}") from error
+        right, table = mark.pop("digest") == _of_table(arrow, mark), arrow.to_pandas()
+    except Exception as error:  # Arrow raises a dozen kinds of errors for invalid bytes
+        raise UserError(f"{path}: not a table of lowvar, or damaged{_again(rebuild)}") from error
+    if not right:
+        raise UserError(f"{path}: damaged, its content is not what was written{_again(rebuild)}")
     _check_stamp(path, mark, expect, rebuild)
-    return arrow.to_pandas()
+    return table
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, np.ndarray], mark: Mapping[str, Any]) -> None:
     """Writes arrays as npz with the stamp ``mark``; equal content gives equal bytes."""
+    arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    text = np.array(_text({**mark, "digest": _of_arrays(arrays, mark)}))
     with atomic(path) as part, part.open("wb") as stream:
-        np.savez(stream, __lowvar__=np.array(json.dumps(mark, sort_keys=True)), **arrays)  # type: ignore[arg-type]
+        np.savez(stream, __lowvar__=text, **arrays)  # type: ignore[arg-type]
 
 
 def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = ""):
     """Arrays and stamp written by ``write_arrays``; raises as ``read_table`` does."""
     _check_exists(path, rebuild)
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        arrays = npz.read(path)
         mark = json.loads(str(arrays.pop("__lowvar__")))
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not an array file of lowvar, or cut off{_again(rebuild)}") from error
+        digest = mark.pop("digest")
+    except (KeyError, ValueError, OSError, AttributeError, TypeError) as error:
+        raise UserError(f"{path}: not an array file of lowvar, or damaged{_again(rebuild)}") from error
+    if digest != _of_arrays(arrays, mark):
+        raise UserError(f"{path}: damaged, its content is not what was written{_again(rebuild)}")
     _check_stamp(path, mark, expect, rebuild)
     return arrays, mark
 
 
-def check_arrays(path: str | Path, *, expect: Mapping[str, Any], rebuild: str = "") -> None:
-    """Makes the checks of ``read_arrays`` without reading the arrays, so that damage inside them is not detected."""
-    _check_exists(path, rebuild)
+def read_checkpoint(path: Path, mark: Mapping[str, Any] | None) -> dict[str, np.ndarray] | None:
+    """The arrays of a checkpoint written by ``write_arrays`` with the stamp ``mark``.
+
+    None if there is no such file; if it has another spec, other data or other versions, and is removed; or if it cannot
+    be read: it is then renamed to ``{name}.damaged``, and a warning names it.
+    """
+    if not path.is_file():
+        return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            mark = json.loads(str(stored["__lowvar__"]))
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not an array file of lowvar, or cut off{_again(rebuild)}") from error
-    _check_stamp(path, mark, expect, rebuild)
+        arrays, stored = read_arrays(path)
+    except UserError as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        path.replace(aside)
+        warnings.warn(f"{error}; it is kept as {aside.name}, and the run starts again", UserWarning, stacklevel=2)
+        return None
+    if stored != mark:
+        path.unlink()
+        return None
+    return arrays
+
+
+def _text(mark: Mapping[str, Any]) -> str:
+    return json.dumps(mark, sort_keys=True)
+
+
+def _of_arrays(arrays: Mapping[str, np.ndarray], mark: Mapping[str, Any]) -> str:
+    """The digest of arrays and their stamp: SHA-256 of names, types, shapes and values."""
+    digest = hashlib.sha256(_text(mark).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _of_table(arrow, mark: Mapping[str, Any]) -> str:
+    """The digest of a table and its stamp: SHA-256 of names, types and values, however they are encoded."""
+    import pyarrow as pa
+
+    digest = hashlib.sha256(_text(mark).encode())
+    for field in arrow.schema:
+        column, plain = arrow[field.name], field.type
+        number = pa.types.is_floating(plain) or pa.types.is_integer(plain)
+        digest.update(repr((field.name, str(plain) if number else "values", len(column))).encode())
+        if number:
+            digest.update(column.is_null().to_numpy().tobytes())
+            digest.update(np.ascontiguousarray(column.fill_null(0).to_numpy()).tobytes())
+        else:
+            digest.update(repr(column.to_pylist()).encode())
+    return digest.hexdigest()
 
 
 def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[str, Any], **more) -> None:

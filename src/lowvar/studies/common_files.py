@@ -15,6 +15,7 @@ STAMP = File(
     + integrals; `inputs` is empty for a function
     inputs.{problem}/{method}-{backend} | string? | | SHA-256 of the study that a run read, or of all studies behind a
     + table
+    digest | string | | SHA-256 of the stamp and the decoded content; a file with another one is damaged, and refused
     versions.{package} | string | | version of lowvar, jax, jaxlib, numpy, numpyro, optax, torch and installed peers,
     + simulators and samplers; in `tables/` only of lowvar
     """),

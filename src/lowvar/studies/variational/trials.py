@@ -106,14 +106,7 @@ def _distributions(optuna, ranges):
 
 def _resume(path, mark, names):
     """The trials of a checkpoint; none if it is missing, or from another spec, other data or other versions."""
-    if not path.is_file():
-        return []
-    try:
-        arrays, stamp = artifact.read_arrays(path)
-        if stamp != mark or set(arrays) != set(names):
-            raise UserError(f"{path}: from another study")
-    except UserError:
-        path.unlink()
+    if (arrays := artifact.read_checkpoint(path, mark)) is None or set(arrays) != set(names):
         return []
     return [dict(zip(names, row, strict=True)) for row in zip(*(arrays[name].tolist() for name in names), strict=True)]
 

@@ -1,0 +1,94 @@
+"""Files that cannot be read or written are a sentence, whatever is in their place."""
+
+import os
+import resource
+
+import pytest
+
+from lowvar.errors import UserError
+from lowvar.files import atomic, read_yaml, write_text
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 2020-13-45", "not YAML: month must be in 1..12"),
+        ("a: 0x_", "not YAML: invalid literal"),
+        ("a: " + "1" * 5000, "not YAML: Exceeds the limit"),
+        ("[" * 600 + "]" * 600, "its levels are nested too deeply"),
+        ("{a: " * 20_000 + "}" * 20_000, "its levels are nested too deeply"),
+        ("a: 1\nb: *c", "found undefined alias"),
+        ("a: !!python/object:os.system x", "could not determine a constructor"),
+        ("a: \x00", "control characters are not allowed"),
+        ("a: 1\na: 2", "duplicate key 'a'"),
+        (" " * 2**24 + "#", "longer than 16777216 characters"),
+    ],
+)
+def test_a_file_that_is_not_yaml(tmp_path, text, message):
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        read_yaml(tmp_path / "a.yaml")
+    assert str(caught.value).startswith(str(tmp_path / "a.yaml"))
+    assert "\n" not in str(caught.value)
+
+
+def test_shared_parts_are_read_once(tmp_path):
+    (tmp_path / "a.yaml").write_text(BOMB)  # 9^8 entries, if they were copied
+    assert len(read_yaml(tmp_path / "a.yaml")["h"]) == 9
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: Is a directory; give a YAML file"):
+        read_yaml(tmp_path)
+    if os.path.exists("/dev/full"):
+        with pytest.raises(UserError, match="/dev/full: longer than"):
+            read_yaml("/dev/full")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "folder", "a/b"])
+def test_a_place_that_cannot_be_written(tmp_path, name):
+    (tmp_path / "folder/inner").mkdir(parents=True)
+    (tmp_path / "a").write_text("a file where a folder should be")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=r"cannot write .*: .*(too long|a folder of this name|Not a directory|exists)"):
+        write_text(tmp_path / name, "text")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_larger_than_the_limit(tmp_path):
+    import signal
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        with pytest.raises(UserError, match="larger than the file system or a limit"):
+            write_text(tmp_path / "a", "x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rename_lasts_through_a_power_cut(tmp_path, monkeypatch):
+    """The file is synced before it is renamed, and its folder after."""
+    synced, real = [], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (synced.append(os.readlink(f"/proc/self/fd/{handle}")), real(handle))
+    )
+    if not os.path.exists("/proc/self/fd"):
+        pytest.skip("needs /proc")
+    write_text(tmp_path / "a", "text")
+    assert len(synced) == 2
+    assert ".tmp-" in synced[0]
+    assert synced[1] == str(tmp_path)
+
+
+def test_a_full_disk(tiny_disk):
+    with pytest.raises(UserError, match="no space left to write"), atomic(tiny_disk / "a") as part:
+        part.write_bytes(b"x" * 10**6)
+    assert list(tiny_disk.iterdir()) == []
