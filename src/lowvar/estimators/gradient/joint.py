@@ -17,7 +17,7 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
     Args:
         problem: the objective.
         batches: how rows are drawn.
-        table: what has a vector of parameters. ``"batches"``: each batch, ``2 ceil(N / B)`` vectors, and a step needs one
+        table: what has a vector of parameters. ``"batches"``: each batch, ``2 ceil(N / B)`` vectors; a step needs one
             Hessian-vector product; the default for fixed batches. ``"snapshots"``: as many vectors, of which a batch
             reads one for each row; for batches that cover an epoch, the default for reshuffled ones. ``"rows"``: each
             row, ``N`` vectors.
