@@ -219,14 +219,14 @@ def ours(model, data, seed, steps):
     return lowvar.fit(model, data, seed=seed, num_steps=steps, progress=False).params
 
 
-def judged(model, data, params):
-    """The ELBO of each of ``params``, on the same draws."""
+def judged(model, data, params, draws=DRAWS):
+    """The ELBO of each of ``params``, from the same ``draws``."""
     from lowvar.problems.numpyro_model import from_numpyro
 
     elbos = []
     for one in params:
         problem = from_numpyro(model, data, init=jax.tree.map(np.asarray, one))
-        eps = jax.random.normal(jax.random.key(1), (DRAWS, problem.dim), problem.dtype)
+        eps = jax.random.normal(jax.random.key(1), (draws, problem.dim), problem.dtype)
         start = {block: jnp.asarray(value, problem.dtype) for block, value in problem.start.items()}
         elbos.append(float(problem.backend.jit(lambda p, e, problem=problem: problem.elbo(p, e)[0])(start, eps)))
     return elbos

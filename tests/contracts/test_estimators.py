@@ -6,12 +6,12 @@ import pytest
 from lowvar import backends, estimators
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
-from lowvar.noise import iid, independent, reshuffled, sampler
+from lowvar.noise import fixed, iid, independent, reshuffled, sampler
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational import engine
 from lowvar.studies.variational.spec import MethodSpec
-from lowvar.testing.enumerable import costly, flat, problem, run
+from lowvar.testing.enumerable import costly, estimates, exact_gradient, flat, grid, params, problem, run
 from lowvar.testing.estimators import EstimatorContract
 
 
@@ -58,8 +58,46 @@ def test_snapshot_table_equals_the_row_table(batch):
     np.testing.assert_allclose(states["snapshots"], states["rows"], rtol=1e-12)
 
 
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_vector_for_each_fixed_batch_equals_one_for_each_row(backend):
+    p, states = problem(backend), {}
+    for table in ("batches", "snapshots"):
+        _, state = run(p, "joint", epochs=6, backend=backend, scheme=fixed, table=table)
+        states[table] = flat(p.backend.to_numpy(state.params))
+    np.testing.assert_allclose(states["batches"], states["snapshots"], rtol=1e-12)
+
+
+def test_a_table_of_batches_is_unbiased():
+    """Over the batches of an epoch, which are all that there are, and base noise by quadrature: no draws."""
+    import jax
+
+    p, w = problem(rows=6), params(seed=5)
+    batches = fixed(6, 3)
+    estimator, state = run(p, "joint", epochs=3, scheme=fixed, table="batches")
+    eps, weights = grid()
+    index = batches.draw(jax.random.key(0))
+
+    def every(estimator, state, w):
+        return np.asarray(estimates(estimator)(state, w, index, eps))
+
+    found = every(estimator, state.estimator, w)
+    np.testing.assert_allclose(weights @ found.mean(0), flat(exact_gradient(p, w)), rtol=1e-8)
+
+    naive, _ = run(p, "naive", epochs=0)
+    near = [every(one, memory, state.params) for one, memory in ((estimator, state.estimator), (naive, naive.init(w)))]
+    joint, plain = ((np.asarray(weights) @ ((one - one.mean(0)) ** 2).mean(0)).sum() for one in near)
+    assert joint < 0.5 * plain  # of the variance over batches; the approximation is of second order
+
+
+def test_a_table_of_batches_needs_fixed_ones():
+    with pytest.raises(UserError, match="joint: table 'batches' needs fixed batches, not 'reshuffled'; use table='row"):
+        estimators.GRADIENT.get("joint")(problem(), reshuffled(7, 3), table="batches")
+    with pytest.raises(UserError, match="unknown table 'batches'"):
+        estimators.GRADIENT.get("joint_current")(problem(), fixed(7, 3), table="batches")
+
+
 def test_snapshot_table_needs_epochs():
-    with pytest.raises(UserError, match="needs reshuffled batches"):
+    with pytest.raises(UserError, match="needs reshuffled or fixed batches"):
         estimators.GRADIENT.get("joint")(problem(), iid(7, 3), table="snapshots")
     estimator = estimators.GRADIENT.get("joint")(problem(), reshuffled(7, 3))
     with pytest.raises(UserError, match="built for reshuffled batches, cannot use 'iid' ones"):

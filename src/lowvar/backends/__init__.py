@@ -89,7 +89,7 @@ class Backend(Protocol):
         ...
 
     def map(self, function, xs, together: int = 1) -> Any:
-        """``function`` of each entry of the trees ``xs``, in sequence; PyTorch vectorises over ``together`` entries."""
+        """``function`` of each entry of the trees ``xs``, in sequence, at most ``together`` of them vectorised."""
         ...
 
     def wait(self, tree) -> None:

@@ -1,14 +1,17 @@
 """JAX: transformations of ``jax``, arrays of ``jax.numpy``."""
 
+import math
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from lowvar.backends.compiled import compiled
 
+_HELD = 2**22  # maximum length of an array in a group of mapped calls
 _KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}  # implementations by dtype
 
 
@@ -69,7 +72,16 @@ class _Jax:
 
     @staticmethod
     def map(function, xs, together=1):
-        return jax.lax.map(function, xs)
+        if together == 1:
+            return jax.lax.map(function, xs)
+        closed, out = jax.make_jaxpr(function, return_shape=True)(jax.tree.map(lambda leaf: leaf[0], xs))
+        group = _group(len(jax.tree.leaves(xs)[0]), min(together, max(1, _HELD // _widest(closed.jaxpr))))
+
+        def one(x):
+            values = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(x))
+            return jax.tree.unflatten(jax.tree.structure(out), values)
+
+        return jax.lax.map(one, xs, batch_size=None if group == 1 else group)
 
     @staticmethod
     def wait(tree):
@@ -110,6 +122,23 @@ class _Jax:
     @staticmethod
     def to_numpy(tree):
         return jax.tree.map(np.asarray, jax.device_get(tree))
+
+
+def _group(count: int, most: int) -> int:
+    """How many of ``count`` calls to map at once: a divisor of it if a large one exists, which needs no remainder."""
+    divisor = next(size for size in range(min(count, most), 0, -1) if count % size == 0)
+    return divisor if 4 * divisor >= min(count, most) else most
+
+
+def _widest(jaxpr: Jaxpr) -> int:
+    """The length of the longest array that a trace computes."""
+    most = 1
+    for eqn in jaxpr.eqns:
+        most = max([most, *(math.prod(getattr(var.aval, "shape", ())) for var in eqn.outvars)])
+        for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda leaf: isinstance(leaf, ClosedJaxpr)):
+            inner = value.jaxpr if isinstance(value, ClosedJaxpr) else value
+            most = max(most, _widest(inner)) if isinstance(inner, Jaxpr) else most
+    return most
 
 
 BACKEND = _Jax()

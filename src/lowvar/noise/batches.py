@@ -8,6 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError
+from lowvar.noise.permutation import permutation
+
+_SORTED = 2**19  # maximum number of rows to shuffle by sorting random keys: 1 us a row and epoch at 1e7 rows
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ def reshuffled(N: int, size: int) -> Batches:
 
     def draw(key):
         order = jnp.arange(N, dtype=jnp.int32)
-        order = order if size == N else jax.random.permutation(key, order)
+        if size < N:
+            order = permutation(key, N) if N > _SORTED else jax.random.permutation(key, order)
         short = (steps - 1) * size  # where the last, perhaps short, batch starts
         padding = jnp.full(steps * size - N, order[short])
         return jnp.concatenate([order, padding]).reshape(steps, size)

@@ -98,23 +98,21 @@ def _some_rows(N):
 
 def check_density(problem):
     """Checks that the density is finite at the start for every row."""
-    z = _start(problem)
-    jit = problem.backend.jit
-    likelihood = jit(problem.log_likelihood)
-    prior = float(jit(problem.log_prior)(z))
+    z, backend, chunks = _start(problem), problem.backend, problem.chunks["index"]
+    prior = float(backend.jit(problem.log_prior)(z))
     if not np.isfinite(prior):
         raise UserError(
             f"{problem.name}: the log prior is {prior} at the start; check the priors' parameters, or start elsewhere: "
             "init"
         )
-    for index in problem.chunks["index"]:
-        values = np.asarray(likelihood(z, index))
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            raise UserError(
-                f"{problem.name}: the log-likelihood of row {int(index[bad[0]])} is {values[bad[0]]} at the start; "
-                "check that row and the likelihood's support, or start elsewhere: init"
-            )
+    values = backend.jit(lambda z: backend.map(lambda index: problem.log_likelihood(z, index), chunks))(z)
+    values = np.ravel(backend.to_numpy(values))
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise UserError(
+            f"{problem.name}: the log-likelihood of row {int(chunks.ravel()[bad[0]])} is {values[bad[0]]} at the "
+            "start; check that row and the likelihood's support, or start elsewhere: init"
+        )
 
 
 def _check_lengths(problem, free, local):

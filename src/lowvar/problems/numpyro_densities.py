@@ -97,17 +97,17 @@ class Functions:
     ``local`` has the latent sites in the data plate, with the axis of their values in R^d that has the rows.
     """
 
-    def __init__(self, model, data, plate, N, transforms, dtype, local):
+    def __init__(self, model, data, plate, N, transforms, dtype, local, other=False):
         self.model, self.data, self.plate, self.N = model, data, plate, N
         self.transforms, self.dtype, self.local = transforms, dtype, local
+        self._other = other  # whether the data have another precision than ``dtype``
 
     def cast(self, dtype) -> "Functions":
-        """The same functions with floating data in another precision."""
-        data = {
-            key: np.asarray(value).astype(dtype) if _is_floating(value) else value for key, value in self.data.items()
-        }
-        data = {key: jnp.asarray(value) if isinstance(value, np.ndarray) else value for key, value in data.items()}
-        return Functions(self.model, data, self.plate, self.N, self.transforms, dtype, self.local)
+        """The same functions with floating data in another precision.
+
+        They are cast where they are read, inside of a program: a copy of all rows would cost more than a few of them.
+        """
+        return Functions(self.model, self.data, self.plate, self.N, self.transforms, dtype, self.local, other=True)
 
     def of(self, free) -> Densities:
         """The densities, for unconstrained values with the form of ``free``."""
@@ -138,7 +138,10 @@ class Functions:
 
         substituted = handlers.substitute(self.model, substitute_fn=substitute)
         seeded = handlers.seed(FixedIndex(watch(substituted), self.plate, index), jax.random.key(0))
-        trace = handlers.trace(seeded).get_trace(**self.data)
+        data = self.data
+        if self._other:
+            data = {key: value.astype(self.dtype) if _is_floating(value) else value for key, value in data.items()}
+        trace = handlers.trace(seeded).get_trace(**data)
         return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
     def _joint(self, layout, z, index):

@@ -56,9 +56,21 @@ def epoch_noise(p, batches, epoch, backend="jax", gaussian=None, seed=0):
     return backends.get(backend).from_jax(noise)
 
 
-def run(p, name, *, epochs, step_size=0.01, backend="jax", gaussian=None, batch=BATCH, method="sgd", **options):
+def run(
+    p,
+    name,
+    *,
+    epochs,
+    step_size=0.01,
+    backend="jax",
+    gaussian=None,
+    batch=BATCH,
+    method="sgd",
+    scheme=reshuffled,
+    **options,
+):
     """The estimator and the descent state after some epochs, with noise shared by all estimators."""
-    batches = reshuffled(p.N, batch)
+    batches = scheme(p.N, batch)
     estimator = GRADIENT.get(name)(p, batches, **options)
     ops = backends.get(backend)
     solver = descend(

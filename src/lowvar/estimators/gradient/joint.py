@@ -17,8 +17,10 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
     Args:
         problem: the objective.
         batches: how rows are drawn.
-        table: ``"snapshots"`` (``2 ceil(N / B)`` parameter vectors; needs batches that cover an epoch, and is
-            the default for them) or ``"rows"`` (``N`` vectors).
+        table: what has a vector of parameters. ``"batches"``: each batch, ``2 ceil(N / B)`` vectors; a step needs one
+            Hessian-vector product; the default for fixed batches. ``"snapshots"``: as many vectors, of which a batch
+            reads one for each row; for batches that cover an epoch, the default for reshuffled ones. ``"rows"``: each
+            row, ``N`` vectors.
         naive_epochs: epochs before the control is used, 1 or more (Algorithm 1, line 1); the paper uses 3 for
             PPCA with SGD. With iid batches there are none.
 
@@ -31,10 +33,11 @@ def joint(problem, batches, table: str | None = None, naive_epochs: int = 1) -> 
     """
     if naive_epochs < 1:
         raise UserError(f"joint: naive_epochs = {naive_epochs}; it must be 1 or more: a naive epoch fills the table")
-    stored = table_of_vectors("joint", table, problem.backend, batches)
+    table, stored = table_of_vectors("joint", table, problem.backend, batches, by_batch=True)
+    approximation = problem.approximation if table == "batches" else problem.approximation_by_row
 
     def terms(rows, params, noise, once_ready):
-        old, deviation = problem.approximation_by_row(rows, noise)
+        old, deviation = approximation(rows, noise)
         point = problem.point(params)
         fresh = problem.approximation_mean(point, noise.index, noise.weight)
         gradient = minus(problem.objective_gradient(params, noise), once_ready(plus(old, deviation)))

@@ -26,7 +26,7 @@ def joint_current(problem, batches, table: str | None = None) -> Estimator:
         eq. 5 and Algorithm 1.
     """
     problem = variational(problem, "joint_current")
-    stored, xp = table_of_vectors("joint_current", table, problem.backend, batches), problem.backend.xp
+    (_, stored), xp = table_of_vectors("joint_current", table, problem.backend, batches), problem.backend.xp
 
     def likelihood(mu, index, weight):
         """The likelihood's gradient at the means."""

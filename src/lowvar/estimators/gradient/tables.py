@@ -6,7 +6,7 @@ swap when an epoch ends.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ class Table:
     Attributes:
         rows: parameter vectors held.
         init: ``params -> state``, every row at ``params``.
-        read: ``(state, index (B,)) -> rows``, each array ``(B, dim)``.
+        read: ``(state, index (B,)) -> rows``, each array ``(B, dim)``; ``(dim,)`` from a table of batches.
         write: ``(state, noise, params) -> state``, the batch's rows set to ``params``.
         end_epoch: ``(state, index (steps, B)) -> state``, after an epoch with those batches.
     """
@@ -58,6 +58,16 @@ def snapshots(backend, batches: Batches) -> Table:
         return {"previous": state["current"], "current": state["previous"], "slot": slot}
 
     return Table(2 * steps, init, read, write, end_epoch)
+
+
+def of_batches(backend, batches: Batches) -> Table:
+    """As ``snapshots``, for fixed batches: ``read`` gives the one vector that all rows of a batch share."""
+    stored = snapshots(backend, batches)
+
+    def read(state, index):
+        return backend.tree_map(lambda leaf: leaf[0], stored.read(state, index[:1]))
+
+    return replace(stored, read=read)
 
 
 def by_row(backend, batches: Batches) -> Table:
@@ -103,18 +113,28 @@ def cached(backend, batches: Batches) -> Table:
 
 
 TABLES = {"snapshots": snapshots, "rows": by_row}
+_NEEDED = {"batches": "fixed", "snapshots": "reshuffled or fixed"}
 
 
-def table_of_vectors(estimator: str, table: str | None, backend, batches: Batches) -> Table:
-    """The table called ``table`` for an estimator, or the smallest that its batches allow.
+def table_of_vectors(estimator: str, table: str | None, backend, batches: Batches, by_batch=False) -> tuple[str, Table]:
+    """The table called ``table`` for an estimator, or the smallest that its batches allow, with its name.
+
+    Args:
+        estimator: its name.
+        table: ``"batches"``, ``"snapshots"`` or ``"rows"``; the first possible one if not given.
+        backend: the backend of the arrays.
+        batches: how rows are drawn.
+        by_batch: whether the estimator can use one vector for a batch.
 
     Raises:
         UserError: an unknown table, or one that the batches do not allow.
     """
-    table = table or ("snapshots" if batches.covers else "rows")
-    check_known("table", table, TABLES)
-    if table == "snapshots" and not batches.covers:
+    makers = {"batches": of_batches, **TABLES} if by_batch else TABLES
+    possible = {"batches": batches.same, "snapshots": batches.covers, "rows": True}
+    name = table or next(name for name in makers if possible[name])
+    check_known("table", name, makers)
+    if not possible[name]:
         raise UserError(
-            f"{estimator}: table 'snapshots' needs reshuffled batches, not {batches.name!r}; use table='rows'"
+            f"{estimator}: table {name!r} needs {_NEEDED[name]} batches, not {batches.name!r}; use table='rows'"
         )
-    return TABLES[table](backend, batches)
+    return name, makers[name](backend, batches)

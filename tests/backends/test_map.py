@@ -1,0 +1,43 @@
+"""``backend.map`` in groups equals a loop."""
+
+import numpy as np
+import pytest
+
+from lowvar import backends
+from lowvar.backends import jax as of_jax
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("count", [1, 7, 12, 13])
+@pytest.mark.parametrize("together", [1, 5, 64])
+def test_groups_equal_a_loop(backend, count, together):
+    ops = backends.get(backend)
+    xp, rows = ops.xp, np.random.default_rng(0).normal(size=(count, 3))
+    shift = ops.asarray(np.arange(3.0))
+
+    def function(x):
+        return {"sum": xp.sum(xp.exp(x["a"] + shift)), "first": x["a"][:2]}
+
+    found = ops.to_numpy(ops.map(function, {"a": ops.asarray(rows)}, together))
+    np.testing.assert_allclose(found["sum"], np.exp(rows + np.arange(3.0)).sum(1), rtol=1e-12)
+    np.testing.assert_allclose(found["first"], rows[:, :2], rtol=1e-12)
+
+
+def test_a_group_holds_no_longer_arrays_than_allowed(monkeypatch):
+    """A call that computes long arrays, also inside of a loop, is mapped with few others, or alone."""
+    import jax
+    import jax.numpy as jnp
+
+    def long(x):
+        return jax.lax.scan(
+            lambda total, i: (total + jnp.sum(jnp.outer(x, jnp.ones(100)) * i), None), 0.0, jnp.ones(2)
+        )[0]
+
+    monkeypatch.setattr(of_jax, "_HELD", 1000)
+    widest = of_jax._widest(jax.make_jaxpr(lambda xs: of_jax.BACKEND.map(long, xs, 64))(jnp.ones((12, 5))).jaxpr)
+    assert 500 <= widest <= 1000
+
+
+@pytest.mark.parametrize(("count", "most", "group"), [(200, 64, 50), (10, 64, 10), (13, 5, 5), (64, 64, 64), (7, 7, 7)])
+def test_groups_leave_no_remainder_where_a_large_divisor_exists(count, most, group):
+    assert of_jax._group(count, most) == group
