@@ -17,6 +17,7 @@ for name, study in STUDIES.items():
             f"{LOGS}/{name}/tables.log",
         benchmark:
             f"{LOGS}/{name}/tables.tsv"
+        group: "analysis"
         threads: 1
         resources:
             **SMALL,
@@ -44,6 +45,7 @@ for name, study in STUDIES.items():
                 f"{LOGS}/{name}/seconds.log",
             benchmark:
                 f"{LOGS}/{name}/seconds.tsv"
+            group: "analysis"
             threads: 1
             resources:
                 **SMALL,
@@ -65,6 +67,7 @@ rule figure:
         f"{LOGS}/{{experiment}}/figures/{{kind}}.log",
     benchmark:
         f"{LOGS}/{{experiment}}/figures/{{kind}}.tsv"
+    group: "analysis"
     threads: 1
     resources:
         **SMALL,
@@ -93,6 +96,7 @@ rule claims:
         f"{LOGS}/{{experiment}}/claims.log",
     benchmark:
         f"{LOGS}/{{experiment}}/claims.tsv"
+    group: "analysis"
     threads: 1
     resources:
         **SMALL,
