@@ -50,6 +50,6 @@ elif fault == "hang" and first:
     loop._save = save_and_hang
     words += ["--checkpoint-every", "0"]
 
-from lowvar.cli import main
+from lowvar.cli import main  # noqa: E402
 
 sys.exit(main(words))

@@ -23,11 +23,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 ROOT, TARGET = Path(__file__).parents[2], "quickstart_search"
 HUNG, FAT, CANCELLED = "ellipsoid/fast_ingo-jax", "ellipsoid/ingo-jax", "ellipsoid/es-jax"
 PLAN = {HUNG: "hang", FAT: "memory", CANCELLED: "cancel"}
-RUNS = {*PLAN, "levy/fast_ingo-jax", "levy/ingo-jax"}
-SMOKE = ["scale=smoke", "device=gpu"]
-# arrays instead of groups, and no waiting for what is at once seen on one machine
-MASTER = ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
-ARRAYS = ["--slurm-array-jobs", "run", "--group-components", "short=1"]
+CLEAN = ["levy/fast_ingo-jax", "levy/ingo-jax"]
+ALONE, ARRAY = ["--group-components", "short=1"], ["--slurm-array-jobs", "run"]  # no groups; arrays
 PATIENCE = 420  # seconds for any one event, on a machine that is busy with other work
 
 
@@ -70,7 +67,9 @@ class Week:
         self.bin.mkdir()
         (self.place / "plan.json").write_text(json.dumps(PLAN))
         command = self.bin / "lowvar"
-        command.write_text(f"#!{sys.executable}\nimport runpy\nrunpy.run_path({str(Path(__file__).with_name('faulty.py'))!r})\n")
+        command.write_text(
+            f"#!{sys.executable}\nimport runpy\nrunpy.run_path({str(Path(__file__).with_name('faulty.py'))!r})\n"
+        )
         command.chmod(0o755)
         self.path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self.log = folder / "log"
@@ -80,9 +79,10 @@ class Week:
         path = f"{self.bin}{os.pathsep}{self.path}" if faulty else self.path
         return {**os.environ, "PATH": path, "LOWVAR_FAULTS": str(self.place)}
 
-    def starts(self, *more):
+    def starts(self, *targets, more=()):
         """Starts a master; its output is appended to the log."""
-        words = ["snakemake", TARGET, "--workflow-profile", "slurm", *MASTER, *more, "--config", *SMOKE]
+        words = ["snakemake", *targets, "--workflow-profile", "slurm", "--slurm-init-seconds-before-status-checks", "2"]
+        words += [*more, "--config", "scale=smoke", "device=gpu"]
         with self.log.open("a") as log:
             self.master = subprocess.Popen(
                 words, cwd=self.folder, env=self.environment(), stdout=log, stderr=subprocess.STDOUT
@@ -137,7 +137,12 @@ def week(tmp_path_factory):
 
 
 def _faults(week, seen, folder):
-    week.starts(*ARRAYS)
+    files = [str(trace(of)) for of in CLEAN]
+    week.starts(*files, more=[*ALONE, *ARRAY])
+    assert week.master.wait(PATIENCE) == 0, week.said()[-4000:]
+    seen.array = week.calls()
+
+    week.starts(TARGET, more=ALONE)
 
     # cancelled by hand while the node is drained: its retry has to wait for the node
     cancelled = week.marked("cancel")
@@ -163,20 +168,20 @@ def _faults(week, seen, folder):
 
     # the master is killed as soon as all runs were begun and the hung one was resumed
     week.until("the resumed run", lambda: len(week.calls(HUNG)) == 2)
-    week.until("all runs", lambda: {call["of"] for call in week.calls()} >= RUNS)
+    week.until("all other runs", lambda: done_by(week) >= {FAT, CANCELLED})
     week.master.send_signal(signal.SIGKILL)
     week.master.wait()
-    seen.finished = finished(week)
+    seen.finished = done_by(week)
     week.until("an empty queue", lambda: not queue(), alive=False)
     seen.before = len(week.calls())
 
-    week.starts()
+    week.starts(TARGET)
     week.master.wait(PATIENCE)
     seen.locked, seen.lock_code = week.said().splitlines(), week.master.returncode
     unlock = ["snakemake", "--unlock"]
     subprocess.run(unlock, cwd=week.folder, env=week.environment(), check=True, capture_output=True)
     seen.submitted_before = {job["JobIDRaw"] for job in accounting()}
-    week.starts()
+    week.starts(TARGET, more=["--forcerun", *files])  # short runs, which share a submission
     assert week.master.wait(PATIENCE) == 0, week.said()[-4000:]
     time.sleep(3)  # for accounting
     seen.jobs = accounting()
@@ -184,16 +189,22 @@ def _faults(week, seen, folder):
 
 def waiting_since(week, cancelled):
     """The id of a job that waits and was not submitted together with the cancelled one."""
-    array = cancelled.partition("_")[0]
-    others = [job for job in queue("PENDING") if job.partition("_")[0] != array]
-    made = [job for job in others if int(job.partition("_")[0]) > int(array)]
-    return made[-1] if made and "CANCELLED" in week.said() else None
+    noticed = f"SLURM-job '{cancelled}' failed, SLURM status is: 'CANCELLED'" in week.said()
+    made = [job for job in queue("PENDING") if int(job) > int(cancelled)]
+    return made[-1] if made and noticed else None
 
 
-def finished(week):
-    """The runs that Snakemake knows as finished."""
-    lines = week.said().splitlines()
-    return {of for of in RUNS if (week.folder / f"results/smoke/{TARGET}/runs/{of}/trace.parquet").exists()} if lines else set()
+def trace(of):
+    return Path(f"results/smoke/{TARGET}/runs/{of}/trace.parquet")
+
+
+def done_by(week):
+    """The runs that the master has seen to the end."""
+    ids = {
+        match[1]: match[2] for match in re.finditer(r"runs/(\S+)/trace\.parquet, .*\n.*\n    jobid: (\d+)", week.said())
+    }
+    second = week.said().rpartition("SLURM run ID")[2]
+    return {of for of, number in ids.items() if f"Finished jobid: {number} (Rule: run)" in second}
 
 
 def attempts(week, of):
@@ -203,14 +214,15 @@ def attempts(week, of):
 
 
 def test_runs_are_one_array(week):
-    first = {of: week.calls(of)[0]["task"] for of in RUNS}
-    assert len({task.partition("_")[0] for task in first.values()}) == 1
-    assert sorted(task.partition("_")[2] for task in first.values()) == list("12345")
+    tasks = [call["task"] for call in week.seen.array]
+    assert {call["of"] for call in week.seen.array} == {*CLEAN}
+    assert sorted(tasks) == [f"{tasks[0].partition('_')[0]}_{number}" for number in (1, 2)]
 
 
 def test_each_run_has_a_gpu(week):
-    runs = [call for call in week.calls() if call["of"] in RUNS]
-    assert {call["gpus"] for call in runs} == {"0", "1"}  # two at a time, each its own
+    runs = [call for call in week.calls() if call["words"][0] == "run"]
+    assert {call["gpus"] for call in runs} == {"0", "1"}
+    assert {call["gpus"] for call in week.seen.array} == {"0", "1"}  # two at a time, each its own
     assert {call["asked"] for call in runs} == {"gpu"}
     jobs = {job["JobIDRaw"]: job for job in week.seen.jobs}
     assert all("gres/gpu=1" in jobs[call["job"]]["AllocTRES"] for call in runs)
@@ -255,7 +267,7 @@ def test_a_drained_node_is_waited_for(week):
 def test_a_killed_master_goes_on_after_unlock(week):
     assert week.seen.lock_code != 0
     assert any("--unlock" in line for line in week.seen.locked)
-    assert week.seen.finished
+    assert week.seen.finished == {FAT, CANCELLED}
     again = {call["of"] for call in week.calls()[week.seen.before :]}
     assert not again & week.seen.finished
 
@@ -266,13 +278,16 @@ def test_short_jobs_are_submitted_together(week):
     assert after["table"] == 1
     assert after["figure"] == 2
     assert after["claims"] == 1
-    assert len(made) == 1 + (after["run"] + after["decompose"] > 0)
+    assert after["run"] == len(CLEAN) + (HUNG in {call["of"] for call in week.calls()[week.seen.before :]})
+    assert len(made) == 2, made  # runs; tables, figures and claims
 
 
 def test_results_equal_local_ones_to_the_byte(week):
     def files(folder):
         found = {path.relative_to(folder): path for path in (folder / "results").rglob("*") if path.is_file()}
-        return {at: path.read_bytes() for at, path in found.items() if at.name not in ("timing.parquet", "provenance.json")}
+        return {
+            at: path.read_bytes() for at, path in found.items() if at.name not in ("timing.parquet", "provenance.json")
+        }
 
     here, plain = files(week.folder), files(week.seen.plain)
     assert sorted(here) == sorted(plain)
