@@ -53,9 +53,9 @@ types: install  ## pyright
 workflow: install  ## Snakemake's lint, and plans of the workflow
 	$(PART) $@ .ci/workflow
 
-smoke: install  ## the quickstart end to end, at the smallest scale
+smoke: install  ## the quickstart end to end, at the smallest scale; and that no job takes more than it asks for
 	$(PART) $@ 'snakemake --cores $(CORES) --config $(SMOKE) && mkdir -p build && \
-		snakemake --report build/smoke.html --quiet all --config $(SMOKE)'
+		snakemake --report build/smoke.html --quiet all --config $(SMOKE) && python workflow/costs.py logs/smoke'
 
 wheel: install  ## build the wheel, install it in an empty environment, use it there
 	$(PART) $@ .ci/wheel

@@ -1,7 +1,12 @@
 # Small jobs: tables from runs, figures and claims from tables. Each experiment has its own rule for tables, because
 # these depend on its family.
 
-SMALL = {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * 20}
+
+def small(minutes):
+    """The resources of such a job, which grow with each retry."""
+    return {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * minutes}
+
+
 
 for name, study in STUDIES.items():
 
@@ -20,7 +25,7 @@ for name, study in STUDIES.items():
         group: "analysis"
         threads: 1
         resources:
-            **SMALL,
+            **small(minutes=20),
         params:
             spec=study.experiment.hash,
             name=name,
@@ -48,7 +53,7 @@ for name, study in STUDIES.items():
             group: "analysis"
             threads: 1
             resources:
-                **SMALL,
+                **small(minutes=5),
             params:
                 spec=study.experiment.hash,
                 name=name,
@@ -70,7 +75,7 @@ rule figure:
     group: "analysis"
     threads: 1
     resources:
-        **SMALL,
+        **small(minutes=5),
     params:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
         command=lambda w: read_by(f"figure {w.kind}", w.experiment),
@@ -99,7 +104,7 @@ rule claims:
     group: "analysis"
     threads: 1
     resources:
-        **SMALL,
+        **small(minutes=5),
     params:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
         command=lambda w: read_by("claims", w.experiment),

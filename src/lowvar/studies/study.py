@@ -30,7 +30,7 @@ class Kind:
     folder: str
     outputs: tuple[str, ...]
     names: tuple[str, ...] = ()
-    minutes: float = 10
+    minutes: float = 5
     megabytes: float = 2000
 
 
