@@ -1,8 +1,8 @@
 """What finished jobs asked of a cluster, against what they took: ``python workflow/costs.py [logs/quick]``.
 
 Reads the benchmark records of the workflow (``logs/**/*.tsv``) and prints a line for each rule. A factor is the time or
-the memory that a job asked for, divided by what it took; the smallest of a rule is printed. Below 1, a cluster would kill
-the job, and it would be retried with more: the exit code is then 1.
+the memory that a job asked for, divided by what it took; the smallest of a rule is printed. Below 1, a cluster would
+kill the job, and it would be retried with more: the exit code is then 1.
 """
 
 import ast

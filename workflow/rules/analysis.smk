@@ -2,12 +2,6 @@
 # these depend on its family.
 
 
-def small(minutes):
-    """The resources of such a job, which grow with each retry."""
-    return {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * minutes}
-
-
-
 for name, study in STUDIES.items():
 
     rule:

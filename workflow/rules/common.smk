@@ -173,5 +173,10 @@ def together(job):
     return "short" if many and job.short else None
 
 
+def small(minutes):
+    """The resources of a job of tables, figures or claims, which grow with each retry."""
+    return {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * minutes}
+
+
 def gpus(w):
     return 1 if PARAMS.device == "gpu" else 0
