@@ -47,7 +47,7 @@ def test_records_without_what_was_asked_are_a_sentence(repository, tmp_path):
     assert "Traceback" not in said
 
 
-def test_short_are_jobs_of_less_than_a_minute(repository):
+def test_short_are_jobs_of_few_operations_on_small_data(repository):
     from lowvar.studies.study import Study
 
     def short(name, scale):
@@ -57,4 +57,4 @@ def test_short_are_jobs_of_less_than_a_minute(repository):
 
     assert short("quickstart_search", "smoke") == {"run": True, "decompose": True}
     assert short("mlmc_tuned", "paper")["tune"] is False
-    assert short("joint_mnist", "paper")["run"] is False
+    assert short("joint_mnist", "paper")["run"] is False  # few operations, minutes of evaluations

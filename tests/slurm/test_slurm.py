@@ -291,7 +291,7 @@ def test_short_jobs_are_submitted_together(week):
     assert after["figure"] == 2
     assert after["claims"] == 1
     assert after["run"] == len(CLEAN)
-    assert [(megabytes(job), int(job["TimelimitRaw"])) for job in made] == [(2001, 2 * 6), (3000, 20 + 3 * 5)]
+    assert [(megabytes(job), int(job["TimelimitRaw"])) for job in made] == [(2001, 2 * 11), (3000, 20 + 3 * 5)]
 
 
 def test_results_equal_local_ones_to_the_byte(week):

@@ -30,11 +30,12 @@ class Kind:
     folder: str
     outputs: tuple[str, ...]
     names: tuple[str, ...] = ()
-    minutes: float = 5
+    minutes: float = 10
     megabytes: float = 2000
 
 
 _OPERATIONS = 3e8  # in a minute, at least
+_SMALL = 100  # MB of arrays
 _RUN = ("problem", "method", "backend")
 KINDS = {
     "sample": Kind("samples/{problem}", ("samples.npz",), ("problem",), megabytes=4000),
@@ -114,8 +115,12 @@ class Job:
 
     @property
     def short(self) -> bool:
-        """Whether it works for less than a minute, so that a submission of its own would cost more than it does."""
-        return not getattr(self.spec, "trials", 0) and self.cost.operations < _OPERATIONS
+        """Whether a submission of its own would cost more than it does: few operations, on small data.
+
+        On large data, evaluations and initial passes take minutes, which ``operations`` does not count.
+        """
+        small = self.cost.memory * 8 / 1e6 < _SMALL
+        return small and not getattr(self.spec, "trials", 0) and self.cost.operations < _OPERATIONS
 
     @property
     def megabytes(self) -> float:
