@@ -19,9 +19,7 @@ def records(folder):
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         for row in rows:
-            if not row.get("resources"):
-                sys.exit(f"{path}: no resources; they are recorded with --benchmark-extended, which the profiles set")
-            asked = ast.literal_eval(row["resources"])
+            asked = ast.literal_eval(row.get("resources") or "{}")
             if "runtime" in asked and "mem_mb" in asked:  # else it runs where Snakemake does
                 rule = re.sub(r"^.*_(tables|seconds)$", r"\1", row["rule_name"])
                 measured = None if row["max_rss"] in ("NA", "-") else float(row["max_rss"])
@@ -53,7 +51,10 @@ def main(folder="logs"):
     """Prints the table; the exit code."""
     found = records(folder)
     if not found:
-        sys.exit(f"{folder}: no benchmark records of jobs; run the workflow first")
+        sys.exit(
+            f"{folder}: no records of what jobs asked for; run the workflow anew, with --benchmark-extended, which the "
+            "profiles set"
+        )
     lines, short = table(found)
     print(*lines, sep="\n")
     if short:
