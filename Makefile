@@ -16,7 +16,7 @@ PART := @python .ci/part.py
 PYTEST := pytest -q --durations=25
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long lint types workflow smoke wheel doctests unit pull clean distclean help
+.PHONY: report results install test test-long test-slurm lint types workflow smoke wheel doctests unit pull clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -53,9 +53,9 @@ types: install  ## pyright
 workflow: install  ## Snakemake's lint, and plans of the workflow
 	$(PART) $@ .ci/workflow
 
-smoke: install  ## the quickstart end to end, at the smallest scale
+smoke: install  ## the quickstart end to end, at the smallest scale; and that no job takes more than it asks for
 	$(PART) $@ 'snakemake --cores $(CORES) --config $(SMOKE) && mkdir -p build && \
-		snakemake --report build/smoke.html --quiet all --config $(SMOKE)'
+		snakemake --report build/smoke.html --quiet all --config $(SMOKE) && python workflow/costs.py logs/smoke'
 
 wheel: install  ## build the wheel, install it in an empty environment, use it there
 	$(PART) $@ .ci/wheel
@@ -68,6 +68,9 @@ unit: install  ## unit and contract tests
 
 test-long: install  ## the long tests alone: statistics that take minutes, as CI runs them each week
 	$(PART) $@ XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder -m long
+
+test-slurm: install  ## the workflow on a Slurm of its own, with its faults (Debian, as root; skipped elsewhere)
+	$(PART) slurm .ci/slurm $(PYTEST) -s -m slurm tests/slurm
 
 pull: install  ## results from the DVC remote, right after a fresh clone, before any edit
 	dvc pull

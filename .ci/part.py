@@ -1,7 +1,7 @@
 """Runs one part of the tests: ``part.py NAME COMMAND``. Its output goes to logs/test/NAME.log.
 
-Prints one line: the part's seconds and, for pytest, the counts of its tests and the peak memory of its workers. If the
-part fails, the end of the log comes first.
+Prints one line: the part's seconds and, for pytest, the counts of its tests and the peak memory of its workers; or why
+the part was skipped. If the part fails, the end of the log comes first.
 """
 
 import re
@@ -26,7 +26,8 @@ def main(name, command):
     memory = [line for line in lines if line.startswith("peak memory")][-1:]
     if code:
         print(*lines[-SHOWN:], sep="\n")
-    note = "; ".join([*counts, *memory]) if not code else f"details: {log}"
+    skipped = [line for line in lines if line.startswith("skipped: ")][-1:]
+    note = "; ".join([*counts, *memory, *skipped]) if not code else f"details: {log}"
     print(f"{'FAILED' if code else 'ok':<7}{name:<10}{seconds:6.0f} s   {note}".rstrip(), flush=True)
     return code
 

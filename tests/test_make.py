@@ -1,5 +1,6 @@
 """What `make` says and removes."""
 
+import os
 import subprocess
 import sys
 
@@ -83,3 +84,28 @@ def test_clean_spares_the_pages_of_results_and_data(repository, tmp_path):
         assert [path.name for path in (tmp_path / "results").iterdir()] == ["README.md"]
         assert {path.name for path in (tmp_path / "data").iterdir()} == left
         assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize("why", ["a Slurm of its own", "only root"])
+def test_slurm_says_why_it_is_skipped(repository, tmp_path, why):
+    """And never touches a Slurm that is there."""
+    (tmp_path / "slurm.conf").write_text("")
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("SLURM_CONF", None)
+    if why == "a Slurm of its own":
+        environment["SLURM_CONF"] = str(tmp_path / "slurm.conf")
+    command = [repository / ".ci/slurm", "touch", tmp_path / "ran"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("skipped: ")
+    assert done.stdout.count("\n") == 1
+    assert why in done.stdout or "a Slurm of its own" in done.stdout
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_part_that_is_skipped_says_why(repository, tmp_path):
+    command = [sys.executable, repository / ".ci/part.py", "name", "echo skipped: it rains"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert said.endswith(" s   skipped: it rains\n")

@@ -1,7 +1,6 @@
 # Small jobs: tables from runs, figures and claims from tables. Each experiment has its own rule for tables, because
 # these depend on its family.
 
-SMALL = {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * 20}
 
 for name, study in STUDIES.items():
 
@@ -17,9 +16,10 @@ for name, study in STUDIES.items():
             f"{LOGS}/{name}/tables.log",
         benchmark:
             f"{LOGS}/{name}/tables.tsv"
+        group: "analysis"
         threads: 1
         resources:
-            **SMALL,
+            **small(minutes=20),
         params:
             spec=study.experiment.hash,
             name=name,
@@ -44,9 +44,10 @@ for name, study in STUDIES.items():
                 f"{LOGS}/{name}/seconds.log",
             benchmark:
                 f"{LOGS}/{name}/seconds.tsv"
+            group: "analysis"
             threads: 1
             resources:
-                **SMALL,
+                **small(minutes=5),
             params:
                 spec=study.experiment.hash,
                 name=name,
@@ -65,9 +66,10 @@ rule figure:
         f"{LOGS}/{{experiment}}/figures/{{kind}}.log",
     benchmark:
         f"{LOGS}/{{experiment}}/figures/{{kind}}.tsv"
+    group: "analysis"
     threads: 1
     resources:
-        **SMALL,
+        **small(minutes=5),
     params:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
         command=lambda w: read_by(f"figure {w.kind}", w.experiment),
@@ -93,9 +95,10 @@ rule claims:
         f"{LOGS}/{{experiment}}/claims.log",
     benchmark:
         f"{LOGS}/{{experiment}}/claims.tsv"
+    group: "analysis"
     threads: 1
     resources:
-        **SMALL,
+        **small(minutes=5),
     params:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
         command=lambda w: read_by("claims", w.experiment),

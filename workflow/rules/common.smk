@@ -167,5 +167,16 @@ def read_by(verb, name):
     return study.command(verb, results=study.results, data=study.data)
 
 
+def together(job):
+    """The group of a job: short ones share submissions to a cluster, if the profile lets more than one do so."""
+    many = workflow.group_settings.group_components.get("short", 1) > 1
+    return "short" if many and job.short else None
+
+
+def small(minutes):
+    """The resources of a job of tables, figures or claims, which grow with each retry."""
+    return {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * minutes}
+
+
 def gpus(w):
     return 1 if PARAMS.device == "gpu" else 0

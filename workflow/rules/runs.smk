@@ -18,6 +18,8 @@ for kind, about in KINDS.items():
             f"{where}.log",
         benchmark:
             f"{where}.tsv"
+        group:
+            of(kind, together)
         threads: 1
         resources:
             gpu=gpus,

@@ -34,6 +34,8 @@ class Kind:
     megabytes: float = 2000
 
 
+_OPERATIONS = 3e8  # in a minute, at least
+_SMALL = 100  # MB of arrays
 _RUN = ("problem", "method", "backend")
 KINDS = {
     "sample": Kind("samples/{problem}", ("samples.npz",), ("problem",), megabytes=4000),
@@ -109,7 +111,16 @@ class Job:
     @property
     def minutes(self) -> float:
         """Wall time to request from a cluster, with a margin; every trial compiles."""
-        return KINDS[self.kind].minutes + getattr(self.spec, "trials", 0) + self.cost.operations / 3e8
+        return KINDS[self.kind].minutes + getattr(self.spec, "trials", 0) + self.cost.operations / _OPERATIONS
+
+    @property
+    def short(self) -> bool:
+        """Whether a submission of its own would cost more than it does: few operations, on small data.
+
+        On large data, evaluations and initial passes take minutes, which ``operations`` does not count.
+        """
+        small = self.cost.memory * 8 / 1e6 < _SMALL
+        return small and not getattr(self.spec, "trials", 0) and self.cost.operations < _OPERATIONS
 
     @property
     def megabytes(self) -> float:
