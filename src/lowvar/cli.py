@@ -85,6 +85,7 @@ def _parser():
     sub = command("run", _run, "run one method on one problem of an experiment")
     _run_options(sub)
     sub.add_argument("--study", metavar="STUDY.parquet", help="study of a tuned method (default: the workflow's path)")
+    sub.add_argument("--prepared", metavar="NPZ", help="prepared data behind samples (default: the workflow's path)")
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
 
     sub = command("tune", _tune, "tune the settings of a method of an experiment")
@@ -157,6 +158,7 @@ def _run_options(sub):
     sub.add_argument("--problem", required=True)
     sub.add_argument("--method", required=True)
     sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
+    sub.add_argument("--checkpoints", metavar="FOLDER", help="folder of the checkpoint (default: that of the results)")
     _job_options(sub)
 
 
@@ -213,14 +215,16 @@ def _run(args):
     job = _run_job(args, "run")
     from lowvar.studies import jobs
 
-    print(jobs.run(job, args.data, args.out, args.study, checkpoint_every=args.checkpoint_every))
+    more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
+    print(jobs.run(job, args.data, args.out, args.study, prepared=args.prepared, **more))
 
 
 def _tune(args):
     job = _run_job(args, "tune")
     from lowvar.studies import jobs
 
-    print(jobs.tune(job, args.data, args.out, checkpoint_every=args.checkpoint_every))
+    more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
+    print(jobs.tune(job, args.data, args.out, **more))
 
 
 def _sample(args):

@@ -14,7 +14,7 @@ for name, dataset in DATASETS.items():
                 f"logs/data/fetch-{name}.tsv"
             params:
                 dataset=name,
-                raw=lambda w: f"{DATA}/raw",
+                raw=lambda w, output: Path(output[0]).parent,
                 hashes=[file.sha256 for file in dataset.files],
             shell:
                 "lowvar fetch {params.dataset:q} --raw {params.raw:q} > {log:q} 2>&1"
@@ -34,7 +34,7 @@ rule prepare:
         mem_mb=lambda w, attempt: attempt * (4000 if w.scaling == "lenet" else 2000),
         runtime=lambda w, attempt: attempt * (120 if w.scaling == "lenet" else 10),  # it trains a network
     params:
-        raw=lambda w: f"{DATA}/raw",
+        raw=lambda w, output: above(output[0], f"{DATA}/prepared/{w.dataset}-{w.scaling}.npz") + f"{DATA}/raw",
     shell:
         "lowvar prepare {wildcards.dataset:q} --scaling {wildcards.scaling:q}"
         " --raw {params.raw:q} --out {output:q} > {log:q} 2>&1"
