@@ -209,7 +209,8 @@ def captions_of(name):
 def headline_of(name):
     """The figure that opens an experiment's report, and what it shows."""
     figure = STUDIES[name].headline
-    return {"figure": figure.name, "answer": figure.answer}
+    file = str(rules.figure.output[0]).format(experiment=name, kind=figure.name)
+    return {"file": file, "answer": figure.answer}
 
 
 def in_report(name, path, kind, label, caption=None):
