@@ -16,7 +16,7 @@ PART := @python .ci/part.py
 PYTEST := pytest -q --durations=25
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long lint types workflow smoke wheel doctests unit pull clean distclean help
+.PHONY: report results install test test-long lint types workflow smoke wheel doctests unit pull checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -69,10 +69,18 @@ unit: install  ## unit and contract tests
 test-long: install  ## the long tests alone: statistics that take minutes, as CI runs them each week
 	$(PART) $@ XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder -m long
 
-pull: install  ## results from the DVC remote, right after a fresh clone, before any edit
+pull: install  ## results from the DVC remote, as dvc.lock records them, and report.html
 	dvc pull
-	@snakemake --cores 1 --touch --forceall --quiet all
+	@python .ci/artifacts.py adopt
 	@$(MAKE) report
+
+checkout: install  ## results of another dvc.lock (after git checkout), from DVC's cache
+	dvc checkout
+	@python .ci/artifacts.py adopt
+
+push: install  ## record the results in dvc.lock, and send them to the DVC remote
+	@python .ci/artifacts.py record
+	dvc push
 
 clean:  ## remove results, report and logs; keep data and .venv
 	@test ! -d results || find results/ -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +

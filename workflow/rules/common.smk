@@ -95,6 +95,11 @@ def above(file, path):
     return str(file).removesuffix(str(path))
 
 
+def raw_above(path):
+    """The folder of raw data, for the rule whose first output is ``path``."""
+    return lambda w, output: above(output[0], path.format(**w)) + f"{DATA}/raw"
+
+
 def study_at(name, file, path):
     """A study whose files are where a job finds them."""
     study, top = STUDIES[name], above(file, path)

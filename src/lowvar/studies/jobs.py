@@ -14,9 +14,7 @@ from lowvar.studies.gathered import Gathered
 from lowvar.studies.study import Job, Study
 
 
-def run(
-    job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints=None, checkpoint_every=10.0
-) -> Path:
+def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints=None, checkpoint_every=10.0) -> Path:
     """Runs a method on a problem; resumes a killed run.
 
     ``study`` is the file of the tuned settings, and ``prepared`` that of the data behind samples, if there are any and
@@ -45,9 +43,7 @@ def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
     search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
     with progress_bar(spec.trials, f"{' '.join(job.names.values())} tuning", "trial") as tick:
-        study, timing = search(
-            spec, prepared, checkpoint=checkpoint, mark=mark, progress=tick, every=checkpoint_every
-        )
+        study, timing = search(spec, prepared, checkpoint=checkpoint, mark=mark, progress=tick, every=checkpoint_every)
     files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
     made = _leave(job, out, mark, files)
     checkpoint.unlink(missing_ok=True)
