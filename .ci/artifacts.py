@@ -88,8 +88,9 @@ def adopt():
             print(f"{study.name}: not adopted, dvc.lock does not record {' and '.join(missing)}")
         elif differs := changed(status, study):
             refused = True
-            print(f"{study.name}: not adopted, {', '.join(list(differs)[:3])} is not as dvc.lock records it. Put it back "
-                  f"(git stash, dvc checkout), or make all anew: snakemake {study.name} --forceall")  # fmt: skip
+            what = f"not adopted, dvc.lock records another {', '.join(list(differs)[:3])}"
+            print(f"{study.name}: {what}: put that back (git stash, dvc checkout), or make all anew "
+                  f"(snakemake {study.name} --forceall)")  # fmt: skip
         else:
             taken.append(study)
     for study in taken:

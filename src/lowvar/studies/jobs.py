@@ -36,7 +36,7 @@ def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints
 
 
 def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10.0) -> Path:
-    """Tunes the settings of a method on a problem; resumes a killed search from its ``checkpoints``, by default ``out``."""
+    """Tunes the settings of a method on a problem; resumes a killed search, whose checkpoints are as those of a run."""
     spec, out = job.spec, Path(out or job.folder)
     checkpoint = Path(checkpoints or out, "checkpoint.npz")
     prepared = job.study.load_data(job.problem, data)

@@ -1,6 +1,6 @@
 """Runs each job as Kubernetes does: in an empty folder, with the deployed workflow and what the storage hands out.
 
-``APART_KILL`` names a file: the first job below whose folder of the same path it appears is killed, once.
+``APART_KILL`` names a file: once it appears, the job that runs is killed, and a copy ``{name}.seen`` is kept.
 """
 
 import os
@@ -35,9 +35,10 @@ class Executor(RemoteExecutor):
         for info in active_jobs:
             process = info.aux["process"]
             if self.to_kill and Path(self.to_kill).is_file():
-                self.to_kill = None
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+                shutil.copy(self.to_kill, f"{self.to_kill}.seen")
+                self.to_kill = None
             if process.poll() is None:
                 yield info
                 continue
