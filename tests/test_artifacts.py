@@ -98,9 +98,12 @@ def test_what_dvc_records_is_adopted_and_nothing_else(tmp_path):
     assert "recorded in dvc.lock" in call(folder, *script, "record")
 
     shutil.rmtree(folder / ".snakemake")
+    warned = "lowvar: Snakemake has no records of the results in results/smoke, and would not notice an edit"
+    assert warned in commands.snakemake(folder, "-n").stderr
     said = call(folder, *script, "adopt")
     assert "one: as dvc.lock records it\ntwo: as dvc.lock records it\n" in said
     assert plan(folder) == {}
+    assert warned not in commands.snakemake(folder, "-n").stderr
     write(folder, "one", **EDITED)
     only_one = plan(folder)
     assert (only_one["run"], only_one["one_tables"]) == (1, 1)

@@ -3,6 +3,7 @@
 
 import math
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -93,6 +94,13 @@ def above(file, path):
     if not str(file).endswith(str(path)):
         raise WorkflowError(f"{path}: without a shared folder, `data` and `results` must be below Snakemake's folder")
     return str(file).removesuffix(str(path))
+
+
+def unrecorded():
+    """Whether results lie here without Snakemake's records, which tell it that an experiment has been edited."""
+    if STORED or not workflow.is_main_process or any(Path(".snakemake").glob("metadata*/*")):
+        return False
+    return any(file.is_file() for name in PARAMS.experiments for file in map(Path, made_by(name, "run")))
 
 
 def raw_above(path):
@@ -243,3 +251,11 @@ def table_command(name, *tables):
 
 def gpus(w):
     return 1 if PARAMS.device == "gpu" else 0
+
+
+if unrecorded():
+    print(
+        f"lowvar: Snakemake has no records of the results in {RESULTS}, and would not notice an edit of their experiments: "
+        "`make checkout` takes those that dvc.lock records as made, `snakemake --forceall` makes all anew",
+        file=sys.stderr,
+    )
