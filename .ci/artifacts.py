@@ -37,6 +37,8 @@ def studies():
     params = yaml.safe_load(Path("params.yaml").read_text())
     data, folder = params.get("data", "data"), Path(params.get("results", "results"), params["scale"])
     for name in params["experiments"]:
+        if name.endswith((".yaml", ".yml")):
+            sys.exit(f"params.yaml: experiments: {name}: DVC records experiments of workflow/experiments, by name")
         yield Study.load(f"workflow/experiments/{name}.yaml", params["scale"], folder / name, data)
 
 
