@@ -79,7 +79,7 @@ def test_an_experiment_is_made_in_a_storage(tmp_path):
     done = commands.snakemake(folder, "-n", *words)
     assert "Nothing to be done" in done.stdout + done.stderr
     call(folder, "snakemake", "--report", "report.html", *words)
-    assert "<svg" in (folder / "report.html").read_text()
+    assert r"class=\"headline\"><?xml" in (folder / "report.html").read_text()
 
 
 def test_a_folder_for_checkpoints(tmp_path):
