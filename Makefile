@@ -16,7 +16,7 @@ PART := @python .ci/part.py
 PYTEST := pytest -q --durations=25
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-slurm lint types workflow smoke wheel doctests unit pull clean distclean help
+.PHONY: report results install test test-long test-slurm lint types workflow smoke wheel doctests unit pull checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -72,10 +72,18 @@ test-long: install  ## the long tests alone: statistics that take minutes, as CI
 test-slurm: install  ## the workflow on a Slurm of its own, with its faults (Debian, as root; skipped elsewhere)
 	$(PART) slurm .ci/slurm $(PYTEST) -s -m slurm tests/slurm
 
-pull: install  ## results from the DVC remote, right after a fresh clone, before any edit
+pull: install  ## results from the DVC remote, as dvc.lock records them, and report.html
 	dvc pull
-	@snakemake --cores 1 --touch --forceall --quiet all
+	@python .ci/artifacts.py adopt
 	@$(MAKE) report
+
+checkout: install  ## results of another dvc.lock (after git checkout), from DVC's cache
+	dvc checkout
+	@python .ci/artifacts.py adopt
+
+push: install  ## record the results in dvc.lock, and send them to the DVC remote
+	@python .ci/artifacts.py record
+	dvc push
 
 clean:  ## remove results, report and logs; keep data and .venv
 	@test ! -d results || find results/ -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +

@@ -10,8 +10,7 @@ import sys
 from lowvar import __version__
 from lowvar.errors import UserError, unknown_name, whole
 
-# what `list` shows: the modules and names of the collections
-_LISTS = {
+_LISTS = {  # modules and names of the collections that `list` shows
     "datasets": ("lowvar.datasets.catalogue", "DATASETS"),
     "models": ("lowvar.problems.catalogue", "MODELS"),
     "functions": ("lowvar.problems.blackbox.catalogue", "FUNCTIONS"),
@@ -19,6 +18,7 @@ _LISTS = {
     "estimators": ("lowvar.estimators", "GRADIENT"),
     "searches": ("lowvar.solvers.search", "SEARCH"),
     "integrators": ("lowvar.estimators", "INTEGRAL"),
+    "guides": ("lowvar.problems.guides", "GUIDES"),
     "optimizers": ("lowvar.solvers.optimizers", "OPTIMIZERS"),
     "backends": ("lowvar.backends", "BACKENDS"),
     "figures": ("lowvar.studies.load", "FIGURES"),
@@ -85,6 +85,7 @@ def _parser():
     sub = command("run", _run, "run one method on one problem of an experiment")
     _run_options(sub)
     sub.add_argument("--study", metavar="STUDY.parquet", help="study of a tuned method (default: the workflow's path)")
+    sub.add_argument("--prepared", metavar="NPZ", help="prepared data behind samples (default: the workflow's path)")
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
 
     sub = command("tune", _tune, "tune the settings of a method of an experiment")
@@ -159,6 +160,7 @@ def _run_options(sub):
     sub.add_argument("--problem", required=True)
     sub.add_argument("--method", required=True)
     sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
+    sub.add_argument("--checkpoints", metavar="FOLDER", help="folder of the checkpoint (default: that of the results)")
     _job_options(sub)
 
 
@@ -205,8 +207,7 @@ def _run_job(args, kind):
     """The job that a command names; checks its names and sets up the numerical libraries."""
     study = _study(args)
     backend = args.backend or study.experiment.backends[0]
-    job = study.job(kind, args.problem, args.method, backend)
-    job.spec  # noqa: B018
+    (job := study.job(kind, args.problem, args.method, backend)).spec  # noqa: B018
     _configure(args, backend=backend, dtype=study.experiment.dtype(args.problem))
     return job
 
@@ -215,14 +216,16 @@ def _run(args):
     job = _run_job(args, "run")
     from lowvar.studies import jobs
 
-    print(jobs.run(job, args.data, args.out, args.study, checkpoint_every=args.checkpoint_every))
+    more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
+    print(jobs.run(job, args.data, args.out, args.study, prepared=args.prepared, **more))
 
 
 def _tune(args):
     job = _run_job(args, "tune")
     from lowvar.studies import jobs
 
-    print(jobs.tune(job, args.data, args.out, checkpoint_every=args.checkpoint_every))
+    more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
+    print(jobs.tune(job, args.data, args.out, **more))
 
 
 def _sample(args):

@@ -91,6 +91,25 @@ def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
     assert sorted(path.name for path in killed.iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
+@pytest.mark.slow
+def test_a_checkpoint_in_a_folder_that_outlives_the_results(place, tmp_path):
+    """As on a machine whose disk is lost with it: the run goes on elsewhere, from the checkpoint alone."""
+    lost, kept, out = tmp_path / "lost", tmp_path / "kept", tmp_path / "out"
+    process = commands.started(place, *words(place, lost, "--checkpoints", str(kept), "--checkpoint-every", "0"))
+    started = time.time()
+    while process.is_alive() and not _newer(kept / "checkpoint.npz", started):
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert not (lost / "trace.parquet").exists(), "the run ended before the kill: the test shows little"
+    laps = artifact.read_arrays(kept / "checkpoint.npz")[0]["laps"]
+    run(place, out, "--checkpoints", str(kept))
+    assert list(kept.iterdir()) == []
+    timing = artifact.read_table(out / "timing.parquet")
+    assert len(laps) > 0
+    assert list(timing["seconds"])[: len(laps)] == list(laps)  # wall times of the killed process
+
+
 def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
     out = tmp_path / "out"
     out.mkdir()

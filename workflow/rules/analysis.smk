@@ -23,7 +23,7 @@ for name, study in STUDIES.items():
         params:
             spec=study.experiment.hash,
             name=name,
-            command=read_by("table", name),
+            command=table_command(name),
         shell:
             "{params.command} > {log:q} 2>&1"
 
@@ -33,7 +33,7 @@ for name, study in STUDIES.items():
             # wall times differ from run to run; in a separate file, they leave the other tables reproducible to the byte
             name: f"{name}_seconds"
             input:
-                runs_of(name) + paths(study.table_files()),
+                made_by(name, *KINDS) + timings_of(name) + prepared_of(name) + paths(study.table_files()),
             output:
                 [
                     in_report(name, path, "table", path.stem, caption="seconds")
@@ -51,7 +51,7 @@ for name, study in STUDIES.items():
             params:
                 spec=study.experiment.hash,
                 name=name,
-                command=read_by("table", name),
+                command=table_command(name, *study.timed),
             shell:
                 "{params.command} --seconds > {log:q} 2>&1"
 
@@ -72,7 +72,9 @@ rule figure:
         **small(minutes=5),
     params:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
-        command=lambda w: read_by(f"figure {w.kind}", w.experiment),
+        command=lambda w, output: read_by(
+            f"figure {w.kind}", w.experiment, output[0], STUDIES[w.experiment].figure_files(w.kind)[0]
+        ),
     shell:
         "{params.command} > {log:q} 2>&1"
 
@@ -86,9 +88,9 @@ rule claims:
     wildcard_constraints:
         experiment="|".join(WITH_CLAIMS) or NOTHING,
     input:
-        lambda w: paths(STUDIES[w.experiment].table_files()),
-        lambda w: paths(filter(None, [STUDIES[w.experiment].claims])),
-        lambda w: paths(STUDIES[w.experiment].times),
+        lambda w: paths(STUDIES[w.experiment].table_files()) + made_by(w.experiment, *KINDS) + prepared_of(w.experiment),
+        lambda w: repository(filter(None, [STUDIES[w.experiment].claims])),
+        lambda w: repository(STUDIES[w.experiment].times),
     output:
         in_report("{experiment}", ANY.verdicts, "table", "claims", caption="claims"),
     log:
@@ -101,7 +103,7 @@ rule claims:
         **small(minutes=5),
     params:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
-        command=lambda w: read_by("claims", w.experiment),
+        command=lambda w, output: read_by("claims", w.experiment, output[0], STUDIES[w.experiment].verdicts),
     shell:
         "{params.command} > {log:q} 2>&1"
 

@@ -2,6 +2,8 @@
 # costs. This file has no rules.
 
 import math
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,6 +30,7 @@ class Params(pydantic.BaseModel):
     device: Literal["auto", "cpu", "gpu"] = "auto"
     data: Folder = "data"
     results: Folder = "results"
+    checkpoints: Folder | None = None
 
 
 def load_all():
@@ -74,6 +77,52 @@ def paths(files):
     return [str(file) for file in files]
 
 
+def repository(files):
+    """Files that come with the workflow."""
+    return [local(str(file)) for file in files]
+
+
+# ------------------------------------------------------------------------ without a shared folder
+
+# Rules name files as if they were here. With --default-storage-provider, a job finds them below another folder: its
+# copies of what it declares. Files of the repository are `local`: Snakemake deploys them with the workflow.
+STORED = workflow.storage_settings.default_storage_provider is not None
+
+
+def above(file, path):
+    """The folder, ending in a slash, below which a job finds ``path``, as it does its own ``file``; empty if here."""
+    if not str(file).endswith(str(path)):
+        raise WorkflowError(f"{path}: without a shared folder, `data` and `results` must be below Snakemake's folder")
+    return str(file).removesuffix(str(path))
+
+
+def unrecorded():
+    """Whether results lie here without Snakemake's records, which tell it that an experiment has been edited."""
+    if STORED or not workflow.is_main_process or any(Path(".snakemake").glob("metadata*/*")):
+        return False
+    return any(file.is_file() for name in PARAMS.experiments for file in map(Path, made_by(name, "run")))
+
+
+def raw_above(path):
+    """The folder of raw data, for the rule whose first output is ``path``."""
+    return lambda w, output: above(output[0], path.format(**w)) + f"{DATA}/raw"
+
+
+def study_at(name, file, path):
+    """A study whose files are where a job finds them."""
+    study, top = STUDIES[name], above(file, path)
+    return replace(study, results=Path(f"{top}{study.results}"), data=Path(f"{top}{study.data}"))
+
+
+def checkpoints_of(job):
+    """The option for a job's checkpoint, if it should be in a folder that outlives the job's machine."""
+    folder = PARAMS.checkpoints
+    if folder is None and workflow.storage_settings.default_storage_provider == "fs":
+        folder = workflow.storage_settings.default_storage_prefix or None
+    resumes = "timing.parquet" in KINDS[job.kind].records
+    return f" --checkpoints {shlex.quote(f'{folder}/{job.folder}')}" if folder and resumes else ""
+
+
 # ------------------------------------------------------------------------ jobs of a study, by a rule's wildcards
 
 
@@ -95,8 +144,21 @@ def at_least(kind, what):
 
 
 def outputs_of(kind):
-    """The outputs of a kind of job, with wildcards as names."""
-    return paths(ANY.job(kind, *(f"{{{name}}}" for name in KINDS[kind].names)).outputs)
+    """The outputs and records of a kind of job, with wildcards as names."""
+    job = ANY.job(kind, *(f"{{{name}}}" for name in KINDS[kind].names))
+    return paths(job.outputs + job.records)
+
+
+def command_of(kind):
+    """The command of a rule's job, where the job finds its files."""
+    find = job(kind)
+
+    def command(w, output):
+        known = find(w)
+        there = replace(known, study=study_at(w.experiment, output[0], known.outputs[0]))
+        return there.command + checkpoints_of(known)
+
+    return command
 
 
 # ---------------------------------------------------------------------------------------- files of a study
@@ -111,6 +173,16 @@ def prepared_of(name):
 def made_by(name, *kinds):
     """The outputs of a study's jobs of these kinds."""
     return paths(file for job in STUDIES[name].jobs(*kinds) for file in job.outputs)
+
+
+def read_with_tables(name):
+    """What a table's stamp depends on besides the experiment: data, samples and studies."""
+    return prepared_of(name) + made_by(name, "sample", "tune")
+
+
+def timings_of(name):
+    """The wall times of a study's runs."""
+    return paths(file for job in STUDIES[name].jobs("run") for file in job.records if file.suffix == ".parquet")
 
 
 def runs_of(name):
@@ -130,13 +202,16 @@ def results_of(name):
 
 def timed_here(name):
     """Whether runs were timed on this machine: those from `dvc pull` have no wall times."""
+    if STORED:
+        return True
     traces = [job.outputs[0] for job in STUDIES[name].jobs("run")]
     return not any(path.exists() and not path.with_name("timing.parquet").exists() for path in traces)
 
 
 def table_of_figure(w):
     study = STUDIES[w.experiment]
-    return paths(study.table_files(study.figures[w.kind].table if w.kind in study.figures else w.kind))
+    table = study.table_files(study.figures[w.kind].table if w.kind in study.figures else w.kind)
+    return paths(table) + read_with_tables(w.experiment)
 
 
 def captions_of(name):
@@ -147,7 +222,8 @@ def captions_of(name):
 def headline_of(name):
     """The figure that opens an experiment's report, and what it shows."""
     figure = STUDIES[name].headline
-    return {"figure": figure.name, "answer": figure.answer}
+    file = str(rules.figure.output[0]).format(experiment=name, kind=figure.name)
+    return {"file": file, "answer": figure.answer}
 
 
 def in_report(name, path, kind, label, caption=None):
@@ -161,9 +237,9 @@ def in_report(name, path, kind, label, caption=None):
     )
 
 
-def read_by(verb, name):
-    """The command that makes or reads an experiment's tables."""
-    study = STUDIES[name]
+def read_by(verb, name, file, path):
+    """The command that makes or reads an experiment's tables, in a job that finds its ``path`` at ``file``."""
+    study = study_at(name, file, path)
     return study.command(verb, results=study.results, data=study.data)
 
 
@@ -178,5 +254,19 @@ def small(minutes):
     return {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * minutes}
 
 
+def table_command(name, *tables):
+    """The command of a rule whose first output is the first of these tables (by default of all), as csv."""
+    first = STUDIES[name].table_files(*tables, ending="csv")[0]
+    return lambda w, output: read_by("table", name, output[0], first)
+
+
 def gpus(w):
     return 1 if PARAMS.device == "gpu" else 0
+
+
+if unrecorded():
+    print(
+        f"lowvar: Snakemake has no records of the results in {RESULTS}, and would not notice an edit of their experiments: "
+        "`make checkout` takes those that dvc.lock records as made, `snakemake --forceall` makes all anew",
+        file=sys.stderr,
+    )

@@ -14,7 +14,7 @@ for name, dataset in DATASETS.items():
                 f"logs/data/fetch-{name}.tsv"
             params:
                 dataset=name,
-                raw=lambda w: f"{DATA}/raw",
+                raw=raw_above(f"{DATA}/raw/{dataset.files[0].name}"),
                 hashes=[file.sha256 for file in dataset.files],
             shell:
                 "lowvar fetch {params.dataset:q} --raw {params.raw:q} > {log:q} 2>&1"
@@ -34,7 +34,7 @@ rule prepare:
         mem_mb=lambda w, attempt: attempt * (4000 if w.scaling == "lenet" else 2000),
         runtime=lambda w, attempt: attempt * (120 if w.scaling == "lenet" else 10),  # it trains a network
     params:
-        raw=lambda w: f"{DATA}/raw",
+        raw=raw_above(f"{DATA}/prepared/{{dataset}}-{{scaling}}.npz"),
     shell:
         "lowvar prepare {wildcards.dataset:q} --scaling {wildcards.scaling:q}"
         " --raw {params.raw:q} --out {output:q} > {log:q} 2>&1"
@@ -51,6 +51,19 @@ rule manifest:
         "logs/data/{experiment}.sha256.log",
     shell:
         'for file in {input:q}; do sha256sum "$file"; done > {output:q} 2> {log:q}'
+
+
+rule needs:
+    # what each experiment reads: DVC prepares data again only if this list changes
+    output:
+        f"{DATA}/needs.txt",
+    localrule: True
+    log:
+        "logs/data/needs.log",
+    params:
+        needs=[f"{name} {path}" for name in PARAMS.experiments for path in prepared_of(name) or [""]],
+    shell:
+        r"printf '%s\n' {params.needs:q} > {output:q} 2> {log:q}"
 
 
 rule data:

@@ -1,5 +1,5 @@
-# Large jobs. Their other files (timing.parquet, provenance.json, checkpoints) differ from run to run, so they are not
-# outputs for Snakemake or DVC.
+# Large jobs. Some of their files (timing.parquet, provenance.json) differ from run to run: DVC ignores these, and only
+# the tables of seconds need them. Checkpoints are no outputs.
 #   sample      draws the points that all methods of an integral experiment share
 #   tune        tunes the settings of a method of a variational experiment
 #   run         runs one method on one problem
@@ -28,6 +28,6 @@ for kind, about in KINDS.items():
             runtime=at_least(kind, lambda job: job.minutes),
         params:
             spec=of(kind, lambda job: job.spec.hash),
-            command=of(kind, lambda job: job.command),
+            command=command_of(kind),
         shell:
             "{params.command} --device {resources.device:q} > {log:q} 2>&1"

@@ -14,35 +14,40 @@ from lowvar.studies.gathered import Gathered
 from lowvar.studies.study import Job, Study
 
 
-def run(job: Job, data=None, out=None, study=None, *, checkpoint_every=10.0) -> Path:
+def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints=None, checkpoint_every=10.0) -> Path:
     """Runs a method on a problem; resumes a killed run.
 
-    ``study`` is the file of the tuned settings, if there are any and the file is not where the workflow writes it.
+    ``study`` is the file of the tuned settings, and ``prepared`` that of the data behind samples, if there are any and
+    the file is not where the workflow writes it. ``checkpoints`` is the folder of the checkpoint, by default ``out``.
     """
     spec, family, out = job.spec, job.study.family, Path(out or job.folder)
-    source = job.study.load_source(job.problem, data)
+    checkpoint = Path(checkpoints or out, "checkpoint.npz")
+    source = job.study.load_source(job.problem, data, prepared)
     settled, inputs = job.settled(_hash(job, source), study)
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
     engine = family.engine(settled, source)
     with progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
-        result = loop.run(engine, progress=tick, checkpoint=out / "checkpoint.npz", mark=mark, every=checkpoint_every)
+        result = loop.run(engine, progress=tick, checkpoint=checkpoint, mark=mark, every=checkpoint_every)
     files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
              "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
-    return _leave(job, out, mark, files)
+    made = _leave(job, out, mark, files)
+    checkpoint.unlink(missing_ok=True)
+    return made
 
 
-def tune(job: Job, data=None, out=None, *, checkpoint_every=10.0) -> Path:
-    """Tunes the settings of a method on a problem; resumes a killed search."""
+def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10.0) -> Path:
+    """Tunes the settings of a method on a problem; resumes a killed search, whose checkpoints are as those of a run."""
     spec, out = job.spec, Path(out or job.folder)
+    checkpoint = Path(checkpoints or out, "checkpoint.npz")
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
     search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
     with progress_bar(spec.trials, f"{' '.join(job.names.values())} tuning", "trial") as tick:
-        study, timing = search(
-            spec, prepared, checkpoint=out / "checkpoint.npz", mark=mark, progress=tick, every=checkpoint_every
-        )
+        study, timing = search(spec, prepared, checkpoint=checkpoint, mark=mark, progress=tick, every=checkpoint_every)
     files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
-    return _leave(job, out, mark, files)
+    made = _leave(job, out, mark, files)
+    checkpoint.unlink(missing_ok=True)
+    return made
 
 
 def sample(job: Job, data=None, out=None) -> Path:
@@ -89,7 +94,6 @@ def _leave(job, out, mark, files) -> Path:
             else:
                 write = artifact.write_arrays if name.endswith(".npz") else artifact.write_table
                 write(out / name, content, mark)
-    (out / "checkpoint.npz").unlink(missing_ok=True)
     return out / list(files)[-1]
 
 

@@ -21,7 +21,8 @@ class Kind:
 
     Attributes:
         folder: of their files, below the study's results, with the names of a job in braces.
-        outputs: files in this folder that other jobs may read.
+        outputs: files in this folder that other jobs may read; they repeat byte for byte.
+        records: files in this folder that differ from run to run, such as wall times.
         names: the keys that identify a job.
         minutes: wall time of the smallest job.
         megabytes: memory of the smallest job.
@@ -29,6 +30,7 @@ class Kind:
 
     folder: str
     outputs: tuple[str, ...]
+    records: tuple[str, ...]
     names: tuple[str, ...] = ()
     minutes: float = 10
     megabytes: float = 2000
@@ -36,12 +38,13 @@ class Kind:
 
 _OPERATIONS = 3e8  # in a minute, at least
 _SMALL = 100  # MB of arrays
-_RUN = ("problem", "method", "backend")
+_RUN, _PROBLEM = ("problem", "method", "backend"), ("problem",)
+_MADE, _TIMED = ("provenance.json",), ("provenance.json", "timing.parquet")
 KINDS = {
-    "sample": Kind("samples/{problem}", ("samples.npz",), ("problem",), megabytes=4000),
-    "tune": Kind("runs/{problem}/{method}-{backend}/tuning", ("study.parquet",), _RUN),
-    "run": Kind("runs/{problem}/{method}-{backend}", ("trace.parquet", "params.npz"), _RUN),
-    "decompose": Kind("decomposition/{problem}", ("decomposition.parquet",), ("problem",)),
+    "sample": Kind("samples/{problem}", ("samples.npz",), _MADE, _PROBLEM, megabytes=4000),
+    "tune": Kind("runs/{problem}/{method}-{backend}/tuning", ("study.parquet",), _TIMED, _RUN),
+    "run": Kind("runs/{problem}/{method}-{backend}", ("trace.parquet", "params.npz"), _TIMED, _RUN),
+    "decompose": Kind("decomposition/{problem}", ("decomposition.parquet",), _MADE, _PROBLEM),
 }
 
 
@@ -90,12 +93,18 @@ class Job:
         return tuple(self.folder / name for name in KINDS[self.kind].outputs)
 
     @property
+    def records(self) -> tuple[Path, ...]:
+        """The files that differ from run to run."""
+        return tuple(self.folder / name for name in KINDS[self.kind].records)
+
+    @property
     def inputs(self) -> dict[str, Path]:
         """The files that it reads, by command-line option."""
-        study = self.study
-        source = study.source(self.problem) if self.kind == "run" else study.prepared(self.problem)
-        files = {"data": source} if source else {}
-        return files | ({"study": self.search.outputs[0]} if self.search else {})
+        prepared = self.study.prepared(self.problem)
+        source = self.study.source(self.problem) if self.kind == "run" else prepared
+        files = {"data": source, "prepared": prepared if prepared != source else None}
+        files |= {"study": self.search.outputs[0] if self.search else None}
+        return {option: file for option, file in files.items() if file}
 
     @property
     def search(self) -> "Job | None":
@@ -309,11 +318,12 @@ class Study:
         artifact.read_arrays(job.outputs[0], expect=job.expected, rebuild=job.command)
         return {problem: sha256(job.outputs[0])}
 
-    def data_inputs(self, problem: str) -> dict[str, str]:
-        """The hash of a problem's prepared data, as in stamps."""
+    def data_inputs(self, problem: str, file: str | Path | None = None) -> dict[str, str]:
+        """The hash of a problem's prepared data, as in stamps; of ``file``, if they are there."""
         path, data = self.prepared(problem), self.experiment.data(problem)
         if path is None or data is None:
             return {}
+        path = Path(file or path)
         if not path.is_file():
             raise UserError(
                 f"{path}: no such file; make it with: lowvar prepare {data.dataset} --scaling {data.scaling} "
@@ -339,13 +349,17 @@ class Study:
                 )
         return prepared
 
-    def load_source(self, problem: str, path: str | Path | None = None):
-        """Loads the input of runs on a problem, with its ``sha256``: samples, prepared data, or None."""
+    def load_source(self, problem: str, path: str | Path | None = None, prepared: str | Path | None = None):
+        """Loads the input of runs on a problem, with its ``sha256``: samples, prepared data, or None.
+
+        ``prepared`` is the file of the data behind samples, if it is not where the workflow writes it.
+        """
         drawn = self.experiment.drawn_from(problem)
         if not drawn:
             return self.load_data(problem, path)
         job, read = self.job("sample", drawn), self.family.read_samples
-        return read(Path(path or job.outputs[0]), expect=job.expected, rebuild=job.command)  # type: ignore[misc]
+        expect = {"spec": job.spec.hash, "inputs": self.data_inputs(drawn, prepared)}
+        return read(Path(path or job.outputs[0]), expect=expect, rebuild=job.command)  # type: ignore[misc]
 
     def tables_stamp(self) -> dict[str, Any]:
         """The stamp of tables, from the experiment, all its data and all its studies."""

@@ -1,0 +1,140 @@
+"""Keeps Snakemake's records and DVC's in step: ``artifacts.py adopt`` or ``artifacts.py record``.
+
+Snakemake records in ``.snakemake`` what it made; DVC records in ``dvc.lock`` what is in the remote.
+
+    adopt   after `dvc pull` or `dvc checkout`: Snakemake takes the results that ``dvc.lock`` records as made. It has no
+            records of results that another machine made, and wrong ones after the checkout of an older ``dvc.lock``.
+    record  before `dvc push`: DVC takes the results that Snakemake made as its stages' outputs.
+
+An experiment is adopted only if its results, its own files and its claims are those that ``dvc.lock`` records. The code
+of lowvar is not compared, as Snakemake does not compare it.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from lowvar.errors import UserError
+from lowvar.runs.artifact import read_stamp
+from lowvar.studies.study import Study
+
+STAGES, CODE = ("runs", "results"), "src/"
+
+
+def said(*command):
+    """The standard output of a command; exits with its error, if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr).strip()[-3000:]}")
+    return done.stdout + done.stderr
+
+
+def studies():
+    """The experiments that params.yaml selects, at its scale."""
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    data, folder = params.get("data", "data"), Path(params.get("results", "results"), params["scale"])
+    for name in params["experiments"]:
+        if name.endswith((".yaml", ".yml")):
+            sys.exit(f"params.yaml: experiments: {name}: DVC records experiments of workflow/experiments, by name")
+        yield Study.load(f"workflow/experiments/{name}.yaml", params["scale"], folder / name, data)
+
+
+def changed(status, study):
+    """What differs from ``dvc.lock``, by path, apart from code."""
+    found = {}
+    for stage in STAGES:
+        for kind in status.get(f"{stage}@{study.name}", []):
+            if isinstance(kind, dict):
+                for paths in kind.values():
+                    found |= paths if isinstance(paths, dict) else {}
+    return {path: how for path, how in found.items() if not path.startswith(CODE)}
+
+
+def leftovers(study):
+    """Files with wall times or dates, which DVC ignores, of other results than those beside them."""
+    for job in study.jobs():
+        yield from (path for path in job.records if path.is_file() and not belongs(path, job.outputs[0]))
+    for name in study.timed:
+        (table,) = study.table_files(name)
+        if table.is_file() and not belongs(table, study.table_files()[0]):
+            figures = [kind for kind, figure in study.figures.items() if figure.table == name]
+            drawn = [file for end in ("svg", "png", "csv") for file in study.figure_files(*figures, ending=end)]
+            yield from (table, table.with_suffix(".csv"), *(drawn if figures else []))
+
+
+def belongs(path, result):
+    """Whether a file is of the same spec and data as a result."""
+    try:
+        return read_stamp(path) == read_stamp(result)
+    except UserError:
+        return False
+
+
+def adopt():
+    """Marks results as made, one line for each experiment; the exit code is 1 if some are not adopted."""
+    if not Path("dvc.lock").is_file():
+        sys.exit("there is no dvc.lock: nothing is recorded; `make push` records what Snakemake made")
+    recorded, status = (
+        yaml.safe_load(Path("dvc.lock").read_text())["stages"],
+        json.loads(said("dvc", "status", "--json")),
+    )
+    taken, refused = [], False
+    for study in studies():
+        if not any(study.results.rglob("*.parquet")):
+            print(f"{study.name}: no results here; `snakemake {study.name}` makes them")
+        elif missing := [f"{stage}@{study.name}" for stage in STAGES if f"{stage}@{study.name}" not in recorded]:
+            refused = True
+            print(f"{study.name}: not adopted, dvc.lock does not record {' and '.join(missing)}")
+        elif differs := changed(status, study):
+            refused = True
+            what = f"not adopted, dvc.lock records another {', '.join(list(differs)[:3])}"
+            print(f"{study.name}: {what}: put that back (git stash, dvc checkout), or make all anew "
+                  f"(snakemake {study.name} --forceall)")  # fmt: skip
+        else:
+            taken.append(study)
+    for study in taken:
+        old = [path for path in leftovers(study) if path.is_file()]
+        for path in old:
+            path.unlink(missing_ok=True)
+        print(f"{study.name}: as dvc.lock records it" + (f"; {len(old)} files of other results removed" if old else ""))
+    if taken:
+        names = [study.name for study in taken]
+        said("snakemake", *names, "--cores", "1", "--touch", "--forceall", "--quiet", "all")
+    return int(refused)
+
+
+def unknown(study):
+    """Files among an experiment's results that none of its jobs makes."""
+    made = {path for job in study.jobs() for path in job.outputs + job.records}
+    for ending in ("csv", "parquet"):
+        made.update(study.table_files(*study.tables, *study.timed, ending=ending))
+    for ending in ("svg", "png", "csv"):
+        made.update(study.figure_files(ending=ending))
+    made |= {study.metrics, study.verdicts}
+    present = (path for path in study.results.rglob("*") if path.is_file())
+    return [path for path in present if path not in made and not path.name.startswith(("checkpoint.", "."))]
+
+
+def record():
+    """Takes what Snakemake made into dvc.lock, if all of it is made and nothing else is there."""
+    if "Nothing to be done" not in said("snakemake", "-n"):
+        sys.exit("the results are not all made: run `make` first, then `make push`")
+    for study in studies():
+        if extra := unknown(study):
+            sys.exit(f"{study.name}: {len(extra)} files that no job of it makes, such as {extra[0]}: remove them first")
+        for folder in ("decomposition", "samples"):  # DVC requires both, as in dvc.yaml
+            (study.results / folder).mkdir(exist_ok=True)
+    said("snakemake", "needs", "data", "--cores", "1", "--quiet", "all")
+    said("dvc", "commit", "--force")
+    print("recorded in dvc.lock: commit it to git")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit({"adopt": adopt, "record": record}[sys.argv[1]]())
+    except UserError as error:
+        sys.exit(f"lowvar: {error}")
