@@ -106,6 +106,14 @@ def test_a_stamp_that_changed_is_damage(tmp_path):
         artifact.read_table(tmp_path / "b.parquet")
 
 
+def test_a_file_of_an_earlier_version_is_named(tmp_path):
+    import json
+
+    np.savez(tmp_path / "a.npz", __lowvar__=np.array(json.dumps(MARK)), x=np.ones(2))
+    with pytest.raises(UserError, match=r"a\.npz: without the digest that later versions .*; make it with: lowvar run"):
+        artifact.read_arrays(tmp_path / "a.npz", rebuild="lowvar run")
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -67,11 +67,11 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
     try:
         arrow = pq.read_table(path)
         mark = json.loads((arrow.schema.metadata or {})[b"lowvar"])
-        right, table = mark.pop("digest") == _of_table(arrow, mark), arrow.to_pandas()
+        digest, table = mark.pop("digest", None), arrow.to_pandas()
+        right = digest == _of_table(arrow, mark)
     except Exception as error:  # Arrow raises a dozen kinds of errors for invalid bytes
         raise UserError(f"{path}: not a table of lowvar, or damaged{_again(rebuild)}") from error
-    if not right:
-        raise UserError(f"{path}: damaged, its content is not what was written{_again(rebuild)}")
+    _check_digest(path, digest, right, rebuild)
     _check_stamp(path, mark, expect, rebuild)
     return table
 
@@ -90,11 +90,10 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
     try:
         arrays = npz.read(path)
         mark = json.loads(str(arrays.pop("__lowvar__")))
-        digest = mark.pop("digest")
+        digest = mark.pop("digest", None)
     except (KeyError, ValueError, OSError, AttributeError, TypeError) as error:
         raise UserError(f"{path}: not an array file of lowvar, or damaged{_again(rebuild)}") from error
-    if digest != _of_arrays(arrays, mark):
-        raise UserError(f"{path}: damaged, its content is not what was written{_again(rebuild)}")
+    _check_digest(path, digest, digest == _of_arrays(arrays, mark), rebuild)
     _check_stamp(path, mark, expect, rebuild)
     return arrays, mark
 
@@ -214,6 +213,13 @@ def _again(rebuild):
 def _check_exists(path, rebuild):
     if not Path(path).is_file():
         raise UserError(f"{path}: no such file{_again(rebuild)}")
+
+
+def _check_digest(path, digest, right, rebuild):
+    if digest is None:
+        raise UserError(f"{path}: without the digest that later versions of lowvar write and check{_again(rebuild)}")
+    if not right:
+        raise UserError(f"{path}: damaged, its content is not what was written{_again(rebuild)}")
 
 
 def _check_stamp(path, mark, expect, rebuild):
