@@ -236,7 +236,7 @@ def _resume(engine, path, mark, clock):
     if (arrays := artifact.read_checkpoint(path, mark)) is None:
         return None, 0, []
     fresh = engine.flatten(engine.init())
-    leaves = [array for name, array in arrays.items() if name.startswith("leaf")]
+    leaves = [arrays[f"leaf{i}"] for i in range(sum(name.startswith("leaf") for name in arrays))]
     if fresh is None or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]:
         path.unlink()  # of another layout, as another commit of lowvar may have written it
         return None, 0, []
