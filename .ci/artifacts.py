@@ -25,11 +25,16 @@ STAGES, CODE = ("runs", "results"), "src/"
 
 
 def said(*command):
-    """The standard output of a command; exits with its error, if it fails."""
+    """Standard output and error of a command; exits with both if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr).strip()[-3000:]}")
-    return done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def status():
+    """What differs from ``dvc.lock``, by stage."""
+    return json.loads(said("dvc", "status", "--json")[0])
 
 
 def studies():
@@ -42,15 +47,15 @@ def studies():
         yield Study.load(f"workflow/experiments/{name}.yaml", params["scale"], folder / name, data)
 
 
-def changed(status, study):
-    """What differs from ``dvc.lock``, by path, apart from code."""
+def changed(differences, study, code=False):
+    """What differs from ``dvc.lock`` in an experiment's stages, by path: files of results and settings, or of code."""
     found = {}
     for stage in STAGES:
-        for kind in status.get(f"{stage}@{study.name}", []):
+        for kind in differences.get(f"{stage}@{study.name}", []):
             if isinstance(kind, dict):
                 for paths in kind.values():
                     found |= paths if isinstance(paths, dict) else {}
-    return {path: how for path, how in found.items() if not path.startswith(CODE)}
+    return {path: how for path, how in found.items() if path.startswith(CODE) == code}
 
 
 def leftovers(study):
@@ -77,10 +82,7 @@ def adopt():
     """Marks results as made, one line for each experiment; the exit code is 1 if some are not adopted."""
     if not Path("dvc.lock").is_file():
         sys.exit("there is no dvc.lock: nothing is recorded; `make push` records what Snakemake made")
-    recorded, status = (
-        yaml.safe_load(Path("dvc.lock").read_text())["stages"],
-        json.loads(said("dvc", "status", "--json")),
-    )
+    recorded, differences = yaml.safe_load(Path("dvc.lock").read_text())["stages"], status()
     taken, refused = [], False
     for study in studies():
         if not any(study.results.rglob("*.parquet")):
@@ -88,7 +90,7 @@ def adopt():
         elif missing := [f"{stage}@{study.name}" for stage in STAGES if f"{stage}@{study.name}" not in recorded]:
             refused = True
             print(f"{study.name}: not adopted, dvc.lock does not record {' and '.join(missing)}")
-        elif differs := changed(status, study):
+        elif differs := changed(differences, study):
             refused = True
             what = f"not adopted, dvc.lock records another {', '.join(list(differs)[:3])}"
             print(f"{study.name}: {what}: put that back (git stash, dvc checkout), or make all anew "
@@ -120,9 +122,13 @@ def unknown(study):
 
 def record():
     """Takes what Snakemake made into dvc.lock, if all of it is made and nothing else is there."""
-    if "Nothing to be done" not in said("snakemake", "-n"):
+    if not any("Nothing to be done" in part for part in said("snakemake", "-n")):
         sys.exit("the results are not all made: run `make` first, then `make push`")
+    differences = status() if Path("dvc.lock").is_file() else {}
     for study in studies():
+        if code := changed(differences, study, code=True):
+            print(f"{study.name}: the code has changed since dvc.lock ({next(iter(code))}), and is recorded as it is: if "
+                  f"that changes results, make them anew (snakemake {study.name} --forceall) and push again")  # fmt: skip
         if extra := unknown(study):
             sys.exit(f"{study.name}: {len(extra)} files that no job of it makes, such as {extra[0]}: remove them first")
         for folder in ("decomposition", "samples"):  # DVC requires both, as in dvc.yaml

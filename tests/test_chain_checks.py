@@ -108,7 +108,7 @@ def test_a_list_of_chains_has_a_task_each():
     for change, message in (
         ({"values": [values[0], values[1][:, :50]]}, r"values\[1\]: their shape is \(4, 50\); with samples"),
         ({"scores": [-sets[0], -sets[1][:, :50]]}, r"scores\[1\]: their shape is \(4, 50, 2\), but samples\[1\] have"),
-        ({"samples": [sets[0], sets[1][[0, 1, 2, 2]]]}, r"draws\[1\]: chains 2 and 3 are equal"),
+        ({"samples": [sets[0], sets[1][[0, 1, 2, 2]]]}, r"samples\[1]: chains 2 and 3 are equal"),
     ):
         given = {"samples": sets, "scores": [-x for x in sets], "values": values} | change
         with pytest.raises(UserError, match=message):

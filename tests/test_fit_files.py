@@ -1,6 +1,7 @@
 """A fit as a file and as a pickle: saved, loaded, resumed, refused."""
 
 import copy
+import json
 import pickle
 import threading
 
@@ -67,6 +68,11 @@ def test_a_fit_of_another_version_is_refused_in_one_sentence(short, tmp_path):
         artifact.write_arrays(path, changed, mark)
         with pytest.raises(UserError, match="keeps another state than when the fit was saved, by another version"):
             lowvar.load(path, regression, DATA)
+    np.savez(path, __lowvar__=np.array(json.dumps(mark)), **arrays)  # as before files had a digest
+    with pytest.raises(
+        UserError, match=r"fit\.npz: without the digest .*; make it with: lowvar\.fit\(model, data\)\.save"
+    ):
+        lowvar.load(path, regression, DATA)
     artifact.write_arrays(path, arrays, mark | {"fit": mark["fit"] | {"form": 1}, "versions": {"lowvar": "0.0.9"}})
     message = r"fit\.npz: the fit was saved in format 1, by lowvar 0\.0\.9, and lowvar .* reads format \d: fit again"
     with pytest.raises(UserError, match=message):

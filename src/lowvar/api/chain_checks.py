@@ -38,7 +38,7 @@ def chain_notes(points: np.ndarray, where: str = "") -> list[str]:
     still = ~(points != points[:, :1]).any(axis=(1, 2))
     if dependent := _draws_in_common(points, np.flatnonzero(~still)) or _together(points):
         raise UserError(
-            f"draws{where}: {dependent}, so that they do not count as independent: give each chain its own seed"
+            f"samples{where}: {dependent}, so that they do not count as independent: give each chain its own seed"
         )
     if still.any():
         which = np.flatnonzero(still)

@@ -11,6 +11,7 @@ import cloudpickle
 import jax
 import numpy as np
 
+from lowvar import npz
 from lowvar.api.kept import Run
 from lowvar.api.models import holds_data, problem_of
 from lowvar.errors import UserError
@@ -61,7 +62,7 @@ def load(
             values than those of the fit. A model that holds its data must have the log-likelihoods of the fit's in all
             rows, to a relative 1e-3 at one point of the guide.
     """
-    arrays, mark = artifact.read_arrays(path)
+    arrays, mark = artifact.read_arrays(path, rebuild="lowvar.fit(model, data).save(path)")
     if "fit" not in mark:
         raise UserError(f"{path}: no fit, but another file of lowvar")
     if mark["fit"]["form"] != _FORM:
@@ -110,8 +111,7 @@ def pickled(fit) -> tuple:
 def unpickled(functions: bytes, data, content: bytes, settings: str):
     """The ``Fit`` from what ``pickled`` gave."""
     model, *objects = cloudpickle.loads(functions)
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
+    arrays = npz.read(io.BytesIO(content))
     about = json.loads(settings)
     if about["form"] != _FORM:
         raise _other_form("pickle", about)
@@ -224,8 +224,8 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
 
     amortised = about["guide"]["guide"] == BLOCK
     if amortised != isinstance(guide, Amortised):
-        needed = "needs the function of its guide: guide=lowvar.Amortised(function, params)"
-        raise UserError(f"{where}: the fit {needed if amortised else 'has its guide in the file: leave guide out'}")
+        needed = "the file does not hold the function of its guide: give guide=lowvar.Amortised(function, params)"
+        raise UserError(f"{where}: {needed if amortised else 'the file holds its guide: leave guide out'}")
     if holds_data(model) != (about["backend"] == "torch"):
         other = "a TorchModel" if about["backend"] == "torch" else "a NumPyro model"
         raise UserError(f"{where}: the fit is of {other} ({about['name']}); give that model")
@@ -332,7 +332,7 @@ def _run(where, about, arrays, reached, problem, estimator, own) -> Run | None:
     for epoch in set(about["epochs"]):
         names = [name for name in arrays if name.startswith(f"kept/{epoch}/")]
         leaves = [arrays[f"kept/{epoch}/{i}"] for i in range(len(names)) if f"kept/{epoch}/{i}" in arrays]
-        if not _fit_state(leaves, like):
+        if [(one.shape, one.dtype) for one in leaves] != problem.backend.shapes(like):
             raise UserError(
                 f"{where}: the estimator or optimizer keeps another state than when the fit was saved, by another "
                 "version of lowvar or optax: load it with that one and keep fit.params, from which init= starts"
@@ -343,16 +343,6 @@ def _run(where, about, arrays, reached, problem, estimator, own) -> Run | None:
         method, solver, about["num_steps"], about["seed"], about["name"], about["khat_samples"], (early, last), kept,
         Reached(about["stops"], reached), about["ended"],
     )  # fmt: skip
-
-
-def _fit_state(leaves, like) -> bool:
-    """Whether arrays have the shapes of a state's, in any order; random keys are stored by their data."""
-
-    def shape(one):
-        key = isinstance(one, jax.ShapeDtypeStruct) and jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
-        return (*one.shape, 2) if key else tuple(one.shape)
-
-    return sorted(map(shape, leaves)) == sorted(map(shape, jax.tree.leaves(like)))
 
 
 def _tuples(one) -> Any:

@@ -104,6 +104,10 @@ class Backend(Protocol):
         """The arrays of ``tree`` as NumPy, in a fixed order; random keys by their data."""
         ...
 
+    def shapes(self, tree) -> list:
+        """Shape and dtype of each array of ``leaves(tree)``; of a tree of ``form`` as well."""
+        ...
+
     def rebuilt(self, leaves, like) -> Any:
         """A tree with the structure of ``like`` and copies of ``leaves``, from ``leaves``, as arrays."""
         ...

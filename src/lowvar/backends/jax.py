@@ -97,6 +97,11 @@ class _Jax:
         return jax.tree.leaves(_Jax.to_numpy(plain))
 
     @staticmethod
+    def shapes(tree):
+        plain = (jax.eval_shape(jax.random.key_data, one) if _is_key(one) else one for one in jax.tree.leaves(tree))
+        return [(one.shape, one.dtype) for one in plain]
+
+    @staticmethod
     def rebuilt(leaves, like):
         own, tree = jax.tree.flatten(like)
         arrays = [jnp.asarray(np.array(leaf)) for leaf in leaves]

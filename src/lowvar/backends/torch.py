@@ -163,6 +163,10 @@ class _Torch:
         return pytree.tree_leaves(_Torch.to_numpy(tree))
 
     @staticmethod
+    def shapes(tree):
+        return [(one.shape, one.dtype) for one in _Torch.leaves(tree)]
+
+    @staticmethod
     def rebuilt(leaves, like):
         arrays = [_Torch.asarray(np.array(leaf)) for leaf in leaves]
         return pytree.tree_unflatten(arrays, pytree.tree_structure(like))

@@ -24,6 +24,10 @@ PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
 _INSTALLED_AS = {"cocoex": "coco-experiment"}  # packages imported under another name
 
 
+class _Earlier(UserError):
+    """A file of an earlier version, without a digest."""
+
+
 def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
     """The stamp that an artifact carries.
 
@@ -129,6 +133,9 @@ def read_checkpoint(path: Path, mark: Mapping[str, Any] | None) -> dict[str, np.
         return None
     try:
         arrays, stored = read_arrays(path)
+    except _Earlier:
+        path.unlink()
+        return None
     except UserError as error:
         aside = path.with_name(f"{path.name}.damaged")
         path.replace(aside)
@@ -217,7 +224,7 @@ def _check_exists(path, rebuild):
 
 def _check_digest(path, digest, right, rebuild):
     if digest is None:
-        raise UserError(f"{path}: without the digest that later versions of lowvar write and check{_again(rebuild)}")
+        raise _Earlier(f"{path}: without the digest that later versions of lowvar write and check{_again(rebuild)}")
     if not right:
         raise UserError(f"{path}: damaged, its content is not what was written{_again(rebuild)}")
 

@@ -237,7 +237,8 @@ def _resume(engine, path, mark, clock):
         return None, 0, []
     fresh = engine.flatten(engine.init())
     leaves = [arrays[f"leaf{i}"] for i in range(sum(name.startswith("leaf") for name in arrays))]
-    if fresh is None or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]:
+    known = {"done", "laps", "clock"} <= arrays.keys()
+    if not known or fresh is None or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]:
         path.unlink()  # of another layout, as another commit of lowvar may have written it
         return None, 0, []
     state, laps = engine.unflatten(leaves), list(arrays["laps"])
