@@ -127,8 +127,9 @@ def record():
     differences = status() if Path("dvc.lock").is_file() else {}
     for study in studies():
         if code := changed(differences, study, code=True):
-            print(f"{study.name}: the code has changed since dvc.lock ({next(iter(code))}), and is recorded as it is: if "
-                  f"that changes results, make them anew (snakemake {study.name} --forceall) and push again")  # fmt: skip
+            what = f"the code has changed since dvc.lock ({next(iter(code))}), and is recorded as it is"
+            print(f"{study.name}: {what}: if that changes results, make them anew (snakemake {study.name} --forceall) "
+                  "and push again")  # fmt: skip
         if extra := unknown(study):
             sys.exit(f"{study.name}: {len(extra)} files that no job of it makes, such as {extra[0]}: remove them first")
         for folder in ("decomposition", "samples"):  # DVC requires both, as in dvc.yaml
