@@ -335,7 +335,7 @@ def test_command_line_on_a_model_file(request, tmp_path, monkeypatch):
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("gradient variance of poisson_regression.py:model at its fit (1200 rows, 21 parameters")
+    assert lines[0].startswith("gradient variance of poisson_regression.py:model at its fit (1200 rows, 14 parameters")
     assert "low_rank guide" in lines[0]
     assert lines[-1] == (
         "wrote results/decomposition/poisson_regression.parquet, results/figures/poisson_regression.png"

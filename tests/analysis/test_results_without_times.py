@@ -1,5 +1,7 @@
 """Of runs that were not timed here, the workflow asks for no figure and no table that is made of times."""
 
+from types import SimpleNamespace
+
 import pytest
 
 
@@ -9,7 +11,11 @@ def test_results_of_runs_that_were_not_timed_have_no_figures_of_times(repository
     monkeypatch.chdir(repository)
     path = repository / "workflow" / "rules" / "common.smk"
     config = {"experiments": ["mlmc"], "scale": "paper", "results": str(tmp_path)}
-    rules = {"config": config, "report": None}
+    alone = SimpleNamespace(
+        storage_settings=SimpleNamespace(default_storage_provider=None, default_storage_prefix=""),
+        is_main_process=False,
+    )
+    rules = {"config": config, "report": None, "workflow": alone}
     exec(compile(path.read_text(), str(path), "exec"), rules)
     trace = tmp_path / "paper/mlmc/runs/blr/mc-jax/trace.parquet"
     trace.parent.mkdir(parents=True)

@@ -86,7 +86,7 @@ def fractions(parts=(1.0, 0.8, 0.6, 0.4, 0.2, 0.1), methods=PAPER):
         - 1.5 * np.exp(-30 * made["step_size"] * made["iteration"] ** 0.5)
     )  # fmt: skip
     _, measures, _ = tables(made)
-    model = SimpleNamespace(model="blr_softmax", dataset="fashion_mnist")
+    model = SimpleNamespace(model="blr_softmax", dataset="fashion_mnist", guide=None)
     return D.fractions(measures, dict.fromkeys(names, model), {name: int(56000 * part) for name, part in names.items()})
 
 

@@ -244,7 +244,6 @@ class VariationalExperiment(ExperimentSpec):
         from lowvar.datasets.prepare import SCALINGS
         from lowvar.estimators import GRADIENT
         from lowvar.problems.catalogue import MODELS
-        from lowvar.problems.guides import checked
         from lowvar.solvers import OWN
 
         for name, problem in self.problems.items():
@@ -257,6 +256,8 @@ class VariationalExperiment(ExperimentSpec):
             MODELS.entry(problem.model, where=f"{place}.model")
             MODELS.check_options(problem.model, problem.options, where=f"{place}.options")
             if problem.guide is not None:
+                from lowvar.problems.guides import checked  # heavy, and needed by few experiments
+
                 checked(problem.guide, f"{place}.guide")
             for method in problem.methods or {}:
                 check_known("method", method, self.methods, where=f"{place}.methods")
