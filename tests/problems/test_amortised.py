@@ -150,7 +150,7 @@ def assert_same(one, other):
 
 def test_is_saved_and_pickled_with_the_function_given_again(fit, tmp_path):
     fit.save(tmp_path / "fit.npz")
-    with pytest.raises(UserError, match=r"needs the function of its guide: guide=lowvar.Amortised\(function, params\)"):
+    with pytest.raises(UserError, match=r"the function of its guide: give guide=lowvar.Amortised\(function, params\)"):
         lowvar.load(tmp_path / "fit.npz", factors, {"y": Y})
     other = lowvar.Amortised(lambda p, data, i: {"z": (-linear(p, data, i)["z"][0], p["s"] + 0.0 * i)}, START)
     with pytest.raises(UserError, match="densities differ from those of the saved fit"):
