@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,10 +15,12 @@ os.environ.setdefault(
     "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     " --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true",
 )
+# The same small programs are compiled by many tests, in both workers and in the processes that tests start.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"lowvar-tests-{os.getuid()}"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,9 +36,6 @@ def pytest_configure():
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_rank_promotion", "raise")
-    # the same small programs are compiled by many tests, in both workers
-    jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"lowvar-tests-{os.getuid()}"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 # A worker takes whole files (`--dist loadfile`), so fixtures are made once; the longest files go first.

@@ -82,7 +82,7 @@ def faked(folder):
             path.write_text("{}\n")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_dvc_records_is_adopted_and_nothing_else(tmp_path):
     """Snakemake has no records of results that another machine made: `adopt` makes them."""
     folder = with_dvc(tmp_path / "project", one={}, two={})

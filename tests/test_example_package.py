@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import pandas as pd
 import pytest
 
@@ -37,9 +36,6 @@ def run(repository_root, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     paths = [str(installed), str(repository_root / "src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
-    # the programs that lowvar's own contract tests have compiled
-    environment |= {"JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
-                    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # fmt: skip
 
     def call(*command, fails=False, cwd=home):
         done = subprocess.run(

@@ -371,18 +371,18 @@ def _limit_threads(threads: int | None) -> int:
 
 def _configure(args, *, backend: str, dtype: str) -> None:
     """Sets up the numerical libraries."""
-    device = getattr(args, "device", "auto")
     import jax
 
     from lowvar.backends import get
 
+    device = getattr(args, "device", "auto")
     jax.config.update("jax_enable_x64", dtype == "float64")
-    only_noise = backend == "torch" and device == "auto" and "JAX_PLATFORMS" not in os.environ  # is what JAX draws
-    if device == "cpu" or only_noise:
+    if device == "cpu" or (backend == "torch" and device == "auto" and "JAX_PLATFORMS" not in os.environ):  # for noise
         jax.config.update("jax_platforms", "cpu")
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "lowvar", "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]  # nor does JAX's variable name one
+        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lowvar", "jax")
+        jax.config.update("jax_compilation_cache_dir", cache)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     get(backend)
     if backend == "torch":
         import torch
