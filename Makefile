@@ -40,8 +40,8 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 
 # A line for each part, cheapest first; their output is in logs/test.
 test: lint  ## all tests but the long ones, as .ci/run runs them
-	@$(MAKE) --no-print-directory -j $(CORES) types workflow wheel
-	@$(MAKE) --no-print-directory smoke doctests unit
+	@$(MAKE) --no-print-directory -j $(CORES) doctests types workflow wheel
+	@$(MAKE) --no-print-directory smoke unit
 
 lint: install  ## ruff
 	$(PART) $@ 'ruff check --quiet . && ruff format --quiet --check .'
@@ -61,7 +61,7 @@ wheel: install  ## build the wheel, install it in an empty environment, use it t
 	$(PART) $@ .ci/wheel
 
 doctests: install  ## of the docstrings, the README and docs
-	$(PART) $@ $(PYTEST) -n $(CORES) --doctest-modules "--doctest-glob='*.md'" src README.md docs
+	$(PART) $@ $(PYTEST) --doctest-modules "--doctest-glob='*.md'" src README.md docs
 
 unit: install  ## unit and contract tests
 	$(PART) $@ $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder

@@ -47,7 +47,10 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name",
+    ["noisy", "every", *(pytest.param(one, marks=pytest.mark.long) for one in ("injected", "by block", "prodigy"))],
+)
 def test_any_optimizer_of_optax(name, tmp_path):
     fit = fitted(estimator="naive", optimizer=OPTIMIZERS[name])
     assert fit.elbo["elbo"].iloc[-1] > fit.elbo["elbo"].iloc[0]

@@ -1,9 +1,8 @@
 """``lowvar.integrate``, ``lowvar.scores`` and ``lowvar integrate``: users' own samples, and users' mistakes."""
 
 import importlib.util
-import subprocess
-import sys
 
+import commands
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -184,8 +183,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     x = normal()
     np.savez(tmp_path / "mine.npz", samples=x, scores=-x, values=smooth(x))
-    words = [sys.executable, "-m", "lowvar.cli", "integrate", "mine.npz", "--out", "table.csv"]
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = commands.lowvar(tmp_path, "integrate", "mine.npz", "--out", "table.csv")
     assert done.returncode == 0, done.stderr
     assert "integrals by control_functional" in done.stdout
     assert (tmp_path / "table.csv").read_text().startswith("task,method,value,standard_error")

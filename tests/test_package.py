@@ -49,7 +49,7 @@ def test_the_specs_load_nothing_heavy(repository):
     assert loaded(f"{code}for file in {files}: load_experiment(file, 'quick')") == set()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_jax_run_does_not_import_torch(tmp_path, repository):
     experiment = repository / "workflow/experiments/quickstart.yaml"
     data, out = tmp_path / "breast_cancer-minmax.npz", tmp_path / "run"

@@ -224,7 +224,12 @@ def test_a_wide_set_changes_nothing(falling):
 
 
 @pytest.mark.parametrize(
-    ("method", "backend"), [("mlmc", "jax"), ("mlmc", "torch"), ("mlmc_adaptive", "jax"), ("storm", "torch")]
+    ("method", "backend"),
+    [
+        ("mlmc", "torch"),
+        ("mlmc_adaptive", "jax"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("mlmc", "jax"), ("storm", "torch"))),
+    ],
 )
 def test_a_cut_changes_nothing(few, method, backend):
     """Wherever ``advance`` is called with how many epochs: phases do not depend on it."""

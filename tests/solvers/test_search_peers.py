@@ -198,7 +198,9 @@ def compiled_run(solver, function, generations):
     return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 2))
 
 
-@pytest.mark.parametrize(("name", "options"), EVOSAX, ids=str)
+@pytest.mark.parametrize(
+    ("name", "options"), [EVOSAX[2], *(pytest.param(*one, marks=pytest.mark.long) for one in (*EVOSAX[:2], EVOSAX[3]))]
+)
 def test_evosax_does_what_evosax_does(name, options):
     import evosax.algorithms
     import jax
