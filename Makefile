@@ -8,6 +8,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 INSTALLED := .venv/installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Modules are compiled when they are first imported (see `install`): byte code must be kept.
+unexport PYTHONDONTWRITEBYTECODE
 SMOKE := scale=smoke
 LOG := logs/make.log
 MAKE_RESULTS := python .ci/progress.py $(LOG) snakemake --cores $(CORES) --quiet host
