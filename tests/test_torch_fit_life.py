@@ -1,6 +1,7 @@
 """Fits of a ``TorchModel`` on disk and in memory: the same ways, and the same bytes, as fits of NumPyro models."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -118,9 +119,9 @@ def test_a_pickle_is_read_in_another_process(tmp_path):
     path.write_bytes(pickle.dumps(main["fit"]))
     resumed = main["fit"].resume(3, progress=False).params["z_auto_loc"].item()
     code = f"import pickle; print(pickle.load(open({str(path)!r}, 'rb')).resume(3, progress=False).params['z_auto_loc'].item())"
-    said = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    environment = os.environ | {"JAX_ENABLE_X64": "1"}
+    run = [sys.executable, "-W", "ignore", "-c", code]
+    said = subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
     assert float(said) == resumed
 
 

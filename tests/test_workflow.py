@@ -280,6 +280,7 @@ def test_a_failed_job_shows_the_one_line_of_its_command(built):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_dvc_makes_the_same_once(built, tmp_path):
     pytest.importorskip("dvc")
     for name in ("data", "results"):  # its empty files
