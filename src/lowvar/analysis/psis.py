@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 
-_GROUP = 64  # draws evaluated at once, where each call has overhead
+from lowvar.analysis.draws import at_draws
+
 LEAST = 200  # minimum number of draws for a sufficient tail
 
 
-def log_weights(problem, params, eps) -> np.ndarray:
+def log_weights(problem, params, eps, together: int | None = None) -> np.ndarray:
     """``log p(x, z_s) - log q(z_s)`` up to a constant, nats, ``(S,)``: a pass over all rows for each draw.
 
     The log-likelihood of each row is taken relative to that at ``mu``, which keeps the sum accurate in float32.
@@ -17,27 +18,17 @@ def log_weights(problem, params, eps) -> np.ndarray:
         problem: a variational problem.
         params: the guide's.
         eps: base noise, ``(S, dim)``.
+        together: draws of a call; as many as for an ELBO before share its program.
     """
-    backend, xp, chunks = problem.backend, problem.backend.xp, problem.chunks
-
-    @backend.jit
-    def all_of(params, eps):
-        base = backend.map(lambda index: problem.log_likelihood(params["mu"], index), chunks["index"])
-
-        def of_draw(eps):
-            z = problem.guide.transform(params, eps)
-
-            def add(total, chunk):
-                index, weight, base = chunk
-                return total + problem.N * xp.sum(weight * (problem.log_likelihood(z, index) - base))
-
-            start = problem.log_prior(z) - problem.log_prior(params["mu"])
-            total = backend.scan_or_loop(add, start, (chunks["index"], chunks["weight"], base))
-            return total - problem.guide.log_density(params, eps)
-
-        return backend.map(of_draw, eps, _GROUP)
-
-    return np.asarray(backend.to_numpy(all_of(params, eps)), float)
+    backend, compiled = problem.backend, at_draws(problem)
+    base = problem.log_likelihoods(params["mu"]), backend.jit(problem.log_prior)(params["mu"])
+    size, weights = together or len(eps), []
+    for first in range(0, len(eps), size):
+        some = eps[first : first + size]
+        padded = backend.xp.concat([some, backend.xp.broadcast_to(some[:1], (size - len(some), eps.shape[1]))])
+        joint, guide, _ = backend.to_numpy(compiled(params, padded if len(some) < size else some, *base))
+        weights.append((joint.astype(float) - guide)[: len(some)])
+    return np.concatenate(weights)
 
 
 def good(draws: int) -> float:

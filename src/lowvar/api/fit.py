@@ -272,7 +272,8 @@ def _of_optimizer(problem, solver, runs) -> list[str]:
                 "clip_by_global_norm: those of the batch's rows and of the shared variables, so it depends on "
                 "batch_size, and on which rows share a batch"
             )
-    if runs.early < runs.whole and all(bool((early[block] == last[block]).all()) for block in last):
+    early, last = runs.backend.to_numpy((early, last))
+    if runs.early < runs.whole and all(np.array_equal(early[block], last[block]) for block in last):
         notes.append(
             f"{problem.name}: no parameter moved in the last {runs.num_steps - runs.early * runs.steps} steps: if "
             "the optimizer's step size is 0 there, make its schedule as long as num_steps"

@@ -12,6 +12,7 @@ from lowvar.noise import named_key
 
 # draws for k-hat (1000 would miss a correlation of 0.98 one time in four); maximum of draws x data rows
 _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
+_TOGETHER = 50  # draws of an ELBO, from which on the draws of k-hat come as many at a time, in the same program
 _MANY = 20  # from this dimension on, small misfits accumulate
 _WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation
 _CHECK = (
@@ -37,7 +38,8 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
     if draws:
         eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)
         eps = problem.backend.asarray(eps.astype(problem.dtype))
-        weights = psis.log_weights(problem, params, eps)
+        together = solver.elbo_samples if _TOGETHER <= solver.elbo_samples <= draws else None
+        weights = psis.log_weights(problem, params, eps, together)
         k = psis.khat(weights)
         narrow = _narrowest(problem, params, weights, eps)
     good = k is not None and k <= psis.good(draws)
@@ -90,8 +92,9 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
     if np.isnan(weights).any() or not np.isfinite(weights.max()):
         return None
     backend = problem.backend
-    z = backend.to_numpy(backend.vmap(lambda eps: problem.guide.transform(params, eps))(eps))
-    scale = backend.to_numpy(problem.guide.scale(params))
+    drawn = backend.jit(lambda p, eps: (backend.vmap(lambda one: problem.guide.transform(p, one))(eps),
+                                        problem.guide.scale(p)))  # fmt: skip
+    z, scale = backend.to_numpy(drawn(params, eps))
     free = problem.noiseless is None or ~np.asarray(problem.noiseless)
     wider = np.where(free, psis.spread(weights, z) / scale, 0.0)
     site, most = max(((name, float(wider[where].max())) for name, where in problem.sites.items()),

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from lowvar.analysis.draws import elbo
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
 from lowvar.noise import named_key
@@ -83,14 +84,25 @@ class WatchedRun(ExactRun):
             self._trail = [self._row(stop, reached.measured, i) for i, stop in enumerate(reached.stops)]
 
     def _row(self, position: int, measured, i: Any = ...) -> tuple[int, float, float]:
-        elbo, error = (float(np.squeeze(measured[name][i])) for name in ("elbo", "elbo_se"))
-        return min(position * self.steps, self.num_steps), elbo, error
+        value, error = (float(np.squeeze(measured[name][i])) for name in ("elbo", "elbo_se"))
+        return min(position * self.steps, self.num_steps), value, error
 
     def elbo_noise(self, shape) -> np.ndarray:
         """As in ``VariationalEngine``, drawn by NumPy: a program for it would be a tenth of a first fit's time."""
         return (
             numpy_generator(named_key(0, "elbo", self.problem.name)).standard_normal(shape).astype(self.problem.dtype)
         )
+
+    def _make_elbos(self):
+        """As in ``VariationalEngine``, by a program that k-hat shares."""
+        value, eps = elbo(self.problem), (self.solver.elbo_samples, self.problem.noise_dim)
+        eps = self.backend.asarray(self.elbo_noise(eps))
+
+        def of(state):
+            params = self.backend.tree_map(lambda leaf: leaf[0, 0], state[0].params)
+            return tuple(np.full((1, 1), one) for one in value(params, eps))
+
+        return of
 
     def measure(self, state, position: int):
         """As in ``VariationalEngine``; keeps a copy of the state."""
@@ -103,9 +115,9 @@ class WatchedRun(ExactRun):
 
     def finished(self, state) -> bool:
         """Whether the callback or the rule ends the run at this evaluation."""
-        iteration, elbo, error = self._trail[-1]
+        iteration, value, error = self._trail[-1]
         final = {block: self.backend.to_numpy(leaf)[0, 0] for block, leaf in state[0].params.items()}
-        if self._told(Evaluation(iteration, elbo, error, lambda: self._named(final))):
+        if self._told(Evaluation(iteration, value, error, lambda: self._named(final))):
             self.ended = "callback"
         elif self._rule is not None and iteration < self.num_steps and self._rule(*np.array(self._trail).T):
             self.ended = "converged"

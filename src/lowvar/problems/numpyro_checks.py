@@ -13,6 +13,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
+from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import Messenger
 
@@ -105,8 +106,7 @@ def check_density(problem):
             f"{problem.name}: the log prior is {prior} at the start; check the priors' parameters, or start elsewhere: "
             "init"
         )
-    values = backend.jit(lambda z: backend.map(lambda index: problem.log_likelihood(z, index), chunks))(z)
-    values = np.ravel(backend.to_numpy(values))
+    values = np.ravel(backend.to_numpy(problem.log_likelihoods(z)))
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise UserError(
@@ -122,8 +122,8 @@ def _check_lengths(problem, free, local):
     start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
     last = jnp.full(1, problem.N - 1, jnp.int32)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPyro has already issued them
+        with warnings.catch_warnings(), validation_enabled(False):
+            warnings.simplefilter("ignore")  # NumPyro has already issued them, and checked parameters
             # run, not traced: NumPy refuses an index that is too large only if it has a value
             handlers.trace(handlers.seed(FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
     except IndexError as error:

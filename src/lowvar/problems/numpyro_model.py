@@ -105,7 +105,7 @@ class NumPyroProblem(VariationalProblem):
     def named(self, guide_params) -> dict[str, Any]:
         """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
         vectors = {block: jnp.asarray(value) for block, value in guide_params.items()}
-        values = self.values(self.guide.point(vectors)["mu"])
+        values = self.values(self.guide.point(vectors)["mu"]) if self.params else {}
         return guide_forms.named(self, vectors) | jax.tree.map(np.asarray, values)
 
     @property

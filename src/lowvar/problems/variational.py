@@ -272,6 +272,11 @@ class VariationalProblem:
         chunks = {"index": index.reshape(steps, size), "weight": weights.reshape(steps, size)}
         return {name: self.backend.asarray(value) for name, value in chunks.items()}
 
+    def log_likelihoods(self, z):
+        """``log p(x_n | z)`` of all rows, nats, in the form of ``chunks``: ``(chunks, rows)``."""
+        every = lambda z: self.backend.map(lambda index: self.log_likelihood(z, index), self.chunks["index"])  # noqa: E731
+        return self.backend.jit(every)(z)
+
     def full_energy(self, z):
         """``-log p(x, z)``, nats: a pass over all rows."""
         xp = self.backend.xp

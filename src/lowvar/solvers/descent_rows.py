@@ -10,6 +10,8 @@ its visits only, while the count of steps, which corrects their bias and drives 
 that are visited a few dozen times then move far less than under dense Adam.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -32,24 +34,28 @@ class RowDescent(Descent):
         """One update."""
         return self.steps(state, jax.tree.map(lambda leaf: leaf[None], noise))
 
-    def steps(self, state: DescentState, noise: Noise | Plan) -> DescentState:
-        """Successive updates."""
-        rows = self._problem.rows
+    def steps(self, state: DescentState, noise: Noise | Plan, count: Any = None) -> DescentState:
+        """Successive updates, or the first ``count`` of them."""
+        rows, backend = self._problem.rows, self._problem.backend
         leaves, tree = jax.tree.flatten(state)
         local = [leaf.shape == (rows.dim,) for leaf in leaves]
         shared, own = jnp.asarray(rows.shared), jnp.asarray(rows.own)[noise.index]  # (D,), (steps, B, d)
 
         def body(carried, batch):
-            noise, mine = batch
-            mine = iter(mine)
-            here = [rows.joined(leaf, next(mine)) if one else leaf for one, leaf in zip(local, carried, strict=True)]
+            (carried, mine), (t, noise) = carried, batch
+            before = iter(mine)
+            here = [
+                rows.joined(leaf, next(before)[t]) if one else leaf for one, leaf in zip(local, carried, strict=True)
+            ]
             moved = self._moved(jax.tree.unflatten(tree, here), self.sampler.drawn(noise))
             pairs = list(zip(local, jax.tree.leaves(moved), strict=True))
-            return [rows.shared_of(v) if one else v for one, v in pairs], [rows.own_of(v) for one, v in pairs if one]
+            after = [rows.own_of(v) for one, v in pairs if one]
+            return [rows.shared_of(v) if one else v for one, v in pairs], backend.set_rows(mine, t, after)
 
         carried = [leaf[shared] if one else leaf for one, leaf in zip(local, leaves, strict=True)]
         mine = [leaf[own] for one, leaf in zip(local, leaves, strict=True) if one]
-        carried, mine = jax.lax.scan(body, carried, (noise, mine))
+        times = jnp.arange(len(noise.index))
+        carried, mine = backend.scan_or_loop(body, (carried, mine), (times, noise), count)
         # padding repeats a row that the batch has already: it is not written
         to, mine = jnp.where((noise.weight > 0)[..., None], own, rows.dim), iter(mine)
         moved = [

@@ -44,9 +44,14 @@ class VariationalEngine(ArrayEngine):
         keys: a JAX key for the noise of each repetition.
         starts: initial parameters, NumPy arrays ``{"mu": (repetitions, dim), ...}``.
 
+    Attributes:
+        cuts: whether the last epoch of a run may be partial.
+
     Raises:
         UserError: the runs' tables exceed the memory.
     """
+
+    cuts = False
 
     def __init__(self, problem, make_solver, solver, keys, starts):
         self.problem, self.solver, self.keys, self.starts = problem, solver, keys, starts
@@ -89,7 +94,7 @@ class VariationalEngine(ArrayEngine):
     def _make_program(self, particles):
         """``(part, settings, keys, first, count) -> part``: ``count`` epochs, with ``particles`` particles."""
         sampler = self.sampler_of(particles)
-        return programs.program(self.problem, sampler, self._make_solver(sampler))
+        return programs.program(self.problem, sampler, self._make_solver(sampler), self.cuts)
 
     def _even(self, particles):
         """``particles``, rounded up to an even number for antithetic noise."""

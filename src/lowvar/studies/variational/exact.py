@@ -29,6 +29,8 @@ class ExactRun(VariationalEngine):
         kept: the copies, ``{epoch: state}``, at ``early`` and ``whole`` after a run.
     """
 
+    cuts = True
+
     def __init__(self, problem, make_solver, solver, keys, starts, *, num_steps: int):
         super().__init__(problem, make_solver, solver, keys, starts)
         self.num_steps, self.whole = num_steps, num_steps // self.steps

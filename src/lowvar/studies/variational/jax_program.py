@@ -9,12 +9,14 @@ from lowvar.studies.variational.programs import RUNS, draw, mapped, noise_axes
 class Epochs:
     """Epochs of mapped runs as one compiled loop; arguments as in ``torch_program``."""
 
-    def __init__(self, problem, sampler, at):
-        self._sampler, self._at, self._backend = sampler, at, problem.backend
-        epochs = mapped(problem.backend, lambda setting, state, noise: at(setting).epoch(state, noise),
-                        RUNS, noise_axes(sampler))  # fmt: skip
+    def __init__(self, problem, sampler, at, cuts: bool = False):
+        self._steps = sampler.batches.steps
+        self._cuts = cuts and self._steps > 1
 
-        def advance(state, settings, keys, first, count):
+        def advance(state, settings, keys, first, count, steps):
+            epochs = mapped(problem.backend, lambda setting, state, noise: at(setting).epoch(state, noise, *steps),
+                            RUNS, noise_axes(sampler))  # fmt: skip
+
             def body(i, state):
                 return epochs(settings, state, draw(sampler, keys, i))
 
@@ -24,20 +26,14 @@ class Epochs:
 
     def __call__(self, state, settings, keys, first, count):
         """The state ``count`` epochs after epoch ``first``; a count of 0 only compiles."""
-        return self._advance(state, settings, keys, first, count)
+        return self._advance(state, settings, keys, first, count, (self._steps,) if self._cuts else ())
 
     def cut(self, state, settings, keys, epoch, steps):
-        """The state after the first ``steps`` steps of an epoch, which is not closed."""
+        """The state after the first ``steps`` steps of an epoch, with an incomplete memory of the estimator.
 
-        def some(setting, state, noise):
-            return self._at(setting).some(state, jax.tree.map(lambda leaf: leaf[:steps], noise))
-
-        mapped_steps = mapped(self._backend, some, RUNS, noise_axes(self._sampler))
-
-        def rest(settings, state, keys, epoch):
-            return mapped_steps(settings, state, draw(self._sampler, keys, epoch))
-
-        return self._backend.jit(rest)(settings, state, keys, epoch)
+        The same program, with another number of steps as its argument: another one would take as long to compile.
+        """
+        return self._advance(state, settings, keys, epoch, 1, (steps,))
 
 
 def one_epoch(solver, key, params):

@@ -32,15 +32,16 @@ def draw(sampler, keys, epoch):
     return jax.vmap(lambda key: make(jax.random.fold_in(key, epoch)), out_axes=noise_axes(sampler)[1])(keys)
 
 
-def program(problem, sampler, at):
+def program(problem, sampler, at, cuts: bool = False):
     """The program of a backend for epochs of mapped runs: ``Epochs`` of its module here.
 
     Args:
         problem: an objective.
         sampler: draws the noise.
         at: ``setting -> solver``.
+        cuts: whether its last epoch may be partial; the number of an epoch's steps is then an argument.
     """
-    return _own(problem.backend).Epochs(problem, sampler, at)
+    return _own(problem.backend).Epochs(problem, sampler, at, cuts)
 
 
 def one_epoch(solver, key, params):

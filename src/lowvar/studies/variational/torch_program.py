@@ -46,9 +46,10 @@ class Epochs:
         problem: an objective in PyTorch.
         sampler: draws the noise.
         at: ``setting -> solver``.
+        cuts: whether ``cut`` will be called; it needs nothing here.
     """
 
-    def __init__(self, problem, sampler, at):
+    def __init__(self, problem, sampler, at, cuts: bool = False):
         self._backend, self._steps = problem.backend, sampler.batches.steps
         self._whole = self._steps <= _UNROLL and not sampler.wide  # whether programs have whole epochs
         self._together = _UNROLL // self._steps if self._whole else 1
