@@ -192,8 +192,22 @@ def test_a_fit_that_is_too_short_says_so():
 
 def test_a_fit_of_an_epoch_says_that_convergence_was_not_seen():
     short = fitted(num_steps=1, step_size=0.1)
-    assert "whether the fit has converged cannot be told" in str(short)
-    assert "the 1 steps are one epoch or less; it rose by" in str(short)
+    assert "whether the fit has converged cannot be told from so few steps (1), in which the ELBO rose by" in str(short)
+
+
+@pytest.mark.parametrize("num_steps", [25, 50])  # half an epoch and a whole one
+def test_convergence_of_a_fit_of_an_epoch_or_less_is_seen(num_steps):
+    moving = fitted(num_steps=num_steps, batch_size=4, step_size=0.05, elbo_samples=300)
+    assert moving.elbo["iteration"].tolist() == [0, int(0.85 * num_steps) // 8 * 8, num_steps]
+    only = ", which visited 50 % of the rows;" if num_steps == 25 else " of the steps;"
+    assert "has not converged: the ELBO still rose by" in str(moving)
+    assert only in str(moving)
+    still = fitted(num_steps=num_steps, batch_size=4, step_size=1e-7)
+    assert "converged" not in str(still)
+    # the ELBO there is that of the fit that ends there, with the same noise
+    at = int(moving.elbo["iteration"][1])
+    until = fitted(num_steps=at, batch_size=4, step_size=0.05, elbo_samples=300)
+    assert until.elbo["elbo"].iloc[-1] == moving.elbo["elbo"][1]
 
 
 def test_a_long_fall_of_the_step_size_is_no_lack_of_convergence():

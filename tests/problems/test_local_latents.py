@@ -138,7 +138,7 @@ def test_rows_and_their_moments_change_at_visits_only():
     solver = descend(GRADIENT.get("naive")(q), draw, optimizer("adam", 0.1, p.backend))
     state = solver.init({block: jnp.asarray(value) for block, value in p.start.items()})
     noise = draw.epoch(jax.random.key(3))
-    moved = jax.jit(lambda state: solver.epoch(state, noise, 1))(state)
+    moved = jax.jit(lambda state: solver.steps(state, noise, (0, 1)))(state)
     visited = set(np.asarray(noise.index[0]).tolist())
     changed = [
         np.asarray(a != b) for a, b in zip(jax.tree.leaves(moved), jax.tree.leaves(state), strict=True) if a.ndim

@@ -18,7 +18,7 @@ def names_in(values: Any) -> list[str] | None:
 
 
 def check_order(samples: Any, scores: Any, values: Any) -> None:
-    """Rejects rows whose labels do not match; NumPy would pair them by position.
+    """Rejects rows, and columns of scores, whose labels do not match; NumPy would pair them by position.
 
     Default row numbers, as in a new frame, match labels of any other kind.
 
@@ -37,6 +37,8 @@ def _check(inputs: dict[str, Any]) -> None:
     frames = {name: item for name, item in inputs.items() if _is_frame(item)}
     first = next(iter(frames), "")
     for name, frame in frames.items():
+        if name.startswith("scores") and first.startswith("samples"):
+            _check_columns(name, frame, first, frames[first])
         own, other = frame.index, frames[first].index
         if len(own) != len(other) or own.equals(other):
             continue
@@ -47,6 +49,13 @@ def _check(inputs: dict[str, Any]) -> None:
                 if shuffled
                 else f"{name}: its index differs from that of {first}; give matching rows, or .to_numpy()"
             )
+
+
+def _check_columns(name: str, scores: Any, first: str, samples: Any) -> None:
+    """Rejects scores with the samples' columns in another order; other names are no mistake."""
+    own, other = (list(getattr(one, "columns", ())) for one in (scores, samples))
+    if own != other and len(own) == len(other) and set(own) == set(other):
+        raise UserError(f"{name}: its columns have another order than those of {first}; give {name}[{first}.columns]")
 
 
 def _numbered(index: Any) -> bool:

@@ -76,6 +76,10 @@ class IntegralResult:
             )
         return self._fitted(task, rows[0][None], rows[1][None])[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the fitted function, a closure over the samples."""
+        return {**self.__dict__, "_fitted": self._fitted and _not_kept}
+
     def __repr__(self) -> str:
         shown = self.table.to_string(index=False, float_format=lambda x: f"{x:.6g}")
         lines = [f"integrals by {self.method} (95 % intervals)", shown, *(f"note: {note}" for note in self.notes)]
@@ -197,6 +201,10 @@ def integrate(
         float(result.condition[0]), {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
         tuple(points.shape[2] for points in data.points),
     )  # fmt: skip
+
+
+def _not_kept(*_):
+    raise UserError("fitted: a copy by pickle or copy has no fitted function; use the result itself")
 
 
 def _run(method: str | Callable[..., Integrator], options, folds, data: Samples, seeds) -> tuple[Integrals, list[str]]:

@@ -79,11 +79,13 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
             ), False
     if late and share == 1 and not fell:
         return (
-            "whether the fit has converged cannot be told: the ELBO is computed after whole epochs, and the "
-            f"{trace['iteration'].iloc[-1]} steps are one epoch or less; it rose by {rise:.3g} nats"
+            f"whether the fit has converged cannot be told from so few steps ({trace['iteration'].iloc[-1]}), in which "
+            f"the ELBO rose by {rise:.3g} nats: increase num_steps"
         ), True
     steps = f"the {fall:.0f} steps before the step size fell" if fell else "the steps"
-    risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of {steps}"
+    visited = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
+    only = f", which visited {100 * visited:.2g} % of the rows" if visited < 1 else ""
+    risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of {steps}{only}"
     return f"the fit has not converged: {risen}; increase num_steps, or change step_size" if late else "", late
 
 

@@ -84,9 +84,9 @@ class Run:
                         f"{self.evaluator.best:.8g} after {self.evaluator.evaluations} evaluations"
                     )
                 raise
-            except UserError as error:
+            except (Exception, SystemExit) as error:  # of f, or of the callback
                 if self.evaluator.best_at is not None:
-                    error.result = self._result("failed", str(error))  # type: ignore[attr-defined]
+                    error.result = self._result("failed", str(error) or type(error).__name__)  # type: ignore[attr-defined]
                 raise
         return self._result(*ended)
 

@@ -10,7 +10,7 @@ _STEPS = 1000  # minimum number of steps
 _WINDOW = 4  # the line is fitted from this fraction of the steps on: two doublings
 _POINTS = 7  # minimum number of evaluations in the window
 _LEVEL = 0.995  # of the one-sided bound on the slope
-_LATE = 0.85  # a late rise is measured after this fraction of the steps
+LATE = 0.85  # a late rise is measured after this fraction of the steps
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,6 @@ def late_rise(trace) -> tuple[float, float]:
     All ELBOs use the same draws, so their difference is more accurate than either.
     """
     last = trace.iloc[-1]
-    before = trace[trace["iteration"] <= _LATE * last["iteration"]].iloc[-1]
+    before = trace[trace["iteration"] <= LATE * last["iteration"]].iloc[-1]
     share = 1 - before["iteration"] / last["iteration"]
     return float(last["elbo"] - before["elbo"]), float(share)

@@ -11,12 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from lowvar.analysis.draws import elbo
+from lowvar.api.stopping import LATE
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError
 from lowvar.noise import named_key
 from lowvar.runs.loop import Reached
 from lowvar.studies.variational.exact import ExactRun
 
+_GROUP = 8  # steps of a program in PyTorch, see `torch_program`
 Ended = Literal["budget", "converged", "callback", "interrupted"]
 
 
@@ -73,6 +75,7 @@ class WatchedRun(ExactRun):
         self._named, self._callback, self._rule = named, callback, rule
         self._recent: dict[int, Any] = {}
         self._trail: list[tuple[int, float, float]] = []
+        self._late: tuple[int, float, float] | None = None  # as in `_trail`
         self.begun = None
         if begun is not None:
             kept, (early, at), reached = begun
@@ -103,6 +106,18 @@ class WatchedRun(ExactRun):
             return tuple(np.full((1, 1), one) for one in value(params, eps))
 
         return of
+
+    def advance(self, state, first: int, count: int):
+        """As in ``ExactRun``; the ELBO of a run of one epoch or less is also computed late in it, for ``late_rise``."""
+        late = int(LATE * self.num_steps) // _GROUP * _GROUP
+        if not count or self.solver.epochs > 1 or not late:
+            return super().advance(state, first, count)
+        self.keep(state, 0)
+        state = self.part(state, 0, 0, late)
+        self._late = late, *(float(np.squeeze(one)) for one in self._elbos(state)[:2])
+        state = self.part(state, 0, late, self.num_steps)
+        self.keep(state, 1)
+        return state
 
     def measure(self, state, position: int):
         """As in ``VariationalEngine``; keeps a copy of the state."""
@@ -145,7 +160,14 @@ class WatchedRun(ExactRun):
             known = self._recent | self.kept
             self.early = self.early if self.early in self.kept and self.early < self.whole else min(self._recent)
             self.kept = {epoch: known[epoch] for epoch in (self.early, self.whole)}
-        return super().trace(stops, measured)
+        import pandas as pd
+
+        trace = super().trace(stops, measured)
+        if self._late is None:
+            return trace
+        iteration, value, error = self._late
+        late = trace.iloc[-1:].assign(iteration=iteration, elbo=value, elbo_se=error)
+        return pd.concat([trace.iloc[:-1], late, trace.iloc[-1:]], ignore_index=True)
 
 
 @contextlib.contextmanager

@@ -59,8 +59,8 @@ class Backend(Protocol):
         """``array`` with ``rows`` added to its rows ``index``, which may repeat."""
         ...
 
-    def scan_or_loop(self, body, carry, xs, count=None) -> Any:
-        """``carry`` after ``body(carry, x) -> carry`` over the leading axis of ``xs``, or the first ``count`` of it."""
+    def scan_or_loop(self, body, carry, xs, part=None) -> Any:
+        """``carry`` after ``body(carry, x) -> carry`` over the leading axis of ``xs``, or ``xs[slice(*part)]``."""
         ...
 
     def compile(self, function) -> Any:

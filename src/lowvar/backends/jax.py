@@ -52,11 +52,11 @@ class _Jax:
         return array.at[index].add(rows, mode="promise_in_bounds")
 
     @staticmethod
-    def scan_or_loop(body, carry, xs, count=None):
-        if count is None:
+    def scan_or_loop(body, carry, xs, part=None):
+        if part is None:
             return jax.lax.scan(lambda carry, x: (body(carry, x), None), carry, xs)[0]
         at = partial(jax.lax.dynamic_index_in_dim, axis=0, keepdims=False)
-        return jax.lax.fori_loop(0, count, lambda i, carry: body(carry, jax.tree.map(lambda x: at(x, i), xs)), carry)
+        return jax.lax.fori_loop(*part, lambda i, carry: body(carry, jax.tree.map(lambda x: at(x, i), xs)), carry)
 
     @staticmethod
     def repeat(turn, draw):

@@ -86,9 +86,9 @@ class _Torch:
         return array.index_put((index,), rows, accumulate=True)
 
     @staticmethod
-    def scan_or_loop(body, carry, xs, count=None):
+    def scan_or_loop(body, carry, xs, part=None):
         leaves, structure = pytree.tree_flatten(xs)
-        for row in zip(*(leaf[:count] for leaf in leaves), strict=True):
+        for row in zip(*(leaf[slice(*(part or (None,)))] for leaf in leaves), strict=True):
             carry = body(carry, pytree.tree_unflatten(list(row), structure))
         return carry
 

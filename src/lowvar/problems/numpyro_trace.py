@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import contextmanager
+from numbers import Number
 from typing import Any
 
 import jax
@@ -85,12 +86,17 @@ def as_array(key, value, where="data"):
         raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
         names = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
-        held = names.get(value.dtype.kind, type(value.flat[0]).__name__ if value.size else str(value.dtype))
+        other = next((type(one).__name__ for one in value.flat if not isinstance(one, Number)), "")
+        held = names.get(value.dtype.kind, other or str(value.dtype))
+        if value.dtype == object and value.size and not other:
+            raise UserError(f"{where}: {key!r} has numbers as objects (dtype object); give it with .astype(float)")
         raise UserError(
             f"{where}: {key!r} holds {held}, not numbers; encode categories as integers, and dates as floats"
         )
     try:
         array = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+        if isinstance(array, jax.Array) and array.dtype in (jnp.float16, jnp.bfloat16):
+            array = array.astype(jnp.float32)  # without loss; log densities need the precision
     except (TypeError, ValueError) as error:
         raise UserError(f"{where}: {key!r} is not an array of numbers: {error}") from error
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(array, value):
@@ -188,12 +194,14 @@ def _missing(data) -> str:
     """A sentence on the first entry of the data with missing values; empty if there are none."""
     for key, value in data.items() if isinstance(data, Mapping) else ():
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating):
-            gone = np.argwhere(np.isnan(np.asarray(value)))
-            if len(gone):
-                return (
-                    f"{key!r} is NaN in {len(gone)} places, the first in row {gone[0][0] if value.ndim else 0}: remove "
-                    "these rows, or make the missing values latent variables."
-                )
+            array = np.asarray(value)
+            for gone, what, way in (
+                (np.argwhere(np.isnan(array)), "NaN", "remove these rows, or make the missing values latent variables"),
+                (np.argwhere(np.isinf(array)), "infinite", "remove or correct these rows"),
+            ):
+                if len(gone):
+                    row = gone[0][0] if value.ndim else 0
+                    return f"{key!r} is {what} in {len(gone)} places, the first in row {row}: {way}."
     return ""
 
 

@@ -52,17 +52,14 @@ class Descent:
         params = self.estimator.problem.backend.tree_map(lambda p, u: p + u, state.params, updates)
         return DescentState(params, estimator, optimizer)
 
-    def epoch(self, state: DescentState, noise: Noise | Plan, count: Any = None) -> DescentState:
-        """The updates of an epoch with noise ``sampler.epoch(key)`` or its plan, in a scan or a loop.
+    def epoch(self, state: DescentState, noise: Noise | Plan) -> DescentState:
+        """The updates of an epoch with noise ``sampler.epoch(key)`` or its plan, in a scan or a loop."""
+        return self.end_epoch(self.steps(self.begin_epoch(state), noise), noise.index)
 
-        ``count``, a number that JAX may trace, makes the first updates only; the estimator's memory is then incomplete.
-        """
-        return self.end_epoch(self.steps(self.begin_epoch(state), noise, count), noise.index)
-
-    def steps(self, state: DescentState, noise: Noise | Plan, count: Any = None) -> DescentState:
-        """Successive updates, or the first ``count`` of them."""
+    def steps(self, state: DescentState, noise: Noise | Plan, part: Any = None) -> DescentState:
+        """Successive updates, or those of ``part = (first, end)``, numbers that JAX may trace."""
         scan = self.estimator.problem.backend.scan_or_loop
-        return scan(lambda state, batch: self.step(state, self.sampler.drawn(batch)), state, noise, count)
+        return scan(lambda state, batch: self.step(state, self.sampler.drawn(batch)), state, noise, part)
 
     def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs, see ``Estimator``."""

@@ -34,8 +34,8 @@ class RowDescent(Descent):
         """One update."""
         return self.steps(state, jax.tree.map(lambda leaf: leaf[None], noise))
 
-    def steps(self, state: DescentState, noise: Noise | Plan, count: Any = None) -> DescentState:
-        """Successive updates, or the first ``count`` of them."""
+    def steps(self, state: DescentState, noise: Noise | Plan, part: Any = None) -> DescentState:
+        """Successive updates, or those of ``part``, see ``Descent``."""
         rows, backend = self._problem.rows, self._problem.backend
         leaves, tree = jax.tree.flatten(state)
         local = [leaf.shape == (rows.dim,) for leaf in leaves]
@@ -55,7 +55,7 @@ class RowDescent(Descent):
         carried = [leaf[shared] if one else leaf for one, leaf in zip(local, leaves, strict=True)]
         mine = [leaf[own] for one, leaf in zip(local, leaves, strict=True) if one]
         times = jnp.arange(len(noise.index))
-        carried, mine = backend.scan_or_loop(body, (carried, mine), (times, noise), count)
+        carried, mine = backend.scan_or_loop(body, (carried, mine), (times, noise), part)
         # padding repeats a row that the batch has already: it is not written
         to, mine = jnp.where((noise.weight > 0)[..., None], own, rows.dim), iter(mine)
         moved = [

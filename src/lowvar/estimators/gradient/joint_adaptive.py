@@ -19,11 +19,12 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
     objective is not convex, or a step is long, the Taylor expansion is poor and adds noise. Each coordinate has its
     own coefficient: the one of least variance, ``-E[(g - E g) c] / E[c^2]``, clipped to [0, 1]. It is estimated by
     exponential averages over earlier steps, so it is fixed given the past. The coefficients start at 0, the naive
-    gradient. An extension of ours.
+    gradient. Where every batch has all rows, ``mu~`` would be the current ``mu`` and ``c_1`` zero: it is left out, and
+    with it the full pass. An extension of ours.
 
     Args:
         problem: a variational problem.
-        batches: how rows are drawn; not used.
+        batches: how rows are drawn; fewer than all of them, if not given.
         memory: steps over which the coefficients are averaged, 2 or more; estimating them adds a fraction of about
             ``1 / memory`` to the variance.
 
@@ -39,9 +40,12 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
     problem = variational(problem, "joint_adaptive")
     backend, xp, share = problem.backend, problem.backend.xp, 1 / memory
     guide = problem.guide
-    controls = {"mu": 2, **guide.controlled}
+    whole_batch = batches is not None and batches.covers and batches.steps == 1
+    controls = {"mu": 1 if whole_batch else 2, **guide.controlled}
 
     def snapshot(params):
+        if whole_batch:
+            return {}
         return {"mu": params["mu"], "mean": problem.full_gradient(params["mu"])}
 
     def init(params):
@@ -56,9 +60,10 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
 
     def estimate(state, params, noise):
         near, step = state["snapshot"], guide.step(guide.point(params), xp.mean(noise.eps, axis=0))
-        old, deviation = problem.gradient_and_hvp(near["mu"], step, noise.index, noise.weight)
+        old, deviation = problem.gradient_and_hvp((near or params)["mu"], step, noise.index, noise.weight)
         of_scale = guide.controls(params, noise.eps, old)
-        control = {"mu": [near["mean"] - old, -deviation], **{b: [-c for c in cs] for b, cs in of_scale.items()}}
+        of_mu = [-deviation] if whole_batch else [near["mean"] - old, -deviation]
+        control = {"mu": of_mu, **{b: [-c for c in cs] for b, cs in of_scale.items()}}
         gradient = problem.objective_gradient(params, noise)
         controlled, products, squares = {}, {}, {}
         for block, terms in control.items():
@@ -74,7 +79,10 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         state = {"snapshot": near, "lagged": lagged, "products": products, "squares": squares}
         return controlled, state
 
-    properties = Properties(unbiased=True, hvps=1, full_passes=1, full_passes_at_start=1, table_rows=5, local=True)
+    passes, rows = (0, 3) if whole_batch else (1, 5)
+    properties = Properties(
+        unbiased=True, hvps=1, full_passes=passes, full_passes_at_start=passes, table_rows=rows, local=True
+    )
     return Estimator(
         "joint_adaptive",
         problem,

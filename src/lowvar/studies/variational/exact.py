@@ -43,15 +43,16 @@ class ExactRun(VariationalEngine):
         if count == 0:
             return super().advance(state, first, 0) if self.whole else state
         end = first + count
-        self._keep(state, first)
+        self.keep(state, first)
         for stop in sorted({self.early, min(end, self.whole)}):
             if first < stop <= end:
                 state = super().advance(state, first, stop - first)
                 first = stop
-                self._keep(state, first)
-        return self._cut(state) if end > self.whole else state
+                self.keep(state, first)
+        return self.part(state, self.whole, 0, self._rest) if end > self.whole else state
 
-    def _keep(self, state, epoch):
+    def keep(self, state, epoch: int):
+        """Copies the state, if the epoch is one of ``early`` and ``whole``."""
         if epoch in (self.early, self.whole):
             self.kept[epoch] = self.copied(state)
 
@@ -59,12 +60,12 @@ class ExactRun(VariationalEngine):
         """A copy of a state, whose own memory the loop reuses."""
         return self.backend.tree_map(partial(self.backend.xp.asarray, copy=True), state)
 
-    def _cut(self, state):
-        """The steps of a partial epoch."""
+    def part(self, state, epoch: int, first: int, last: int):
+        """The state after the steps ``first`` to ``last - 1`` of an epoch."""
         moved = []
         for part, (sizes, repetitions) in zip(state, self.parts, strict=True):
-            program = self._program(self.particles(self.whole, part))
-            moved.append(program.cut(part, self._settings(sizes), self.keys[repetitions], self.whole, self._rest))
+            program = self._program(self.particles(epoch, part))
+            moved.append(program.cut(part, self._settings(sizes), self.keys[repetitions], epoch, first, last))
         return moved
 
     def trace(self, stops, measured):

@@ -10,11 +10,19 @@ class Epochs:
     """Epochs of mapped runs as one compiled loop; arguments as in ``torch_program``."""
 
     def __init__(self, problem, sampler, at, cuts: bool = False):
-        self._steps = sampler.batches.steps
-        self._cuts = cuts and self._steps > 1
+        steps = sampler.batches.steps
+        self._every = (0, steps) if cuts and steps > 1 else ()
 
-        def advance(state, settings, keys, first, count, steps):
-            epochs = mapped(problem.backend, lambda setting, state, noise: at(setting).epoch(state, noise, *steps),
+        def epoch(setting, state, noise, part):
+            solver = at(setting)
+            if not part:
+                return solver.epoch(state, noise)
+            state = jax.lax.cond(part[0] == 0, solver.begin_epoch, lambda state: state, state)
+            state = solver.steps(state, noise, part)
+            return jax.lax.cond(part[1] == steps, lambda s: solver.end_epoch(s, noise.index), lambda s: s, state)
+
+        def advance(state, settings, keys, first, count, part):
+            epochs = mapped(problem.backend, lambda setting, state, noise: epoch(setting, state, noise, part),
                             RUNS, noise_axes(sampler))  # fmt: skip
 
             def body(i, state):
@@ -26,14 +34,14 @@ class Epochs:
 
     def __call__(self, state, settings, keys, first, count):
         """The state ``count`` epochs after epoch ``first``; a count of 0 only compiles."""
-        return self._advance(state, settings, keys, first, count, (self._steps,) if self._cuts else ())
+        return self._advance(state, settings, keys, first, count, self._every)
 
-    def cut(self, state, settings, keys, epoch, steps):
-        """The state after the first ``steps`` steps of an epoch, with an incomplete memory of the estimator.
+    def cut(self, state, settings, keys, epoch, first, end):
+        """The state after the steps ``first`` to ``end - 1`` of an epoch, which only its last step closes.
 
-        The same program, with another number of steps as its argument: another one would take as long to compile.
+        The same program, with other arguments: another one would take as long to compile.
         """
-        return self._advance(state, settings, keys, epoch, 1, (steps,))
+        return self._advance(state, settings, keys, epoch, 1, (first, end))
 
 
 def one_epoch(solver, key, params):

@@ -83,13 +83,13 @@ class Epochs:
                 whole = _Program(True, self._steps, True, epochs)
                 state = self._run(whole, settings, state, self._noise.epochs(keys, at, epochs))
             else:
-                state = self._epoch(settings, state, keys, at, self._steps)
+                state = self._epoch(settings, state, keys, at, 0, self._steps)
             at += epochs
         return self._tree(state, given)
 
-    def cut(self, state, settings, keys, epoch, steps):
-        """The state after the first ``steps`` steps of an epoch, which is not closed."""
-        return self._tree(self._epoch(*self._flat(settings, state), keys, epoch, steps), state)
+    def cut(self, state, settings, keys, epoch, first, end):
+        """The state after the steps ``first``, a multiple of 8, to ``end - 1`` of an epoch; only its last closes it."""
+        return self._tree(self._epoch(*self._flat(settings, state), keys, epoch, first, end), state)
 
     def _flat(self, settings, state):
         """Leaves of the settings, and the state; without the axes of a single run."""
@@ -104,10 +104,10 @@ class Epochs:
         leaves = [leaf[None, None] for leaf in state.leaves] if self._alone else state.leaves
         return _ordered(jax.tree.unflatten(state.structure, leaves), given)
 
-    def _epoch(self, settings, state, keys, epoch, steps):
-        """The first steps of an epoch, in groups."""
-        for t in range(0, steps, _UNROLL):
-            size = min(_UNROLL, steps - t)
+    def _epoch(self, settings, state, keys, epoch, first, end):
+        """Steps of an epoch, in groups."""
+        for t in range(first, end, _UNROLL):
+            size = min(_UNROLL, end - t)
             what = _Program(t == 0, size, t + size == self._steps)
             state = self._run(what, settings, state, self._noise.steps(keys, epoch, t, size))
         return state
