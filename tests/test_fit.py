@@ -12,7 +12,7 @@ from numpyro.infer import init_to_median, init_to_value
 from regressions import DATA, FAR, IN_JAX, RNG, N, X, fitted, moving, regression, total, with_parameters
 
 import lowvar
-from lowvar.analysis import psis
+from lowvar.analysis import draws, psis
 from lowvar.api.stopping import late_rise
 from lowvar.errors import UserError
 
@@ -185,6 +185,42 @@ def test_khat_is_numpyros(long):
     assert long.khat == pytest.approx(np.mean(theirs), abs=0.25)
 
 
+def test_draws_give_the_elbo_and_the_importance_weights():
+    """As by the problem's own passes over all rows; any number of draws at a time."""
+    problem = fitted(num_steps=1).problem
+    params = {block: jnp.asarray(value) for block, value in problem.start.items()}
+    eps = jax.random.normal(jax.random.key(3), (30, problem.dim), problem.dtype)
+    np.testing.assert_allclose(draws.elbo(problem)(params, eps), problem.elbo(params, eps), rtol=1e-5)
+    z = jax.vmap(lambda eps: problem.guide.transform(params, eps))(eps)
+    exact = -jax.vmap(problem.full_energy)(z) - jax.vmap(lambda eps: problem.guide.log_density(params, eps))(eps)
+    for together in (None, 7, 30):
+        off = psis.log_weights(problem, params, eps, together) - np.asarray(exact)
+        np.testing.assert_allclose(off, off[0], rtol=1e-5)
+
+
+def test_with_all_rows_in_a_batch_the_default_needs_no_full_pass():
+    from lowvar.estimators import GRADIENT
+    from lowvar.noise import GAUSSIAN, sampler
+    from lowvar.noise.batches import reshuffled
+    from lowvar.problems.numpyro_model import from_numpyro
+
+    with jax.enable_x64(True):
+        problem, batches = from_numpyro(moving, FAR), reshuffled(N, N)
+        noise = sampler(batches, GAUSSIAN["iid"](1), problem.noise_dim, problem.dtype)
+        found = []
+        for estimator in (GRADIENT.get("joint_adaptive")(problem, batches), GRADIENT.get("joint_adaptive")(problem)):
+            found.append([])
+            params = {block: jnp.asarray(value) for block, value in problem.start.items()}
+            state = estimator.init(params)
+            for key in range(5):
+                one = jax.tree.map(lambda leaf: leaf[0], noise.epoch(jax.random.key(key)))
+                gradient, state = estimator.estimate(estimator.begin_epoch(state, params), params, one)
+                params = {block: params[block] - 0.01 * gradient[block] for block in params}
+                found[-1].append(np.concatenate([gradient[block] for block in ("mu", "log_sigma")]))
+            assert estimator.properties.full_passes == len(found) - 1  # 0 and 1
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
+
+
 def test_a_fit_that_is_too_short_says_so():
     with pytest.warns(UserWarning, match=r"has not converged: the ELBO still rose by .* increase num_steps"):
         lowvar.fit(regression, DATA, num_steps=30, progress=False)
@@ -197,17 +233,17 @@ def test_a_fit_of_an_epoch_says_that_convergence_was_not_seen():
 
 @pytest.mark.parametrize("num_steps", [25, 50])  # half an epoch and a whole one
 def test_convergence_of_a_fit_of_an_epoch_or_less_is_seen(num_steps):
-    moving = fitted(num_steps=num_steps, batch_size=4, step_size=0.05, elbo_samples=300)
-    assert moving.elbo["iteration"].tolist() == [0, int(0.85 * num_steps) // 8 * 8, num_steps]
+    short = fitted(num_steps=num_steps, batch_size=4, step_size=0.05, elbo_samples=300)
+    assert short.elbo["iteration"].tolist() == [0, int(0.85 * num_steps) // 8 * 8, num_steps]
     only = ", which visited 50 % of the rows;" if num_steps == 25 else " of the steps;"
-    assert "has not converged: the ELBO still rose by" in str(moving)
-    assert only in str(moving)
+    assert "has not converged: the ELBO still rose by" in str(short)
+    assert only in str(short)
     still = fitted(num_steps=num_steps, batch_size=4, step_size=1e-7)
     assert "converged" not in str(still)
     # the ELBO there is that of the fit that ends there, with the same noise
-    at = int(moving.elbo["iteration"][1])
+    at = int(short.elbo["iteration"][1])
     until = fitted(num_steps=at, batch_size=4, step_size=0.05, elbo_samples=300)
-    assert until.elbo["elbo"].iloc[-1] == moving.elbo["elbo"][1]
+    assert until.elbo["elbo"].iloc[-1] == short.elbo["elbo"][1]
 
 
 def test_a_long_fall_of_the_step_size_is_no_lack_of_convergence():

@@ -1,6 +1,7 @@
 """``lowvar.integrate``, ``lowvar.scores`` and ``lowvar integrate``: users' own samples, and users' mistakes."""
 
 import importlib.util
+import pickle
 
 import commands
 import jax.numpy as jnp
@@ -275,6 +276,21 @@ def test_data_frames_know_names_and_order():
             lowvar.integrate(x, -x, shuffled)
     with pytest.raises(UserError, match="index differs from that of samples"):
         lowvar.integrate(x, -x, values.rename(index=lambda label: f"other {label}"))
+    with pytest.raises(UserError, match=r"scores: its columns have another order .* give scores\[samples.columns\]"):
+        lowvar.integrate(x, -x[["b", "a"]], values)
+    other = lowvar.integrate(x, (-x).set_axis(["da", "db"], axis=1), values)
+    np.testing.assert_array_equal(other.value, found.value)
+
+
+def test_a_pickled_result_has_all_but_its_fitted_function():
+    x = normal()
+    for method in ("zero_variance", "auto"):
+        found = lowvar.integrate(x, -x, x[:, 0] ** 2, method=method)
+        copy = pickle.loads(pickle.dumps(found))
+        assert repr(copy) == repr(found)
+        np.testing.assert_array_equal(copy.value, found.value)
+        with pytest.raises(UserError, match="has no fitted function"):
+            copy.fitted(x[:2], -x[:2])
 
 
 def test_a_refusal_of_a_method_that_auto_tries_is_told(monkeypatch):

@@ -38,6 +38,18 @@ def test_the_callback():
         quiet(sphere, X0, 0.5, budget=100, callback=lambda generation: generation.x)
 
 
+def test_an_error_of_a_callback_has_the_result_so_far():
+    def fails(generation):
+        if generation.iteration == 3:
+            raise ZeroDivisionError("in the callback")
+
+    with pytest.raises(ZeroDivisionError, match="in the callback") as caught:
+        quiet(sphere, X0, 0.5, budget=500, population=10, callback=fails)
+    result = caught.value.result
+    assert (result.status, result.message, result.nfev) == ("failed", "in the callback", 33)
+    assert result.fun == sphere(result.x)
+
+
 @pytest.mark.parametrize("method", ["fast_ingo", "pycma"])
 def test_ask_and_tell_are_minimize(method):
     if method in PEERS:

@@ -61,7 +61,8 @@ class IntegralResult:
             task: index of the integral.
 
         Raises:
-            UserError: the method fits no function, or the shapes do not match the samples'.
+            UserError: the method fits no function, this is a pickled copy, which has none, or the shapes do not match
+                the samples'.
         """
         if self._fitted is None:
             raise UserError(f"{self.method} fits no function")

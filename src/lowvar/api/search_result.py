@@ -43,7 +43,7 @@ class SearchResult:
             ``x`` is bad: when the budget ends a search, its quality is unknown.
         status: reason for the end: ``target``; ``converged``, possibly to a local minimum; ``stalled``, away from a
             minimum or on a plateau; ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``. The exceptions of
-            Ctrl-C and of a failing ``f`` have it as their ``result``.
+            Ctrl-C, of a failing ``f`` and of a callback have it as their ``result``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.

@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.errors import UserError, check_known, positive, whole
 from lowvar.problems.blackbox.discrete import uniform_probabilities
-from lowvar.problems.blackbox.points import PointErrors, WrongValue, number, numbers, one_by_one
+from lowvar.problems.blackbox.points import PointErrors, number, numbers, one_by_one
 from lowvar.problems.blackbox.problem import KINDS, BlackBoxProblem, Domain, Kind
 
 Errors = Literal["raise", "mark"]
@@ -74,10 +74,7 @@ def _all(f, points):
         returned = f(points.copy())
     except Exception as error:
         return np.full(len(points), np.nan), dict.fromkeys(range(len(points)), error)
-    try:
-        return numbers(returned, len(points)), {}
-    except WrongValue as error:
-        raise WrongValue(f"f {error}") from None
+    return numbers(returned, len(points)), {}
 
 
 def _message(name, raised, count):
