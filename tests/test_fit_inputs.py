@@ -209,3 +209,14 @@ def test_missing_parameters_of_a_model():
         lowvar.scores(model, DATA, {"w": np.zeros((3, 2))})
     with pytest.raises(UserError, match=r"does not accept these data \(y\): .*missing 1 required .* 'x'"):
         lowvar.fit(model, {"y": DATA["y"]})
+
+
+def test_draws_are_fewer_where_a_model_without_a_plate_has_many_rows():
+    """All rows count as one there, but a pass reads them all."""
+
+    def rate(y):
+        numpyro.sample("y", dist.Poisson(numpyro.sample("rate", dist.Gamma(2, 1))).expand([len(y)]), obs=y)
+
+    fit = fitted(rate, {"y": np.full(100_000, 3)}, batch_size=None, elbo_samples=None, num_steps=1)
+    assert fit.problem.N == 1
+    assert fit.run.solver.elbo_samples == 2**23 // 100_000

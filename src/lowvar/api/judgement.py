@@ -33,7 +33,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
     problem, k, narrow = fit.problem, None, None
     params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}
     if draws is None:
-        draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.N)
+        draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.rows_of_pass)
         draws = draws if draws >= psis.LEAST else 0
     if draws:
         eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)

@@ -76,6 +76,11 @@ class NumPyroProblem(VariationalProblem):
     densities: Densities | None = None
 
     @property
+    def rows_of_pass(self) -> int:
+        """As in ``VariationalProblem``; without a data plate, the length of the longest array."""
+        return self.N if self.plate else max([1, *(len(one) for one in self.data.values() if np.ndim(one))])
+
+    @property
     def local(self) -> Rows | None:
         """As in ``VariationalProblem``."""
         return self.densities.layout.rows if self.densities and type(self.guide) is MeanField else None

@@ -152,6 +152,11 @@ class VariationalProblem:
         return self.backend.scan_or_loop(add, -self.backend.grad(self.log_prior)(z), chunks)
 
     @property
+    def rows_of_pass(self) -> int:
+        """Data rows that a pass over all rows reads: ``N``, unless all of them count as one."""
+        return self.N
+
+    @property
     def local(self) -> Any:
         """The ``Rows`` whose variables have parameters of their own, which only their batches update; None without."""
         return None
