@@ -56,7 +56,8 @@ class _Jax:
         if part is None:
             return jax.lax.scan(lambda carry, x: (body(carry, x), None), carry, xs)[0]
         at = partial(jax.lax.dynamic_index_in_dim, axis=0, keepdims=False)
-        return jax.lax.fori_loop(*part, lambda i, carry: body(carry, jax.tree.map(lambda x: at(x, i), xs)), carry)
+        first, end = part
+        return jax.lax.fori_loop(first, end, lambda i, carry: body(carry, jax.tree.map(lambda x: at(x, i), xs)), carry)
 
     @staticmethod
     def repeat(turn, draw):
