@@ -176,27 +176,68 @@ def numpyros(task: str, rows: dict) -> Lasting:
     return Lasting(PEER, advance, svi.init(jax.random.key(1), **data))
 
 
-def plain_torch(rows: dict) -> Lasting:
-    """``blr`` in idiomatic PyTorch: all particles as one matrix, autograd, ``torch.optim.Adam``."""
+def of_blr(x, y):
+    """``log p(x, y, z)`` of points ``z (S, dim)`` up to a constant, as one function of a matrix, and ``dim``."""
     import torch
 
-    x, y = torch.from_numpy(rows["x"]), torch.from_numpy(rows["y"].astype(DTYPE))
     d = x.shape[1]
-    mu = torch.zeros(d + 2, requires_grad=True)
-    log_sigma = torch.full((d + 2,), float(np.log(0.1)), requires_grad=True)
+
+    def log_joint(z):
+        u, m, w = z[:, 0], z[:, 1], z[:, 2:]
+        squares = ((w - m[:, None]) ** 2).sum(1)
+        prior = 0.5 * (1 + d) * u - 0.5 * (u.exp() * (1 + squares) + m * m)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(w @ x.T, y.expand(len(z), -1), reduction="none")
+        return prior - loss.sum(1)
+
+    return log_joint, d + 2
+
+
+def of_hlr(x, y):
+    """See ``of_blr``."""
+    N, d = x.shape
+    cells = N * d
+
+    def log_joint(z):
+        b, u, m, s = z[:, :cells].reshape(-1, N, d), z[:, cells], z[:, cells + 1 : -1], z[:, -1]
+        apart, squares = y - (x * b).sum(2), ((b - m[:, None]) ** 2).sum((1, 2))
+        rows = -0.5 * (-2 * u).exp() * (apart**2).sum(1) - N * u
+        return rows - 2 * (u * u + s * s) - 0.005 * (m * m).sum(1) - 0.5 * (cells * s + (-s).exp() * squares)
+
+    return log_joint, cells + d + 2
+
+
+def of_bnn(x, y, hidden=50):
+    """See ``of_blr``."""
+    N, d = x.shape
+    y, count = (y - y.mean()) / y.std(correction=0), (d + 2) * hidden + 1
+
+    def log_joint(z):
+        u, t, w = z[:, 0], z[:, 1], z[:, 2:]
+        inside, bias, out, last = w.split([d * hidden, hidden, hidden, 1], 1)
+        units = (x @ inside.reshape(-1, d, hidden) + bias[:, None]).relu()
+        apart = y - (units @ out[:, :, None])[:, :, 0] - last
+        rows = 0.5 * (N * t - t.exp() * (apart**2).sum(1))
+        prior = (1 + 0.5 * count) * u + t - 0.1 * (u.exp() + t.exp()) - 0.5 * u.exp() * (w * w).sum(1)
+        return rows + prior
+
+    return log_joint, count + 2
+
+
+def plain_torch(task: str, rows: dict) -> Lasting:
+    """The task in idiomatic PyTorch: all particles as one matrix, autograd, ``torch.optim.Adam``."""
+    import torch
+
+    arrays = (torch.from_numpy(rows[name].astype(DTYPE)) for name in ("x", "y"))
+    log_joint, dim = {"blr": of_blr, "hlr": of_hlr, "bnn": of_bnn}[task](*arrays)
+    mu = torch.zeros(dim, requires_grad=True)
+    log_sigma = torch.full((dim,), float(np.log(0.1)), requires_grad=True)
     adam = torch.optim.Adam([mu, log_sigma], STILL)
 
     def advance(state, done, count):
         for _ in range(count):
             adam.zero_grad()
-            z = mu + log_sigma.exp() * torch.randn(POINTS, d + 2)
-            u, m, w = z[:, 0], z[:, 1], z[:, 2:]
-            squares = ((w - m[:, None]) ** 2).sum(1)
-            prior = 0.5 * (1 + d) * u - 0.5 * (u.exp() * (1 + squares) + m * m)
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                w @ x.T, y.expand(POINTS, -1), reduction="none"
-            ).sum(1)
-            ((loss - prior).mean() - log_sigma.sum()).backward()
+            z = mu + log_sigma.exp() * torch.randn(POINTS, dim)
+            (-log_joint(z).mean() - log_sigma.sum()).backward()
             adam.step()
         return state
 
@@ -213,8 +254,8 @@ def steps(task: str, backend: str, size: str) -> dict:
     cases: list[Any] = [ours(name, problem, settings) for name in sized(size, METHODS, METHODS, FEWEST)]
     if backend == "jax":
         cases += [scipys(problem, settings), numpyros(task, rows)]
-    elif task == "blr":
-        cases.append(plain_torch(rows))
+    else:
+        cases.append(plain_torch(task, rows))
     first = [case.last(sized(size, 0.3, 0.05, 1e-6)) for case in cases]
     alternate(cases, sized(size, 15, 5, 1))
     found = summary(cases, "mc", (PEER, PLAIN))

@@ -87,7 +87,6 @@ def test_closed_derivatives_are_those_of_autodiff(name):
         close(found[method], expected[method])
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_backends_agree(name):
     p, q, n = ours(name), ours(name, "torch"), noise(name)
@@ -121,7 +120,6 @@ def test_backends_agree(name):
         close(found[method], expected[method])
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in ("bnn", "hlr", "ppca") else pytest.mark.long) for name in MODELS],

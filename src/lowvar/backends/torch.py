@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from lowvar.backends import torch_optimizers
+from lowvar.backends.torch_graph import program
 
 _DRAWN = 64  # turns whose noise is drawn at once
 
@@ -102,10 +103,9 @@ class _Torch:
             form = str(structure), tuple((leaf.shape, leaf.dtype) for leaf in leaves)
             if form not in programs:
                 programs[form] = _program(function, leaves, structure)
-            program, result = programs[form]
-            with torch.no_grad():
-                # programs are traced for contiguous arrays
-                return pytree.tree_unflatten(list(program(*(leaf.contiguous() for leaf in leaves))), result)
+            run, result = programs[form]
+            # programs are traced for contiguous arrays
+            return pytree.tree_unflatten(run(*(leaf.contiguous() for leaf in leaves)), result)
 
         return call
 
@@ -189,28 +189,17 @@ class _Torch:
 
 
 def traced(function, leaves):
-    """``function`` of tensors, which returns several, as a graph of plain operations at the shapes of ``leaves``.
+    """``function`` of tensors, which returns several, as a program for tensors of the shapes of ``leaves``.
 
-    Derivatives and ``vmap`` are traced into plain operations.
+    Derivatives and ``vmap`` are traced into plain operations, and operations in place into others: an unused one is
+    then seen to be unused.
     """
     # make_fx notes the shape of every result; without a mode to note them in, it makes one, with its stack, for each
-    noted = tracing(TracingContext(FakeTensorMode()))
+    noted, examples = tracing(TracingContext(FakeTensorMode())), _examples(leaves)
     with torch.no_grad(), warnings.catch_warnings(), noted:
         warnings.simplefilter("ignore")
-        graph = make_fx(lambda *leaves: tuple(function(*leaves)))(*_examples(leaves))
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    return graph
-
-
-def scripted(module, leaves):
-    """A module of traced graphs as one program that runs without Python, for arguments of the shapes of ``leaves``."""
-    if not hasattr(torch.jit, "trace"):
-        return module
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated; inductor needs a compiler and minutes
-        script = torch.jit.trace(module, _examples(leaves), check_trace=False)
-        return torch.jit.freeze(script.eval())
+        pure = torch.func.functionalize(lambda *leaves: tuple(function(*leaves)), remove="mutations")
+        return program(make_fx(pure)(*examples), examples)
 
 
 def _examples(leaves):
@@ -227,7 +216,7 @@ def _program(function, leaves, structure):
         result.append(spec)
         return results
 
-    return scripted(traced(flat, leaves), leaves), result[0]
+    return traced(flat, leaves), result[0]
 
 
 BACKEND = _Torch()

@@ -1,26 +1,23 @@
-"""The program for epochs of mapped runs in PyTorch: a Python loop over compiled groups of steps.
+"""Programs for epochs of mapped runs in PyTorch: a Python loop over traced steps.
 
-An operation on small arrays takes less time than its call from Python. Therefore a step is traced once into a graph of
-plain operations, and several of them, or several short epochs, run as one program. The noise of many epochs is drawn
-by one call of JAX. Programs and blocks of noise start at multiples of their length, so that no shape depends on where
-a run is interrupted.
+An operation on small arrays takes less time than its call. Therefore a step is traced once into a program of plain
+operations, and one call of JAX draws the noise of many epochs. Blocks of noise start at multiples of their length, so
+that no shape depends on where a run is interrupted.
 """
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import torch
 
-from lowvar.backends.torch import scripted, traced
+from lowvar.backends.torch import traced
 from lowvar.noise import BATCHES, GAUSSIAN, Noise
 from lowvar.noise import sampler as make_sampler
 from lowvar.studies.variational.programs import NOISE, REPETITIONS, RUNS, draw, mapped
 
-_UNROLL = 8  # steps that run as one program
 _BLOCK, _VALUES = 256, 2**20  # steps, and values, of the noise drawn at once
-_STEP = (1, 0, 0, 1, 0)  # the axis of the steps in the fields of an epoch's noise
+_WIDE = 8  # the same of noise too wide for memory
 
 
 class _State(NamedTuple):
@@ -28,15 +25,6 @@ class _State(NamedTuple):
 
     leaves: list
     structure: Any
-
-
-class _Program(NamedTuple):
-    """What runs as one program: some steps of an epoch, or whole epochs."""
-
-    begins: bool
-    steps: int
-    ends: bool
-    epochs: int = 1
 
 
 class Epochs:
@@ -51,10 +39,8 @@ class Epochs:
 
     def __init__(self, problem, sampler, at, cuts: bool = False):
         self._backend, self._steps = problem.backend, sampler.batches.steps
-        self._whole = self._steps <= _UNROLL and not sampler.wide  # whether programs have whole epochs
-        self._together = _UNROLL // self._steps if self._whole else 1
-        self._noise = _Blocks(problem, sampler, self._together)
-        self._graphs, self._programs, self._alone, self._setting = {}, {}, False, None
+        self._noise = _Blocks(problem, sampler)
+        self._programs, self._alone, self._setting = {}, False, None
         self._name = problem.name
         self._stages = {
             "begin": (lambda setting, state: at(setting).begin_epoch(state), (RUNS,)),
@@ -76,19 +62,12 @@ class Epochs:
             self(state, settings, keys, first, 1)
             return state
         given, (settings, state) = state, self._flat(settings, state)
-        at, end = first, first + count
-        while at < end:
-            epochs = self._together if at % self._together == 0 and at + self._together <= end else 1
-            if self._whole:
-                whole = _Program(True, self._steps, True, epochs)
-                state = self._run(whole, settings, state, self._noise.epochs(keys, at, epochs))
-            else:
-                state = self._epoch(settings, state, keys, at, 0, self._steps)
-            at += epochs
+        for epoch in range(first, first + count):
+            state = self._epoch(settings, state, keys, epoch, 0, self._steps)
         return self._tree(state, given)
 
     def cut(self, state, settings, keys, epoch, first, end):
-        """The state after the steps ``first``, a multiple of 8, to ``end - 1`` of an epoch; only its last closes it."""
+        """The state after the steps ``first`` to ``end - 1`` of an epoch, which only its last step closes."""
         return self._tree(self._epoch(*self._flat(settings, state), keys, epoch, first, end), state)
 
     def _flat(self, settings, state):
@@ -105,79 +84,48 @@ class Epochs:
         return _ordered(jax.tree.unflatten(state.structure, leaves), given)
 
     def _epoch(self, settings, state, keys, epoch, first, end):
-        """Steps of an epoch, in groups."""
-        for t in range(first, end, _UNROLL):
-            size = min(_UNROLL, end - t)
-            what = _Program(t == 0, size, t + size == self._steps)
-            state = self._run(what, settings, state, self._noise.steps(keys, epoch, t, size))
+        """Steps of an epoch."""
+        if first == 0:
+            state = self._run("begin", settings, state, [])
+        for noise in self._noise.steps(keys, epoch, first, end, self._alone):
+            state = self._run("step", settings, state, noise)
+        if end == self._steps:
+            state = self._run("end", settings, state, [self._noise.visited(keys, epoch, self._alone)])
         return state
 
-    def _run(self, what, settings, state, noise):
+    def _run(self, stage, settings, state, noise):
         """The state after one program."""
-        if what not in self._programs:
-            self._programs[what] = self._compiled(what, settings, state, noise)
-        program, structure = self._programs[what]
-        with torch.no_grad():
-            return _State(list(program(*settings, *state.leaves, *noise)), structure)
+        if stage not in self._programs:
+            self._programs[stage] = self._compiled(stage, settings, state, noise)
+        program, structure = self._programs[stage]
+        return _State(program(*settings, *state.leaves, *noise), structure) if program else state
 
-    def _compiled(self, what, settings, state, noise):
-        """The graphs of a program in their order, as one, and the structure of the state after it."""
-        chain, first = _Chain(len(settings), len(state.leaves)), [*settings, *state.leaves, *noise]
-        *fields, visited = noise
-
-        def part(fields, visited, t=0):
-            parts = (leaf.select(axis, t) for leaf, axis in zip(fields, _STEP, strict=True))
-            return [leaf[0] if self._alone and axis else leaf for leaf, axis in zip(parts, _STEP, strict=True)]
-
-        def of_epoch(fields, visited, epoch=0):
-            return [visited[0, epoch] if self._alone else visited[:, epoch]]
-
-        for epoch in range(what.epochs):
-            if what.begins:
-                state = self._link(chain, "begin", settings, state, lambda fields, visited: [], [])
-            for t in range(epoch * what.steps, (epoch + 1) * what.steps):
-                state = self._link(chain, "step", settings, state, partial(part, t=t), part(fields, visited))
-            if what.ends:
-                rows = partial(of_epoch, epoch=epoch)
-                state = self._link(chain, "end", settings, state, rows, rows(fields, visited))
-        return scripted(chain, first), state.structure
-
-    def _link(self, chain, stage, settings, state, part, noise):
-        """Adds a stage to a chain, as a graph of plain operations on leaves; returns a state as it leaves it.
+    def _compiled(self, stage, settings, state, noise):
+        """A stage as a program of leaves, None if it changes nothing; and the structure of the state after it.
 
         A state that an epoch begins with may have another structure than those within it.
         """
-        if stage not in self._graphs:
-            function, axes = self._stages[stage]
-            function = function if self._alone else mapped(self._backend, function, *axes)
-            end, structures = len(settings) + len(state.leaves), []
+        function, axes = self._stages[stage]
+        function = function if self._alone else mapped(self._backend, function, *axes)
+        end, structures, same = len(settings) + len(state.leaves), [], []
 
-            def flat(*leaves):
-                setting = jax.tree.unflatten(self._setting, leaves[: len(settings)])
-                given = jax.tree.unflatten(state.structure, leaves[len(settings) : end])
-                noise = [Noise(*leaves[end:])] if stage == "step" else leaves[end:]
-                result, structure = jax.tree.flatten(function(setting, given, *noise))
-                structures.append(structure)
-                if structure != state.structure:
-                    return result
-                # row numbers may come in another integer type than those of the start
-                pairs = zip(result, state.leaves, strict=True)
-                return [new if old.is_floating_point() else new.to(old.dtype) for new, old in pairs]
-
-            leaves = [*settings, *state.leaves, *noise]
-            graph = traced(flat, leaves)
-            with torch.no_grad():
-                after = _State(list(graph(*leaves)), structures[0])
-            if after.structure == state.structure and any(
-                new.dtype != old.dtype for new, old in zip(after.leaves, state.leaves, strict=True)
-            ):
+        def flat(*leaves):
+            setting = jax.tree.unflatten(self._setting, leaves[: len(settings)])
+            given = jax.tree.unflatten(state.structure, leaves[len(settings) : end])
+            noise = [Noise(*leaves[end:])] if stage == "step" else leaves[end:]
+            result, structure = jax.tree.flatten(function(setting, given, *noise))
+            structures.append(structure)
+            if structure != state.structure:
+                return result
+            # row numbers may come in another integer type than those of the start
+            pairs = list(zip(result, leaves[len(settings) : end], strict=True))
+            if any(new.dtype != old.dtype and old.is_floating_point() for new, old in pairs):
                 raise TypeError(f"{self._name}: a step changes the floating type of the state")
-            given = [node for node in graph.graph.nodes if node.op == "placeholder"][len(settings) : end]
-            (result,) = next(node for node in graph.graph.nodes if node.op == "output").args
-            self._graphs[stage] = None if list(result) == given else graph, after
-        graph, after = self._graphs[stage]
-        chain.add(graph, part)
-        return after
+            same.append(all(new is old for new, old in pairs))
+            return [new.to(old.dtype) for new, old in pairs]
+
+        program = traced(flat, [*settings, *state.leaves, *noise])
+        return None if any(same) else program, structures[0]
 
 
 def one_epoch(solver, key, params):
@@ -199,29 +147,6 @@ def _ordered(tree, like):
     return tree
 
 
-class _Chain(torch.nn.Module):
-    """Graphs one after the other: each maps settings, state and its part of the noise to the state."""
-
-    def __init__(self, settings: int, state: int):
-        super().__init__()
-        self._settings, self._state, self._links = settings, state, []
-
-    def add(self, graph, part) -> None:
-        """Adds a graph, if there is one, and the function that takes its noise from ``(fields, visited)``."""
-        if graph is not None:
-            self.add_module(f"graph{len(self._links)}", graph)
-            self._links.append((graph, part))
-
-    def forward(self, *leaves):
-        """The state's leaves; ``leaves`` are of the settings, of the state, and of the noise."""
-        settings, noise = leaves[: self._settings], leaves[self._settings + self._state :]
-        state = leaves[self._settings : self._settings + self._state]
-        *fields, visited = noise
-        for graph, part in self._links:
-            state = graph(*settings, *state, *part(fields, visited))
-        return tuple(state)
-
-
 @lru_cache(maxsize=16)
 def _drawn(batches, N, size, gaussian, particles, dim, dtype, epochs):
     """Programs that draw a block of epochs, and the base noise of given keys; shared by all runs of a process.
@@ -241,17 +166,13 @@ def _drawn(batches, N, size, gaussian, particles, dim, dtype, epochs):
 
 
 class _Blocks:
-    """The noise of a run, drawn many epochs at a time, in the groups in which programs use it.
+    """The noise of a run, drawn many epochs at a time, as lists of the fields of each step's ``Noise``."""
 
-    A group is the fields of ``Noise`` with an axis of steps, and the rows of its whole epochs ``visited (R, epochs,
-    steps, B)``.
-    """
-
-    def __init__(self, problem, sampler, together):
+    def __init__(self, problem, sampler):
         self._backend, self._sampler, self._dtype = problem.backend, sampler, problem.dtype
-        steps, values = sampler.batches.steps, sampler.gaussian.particles * sampler.dim
-        most = max(1, min(_BLOCK, _VALUES // max(1, values)) // steps)
-        self._epochs = 1 if sampler.wide else max(together, most - most % together)
+        self._steps, values = sampler.batches.steps, sampler.gaussian.particles * sampler.dim
+        most = min(_BLOCK, _VALUES // max(1, values)) // self._steps
+        self._epochs = 1 if sampler.wide else max(1, most)
         self._keys, self._number = None, None
         self._drawn: Any = None
         batches, gaussian = sampler.batches, sampler.gaussian
@@ -260,45 +181,45 @@ class _Blocks:
             np.dtype(sampler.dtype), self._epochs,
         )  # fmt: skip
 
-    def epochs(self, keys, first, count):
-        """The noise of whole epochs."""
-        noise, at = self._of(keys, first), first % self._epochs
-        index, eps = (leaf[at : at + count].transpose(0, 1) for leaf in (noise.index, noise.eps))
-        flat = [leaf.reshape(leaf.shape[0], -1, *leaf.shape[3:]) for leaf in (index, eps)]
-        shared = noise.weight, noise.rows, noise.position
-        weight, rows, position = (leaf.repeat(count, *[1] * (leaf.ndim - 1)) for leaf in shared)
-        return flat[0].contiguous(), weight, rows, flat[1].contiguous(), position, index.contiguous()
+    def steps(self, keys, epoch, first, end, alone):
+        """The noise of the steps ``first`` to ``end - 1`` of an epoch; ``alone`` without axes of runs."""
+        noise, at = self._of(keys, epoch, alone), epoch % self._epochs * self._steps
+        some: Any = None
+        for t in range(first, end):
+            if self._sampler.wide and (t == first or t % _WIDE == 0):
+                group = noise.eps[:, t - t % _WIDE : t - t % _WIDE + _WIDE]
+                some = self._by_step(self._floating(self._eps(group))[None], alone)
+            eps = some[t % _WIDE] if self._sampler.wide else noise.eps[at + t]
+            yield noise.index[at + t], noise.weight[t], noise.rows[t], eps, noise.position[t]
 
-    def steps(self, keys, epoch, first, count):
-        """The noise of ``count`` steps of an epoch from step ``first``."""
-        noise, some = self._of(keys, epoch), slice(first, first + count)
-        visited = noise.index[epoch % self._epochs]
-        eps = self._eps_of(noise, some) if self._sampler.wide else noise.eps[epoch % self._epochs][:, some]
-        parts = visited[:, some], noise.weight[some], noise.rows[some], eps, noise.position[some], visited[:, None]
-        return [leaf.contiguous() for leaf in parts]
+    def visited(self, keys, epoch, alone):
+        """The rows of an epoch's batches, ``(R, steps, B)``."""
+        at = epoch % self._epochs * self._steps
+        index = self._of(keys, epoch, alone).index[at : at + self._steps]
+        return self._backend.xp.stack(index, axis=0 if alone else 1)
 
-    def _eps_of(self, noise, some):
-        return self._floating(self._eps(noise.eps[:, some]))
-
-    def _of(self, keys, epoch):
-        """The block that contains an epoch, as tensors; of a plan, ``eps`` are the keys."""
+    def _of(self, keys, epoch, alone):
+        """The block that contains an epoch, each field as a list of the steps; of a plan, ``eps`` are the keys."""
         if self._keys is not keys:  # perhaps the same in another array
             data = [np.asarray(jax.random.key_data(one)) for one in (self._keys, keys) if one is not None]
             same = len(data) == 2 and np.array_equal(data[0], data[1])
             self._keys, self._number = keys, self._number if same else None
-        if self._number != (number := epoch // self._epochs):
-            noise = self._block(keys, number * self._epochs)
+        if self._number != (number := (epoch // self._epochs, alone)):
+            noise = self._block(keys, number[0] * self._epochs)
             index = np.asarray(noise.index, np.int64)  # PyTorch would convert others at every use
-            eps = noise.key if self._sampler.wide else self._floating(noise.eps)
-            fixed = map(self._tensor, (noise.weight, noise.rows, noise.position))
-            weight, rows, position = fixed
-            index = self._tensor(index[None] if self._sampler.wide else index)
+            eps = noise.key if self._sampler.wide else self._by_step(self._floating(noise.eps), alone)
+            index = self._by_step(index[None] if self._sampler.wide else index, alone)
+            fixed = (self._backend.asarray(np.asarray(one)) for one in (noise.weight, noise.rows, noise.position))
+            weight, rows, position = (one.unbind(0) for one in fixed)
             self._number, self._drawn = number, Noise(index, weight, rows, eps, position)
         return self._drawn
 
+    def _by_step(self, value, alone):
+        """``(epochs, R, steps, ...)`` as an array for each step."""
+        value = np.swapaxes(value, 1, 2)
+        joined = value.reshape(-1, *value.shape[2 + alone :])
+        return self._backend.asarray(joined).unbind(0)
+
     def _floating(self, value):
         """In the problem's precision; JAX draws in single precision unless its option x64 is set."""
-        return self._tensor(np.asarray(value).astype(self._dtype))
-
-    def _tensor(self, value):
-        return self._backend.asarray(np.asarray(value))
+        return np.asarray(value).astype(self._dtype, copy=False)
