@@ -178,8 +178,9 @@ class _Calls(Interpreter):
             except (TypeError, ValueError, RuntimeError, IndexError):
                 return False
         pairs = list(zip(pytree.tree_leaves(same), pytree.tree_leaves(result), strict=True))
-        alone = [op.overloadpacket for op in recorder.made] == [n.target.overloadpacket]
-        return alone and all(_alike(*pair) and torch.equal(*map(torch.nan_to_num, pair)) for pair in pairs)
+        return recorder.made == [n.target] and all(
+            _alike(*pair) and torch.equal(*map(torch.nan_to_num, pair)) for pair in pairs
+        )
 
 
 def _code(graph: Graph, constants, calls) -> Callable:
