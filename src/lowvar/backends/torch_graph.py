@@ -145,14 +145,15 @@ class _Calls(Interpreter):
             self.run(*leaves)
         return self._found
 
-    def run_node(self, n):
+    def run_node(self, n) -> Any:
+        target: Any = n.target
         if n in self._values:
             return self._values[n]
         if n.op != "call_function":
             return super().run_node(n)
         fetched = self.fetch_args_kwargs_from_env(n)
-        result: Any = n.target(*fetched[0], **fetched[1])
-        direct = getattr(n.target, "_op", n.target), n.args, n.kwargs
+        result: Any = target(*fetched[0], **fetched[1])
+        direct = getattr(target, "_op", target), n.args, n.kwargs
         calls = self._offered(n, result) if _pure(n) else ()
         self._found[n] = next((call for call in calls if self._makes(call, n, result)), direct)
         return result
@@ -171,10 +172,10 @@ class _Calls(Interpreter):
                 yield call, n.args, n.kwargs
 
     def _makes(self, call, n, result):
-        function, args, kwargs = call
+        function, (args, kwargs) = call[0], map_arg(call[1:], self.env.__getitem__)
         with _Recorder() as recorder:
             try:
-                same = function(*self.map_nodes_to_values(args, n), **self.map_nodes_to_values(kwargs, n))
+                same = function(*args, **kwargs)
             except (TypeError, ValueError, RuntimeError, IndexError):
                 return False
         pairs = list(zip(pytree.tree_leaves(same), pytree.tree_leaves(result), strict=True))
