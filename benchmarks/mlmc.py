@@ -247,11 +247,12 @@ def plain_torch(task: str, rows: dict) -> Lasting:
 # --- sections ------------------------------------------------------------------------------------------------
 
 
-def steps(task: str, backend: str, size: str) -> dict:
-    """Time of a step of every method and of the peers, in units of ``mc``."""
+def steps(task: str, backend: str, size: str, methods=None) -> dict:
+    """Time of a step of every method, or of ``mc`` and the given ones, and of the peers, in units of ``mc``."""
     problem, rows, settings, origin = problem_of(task, backend, size)
     title = f"{task}, {backend}: {problem.N} rows, {problem.dim} latent numbers, {POINTS} points; {DTYPE}, {origin}"
-    cases: list[Any] = [ours(name, problem, settings) for name in sized(size, METHODS, METHODS, FEWEST)]
+    names = ["mc", *methods] if methods else sized(size, METHODS, METHODS, FEWEST)
+    cases: list[Any] = [ours(name, problem, settings) for name in dict.fromkeys(names)]
     if backend == "jax":
         cases += [scipys(problem, settings), numpyros(task, rows)]
     else:
@@ -267,13 +268,20 @@ def steps(task: str, backend: str, size: str) -> dict:
         print(f"{row['case']:28s}{row['microseconds_per_step']:11.1f}  {said:26s}{judged(row)}", flush=True)
     of = {case.name: np.array(case.seconds) / case.steps for case in cases}
     few = {}
-    for how in sized(size, ("", ", fixed"), ("", ", fixed"), ("",)):  # rows shuffled at every step, and not
+    for how in ("", ", fixed"):  # rows shuffled at every step, and not
+        if not {f"mlmc, N = {POINTS}{how}", f"mlmc, N = 1{how}"} <= of.keys():
+            continue
         few[how] = spread(of[f"mlmc, N = {POINTS}{how}"] / of[f"mlmc, N = 1{how}"])
         if task == "blr":
             few[how] |= {"aim": FEW_AIM, "met": few[how]["ratio"] >= FEW_AIM}
         print(f"mlmc, N = {POINTS} over N = 1{how}: {words(few[how])}{verdict(few[how], '>=')}", flush=True)
     times = {name: seconds.tolist() for name, seconds in of.items() if name in METHODS}
-    return {"title": title, "runs": found, "few": {"shuffled": few[""], "fixed": few.get(", fixed")}, "times": times}
+    return {
+        "title": title,
+        "runs": found,
+        "few": {"shuffled": few.get(""), "fixed": few.get(", fixed")},
+        "times": times,
+    }
 
 
 def judged(row: dict) -> str:
@@ -300,7 +308,7 @@ def spread(ratios: np.ndarray) -> dict:
     return {"ratio": float(np.median(ratios)), "ratio_low": float(ratios.min()), "ratio_high": float(ratios.max())}
 
 
-def variance(task: str, backend: str, size: str) -> dict:
+def variance(task: str, backend: str, size: str, methods=None) -> dict:
     """Conditional variance of the gradient at the end of a short run with each scheme, over that of ``mc``."""
     from scipy.stats import t
 
@@ -344,6 +352,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
     parser.add_argument("--task", action="append", choices=TASKS, help="this task (may be repeated)")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="this backend (may be repeated)")
+    parser.add_argument("--method", action="append", choices=METHODS, help="time this method (may be repeated)")
     parser.add_argument("--times", type=Path, help="folder for files of JAX's times, by which claims are judged")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/mlmc.json"), help="JSON file")
     args = parser.parse_args(argv)
@@ -365,7 +374,7 @@ def main(argv: list[str] | None = None) -> int:
             if name == "variance" and backend != "jax":
                 continue  # the same noise, and the same gradients
             for task in args.task or sized(args.size, TASKS, TASKS, ("blr",)):
-                section = globals()[name](task, backend, args.size)
+                section = globals()[name](task, backend, args.size, args.method)
                 sections.setdefault(name, {})[f"{task}-{backend}"] = section
                 if name == "steps" and args.times and backend == "jax":
                     kept = load_experiment(EXPERIMENT, "paper")
