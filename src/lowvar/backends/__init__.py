@@ -39,6 +39,10 @@ class Backend(Protocol):
         """The error function, elementwise."""
         ...
 
+    def relu(self, x) -> Any:
+        """The larger of ``x`` and 0, elementwise; its derivative at 0 is 0."""
+        ...
+
     def solve_triangular(self, factor, right, transposed=False) -> Any:
         """``factor^-1 right``, or ``factor'^-1 right``, for a lower triangular ``factor (N, N)``."""
         ...

@@ -26,6 +26,7 @@ class _Jax:
     grad = staticmethod(jax.grad)
     jvp = staticmethod(jax.jvp)
     erf = staticmethod(jax.lax.erf)
+    relu = staticmethod(lambda x: jnp.where(x > 0, x, jnp.zeros_like(x)))
     vmap = staticmethod(jax.vmap)
     compile = staticmethod(jax.jit)
     jit = staticmethod(compiled)

@@ -42,6 +42,7 @@ class _Torch:
     optimizers = torch_optimizers
     grad = staticmethod(torch.func.grad)
     erf = staticmethod(torch.erf)
+    relu = staticmethod(torch.relu)  # `where` on as many numbers takes twenty times as long
     stop_gradient = staticmethod(torch.Tensor.detach)
     tree_map = staticmethod(pytree.tree_map)
 

@@ -86,8 +86,7 @@ def problem(arrays, backend: str = "jax", name: str = "bnn", hidden: int = 50) -
         def log_likelihood(z, index):
             u, w = z[1], z[2:]
             inside, bias = xp.reshape(w[: d * hidden], (d, hidden)), w[d * hidden : (d + 1) * hidden]
-            before = ops.take(X, index) @ inside + bias[None, :]
-            units = xp.where(before > 0, before, xp.zeros_like(before))
+            units = ops.relu(ops.take(X, index) @ inside + bias[None, :])
             apart = ops.take(Y, index) - units @ w[(d + 1) * hidden : (d + 2) * hidden] - w[count - 1]
             return 0.5 * (u - _LOG_2PI - xp.exp(u) * apart * apart)
 
