@@ -212,7 +212,7 @@ def fit(
         raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
-    problem = problem_of(model, data, guide=guide, **start_of(model, init, seed))
+    problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
     if "particles" in options:
         raise UserError("particles: fit calls this num_particles")
     if not isinstance(schedule, Mapping | None):
@@ -245,7 +245,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
             raise KeyboardInterrupt
     fitted = made(problem, result, run.solver.own)
     k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
-    notes = (*told, *problem.remarks, *_of_optimizer(problem, run.solver, runs), *notes)
+    notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, runs), *notes)
     if runs.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
     for note in notes:
