@@ -167,7 +167,7 @@ class Streamed(NumPyroProblem):
             UserError: a table by row number, passes in every step, or a number of particles that changes.
         """
         declared, name = estimator.properties, estimator.name
-        if declared.needs_epochs or declared.table_rows >= batches.steps:
+        if declared.needs_epochs or (declared.table_rows >= batches.steps and not declared.local):
             length = sum(list(self.blocks.values())[: declared.table_blocks])
             vectors, bytes_of = declared.table_rows, np.dtype(self.dtype).itemsize
             what = (
