@@ -46,29 +46,34 @@ def windows(
 
 def inflation(source: RowSource, size: int) -> float:
     """The largest factor by which block shuffling raises the variance of a batch's mean, see ``windows``."""
-    blocks = len(source.sizes)
-    together = min(blocks, max(1, int(max(source.window, size) // source.sizes.mean())))
+    number, blocks = _number(source, size), len(source.sizes)
+    together = max(1.0, blocks / number)
     return 1 + (1 - together / blocks) * size / together
+
+
+def _number(source: RowSource, size: int) -> int:
+    """Windows that the rows are cut into, all of about the same size: a small one would be shuffled less."""
+    return -(-source.N // max(source.window, size))
 
 
 def _windows(source, size, rng, checked) -> Iterator[Window]:
     order = np.arange(len(source.sizes)) if rng is None else rng.permutation(len(source.sizes))
-    starts = np.cumsum(source.sizes) - source.sizes
-    most, left, at = max(source.window, size), None, 0
-    held = min(-(-source.N // size), -(-(max(most, source.sizes.max()) + size - 1) // size)) * size
-    while at < len(order):
-        end = at + max(1, int(np.searchsorted(np.cumsum(source.sizes[order[at:]]), most, side="right")))
+    starts, number = np.cumsum(source.sizes) - source.sizes, _number(source, size)
+    cuts = np.searchsorted(np.cumsum(source.sizes[order]), source.N * np.arange(1, number) / number, side="right")
+    ends = np.unique(np.append(cuts[cuts > 0], len(order)))
+    most = source.N // number + 1 + source.sizes.max() + size  # rows of a window, with those that the last one left
+    held, left = min(-(-source.N // size), -(-most // size)) * size, None
+    for at, end in zip(np.append(0, ends), ends, strict=False):
         parts = [checked(source.read(int(block)), int(starts[block])) for block in order[at:end]]
-        at = end
         rows = _joined([left, *parts] if left else parts)
         n = len(next(iter(rows.values())))
-        count = n if at == len(order) else n // size * size
+        length = n if end == len(order) else n // size * size
         index = np.arange(n) if rng is None else rng.permutation(n)
-        left = {name: of[index[count:]] for name, of in rows.items()} if count < n else None
-        if count:
-            steps = -(-count // size)
-            padded = np.append(index[:count], np.repeat(index[(steps - 1) * size], held - count))
-            yield Window({name: of[padded] for name, of in rows.items()}, count, steps)
+        left = {name: of[index[length:]] for name, of in rows.items()} if length < n else None
+        if length:
+            steps = -(-length // size)
+            padded = np.append(index[:length], np.repeat(index[(steps - 1) * size], held - length))
+            yield Window({name: of[padded] for name, of in rows.items()}, length, steps)
 
 
 def _joined(parts):
