@@ -101,7 +101,9 @@ def test_full_passes_are_those_of_rows_in_memory(problem, monkeypatch):
     assert np.isnan(jax.jit(problem.full_gradient)(z)).all()
     params = {block: jnp.asarray(value) for block, value in problem.start.items()}
     eps = np.random.default_rng(0).normal(size=(70, problem.noise_dim))
-    np.testing.assert_allclose(problem.log_weights(params, eps), psis.log_weights(whole, params, jnp.asarray(eps)), rtol=1e-9)
+    np.testing.assert_allclose(
+        problem.log_weights(params, eps), psis.log_weights(whole, params, jnp.asarray(eps)), rtol=1e-9
+    )
 
 
 def test_the_elbo_of_a_sample_has_the_error_of_its_rows(mapped, monkeypatch):
