@@ -53,7 +53,7 @@ if jax.process_index() == 0:
 
 
 def run(code, count):
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={count}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
     return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
 
