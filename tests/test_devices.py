@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -47,8 +48,8 @@ index, weight = np.arange(40), np.full(40, 1 / 40)
 program = jax.jit(problem.gradient).lower(problem.start["mu"], index, weight).compile().as_text()
 part, whole = (f"f64[{{rows}},2]" in program for rows in (40 // {count}, 40))
 found["divided"] = part and not whole and "all-reduce" in program
-if jax.process_index() == 0:
-    print(json.dumps(found))
+print(json.dumps(found), flush=True)
+{after}
 """
 
 
@@ -63,13 +64,34 @@ CASES = [("joint_svrg", "files")], [(kind, "memory") for kind in ("naive", "cv",
 
 @pytest.mark.parametrize("cases", [CASES[0], pytest.param(CASES[1], marks=pytest.mark.long)])
 def test_four_devices_give_the_parameters_of_one(cases):
-    process = run(FIT.format(before="", count=4, alone=None, cases=cases), 4)
+    process = run(FIT.format(before="", after="", count=4, alone=None, cases=cases), 4)
     out, _ = process.communicate()
     assert process.returncode == 0
     found = json.loads(out.splitlines()[-1])
     assert found.pop("divided")
     assert len(found) == len(cases)
     assert max(found.values()) < 1e-10, found
+
+
+BEGIN = """
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize("localhost:{port}", 2, {index})
+"""
+
+
+@pytest.mark.long
+def test_two_processes_give_the_parameters_of_one():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    end, cases = "jax.distributed.shutdown()", [("joint_svrg", "memory")]
+    begin = [BEGIN.format(port=port, index=index) for index in range(2)]
+    pair = [run(FIT.format(before=one, after=end, count=2, alone=None, cases=cases), 1) for one in begin]
+    for process in pair:
+        found = json.loads(process.communicate(timeout=300)[0].splitlines()[-1])
+        assert process.returncode == 0
+        assert found["divided"]
+        assert found["joint_svrg"] < 1e-10
 
 
 @pytest.mark.parametrize(
