@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lowvar.api.scores import scores
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
+    from lowvar.datasets.rows import Parquet
     from lowvar.errors import UserError
     from lowvar.problems.amortised import Amortised
     from lowvar.problems.torch_model import TorchModel
@@ -27,6 +28,7 @@ __all__ = [
     "Generation",
     "IntegralResult",
     "JointELBO",
+    "Parquet",
     "SearchResult",
     "Searcher",
     "TorchModel",
@@ -51,6 +53,7 @@ _HOMES = {
     **dict.fromkeys(("batch_noise", "estimator", "problem"), "api.own_loop"),
     "JointELBO": "api.joint_elbo",
     "load": "api.saved",
+    "Parquet": "datasets.rows",
     "Searcher": "api.searcher",
     "Amortised": "problems.amortised",
     "TorchModel": "problems.torch_model",

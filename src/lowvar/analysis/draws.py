@@ -37,7 +37,11 @@ def at_draws(problem) -> Callable[..., Any]:
 
 def elbo(problem) -> Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]:
     """``(params, eps (S, noise_dim)) -> (ELBO, its standard error)``, nats, as ``problem.elbo``."""
-    backend, compiled = problem.backend, at_draws(problem)
+    backend = problem.backend
+    if not problem.in_memory:
+        of_sample = backend.jit(problem.elbo)
+        return lambda params, eps: backend.to_numpy(of_sample(params, eps))
+    compiled = at_draws(problem)
     rows = backend.asarray(np.zeros(tuple(problem.chunks["index"].shape), problem.dtype))
     prior = backend.asarray(np.zeros((), problem.dtype))
 

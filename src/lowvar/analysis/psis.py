@@ -20,6 +20,8 @@ def log_weights(problem, params, eps, together: int | None = None) -> np.ndarray
         eps: base noise, ``(S, dim)``.
         together: draws of a call; as many as for an ELBO before share its program.
     """
+    if not problem.in_memory:
+        return np.asarray(problem.log_weights(params, eps), float)
     backend, compiled = problem.backend, at_draws(problem)
     base = problem.log_likelihoods(params["mu"]), backend.jit(problem.log_prior)(params["mu"])
     size, weights = together or len(eps), []

@@ -253,7 +253,9 @@ def _same(problem, other, params) -> bool:
         other: the other one.
         params: the guide at which densities of different functions are compared.
     """
-    if (problem.N, dict(problem.sites), problem.dtype) != (other.N, dict(other.sites), other.dtype):
+    if (type(problem), problem.N, dict(problem.sites), problem.dtype) != (
+        type(other), other.N, dict(other.sites), other.dtype
+    ):  # fmt: skip
         return False
     if (problem.guide.name, problem.blocks) != (other.guide.name, other.blocks):
         return False

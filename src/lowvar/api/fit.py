@@ -23,6 +23,7 @@ from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.problems.amortised import Amortised
+from lowvar.problems.devices import divided
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
 from lowvar.studies.variational.spec import MethodSpec
@@ -143,6 +144,7 @@ def fit(
     elbo_samples: int | None = None,
     khat_samples: int | None = None,
     stop: bool | float = False,
+    devices: int | None = None,
     callback: Callable[[Evaluation], Any] | None = None,
     progress: bool | None = None,
     **options: Any,
@@ -156,7 +158,8 @@ def fit(
             updates those of its batch, see ``solvers.descent_rows``. Missing
             values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates. Or a
             ``lowvar.TorchModel``, whose results are tensors.
-        data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
+        data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them. Rows of memory-mapped
+            arrays, and of ``lowvar.Parquet``, stay in their files, see docs/large-data.md.
         guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
             with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
             root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. ``lowvar.Amortised(function,
@@ -190,6 +193,8 @@ def fit(
             10 000, fewer above 3 300 rows, and none above 167 000.
         stop: whether to end the fit where the ELBO no longer rises, before ``num_steps``, see ``Plateau``; a number is
             the rise that still counts, in nats for a doubling of the steps, in place of the ELBO's standard error.
+        devices: number of JAX's devices that share the rows of every batch and of full passes, each with the same
+            parameters; one if not given. See docs/large-data.md.
         callback: called with an ``Evaluation`` whenever the ELBO is computed, after whole epochs on a geometric grid;
             the fit ends if it returns True or raises ``StopIteration``.
         progress: whether to show a progress bar; by default on a terminal and in a notebook.
@@ -212,7 +217,7 @@ def fit(
         raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
-    problem = problem_of(model, data, guide=guide, **start_of(model, init, seed))
+    problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
     if "particles" in options:
         raise UserError("particles: fit calls this num_particles")
     if not isinstance(schedule, Mapping | None):
@@ -223,6 +228,8 @@ def fit(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
         num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
     )  # fmt: skip
+    if devices is not None:
+        problem = divided(problem, devices, solver.batch_size)
     method = MethodSpec.of(estimator or default_estimator(problem, solver, num_steps), options, where="fit")
     run = Run(method, solver, num_steps, seed, problem.name, draws)
     return completed(problem, run, progress, rule_of(stop), callback, _left_out(problem, init))
@@ -245,7 +252,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
             raise KeyboardInterrupt
     fitted = made(problem, result, run.solver.own)
     k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
-    notes = (*told, *problem.remarks, *_of_optimizer(problem, run.solver, runs), *notes)
+    notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, runs), *notes)
     if runs.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
     for note in notes:

@@ -3,16 +3,19 @@
 import inspect
 import sys
 
+from lowvar.datasets.rows import in_files
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_model import from_numpyro
+from lowvar.problems.numpyro_streamed import from_files
 
 
-def problem_of(model, data, **start):
+def problem_of(model, data, *, streams: bool = False, **start):
     """The problem of a model and its data.
 
     Args:
         model: an object with a method ``problem(data, **start)``, such as ``TorchModel``; or a NumPyro model.
         data: keyword arguments of a NumPyro model; None for a model that holds its data.
+        streams: whether rows that are in files stay there, see ``problems.numpyro_streamed``.
         start: further arguments, see ``from_numpyro``.
 
     Returns:
@@ -32,7 +35,10 @@ def problem_of(model, data, **start):
             f"{model.__name__} is a Pyro model: give lowvar.TorchModel.from_pyro({model.__name__}, data), without data "
             "after it"
         )
-    return model.problem(data, **start) if holds_data(model) else from_numpyro(model, data, **start)
+    if holds_data(model):
+        return model.problem(data, **start)
+    source, others = in_files(data) if streams else (None, {})
+    return from_numpyro(model, data, **start) if source is None else from_files(model, source, others, **start)
 
 
 def holds_data(model) -> bool:

@@ -18,6 +18,7 @@ from lowvar.errors import UserError
 from lowvar.problems.amortised import BLOCK, Amortised
 from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import GUIDES
+from lowvar.problems.numpyro_streamed import Streamed
 from lowvar.runs import artifact
 from lowvar.runs.loop import Reached
 from lowvar.studies.common_spec import validated
@@ -126,6 +127,11 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     problem, run = fit.problem, fit.run
     if problem.guide.name not in GUIDES and not problem.guide.amortised:
         raise UserError(f"{problem.name}: a fit with a guide of your own cannot be saved or pickled; keep fit.params")
+    if isinstance(problem, Streamed):
+        raise UserError(
+            f"{problem.name}: a fit whose rows are in files cannot be saved or pickled: keep fit.params, from which "
+            "init= starts"
+        )
     arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.guide_params.items()}
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
     arrays |= {f"density/{name}": value for name, value in _densities(problem, fit.guide_params).items()}

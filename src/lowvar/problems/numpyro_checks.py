@@ -117,22 +117,29 @@ def check_density(problem):
 
 def _check_lengths(problem, free, local):
     """Checks that arrays indexed by the plate have N rows: JAX would silently repeat the last row of a shorter one."""
-    data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in problem.data.items()}
     free = {site: value for site, value in free.items() if site not in local}  # those have values for all rows
-    start = handlers.substitute(problem.model, substitute_fn=partial(_unconstrain_reparam, free))
-    last = jnp.full(1, problem.N - 1, jnp.int32)
+    if (error := too_short(problem.model, problem.plate, problem.N, problem.data, free)) is not None:
+        lengths = ", ".join(f"{key} {np.shape(value)[0]}" for key, value in problem.data.items() if np.ndim(value))
+        raise UserError(
+            f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but an array has fewer: {lengths}"
+        ) from error
+
+
+def too_short(model, plate, N, data, free) -> IndexError | None:
+    """The error of a model that indexes an array of fewer than ``N`` rows by its plate; None without one."""
+    data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in data.items()}
+    start = handlers.substitute(model, substitute_fn=partial(_unconstrain_reparam, free))
+    last = jnp.full(1, N - 1, jnp.int32)
     try:
         with warnings.catch_warnings(), validation_enabled(False):
             warnings.simplefilter("ignore")  # NumPyro has already issued them, and checked parameters
             # run, not traced: NumPy refuses an index that is too large only if it has a value
-            handlers.trace(handlers.seed(FixedIndex(start, problem.plate, last), jax.random.key(0))).get_trace(**data)
+            handlers.trace(handlers.seed(FixedIndex(start, plate, last), jax.random.key(0))).get_trace(**data)
     except IndexError as error:
-        lengths = ", ".join(f"{key} {value.shape[0]}" for key, value in data.items() if np.ndim(value))
-        raise UserError(
-            f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but an array has fewer: {lengths}"
-        ) from error
+        return error
     except Exception:  # a model that needs JAX arrays cannot be checked with NumPy's
-        return
+        return None
+    return None
 
 
 class _Asked(Messenger):

@@ -145,16 +145,24 @@ class Functions:
         return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
     def _joint(self, layout, z, index):
-        rows, plate, N = index.shape[0], self.plate, self.N
-        if plate and rows == N > 1:
+        rows, N = index.shape[0], self.N
+        if self.plate and rows == N > 1:
             # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
             places = jnp.arange(N)
             halves = jnp.append(places, places[: N % 2]).reshape(2, -1)
             of_half = lambda half: self._joint(layout, layout.among(z, half), index[half])  # noqa: E731
             likelihood, prior = jax.vmap(of_half)(halves)
             return likelihood.reshape(-1)[:N], prior[0]
-        sites = self._traced(layout, z, index)
-        likelihood = self._of_rows(sites, rows) if plate else jnp.broadcast_to(self._of_data(sites), index.shape)
+        return self._in_order(layout, z, index)
+
+    def in_order(self, free):
+        """``z -> ((N,), ())``: as ``log_joint`` of all rows of the data, as they stand."""
+        layout = Layout(free, self.local, self.N)
+        return lambda z: self._in_order(layout, z, jnp.arange(self.N))
+
+    def _in_order(self, layout, z, index):
+        sites, rows = self._traced(layout, z, index), index.shape[0]
+        likelihood = self._of_rows(sites, rows) if self.plate else jnp.broadcast_to(self._of_data(sites), index.shape)
         return self._cast(likelihood), self._of_prior(sites)
 
     def _likelihood(self, layout, z, index):

@@ -314,6 +314,20 @@ class VariationalProblem:
         values = -self.backend.map(energy, eps, _GROUP)
         return xp.mean(values) + self.guide.entropy(params), xp.std(values) / (len(eps) - 1) ** 0.5
 
+    def notes(self, size: int) -> list[str]:
+        """Sentences for the user on a fit with batches of ``size`` rows."""
+        return list(getattr(self, "remarks", ()))
+
+    @property
+    def elbo_rows(self) -> int:
+        """Rows that each particle of an ELBO is evaluated on."""
+        return self.rows_of_pass
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether ``chunks`` has all rows; otherwise the problem has ``elbo`` and ``log_weights`` of its own."""
+        return True
+
     def test_log_likelihood(self, params, eps) -> Any:
         """The mean over the test rows of the log predictive density, ``log (1 / S) sum_s p(y | z_s)``.
 

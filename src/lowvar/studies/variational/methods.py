@@ -72,6 +72,8 @@ def make_estimator(method, problem, batches, spec=None):
     if backend not in estimator.properties.backends:
         known = ", ".join(estimator.properties.backends)
         raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
+    if (accept := getattr(problem, "accept", None)) is not None:
+        accept(estimator, batches)
     if rows_of(problem) is None:
         return estimator
     if not _fits(estimator, problem):

@@ -41,7 +41,7 @@ def program(problem, sampler, at, cuts: bool = False):
         at: ``setting -> solver``.
         cuts: whether its last epoch may be partial; the number of an epoch's steps is then an argument.
     """
-    return _own(problem.backend).Epochs(problem, sampler, at, cuts)
+    return _own(problem).Epochs(problem, sampler, at, cuts)
 
 
 def one_epoch(solver, key, params):
@@ -52,9 +52,10 @@ def one_epoch(solver, key, params):
         key: JAX key of the noise, which is drawn before.
         params: the parameters at the start.
     """
-    return _own(solver.estimator.problem.backend).one_epoch(solver, key, params)
+    return _own(solver.estimator.problem).one_epoch(solver, key, params)
 
 
-def _own(backend):
-    """A backend's module of programs."""
-    return importlib.import_module(f"lowvar.studies.variational.{backend.name}_program")
+def _own(problem):
+    """The module of programs for a problem: that of its backend, unless it names another."""
+    name = getattr(problem, "program", problem.backend.name)
+    return importlib.import_module(f"lowvar.studies.variational.{name}_program")

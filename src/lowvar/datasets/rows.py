@@ -1,0 +1,172 @@
+"""Rows that stay in files: memory-mapped arrays and parquet, read block by block.
+
+A source has ``N`` rows in blocks of ``sizes`` contiguous ones. ``read(block)`` and ``take(index)`` give their columns,
+``{name: (rows, ...)}``, as NumPy arrays; nothing else is held in memory.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from lowvar.errors import UserError, check_known, whole
+
+_BLOCK = 2**16  # bytes of a block of memory-mapped rows: large enough for reads in any order
+_WINDOW = 2**26  # bytes of the rows that are shuffled together
+
+
+class RowSource(Protocol):
+    """Rows in files; see the module.
+
+    Attributes:
+        N: number of rows.
+        sizes: rows of each block, ``(blocks,)``.
+        window: rows to shuffle together, or some more.
+    """
+
+    N: int
+    sizes: np.ndarray
+    window: int
+
+    def read(self, block: int) -> dict[str, np.ndarray]:
+        """The columns of a block."""
+        ...
+
+    def take(self, index: np.ndarray) -> dict[str, np.ndarray]:
+        """The columns of the rows ``index (n,)``, which ascends."""
+        ...
+
+
+class Mapped:
+    """Arrays of equal length, of which some are memory-mapped. Arguments: the arrays, by name."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]):
+        self._arrays = dict(arrays)
+        self.N = len(next(iter(self._arrays.values())))
+        bytes_of_row = sum(array.nbytes // self.N for array in self._arrays.values())
+        block = max(1, _BLOCK // max(1, bytes_of_row))
+        self._starts = np.arange(0, self.N, block)
+        self.sizes = np.diff(np.append(self._starts, self.N))
+        self.window = block * (_WINDOW // _BLOCK)
+
+    def read(self, block: int) -> dict[str, np.ndarray]:
+        """See ``RowSource``."""
+        where = slice(self._starts[block], self._starts[block] + self.sizes[block])
+        return {name: np.asarray(array[where]) for name, array in self._arrays.items()}
+
+    def take(self, index: np.ndarray) -> dict[str, np.ndarray]:
+        """See ``RowSource``."""
+        return {name: np.asarray(array[index]) for name, array in self._arrays.items()}
+
+
+class Parquet:
+    """Rows of parquet files, for ``lowvar.fit(model, lowvar.Parquet(path, x=["age", "dose"], y="outcome"))``.
+
+    A block is a row group. Those that are shuffled together are held in memory.
+
+    Args:
+        path: a file, a folder of files, or a list of files.
+        memory: bytes of the rows that are shuffled together; 64 MiB if not given, and one row group at least.
+        columns: for each argument of the model, a column, which gives an array ``(N,)``, or a list of ``k`` columns,
+            which give ``(N, k)``.
+
+    Raises:
+        UserError: no such file or column, a column without numbers, or no rows.
+    """
+
+    def __init__(self, path: Any, *, memory: int = _WINDOW, **columns: str | Sequence[str]):
+        import pyarrow.dataset
+
+        self._path = path
+        memory = whole("Parquet: memory", memory, 1)
+        paths = [path] if isinstance(path, str) or not isinstance(path, Sequence) else list(path)
+        if missing := [one for one in paths if not Path(one).exists()]:
+            raise UserError(f"Parquet: {missing[0]}: there is no such file or folder")
+        if not columns:
+            raise UserError("Parquet: name the model's arguments and their columns: Parquet(path, x=['a', 'b'], y='c')")
+        source = str(path) if len(paths) == 1 else list(map(str, paths))
+        try:
+            data = pyarrow.dataset.dataset(source, format="parquet")
+            self._groups = [group for file in data.get_fragments() for group in file.split_by_row_group()]
+            sizes = [group.row_groups[0].num_rows for group in self._groups]
+        except (OSError, ValueError, pyarrow.ArrowException) as error:
+            raise UserError(f"Parquet: {path}: {' '.join(str(error).split())[:200]}") from error
+        self._columns = {key: [of] if isinstance(of, str) else list(of) for key, of in columns.items()}
+        self._scalar = {key for key, of in columns.items() if isinstance(of, str)}
+        wanted = sorted({name for of in self._columns.values() for name in of})
+        for name in wanted:
+            check_known("column", name, data.schema.names, where=f"Parquet: {path}")
+            kind = data.schema.field(name).type
+            if not (
+                pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind)
+            ):
+                raise UserError(f"Parquet: {path}: column {name!r} holds {kind}, not numbers; encode it as numbers")
+        self._names = wanted
+        self.sizes, self.N = np.array(sizes, int), sum(sizes)
+        if not self.N:
+            raise UserError(f"Parquet: {path}: there are no rows")
+        self._starts = np.cumsum(self.sizes) - self.sizes
+        self.window = max(1, memory // (8 * sum(map(len, self._columns.values()))))
+
+    def _table(self, block: int) -> dict[str, np.ndarray]:
+        table, arrays = self._groups[block].to_table(columns=self._names), {}
+        for name in self._names:
+            column = table.column(name)
+            if column.null_count:
+                row = int(self._starts[block] + np.flatnonzero(np.asarray(column.is_null()))[0])
+                raise UserError(f"Parquet: {self._path}: column {name!r} is missing in row {row}; remove such rows")
+            arrays[name] = column.to_numpy()
+        return arrays
+
+    def read(self, block: int) -> dict[str, np.ndarray]:
+        """See ``RowSource``."""
+        table = self._table(block)
+        return {
+            key: table[names[0]] if key in self._scalar else np.column_stack([table[name] for name in names])
+            for key, names in self._columns.items()
+        }
+
+    def take(self, index: np.ndarray) -> dict[str, np.ndarray]:
+        """See ``RowSource``: reads every row group that has one of them."""
+        first = np.searchsorted(index, self._starts)
+        last = np.searchsorted(index, self._starts + self.sizes)
+        found = [
+            {key: of[index[i:j] - self._starts[block]] for key, of in self.read(block).items()}
+            for block, (i, j) in enumerate(zip(first, last, strict=True))
+            if i < j
+        ]
+        return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+
+
+def in_files(data: Any) -> tuple[RowSource | None, dict[str, Any]]:
+    """The rows that a model's data have in files, and the data that are the same for all rows.
+
+    Memory-mapped arrays are rows, and so are all arrays of the same length beside them.
+
+    Returns:
+        ``(source, others)``; the source is None if all data are in memory.
+
+    Raises:
+        UserError: memory-mapped arrays of different lengths, or one without rows.
+    """
+    if not isinstance(data, Mapping):
+        return (data, {}) if callable(getattr(data, "read", None)) and hasattr(data, "sizes") else (None, {})
+    lengths = {key: len(value) if value.ndim else 0 for key, value in data.items() if isinstance(value, np.memmap)}
+    if not lengths:
+        return None, dict(data)
+    N = next(iter(lengths.values()))
+    if len(set(lengths.values())) > 1 or not N:
+        told = ", ".join(f"{key} {length}" for key, length in lengths.items())
+        raise UserError(
+            f"data: memory-mapped arrays have different numbers of rows, or none: {told}; load an array that has "
+            "another meaning than rows: numpy.array(x)"
+        )
+    rows = {key: np.asarray(value) for key, value in data.items() if _length(value) == N}
+    return Mapped(rows), {key: value for key, value in data.items() if key not in rows}
+
+
+def _length(value) -> int | None:
+    """The length of an array, a column of a data frame or a list."""
+    shape = np.shape(value) if hasattr(value, "shape") else (len(value),) if isinstance(value, list | tuple) else ()
+    return shape[0] if shape else None

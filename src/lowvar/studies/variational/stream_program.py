@@ -1,0 +1,67 @@
+"""The program for epochs of one run whose rows are read from files: a compiled loop for each window of batches."""
+
+import jax
+import jax.numpy as jnp
+
+from lowvar.backends.compiled import compiled
+from lowvar.backends.generator import numpy_generator
+from lowvar.datasets.windows import windows
+from lowvar.noise import Noise
+
+_HELD = 2**21  # maximum number of base noise values held for a window
+
+
+class Epochs:
+    """Epochs of a single run; arguments as in ``torch_program``, states and settings with two axes of length 1.
+
+    Between windows the state waits for the rows, which a thread reads while a window is computed. An estimator's full
+    pass at the start of an epoch is a pass over the files, outside of compiled programs.
+    """
+
+    def __init__(self, problem, sampler, at, cuts: bool = True):
+        self._problem, self._sampler, self._at = problem, sampler, at
+        self._advance = compiled(self._steps, donate_argnums=0)
+
+    def __call__(self, state, settings, keys, first, count):
+        """The state ``count`` epochs after epoch ``first``; programs are compiled where they are first needed."""
+        for epoch in range(first, first + count):
+            state = self.cut(state, settings, keys, epoch, self._sampler.batches.steps)
+        return state
+
+    def cut(self, state, settings, keys, epoch, steps):
+        """The state after the first ``steps`` steps of an epoch."""
+        setting = jax.tree.map(lambda leaf: leaf[0], settings)
+        for_rows, for_eps = jax.random.split(jax.random.fold_in(keys[0], epoch))
+        state = self._at(setting).begin_epoch(jax.tree.map(lambda leaf: leaf[0, 0], state))
+        state, done = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state), 0  # its memory is reused
+        size = self._sampler.batches.size
+        for window in windows(self._problem.source, size, numpy_generator(for_rows), self._problem.checked):
+            count = min(window.steps, steps - done)
+            rows = {name: of.reshape(-1, size, *of.shape[1:]) for name, of in window.rows.items()}
+            state = jax.block_until_ready(self._advance(state, setting, rows, for_eps, done, count))
+            done += count
+            if done == steps:
+                break
+        return jax.tree.map(lambda leaf: leaf[None, None], state)
+
+    def _steps(self, state, setting, rows, key, first, count):
+        """The state after ``count`` steps with the batches ``rows``, ``{name: (steps, B, ...)}``."""
+        sampler, solver = self._sampler, self._at(setting)
+        batches, N = sampler.batches, self._problem.N
+        held = len(next(iter(rows.values())))
+        short = N - (batches.steps - 1) * batches.size  # rows of the last batch
+
+        def draw(i):
+            return sampler.gaussian.draw(jax.random.fold_in(key, first + i), sampler.dim, sampler.dtype)
+
+        wide = held * sampler.gaussian.particles * sampler.dim > _HELD
+        at = draw if wide else jax.vmap(draw)(jnp.arange(held)).__getitem__
+
+        def body(i, state):
+            position = first + i
+            real = jnp.where(position == batches.steps - 1, short, batches.size).astype(sampler.dtype)
+            weight = jnp.where(jnp.arange(batches.size) < real, 1 / real, 0).astype(sampler.dtype)
+            batch = {name: of[i] for name, of in rows.items()}
+            return solver.step(state, Noise(batch, weight, real, at(i), position))
+
+        return jax.lax.fori_loop(0, count, body, state)

@@ -1,0 +1,113 @@
+"""Fits on several devices: four virtual ones of a CPU, and two processes, give the parameters of one."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from short_fits import fitted
+
+import lowvar
+
+TESTS = Path(__file__).parent
+FIT = """
+import json, sys, tempfile, warnings
+import jax
+jax.config.update("jax_enable_x64", True)
+warnings.simplefilter("ignore")
+{before}
+import numpy as np
+import lowvar
+from short_fits import DATA, N, fitted
+from lowvar.api.models import problem_of
+from lowvar.problems.devices import divided
+from short_fits import regression
+
+assert jax.device_count() == {count}
+folder = tempfile.mkdtemp()
+mapped = {{}}
+for name, value in DATA.items():
+    np.save(f"{{folder}}/{{name}}.npy", value)
+    mapped[name] = np.load(f"{{folder}}/{{name}}.npy", mmap_mode="r")
+found = {{}}
+for kind, data in {cases}:
+    data = {{"memory": DATA, "files": mapped}}[data]
+    fits = [
+        fitted(data=data, estimator=kind, batch_size=40, num_steps=17, devices=devices) for devices in ({count}, {alone})
+    ]
+    both = [fit.guide_params for fit in fits]
+    on = [len(jax.tree.leaves(fit.run.kept[fit.run.epochs[1]])[0].sharding.device_set) for fit in fits]
+    assert on == [{count}, {alone} or 1], on
+    found[kind] = max(float(np.abs(both[0][b] / both[1][b] - 1).max()) for b in both[0])
+problem = divided(problem_of(regression, DATA), {count}, 40)
+index, weight = np.arange(40), np.full(40, 1 / 40)
+program = jax.jit(problem.gradient).lower(problem.start["mu"], index, weight).compile().as_text()
+part, whole = (f"f64[{{rows}},2]" in program for rows in (40 // {count}, 40))
+found["divided"] = part and not whole and "all-reduce" in program
+print(json.dumps(found), flush=True)
+{after}
+"""
+
+
+def run(code, count):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+CASES = [("joint_svrg", "files")], [(kind, "memory") for kind in ("naive", "cv", "joint_svrg", "joint_adaptive")]
+
+
+@pytest.mark.parametrize("cases", [CASES[0], pytest.param(CASES[1], marks=pytest.mark.long)])
+def test_four_devices_give_the_parameters_of_one(cases):
+    process = run(FIT.format(before="", after="", count=4, alone=None, cases=cases), 4)
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    found = json.loads(out.splitlines()[-1])
+    assert found.pop("divided")
+    assert len(found) == len(cases)
+    assert max(found.values()) < 1e-10, found
+
+
+BEGIN = """
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize("localhost:{port}", 2, {index})
+"""
+
+
+@pytest.mark.long
+def test_two_processes_give_the_parameters_of_one():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    end, cases = "jax.distributed.shutdown()", [("joint_svrg", "memory")]
+    begin = [BEGIN.format(port=port, index=index) for index in range(2)]
+    pair = [run(FIT.format(before=one, after=end, count=2, alone=None, cases=cases), 1) for one in begin]
+    for process in pair:
+        found = json.loads(process.communicate(timeout=300)[0].splitlines()[-1])
+        assert process.returncode == 0
+        assert found["divided"]
+        assert found["joint_svrg"] < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"devices": 9}, "devices 9: JAX has 1, of kind cpu"),
+        ({"devices": 0}, "devices"),
+        ({"devices": 1.5}, "devices"),
+    ],
+)
+def test_wrong_numbers_of_devices_are_refused(options, message):
+    with pytest.raises(lowvar.UserError, match=message):
+        fitted(**options)
+
+
+def test_one_device_is_the_default():
+    one, default = fitted(devices=1), fitted()
+    for block, value in default.guide_params.items():
+        np.testing.assert_allclose(one.guide_params[block], value, rtol=1e-12)
