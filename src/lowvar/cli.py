@@ -4,11 +4,11 @@ import argparse
 import importlib
 import importlib.util
 import os
-import signal
 import sys
 
 from lowvar import __version__
 from lowvar.errors import UserError, unknown_name, whole
+from lowvar.terminal import exit_code
 
 _LISTS = {  # modules and names of the collections that `list` shows
     "datasets": ("lowvar.datasets.catalogue", "DATASETS"),
@@ -30,22 +30,13 @@ _OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns the exit code: 0, or 2 for a ``UserError``."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
     args = _parser().parse_args(argv)
-    try:
+
+    def do():
         args.threads = _limit_threads(getattr(args, "threads", None))  # libraries read it when first imported
         args.do(args)
-    except UserError as error:
-        if args.debug:
-            raise
-        print(f"lowvar: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("lowvar: interrupted; the same command resumes a run from its last checkpoint", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+
+    return exit_code(do, debug=args.debug)
 
 
 class _Parser(argparse.ArgumentParser):
