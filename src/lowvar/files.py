@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,38 @@ def all_or_none(*paths: str | os.PathLike) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 Path(path).unlink()
         raise
+
+
+@contextlib.contextmanager
+def alone(folder: str | os.PathLike) -> Iterator[None]:
+    """Keeps a second process out of the block with the same folder: it waits until the first has ended or was killed.
+
+    Where the file system has no locks, nothing is checked.
+
+    Raises:
+        UserError: the folder cannot be made.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _explained(error, Path(folder)) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            warnings.warn(f"{folder}: waiting for another process, which works in this folder", stacklevel=3)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # no locks here
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:

@@ -1,7 +1,11 @@
 """A study repeats to the byte however often it is killed, says what it chose, and is refused where it does not belong."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -204,6 +208,28 @@ def test_kill_nine_between_trials(place, whole, tmp_path):
     assert 1 <= len(artifact.read_arrays(checkpoint)[0]["value"]) < 3
     assert lowvar(Path.cwd(), *words).returncode == 0
     assert (tmp_path / "out/study.parquet").read_bytes() == whole["falling"].read_bytes()
+
+
+@pytest.mark.slow
+def test_two_at_once(place, whole, tmp_path):
+    """The second waits until the first has ended; neither meets the other's files."""
+    out = tmp_path / "out"
+    words = ["tune", place.path, "--problem", "bc", "--method", "falling", "--data", place.prepared("bc"), "--out", out]
+    first = started(Path.cwd(), *words)
+    while first.is_alive() and not list(out.glob("checkpoint*.npz")):
+        time.sleep(0.01)
+    os.kill(first.pid, signal.SIGSTOP)  # so that it works for as long as the second takes to begin
+    second = subprocess.Popen([sys.executable, "-m", "lowvar.cli", *map(str, words)], stderr=subprocess.PIPE, text=True)
+    said = [second.stderr.readline()]
+    os.kill(first.pid, signal.SIGCONT)
+    first.join()
+    study = (out / "study.parquet").read_bytes()
+    assert (first.exitcode, study) == (0, whole["falling"].read_bytes())
+    said.append(second.communicate()[1])
+    assert second.returncode == 0, said
+    assert f"{out}: waiting for another process" in said[0]
+    assert (out / "study.parquet").read_bytes() == study
+    assert len(list(out.iterdir())) == 3
 
 
 def test_a_checkpoint_of_another_study_is_not_used(place, whole, tmp_path):

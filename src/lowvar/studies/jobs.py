@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lowvar.errors import check_known
-from lowvar.files import all_or_none, sweep, write_text
+from lowvar.files import all_or_none, alone, sweep, write_text
 from lowvar.runs import artifact, loop
 from lowvar.studies.gathered import Gathered
 from lowvar.studies.study import Job, Study
@@ -26,12 +26,12 @@ def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints
     settled, inputs = job.settled(_hash(job, source), study)
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
     engine = family.engine(settled, source)
-    with progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
+    with alone(checkpoint.parent), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
         result = loop.run(engine, progress=tick, checkpoint=checkpoint, mark=mark, every=checkpoint_every)
-    files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
-             "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
-    made = _leave(job, out, mark, files)
-    checkpoint.unlink(missing_ok=True)
+        files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
+                 "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
+        made = _leave(job, out, mark, files)
+        checkpoint.unlink(missing_ok=True)
     return made
 
 
@@ -42,11 +42,12 @@ def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
     search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
-    with progress_bar(spec.trials, f"{' '.join(job.names.values())} tuning", "trial") as tick:
+    label = f"{' '.join(job.names.values())} tuning"
+    with alone(checkpoint.parent), progress_bar(spec.trials, label, "trial") as tick:
         study, timing = search(spec, prepared, checkpoint=checkpoint, mark=mark, progress=tick, every=checkpoint_every)
-    files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
-    made = _leave(job, out, mark, files)
-    checkpoint.unlink(missing_ok=True)
+        files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
+        made = _leave(job, out, mark, files)
+        checkpoint.unlink(missing_ok=True)
     return made
 
 
