@@ -1,22 +1,34 @@
 """Whatever a file holds, a reader returns its content or refuses it in one sentence that names it."""
 
 import copy
+import gzip
+import os
 import random
+import struct
+import warnings
+from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lowvar import datasets
+from lowvar import datasets, user
 from lowvar.datasets import readers
+from lowvar.datasets.images import idx
+from lowvar.datasets.movielens import movielens
+from lowvar.datasets.tennis import Season, tennis
 from lowvar.errors import UserError
 from lowvar.runs import artifact
 from lowvar.studies import claims
 from lowvar.studies.load import load_experiment
+from lowvar.studies.study import Study
 
-COUNTS = [100, pytest.param(100_000, marks=pytest.mark.long)]
+MANY, DRAWN = int(os.environ.get("INPUTS", 100_000)), 1000  # of a reader, in long tests; so many are hypothesis's own
+COUNTS = [100, pytest.param(MANY, marks=pytest.mark.long)]
+COUNTS_OF_THREE = [100, pytest.param(MANY // 3 + 1, marks=pytest.mark.long)]
 WORDS = (
     "naive",
     "joint",
@@ -81,12 +93,41 @@ CLAIMS = """
 """
 
 
+TALLY = Counter()
+
+
+@pytest.fixture(autouse=True)
+def _tally(record_property):
+    TALLY.clear()
+    yield
+    record_property("inputs", TALLY["inputs"])
+    record_property("refused", TALLY["refused"])
+
+
 def fuzz(check, count, *strategies):
-    """Calls ``check`` with ``count`` examples, the same in every run."""
+    """Calls ``check`` with ``count`` inputs, the same in every run.
+
+    Hypothesis draws the first, and the others combine at random what it drew, since to draw takes longer than to read.
+    """
+    drawn = []
+
+    def kept(values):
+        drawn.append(values)
+        check(*values)
+
+    first = min(count, DRAWN)
     quiet = settings(
-        max_examples=count, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=first, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
     )
-    quiet(given(*strategies)(check))()
+    quiet(given(st.tuples(*strategies))(kept))()
+    rng, values = random.Random(0), list(zip(*drawn, strict=True))
+    while TALLY["inputs"] < count:
+        one = [rng.choice(column) for column in values]
+        try:
+            check(*one)
+        except BaseException as error:
+            error.add_note(f"input: {one!r}")
+            raise
 
 
 def mutated(content, junk, seed):
@@ -111,25 +152,40 @@ def mutated(content, junk, seed):
     return content
 
 
+def dumped(content):
+    return yaml.dump(content, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), allow_unicode=True)
+
+
+def spoiled(whole, piece, place, cut):
+    """``whole`` with ``piece`` in place of ``cut`` bytes."""
+    place %= len(whole) + 1
+    return whole[:place] + piece + whole[place + cut :]
+
+
+PIECES = (st.binary(max_size=20), st.integers(0, 2**32), st.integers(0, 60))
+
+
 def read_or_refused(read, path, where=None):
+    TALLY["inputs"] += 1
     try:
         return read()
     except UserError as error:
         said = str(error)
+    TALLY["refused"] += 1
     assert "\n" not in said, said
     assert str(where or path) in said, said
     return None
 
 
 @pytest.mark.parametrize("family", EXPERIMENTS)
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("count", COUNTS_OF_THREE)
 def test_experiments(tmp_path, family, count):
     path, whole = tmp_path / "fuzzed.yaml", yaml.safe_load(EXPERIMENTS[family])
     path.write_text(yaml.safe_dump(whole))
     assert load_experiment(path, "quick").name == "fuzzed"
 
     def check(junk, seed):
-        path.write_text(yaml.safe_dump(mutated(whole, junk, seed), allow_unicode=True), encoding="utf-8")
+        path.write_text(dumped(mutated(whole, junk, seed)), encoding="utf-8")
         read_or_refused(lambda: load_experiment(path, "quick"), path, "fuzzed")
 
     fuzz(check, count, JUNK, SEEDS)
@@ -142,7 +198,7 @@ def test_claims(tmp_path, count):
     assert claims.load(path)[0].id == "less"
 
     def check(junk, seed):
-        path.write_text(yaml.safe_dump(mutated(whole, junk, seed), allow_unicode=True), encoding="utf-8")
+        path.write_text(dumped(mutated(whole, junk, seed)), encoding="utf-8")
         read_or_refused(lambda: claims.load(path), path)
 
     fuzz(check, count, JUNK, SEEDS)
@@ -153,42 +209,125 @@ def test_any_text_as_yaml(tmp_path, count):
     path = tmp_path / "fuzzed.yaml"
     pieces = st.lists(st.one_of(st.sampled_from("{}[]&*!|>-:?,#'\"% \n\t@`~"), st.text(max_size=3)), max_size=30)
 
-    def check(text):
-        path.write_text("".join(text), encoding="utf-8", errors="replace")
+    def check(*texts):
+        path.write_text("".join(piece for text in texts for piece in text), encoding="utf-8", errors="replace")
         read_or_refused(lambda: load_experiment(path, "quick"), path, "fuzzed")
 
-    fuzz(check, count, pieces)
+    fuzz(check, count, pieces, pieces)
 
 
-READERS = {
-    "parquet": (artifact.read_table, b"PAR1"),
-    "artifact.npz": (artifact.read_arrays, b"PK\x03\x04"),
-    "prepared.npz": (datasets.load, b"PK\x03\x04"),
-}
+MARK = {"spec": "0", "inputs": {}}
 
 
-@pytest.mark.parametrize("kind", READERS)
+def table_file(path):
+    artifact.write_table(path, pd.DataFrame({"step_size": [1e-3, 1e-2], "name": ["a", "b"]}), MARK)
+    return lambda: artifact.read_table(path)
+
+
+def array_file(path):
+    artifact.write_arrays(path, {"mu": np.arange(5.0), "done": np.array(3)}, MARK)
+    return lambda: artifact.read_arrays(path)
+
+
+def checkpoint(path):
+    artifact.write_arrays(path, {"done": np.array(3), "leaf0": np.ones((2, 3))}, MARK)
+
+    def read():
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = artifact.read_checkpoint(path, MARK)
+        if said:
+            raise UserError(str(said[0].message))
+        return found
+
+    return read
+
+
+def prepared(path):
+    np.savez(path, x=np.ones((4, 2)), y=np.arange(4), meta=np.array('{"format": 1}'))
+    return lambda: datasets.load(path)
+
+
+def own_samples(path):
+    np.savez(path, samples=np.ones((4, 2)), scores=np.ones((4, 2)), values=np.ones(4))
+    return lambda: user._arrays(path)
+
+
+def study(path):
+    content = yaml.safe_load(EXPERIMENTS["variational"])
+    tuned = {"solver": {"optimizer": "adam"}, "tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}
+    experiment = path.with_name("fuzzed.yaml")
+    experiment.write_text(yaml.safe_dump({**content, "methods": {"naive": tuned, "joint": None}}))
+    job = Study.load(experiment, "quick").job("run", "breast_cancer", "naive", "jax")
+    trials = pd.DataFrame({"number": [0], "step_size": [1e-3], "value": [-1.0], "status": ["ok"]})
+    artifact.write_table(path, trials, {"spec": job.search.spec.hash, "inputs": {}})
+    return lambda: job.settled({}, path)
+
+
+FILES = {table_file: "parquet", array_file: "npz", checkpoint: "npz", prepared: "npz", own_samples: "npz",
+         study: "parquet"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("count", COUNTS)
 def test_any_bytes(tmp_path, kind, count):
-    read, magic = READERS[kind]
-    path = tmp_path / f"a.{kind}"
+    """Also files of which a few bytes are others: what is read is what was written, except in files without a digest."""
+    path = tmp_path / f"a.{FILES[kind]}"
+    read = kind(path)
+    whole, before = path.read_bytes(), repr(read())
 
-    def check(content, begins, ends):
-        path.write_bytes((magic if begins else b"") + content + (magic if ends else b""))
-        assert read_or_refused(lambda: read(path), path) is None
+    def check(only, piece, place, cut):
+        path.write_bytes(piece if only else spoiled(whole, piece, place, cut))
+        after = read_or_refused(read, path)
+        assert after is None or kind in (prepared, own_samples) or repr(after) == before
 
-    fuzz(check, count, st.binary(max_size=200), st.booleans(), st.booleans())
+    fuzz(check, count, st.sampled_from([False] * 9 + [True]), *PIECES)
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_a_table_of_text(tmp_path, count):
-    path, whole = tmp_path / "a.csv", "0.5,2,yes\n-1,3e2,no\n1,1,no\n"
+def table_of_text(folder):
     options = {"separator": ",", "columns": ["u", "v"], "labels": {"no": 0, "yes": 1}, "rows": 3}
+    return {"a.csv": b"0.5,2,yes\n-1,3e2,no\n1,1,no\n"}, lambda: readers.table(folder, "a.csv", **options)
 
-    def check(place, piece, cut):
-        place %= len(whole)
-        path.write_bytes((whole[:place] + piece + whole[place + cut :]).encode("utf-8", "replace"))
-        table = read_or_refused(lambda: readers.table(tmp_path, "a.csv", **options), path)
-        assert table is None or (table.arrays["x"].shape == (3, 2) and np.isfinite(table.arrays["x"]).all())
 
-    fuzz(check, count, st.integers(0, 100), st.text(max_size=4), st.integers(0, 3))
+def series_of_text(folder):
+    options = {"header": "t,u", "separator": ",", "inputs": ["t"], "outputs": ["u"], "rows": 2, "comments": 1}
+    return {"a.csv": b"# pelts\nt,u\n0,1.5\n1,-2\n"}, lambda: readers.series(folder, "a.csv", **options)
+
+
+def pictures(folder):
+    files = {"x.gz": struct.pack(">4I4B", 0x803, 2, 1, 2, 5, 6, 7, 8), "y.gz": struct.pack(">2I2B", 0x801, 2, 9, 0)}
+    return files, lambda: idx(folder, images="x.gz", labels="y.gz")
+
+
+def ratings(folder):
+    files = {"u.data": b"1\t2\t5\t880000000\n3\t1\t1\t0\n3\t2\t4\t7\n", "u.genre": b"unknown|0\nAction|1\n\n",
+             "u.item": b"1|Caf\xe9|01-Jan-1995||url|0|1\n2|Both|||url|1|0\n"}  # fmt: skip
+    return files, lambda: movielens(folder, data="u.data", items="u.item", genres="u.genre")
+
+
+def matches(folder):
+    season = Season(1990, 0, "")
+    body = b"tourney_level,tourney_date,winner_name,loser_name,score,round\nG,19900101,A,B,6-1 6-2,F\nG,19900102,B,C,7-6 6-2,SF\n"
+    return {season.name: body}, lambda: tennis(folder, seasons=[season])
+
+
+@pytest.mark.parametrize("kind", [table_of_text, series_of_text, pictures, ratings, matches])
+@pytest.mark.parametrize("count", COUNTS)
+def test_raw_files(tmp_path, kind, count):
+    """Their hashes are checked before they are read; what a reader makes of others is arrays of numbers, or a sentence."""
+    files, read = kind(tmp_path)
+    pack = gzip.compress if kind is pictures else bytes
+    for name, whole in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(pack(whole))
+    assert read().arrays
+
+    def check(number, packed, *how):
+        name, whole = list(files.items())[number % len(files)]
+        path = tmp_path / name
+        path.write_bytes(pack(spoiled(whole, *how)) if packed else spoiled(pack(whole), *how))
+        table = read_or_refused(read, path, tmp_path)
+        assert table is None or all(np.isfinite(array).all() for array in table.arrays.values())
+        path.write_bytes(pack(whole))
+
+    fuzz(check, count, st.integers(0, 5), st.booleans(), *PIECES)

@@ -2,11 +2,13 @@
 
 import gzip
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from lowvar.datasets.readers import Table
+from lowvar.errors import UserError
 
 
 def idx(raw: str | Path, *, images: str, labels: str) -> Table:
@@ -20,6 +22,9 @@ def idx(raw: str | Path, *, images: str, labels: str) -> Table:
     Returns:
         ``x`` (rows, height * width) uint8 and ``y`` (rows,) int64.
 
+    Raises:
+        UserError: a file cannot be read or is no gzipped idx file of bytes, or there is not a label for each image.
+
     References:
         LeCun, Cortes and Burges (1998), The MNIST database of handwritten digits: the file format.
 
@@ -30,13 +35,20 @@ def idx(raw: str | Path, *, images: str, labels: str) -> Table:
     >>> idx(folder, images="x.gz", labels="y.gz").arrays["x"].tolist()
     [[5, 6], [7, 8]]
     """
-    x, y = _array(Path(raw) / images), _array(Path(raw) / labels)
+    x, y = _array(Path(raw) / images, 3), _array(Path(raw) / labels, 1)
+    if len(x) != len(y):
+        raise UserError(f"{Path(raw) / labels}: found {len(y)} labels; {images} has {len(x)} images")
     names = tuple(f"pixel_{i}_{j}" for i in range(x.shape[1]) for j in range(x.shape[2]))
     return Table({"x": x.reshape(len(x), -1), "y": y.astype(np.int64)}, names)
 
 
-def _array(path: Path) -> np.ndarray:
-    """The bytes of one gzipped idx file; the fourth is the number of dimensions, whose sizes follow."""
-    content = gzip.decompress(path.read_bytes())
-    shape = struct.unpack_from(f">{content[3]}I", content, 4)
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
+def _array(path: Path, dimensions: int) -> np.ndarray:
+    """The bytes of one gzipped idx file: two zeros, 8 for bytes, the number of dimensions, their sizes, the content."""
+    try:
+        content = gzip.decompress(path.read_bytes())
+        if content[:4] != bytes((0, 0, 8, dimensions)):
+            raise ValueError(f"it begins with {content[:4].hex(' ')}, and not with 00 00 08 {dimensions:02x}")
+        shape = struct.unpack_from(f">{dimensions}I", content, 4)
+        return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
+        raise UserError(f"{path}: not a gzipped idx file: {error}") from error

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lowvar.datasets.readers import Table, lines
+from lowvar.errors import UserError
 
 COMMIT = "0f917b87fe55f6fa2c3db6e846fa70f0be879110"
 _COLUMNS = ("winner_name", "loser_name", "score", "tourney_level", "round", "tourney_date")
@@ -20,7 +21,7 @@ _KEPT = (  # what the selection asks of a match, by the fields of `_COLUMNS`
     lambda m: len(m[2]) > 4,
     lambda m: m[3] not in ("C", "D", "S"),
     lambda m: m[4] in _ROUNDS,
-    lambda m: int(m[5][:4]) >= 1960,
+    lambda m: int(m[5]) >= 1960_01_01,
 )
 
 
@@ -72,10 +73,20 @@ def tennis(raw: str | Path, *, seasons: Sequence[Season]) -> Table:
 
 def _matches(path: Path) -> list[tuple[str, ...]]:
     """The selected matches of one file; no field of these files has a comma, so none is quoted."""
-    header, *rows = (line.split(",") for line in lines(path, encoding="iso-8859-1"))
+    header, *rows = [line.split(",") for line in lines(path, encoding="iso-8859-1")] or [[]]
+    missing = [name for name in _COLUMNS if name not in header]
+    if missing:
+        raise UserError(f"{path}, line 1: without the column {missing[0]!r}; it should be a header with {_COLUMNS}")
     places = [header.index(name) for name in _COLUMNS]
-    matches = (tuple(fields[place] for place in places) for fields in rows)
-    return [match for match in matches if all(keep(match) for keep in _KEPT)]
+    matches = []
+    for i, fields in enumerate(rows):
+        try:
+            match = tuple(fields[place] for place in places)
+            if all(keep(match) for keep in _KEPT):
+                matches.append(match)
+        except (IndexError, ValueError) as error:
+            raise UserError(f"{path}, line {i + 2}: found {fields}; it should be a match, with its date") from error
+    return matches
 
 
 SEASONS = (
