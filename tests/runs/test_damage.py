@@ -1,13 +1,22 @@
 """Damaged artifacts are refused in one sentence, whatever byte has changed: none is believed."""
 
+import dataclasses
+import warnings
+from collections import Counter
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from lowvar import npz
 from lowvar.datasets import load
+from lowvar.datasets.prepare import prepare
 from lowvar.errors import UserError
 from lowvar.runs import artifact
+from lowvar.studies import jobs as commands
+from lowvar.studies.study import Study
 
 MARK = {"spec": "0123456789abcdef", "inputs": {"sonar": "f" * 64}, "versions": {"lowvar": "0.1.0"}}
 
@@ -68,7 +77,7 @@ def damaged(whole: bytes, kind: str, rng) -> bytes:
 def sweep(path, read, count):
     """Reads damaged copies: how many were refused, and how many read as before (padding, say). No other error."""
     whole, before = path.read_bytes(), read()
-    rng, counts = np.random.default_rng(1), {"refused": 0, "as before": 0}
+    rng, counts = np.random.default_rng(1), {"damaged": count, "refused": 0, "as before": 0}
     messages = set()
     for i in range(count):
         path.write_bytes(damaged(whole, ("bit", "bits", "zeroed", "cut")[i % 4], rng))
@@ -80,16 +89,115 @@ def sweep(path, read, count):
         else:
             assert after == before, f"damaged copy {i} was believed"
             counts["as before"] += 1
+    path.write_bytes(whole)
     assert counts["refused"] > 0.5 * count
-    assert all(message.startswith(str(path)) and "\n" not in message for message in messages)
+    assert all(message.startswith(str(path)) and "\n" not in message for message in messages), messages
     return counts
 
 
+def recorded(record_property, counts):
+    for name, value in counts.items():
+        record_property(name, value)
+
+
 @pytest.mark.parametrize("make", [table, arrays, prepared])
-@pytest.mark.parametrize("count", [400, pytest.param(4000, marks=pytest.mark.long)])
-def test_no_damaged_artifact_is_believed(tmp_path, make, count):
+@pytest.mark.parametrize("count", [400, pytest.param(1000, marks=pytest.mark.long)])
+def test_no_damaged_artifact_is_believed(tmp_path, record_property, make, count):
     path = tmp_path / ("a.parquet" if make is table else "a.npz")
-    print(make.__name__, sweep(path, make(path), count))
+    recorded(record_property, sweep(path, make(path), count))
+
+
+DATA = {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}}
+GRADIENTS = {
+    "name": "gradients", "title": "Small", "problems": DATA,
+    "methods": {"naive": {"tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}},
+    "solver": {"step_sizes": [1e-3], "batch_size": 50, "epochs": 3}, "tuning": {"trials": 2},
+    "decomposition": {"leader": "naive", "step_size": 1e-3, "epochs": 1, "points_along": 1, "replicates": 4, "columns": 2},
+}  # fmt: skip
+INTEGRAL = {"name": "integral", "title": "Small", "family": "integral", "estimation": {"repetitions": 2},
+            "problems": {"b": {"problem": "borehole", "sizes": [8]}}, "methods": {"monte_carlo": None}}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Small experiments, with every file of theirs that a job reads; and a checkpoint of a run that was stopped."""
+    folder = tmp_path_factory.mktemp("made")
+    studies = {}
+    for content in (GRADIENTS, INTEGRAL):
+        (folder / f"{content['name']}.yaml").write_text(yaml.safe_dump(content))
+        name = content["name"]
+        studies[name] = Study.load(folder / f"{name}.yaml", "quick", folder / name, folder / "data")
+    prepare("breast_cancer", out=studies["gradients"].prepared("bc"))
+    jobs = [job for study in studies.values() for job in study.jobs()]
+    for job in jobs:
+        getattr(commands, job.kind)(job)
+    for study in studies.values():
+        commands.tables(study)
+        commands.tables(study, seconds=True)
+    return studies
+
+
+def plain(value):
+    """A result of a reader, as something that can be compared."""
+    if isinstance(value, pd.DataFrame):
+        return value.to_json()
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if not dataclasses.is_dataclass(value):
+        return repr(value)
+    return plain({name: one for name, one in vars(value).items() if name != "sha256"})  # that of the damaged file
+
+
+def read_checkpoint(path, mark):
+    """A damaged checkpoint is put aside, with a warning: its sentence."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = artifact.read_checkpoint(path, mark)
+    if said:
+        raise UserError(str(said[0].message))
+    return found
+
+
+def files_of(made):
+    """Every kind of file, with the function by which jobs read it."""
+    gradients, integral = made["gradients"], made["integral"]
+    for study in made.values():
+        for job in study.jobs():
+            names = [path.name for path in (*job.outputs, *job.records)]
+            for name in names:
+                if name == "samples.npz":
+                    yield job.folder / name, partial(study.load_source, job.problem)
+                elif name == "study.parquet":
+                    run = gradients.job("run", "bc", "naive", "jax")
+                    yield job.folder / name, lambda: run.settled()[0]
+                elif name != "provenance.json":
+                    yield job.folder / name, partial(job.read, name, *([artifact.read_arrays] * name.endswith(".npz")))
+        for name in (*study.tables, *study.timed):
+            yield study.table_files(name)[0], partial(study.table, name)
+    yield gradients.prepared("bc"), partial(gradients.load_data, "bc")
+    checkpoint = integral.results / "checkpoint.npz"
+    artifact.write_arrays(checkpoint, {"done": np.array(7), "leaf0": np.ones((3, 20)), "laps": np.arange(9.0)}, MARK)
+    yield checkpoint, partial(read_checkpoint, checkpoint, MARK)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("count", [500])
+def test_no_damaged_file_of_an_experiment_is_believed(made, record_property, count):
+    """Each by the function by which jobs read it: traces, parameters, wall times, studies, samples, tables, ..."""
+    total, kinds = Counter(), Counter()
+    for path, read in files_of(made):
+        counts = sweep(path, lambda: plain(read()), count)
+        print(path.name, counts)
+        kinds[path.name] += 1
+        total.update(counts)
+    assert {"trace.parquet", "params.npz", "timing.parquet", "study.parquet", "samples.npz", "decomposition.parquet",
+            "checkpoint.npz", "ends.parquet"} <= set(kinds)  # fmt: skip
+    recorded(record_property, total)
 
 
 def test_a_stamp_that_changed_is_damage(tmp_path):

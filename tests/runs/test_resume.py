@@ -1,7 +1,6 @@
 """A run that is killed and resumed ends with the same bytes as one that was not; stale files are refused."""
 
 import json
-import random
 import time
 
 import commands
@@ -22,9 +21,8 @@ EXPERIMENT = {
     "solver": {"optimizer": "adam", "step_sizes": [1e-2, 1e-3], "batch_size": 5, "epochs": 1500, "repetitions": 2},
     "decomposition": {"leader": "joint", "step_size": 1e-3, "epochs": 2, "replicates": 4, "columns": 2,
                       "points_along": 1},
-    "scales": {"smoke": {"solver": {"epochs": 12}}, "paper": {"solver": {"epochs": 60}}},
+    "scales": {"smoke": {"solver": {"epochs": 12}}},
 }  # fmt: skip
-RESULTS = ("trace.parquet", "params.npz")
 
 
 @pytest.fixture(scope="module")
@@ -46,58 +44,12 @@ def run(place, out, *more, **options):
     assert done.returncode == 0, done.stderr
 
 
-def _newer(path, moment):
-    try:
-        return path.stat().st_mtime > moment
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "scale", "kills"),
-    [
-        ("jax", "quick", 2),
-        pytest.param("torch", "paper", 2, marks=pytest.mark.long),
-        pytest.param("jax", "quick", 12, marks=pytest.mark.long),
-    ],
-)
-def test_kill_nine_and_resume(place, tmp_path, backend, scale, kills):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    start = time.monotonic()
-    run(place, whole, scale=scale, backend=backend)
-    seconds = time.monotonic() - start
-    moments, resumed = random.Random(7), 0
-    for kill in range(kills):
-        again = words(place, killed, "--checkpoint-every", "0", scale=scale, backend=backend)
-        process = commands.started(place, *again)
-        started = time.time()
-        if kill % 2 == 0:  # in the middle of the work: a little after a checkpoint of this process
-            while process.is_alive() and not _newer(killed / "checkpoint.npz", started):
-                time.sleep(0.02)
-            time.sleep(moments.uniform(0.0, 0.5))
-        else:  # at any moment, starting up included
-            time.sleep(moments.uniform(0.3, 0.95) * seconds)
-        process.kill()
-        process.join()
-        resumed += (killed / "checkpoint.npz").exists()
-        for name in RESULTS:  # never half a file
-            if (killed / name).exists():
-                assert (killed / name).stat().st_size == (whole / name).stat().st_size
-    run(place, killed, scale=scale, backend=backend)
-    assert resumed >= kills // 2, f"only {resumed} of {kills} kills met a run under way: the test shows little"
-    for name in RESULTS:
-        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
-    assert sorted(path.name for path in killed.iterdir()) == sorted(path.name for path in whole.iterdir())
-
-
 @pytest.mark.slow
 def test_a_checkpoint_in_a_folder_that_outlives_the_results(place, tmp_path):
     """As on a machine whose disk is lost with it: the run goes on elsewhere, from the checkpoint alone."""
     lost, kept, out = tmp_path / "lost", tmp_path / "kept", tmp_path / "out"
     process = commands.started(place, *words(place, lost, "--checkpoints", str(kept), "--checkpoint-every", "0"))
-    started = time.time()
-    while process.is_alive() and not _newer(kept / "checkpoint.npz", started):
+    while process.is_alive() and not (kept / "checkpoint.npz").exists():
         time.sleep(0.02)
     process.kill()
     process.join()
