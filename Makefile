@@ -18,7 +18,7 @@ PART := @python .ci/part.py
 PYTEST := pytest -q --durations=25
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-slurm lint types workflow smoke wheel doctests unit pull checkout push clean distclean help
+.PHONY: report results install test test-long test-slurm faults lint types workflow smoke wheel doctests unit pull checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -55,9 +55,10 @@ types: install  ## pyright
 workflow: install  ## Snakemake's lint, and plans of the workflow
 	$(PART) $@ .ci/workflow
 
-smoke: install  ## the quickstart end to end, at the smallest scale; and that no job takes more than it asks for
+smoke: install  ## the quickstart end to end, at the smallest scale: its costs, and its report in a browser
 	$(PART) $@ 'snakemake --cores $(CORES) --config $(SMOKE) && mkdir -p build && \
-		snakemake --report build/smoke.html --quiet all --config $(SMOKE) && python workflow/costs.py logs/smoke'
+		snakemake --report build/smoke.html --quiet all --config $(SMOKE) && python workflow/costs.py logs/smoke && \
+		python .ci/browser.py build/smoke.html results/smoke build/report.png'
 
 wheel: install  ## build the wheel, install it in an empty environment, use it there
 	$(PART) $@ .ci/wheel
@@ -73,6 +74,9 @@ test-long: install  ## the long tests alone: statistics that take minutes, as CI
 
 test-slurm: install  ## the workflow on a Slurm of its own, with its faults (Debian, as root; skipped elsewhere)
 	$(PART) slurm .ci/slurm $(PYTEST) -s -m slurm tests/slurm
+
+faults: install  ## the fault matrix of docs/reliability.md with its long budgets (hours), and its counts
+	@python .ci/faults.py
 
 pull: install  ## results from the DVC remote, as dvc.lock records them, and report.html
 	dvc pull
