@@ -8,6 +8,7 @@ their sums, from the last run of each test. Exit code 1 if a test fails.
 """
 
 import datetime
+import json
 import os
 import platform
 import re
@@ -18,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE, REPORTS = ROOT / "docs/reliability.md", ROOT / "build/faults"
+PAGE, KEPT, REPORT = ROOT / "docs/reliability.md", ROOT / "build/faults.json", ROOT / "build/faults.xml"
 BEGIN, END = "<!-- counts by .ci/faults.py -->\n", "<!-- end of counts -->\n"
 SECONDS = 7200  # of one test, at most
 
@@ -29,38 +30,47 @@ def tests_of(row):
 
 
 def run(tests):
-    """Runs tests, those on Slurm together on a Slurm of their own; the exit code."""
-    slurm = [test for test in tests if test.startswith("tests/slurm")]
-    code = 0
-    for number, group in enumerate([*([test] for test in tests if test not in slurm), slurm]):
-        if not group:
-            continue
-        report = REPORTS / f"{re.sub(r'[^a-z_]+', '-', group[0].removeprefix('tests/'))}.xml"
-        report.unlink(missing_ok=True)
-        command = ["pytest", "-q", "-m", "", f"--timeout={SECONDS}", f"--junitxml={report}", *group]
-        print(f"{number + 1} of {len(tests)}: {' '.join(group)}", flush=True)
-        code |= subprocess.run([".ci/slurm", *command] if group == slurm else command, cwd=ROOT, check=False).returncode
+    """Runs tests, those of a file together, and keeps what they counted; the exit code."""
+    code, files = 0, {}
+    for test in tests:
+        files.setdefault(test.partition("::")[0], []).append(test)
+    for file, group in files.items():
+        command = ["pytest", "-q", "-m", "", f"--timeout={SECONDS}", f"--junitxml={REPORT}", *group]
+        print(*group, flush=True)
+        REPORT.unlink(missing_ok=True)
+        on = [".ci/slurm"] if file.startswith("tests/slurm") else []
+        code |= subprocess.run([*on, *command], cwd=ROOT, check=False).returncode
+        if REPORT.exists():
+            KEPT.write_text(json.dumps(kept() | cases(REPORT), indent=1))
     return code
 
 
+def kept():
+    """What the last run of each test counted."""
+    return json.loads(KEPT.read_text()) if KEPT.exists() else {}
+
+
+def cases(report):
+    """What tests counted: by test, and by ``passed``, ``failed``, ``skipped`` and the names of properties."""
+    found = {}
+    for case in ET.parse(report).iter("testcase"):
+        test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '').partition('[')[0]}"
+        numbers = found.setdefault(test, {"passed": 0, "failed": 0, "skipped": 0})
+        bad, skipped = case.find("failure") is not None or case.find("error") is not None, case.find("skipped")
+        numbers["failed" if bad else "passed" if skipped is None else "skipped"] += 1
+        for one in case.iter("property"):
+            numbers[one.get("name")] = numbers.get(one.get("name"), 0) + int(one.get("value"))
+    return found
+
+
 def counts(tests):
-    """What the last run of the tests counted, as text; None if they have not been run."""
-    ended, numbers, reasons = Counter(), Counter(), set()
-    for report in sorted(REPORTS.glob("*.xml")):
-        for case in ET.parse(report).iter("testcase"):
-            file = case.get("classname", "").replace(".", "/") + ".py"
-            if not {file, f"{file}::{case.get('name', '').partition('[')[0]}"} & set(tests):
-                continue
-            bad, skipped = case.find("failure") is not None or case.find("error") is not None, case.find("skipped")
-            ended["failed" if bad else "passed" if skipped is None else "skipped"] += 1
-            reasons |= set() if skipped is None else {skipped.get("message", "")}
-            for one in case.iter("property"):
-                numbers[one.get("name", "")] += int(one.get("value", "0"))
-    if not ended:
-        return None
-    words = [f"{count} {word}" for word, count in sorted(ended.items())]
-    words += [f"{count:,} {name}".replace(",", " ") for name, count in numbers.items()]
-    return ", ".join(words) + "".join(f" ({reason})" for reason in sorted(reasons))
+    """What tests counted, as text; None if none of them has been run."""
+    numbers = Counter()
+    for test, counted in kept().items():
+        if {test, test.partition("::")[0]} & set(tests):
+            numbers.update(counted)
+    said = ", ".join(f"{number:,} {name}".replace(",", " ") for name, number in numbers.items() if number)
+    return said or None
 
 
 def when():
@@ -74,7 +84,7 @@ def when():
 
 def main(words):
     """Runs the rows of the page with these words, or all, and writes their counts."""
-    REPORTS.mkdir(parents=True, exist_ok=True)
+    KEPT.parent.mkdir(exist_ok=True)
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     body, after = rest.split(END)
     rows = [line.split(" | ") for line in body.splitlines() if tests_of(line)]

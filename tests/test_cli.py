@@ -253,7 +253,8 @@ def test_an_option_wins_over_an_exported_variable(given, exported, limits, monke
 
 @pytest.mark.parametrize(
     ("backend", "device", "exported", "platform"),
-    [("torch", "auto", None, "cpu"), ("torch", "auto", "cuda", None), ("jax", "auto", None, None), ("jax", "cpu", "cuda", "cpu")],
+    [("torch", "auto", None, "cpu"), ("torch", "auto", "cuda", None), ("torch", "gpu", None, "cpu"),
+     ("jax", "auto", None, None), ("jax", "cpu", "cuda", "cpu")],
 )  # fmt: skip
 def test_jax_is_told_its_device_whether_it_is_imported_or_not(backend, device, exported, platform, monkeypatch):
     import jax
@@ -265,7 +266,8 @@ def test_jax_is_told_its_device_whether_it_is_imported_or_not(backend, device, e
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     if exported:
         monkeypatch.setenv("JAX_PLATFORMS", exported)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: device == "gpu")
+    monkeypatch.setattr("torch.set_default_device", lambda name: None)
     cli._configure(argparse.Namespace(device=device, threads=1), backend=backend, dtype="float64")
     assert set_.get("jax_platforms") == platform
     assert os.environ.get("JAX_PLATFORMS") == exported

@@ -1,9 +1,15 @@
 """What jobs ask of a cluster: enough, and not one submission for each short job."""
 
+import resource
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
+from projects import call, project
+
+PLUGINS = Path(__file__).parent / "plugins"
 
 HEADER = "s\th:m:s\tmax_rss\trule_name\tresources"
 
@@ -58,3 +64,27 @@ def test_short_are_jobs_of_few_operations_on_small_data(repository):
     assert short("quickstart_search", "smoke") == {"run": True, "decompose": True}
     assert short("mlmc_tuned", "paper")["tune"] is False
     assert short("joint_mnist", "paper")["run"] is False  # few operations, minutes of evaluations
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_thousand_short_runs_are_fifty_submissions(tmp_path, record_property):
+    """Planned, grouped and submitted as on Slurm, to a cluster that does no work."""
+    pytest.importorskip("snakemake")
+    problems = {f"e{dim}": {"function": "ellipsoid", "dim": dim} for dim in range(3, 28)}
+    methods = {f"m{i}": {"solver": "fast_ingo", "repetitions": i + 1} for i in range(40)}
+    folder = project(tmp_path / "project", many={"problems": problems, "methods": methods})
+    said = tmp_path / "counted"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    call(folder, "snakemake", "-n", "--workflow-profile", "profiles/slurm", "--quiet")
+    planned = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    call(folder, "snakemake", "--workflow-profile", "profiles/slurm", "--executor", "counted", "--latency-wait", "0",
+         "--seconds-between-status-checks", "1", "--quiet", path=[PLUGINS], COUNTED=str(said))  # fmt: skip
+    submitted = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    submissions = Counter(said.read_text().splitlines())
+    assert submissions[" ".join(["run"] * 20)] == 50
+    assert sum(submissions.values()) <= 54, submissions
+    for what, number in {"runs": 1000, "submissions": sum(submissions.values()), "CPU seconds to plan": planned - before,
+                         "CPU seconds to plan and submit": submitted - planned}.items():  # fmt: skip
+        record_property(what, round(number))

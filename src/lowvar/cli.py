@@ -368,7 +368,8 @@ def _configure(args, *, backend: str, dtype: str) -> None:
 
     device = getattr(args, "device", "auto")
     jax.config.update("jax_enable_x64", dtype == "float64")
-    if device == "cpu" or (backend == "torch" and device == "auto" and "JAX_PLATFORMS" not in os.environ):  # for noise
+    # JAX draws only noise for PyTorch: on a GPU it would reserve most of the memory
+    if device == "cpu" or (backend == "torch" and "JAX_PLATFORMS" not in os.environ):
         jax.config.update("jax_platforms", "cpu")
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]  # nor does JAX's variable name one
         cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lowvar", "jax")

@@ -109,24 +109,17 @@ def test_kill_nine_and_resume(place, tmp_path, record_property, name, kills):
         record_property(what, count)
 
 
-ALL = {
-    "points": {**INTEGRAL, "problems": {"b": {"problem": "borehole", "sizes": [10]}}, "methods": {"monte_carlo": None},
-               "estimation": {"repetitions": 2}, "draw": ["errors"]},
-    "little": {},
-    "tuned": {"family": "variational", **TUNING, "tuning": {"trials": 2}, "draw": ["curves"],
-              "solver": {"step_sizes": [1e-3], "batch_size": 50, "epochs": 2}},
-}  # fmt: skip
 OF_ONE_RUN = re.compile(r"timing\.parquet|provenance\.json|seconds\..*")
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [10])
+@pytest.mark.parametrize("kills", [8])
 def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property, kills):
     """Master and jobs are killed together, or the master alone: its job goes on, and the next one waits for it."""
     pytest.importorskip("snakemake")
-    whole, killed = project(tmp_path / "whole", **ALL), project(tmp_path / "killed", **ALL)
+    whole, killed = project(tmp_path / "whole", little={}), project(tmp_path / "killed", little={})
     words = ["snakemake", "--cores", "1", "--quiet"]
     start = time.monotonic()
     call(whole, *words)
@@ -143,15 +136,15 @@ def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property, kill
         process.wait()
         if any((killed / ".snakemake/locks").glob("*")):
             locked += 1
-            said = call(killed, *words, code=1)
-            assert "--unlock" in said, said
+            if locked == 1:
+                assert "--unlock" in call(killed, *words, code=1)
             call(killed, "snakemake", "--unlock")
     assert locked > kills // 3, f"only {locked} of {kills} kills met a locked folder: the test shows little"
     call(killed, *words)
     assert "Nothing to be done" in call(killed, "snakemake", "-n")
     files = [path.relative_to(whole) for path in (whole / "results/smoke").rglob("*") if path.is_file()]
     same = [path for path in files if not OF_ONE_RUN.fullmatch(path.name)]
-    assert len(same) > 15
+    assert len(same) > 10
     for path in files:
         assert (killed / path).is_file(), path
     for path in same:
