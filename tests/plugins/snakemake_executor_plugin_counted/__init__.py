@@ -19,7 +19,7 @@ common_settings = CommonSettings(
 class Executor(RemoteExecutor):
     def run_job(self, job):
         jobs = job.jobs if job.is_group() else [job]
-        for path in (Path(path) for one in jobs for path in one.output):
+        for path in (Path(path) for one in jobs for path in (*one.output, one.benchmark)):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         with open(os.environ["COUNTED"], "a") as file:
