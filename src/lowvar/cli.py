@@ -30,13 +30,14 @@ _OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns the exit code: 0, or 2 for a ``UserError``."""
-    args = _parser().parse_args(argv)
+    args = argparse.Namespace(debug=False)
 
     def do():
+        _parser().parse_args(argv, args)
         args.threads = _limit_threads(getattr(args, "threads", None))  # libraries read it when first imported
         args.do(args)
 
-    return exit_code(do, debug=args.debug)
+    return exit_code(do, debug=lambda: args.debug)
 
 
 class _Parser(argparse.ArgumentParser):

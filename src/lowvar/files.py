@@ -15,6 +15,7 @@ from typing import Any
 from lowvar.errors import UserError
 
 _LONGEST, _DEEPEST = 2**24, 64  # characters and levels of a YAML file
+_unfinished: set[Path] = set()  # files that are being written
 _TEMPORARY = ".tmp-"  # a killed process can leave `.name.tmp-XXXX` behind; `sweep` removes those
 
 
@@ -39,6 +40,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_TEMPORARY}", suffix=path.suffix)
         os.close(handle)
         part = Path(name)
+        _unfinished.add(part)
         yield part
         with part.open("rb+") as stream:
             os.fsync(stream.fileno())
@@ -51,18 +53,32 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
         if part is not None:
             with contextlib.suppress(FileNotFoundError):
                 part.unlink()
+            _unfinished.discard(part)
 
 
 @contextlib.contextmanager
 def all_or_none(*paths: str | os.PathLike) -> Iterator[None]:
     """Removes ``paths`` if the block that writes them fails, so that either all of them exist or none."""
+    files = set(map(Path, paths))
+    _unfinished.update(files)
     try:
         yield
     except BaseException:
-        for path in paths:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
+        _remove(files)
         raise
+    finally:
+        _unfinished.difference_update(files)
+
+
+def remove_unfinished() -> None:
+    """Removes what this process is writing, before it leaves at once."""
+    _remove(set(_unfinished))
+
+
+def _remove(paths: set[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 @contextlib.contextmanager

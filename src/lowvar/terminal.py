@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from lowvar.errors import UserError
+from lowvar.files import remove_unfinished
 
-_AGAIN = 2.0  # seconds
+_INTERRUPTED = "lowvar: interrupted; the same command resumes a run from its last checkpoint"
 
 
-def exit_code(do: Callable[[], object], *, debug: bool = False) -> int:
+def exit_code(do: Callable[[], object], *, debug: Callable[[], bool] = bool) -> int:
     """Calls ``do``, and returns the exit code: 0, 2 for a ``UserError``, 130 for Ctrl-C.
 
     Args:
         do: the command.
-        debug: whether a ``UserError`` is raised.
+        debug: says whether errors are raised.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # its locale may lack a character
         if sys.stdout.errors == "strict":
@@ -30,17 +31,17 @@ def exit_code(do: Callable[[], object], *, debug: bool = False) -> int:
             do()
             sys.stdout.flush()
     except UserError as error:
-        if debug:
+        if debug():
             raise
         print(f"lowvar: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("lowvar: interrupted; the same command resumes a run from its last checkpoint", file=sys.stderr)
+        print(_INTERRUPTED, file=sys.stderr)
         return 130
     except BrokenPipeError:
         _to_nowhere()
     except OSError as error:
-        if error.filename is not None or error.errno is None or debug:  # not an error of stdout
+        if error.filename is not None or error.errno is None or debug():  # not an error of stdout
             raise
         _to_nowhere()
         print(f"lowvar: cannot write the output: {error.strerror}", file=sys.stderr)
@@ -55,25 +56,20 @@ def _to_nowhere() -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the block, and half-written files are removed.
+    """SIGTERM and Ctrl-C end the process at once, without the files that it is writing.
 
-    A destructor or a callback of a library can swallow Ctrl-C's exception; so it is raised again until it arrives.
+    An exception in their place may be raised in a destructor or a callback of a library, which swallows it or crashes.
     """
-    timer = getattr(signal, "setitimer", None)  # not on Windows
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if timer:
-            timer(signal.ITIMER_REAL, _AGAIN)
-        raise KeyboardInterrupt
+    def leave(number: int, frame: FrameType | None) -> None:
+        remove_unfinished()
+        if number == signal.SIGINT:
+            os.write(2, f"{_INTERRUPTED}\n".encode())
+        os._exit(128 + number)
 
-    handlers = {signal.SIGTERM: lambda *_: sys.exit(143), signal.SIGINT: interrupt}
-    if timer:
-        handlers[signal.SIGALRM] = interrupt
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        if timer:
-            timer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
