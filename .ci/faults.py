@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -35,21 +36,11 @@ def run(tests):
     for test in tests:
         files.setdefault(test.partition("::")[0], []).append(test)
     for file, group in files.items():
-        command = [
-            "pytest",
-            "-q",
-            "-m",
-            "",
-            "-o",
-            "junit_family=xunit1",
-            f"--timeout={SECONDS}",
-            f"--junitxml={REPORT}",
-            *group,
-        ]
+        command = f"pytest -q -m '' -o junit_family=xunit1 --timeout={SECONDS} --junitxml={REPORT}"
         print(*group, flush=True)
         REPORT.unlink(missing_ok=True)
         on = [".ci/slurm"] if file.startswith("tests/slurm") else []
-        code |= subprocess.run([*on, *command, *group], cwd=ROOT, check=False).returncode
+        code |= subprocess.run([*on, *shlex.split(command), *group], cwd=ROOT, check=False).returncode
         if REPORT.exists():
             KEPT.write_text(json.dumps(kept() | cases(REPORT), indent=1))
     return code
