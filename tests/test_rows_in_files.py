@@ -214,6 +214,34 @@ def test_an_array_that_the_model_indexes_must_have_all_rows(length, mapped):
         lowvar.fit(regression, {"x": mapped["x"], "y": y}, num_steps=3, **QUICK)
 
 
+def test_the_mask_of_an_array_beside_the_files_is_not_lost(mapped):
+    with pytest.raises(lowvar.UserError, match="'y' is a masked array"):
+        lowvar.fit(regression, {"x": mapped["x"], "y": np.ma.masked_array(DATA["y"], DATA["y"] > 0)}, **QUICK)
+
+
+def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    def written(name, **columns):
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / name)
+        return str(tmp_path / name)
+
+    whole, parts = written("a.parquet", x=[1, 2], y=[1, 2]), written("b.parquet", x=[0.75], y=[1])
+    with pytest.raises(lowvar.UserError, match=r"b.parquet: column 'x' is double, and int64 in .*a.parquet"):
+        lowvar.Parquet([whole, parts], x="x", y="y")
+    with pytest.raises(lowvar.UserError, match=r"b.parquet: column 'x' is missing"):
+        lowvar.Parquet([whole, written("b.parquet", y=[1])], x="x", y="y")
+    with pytest.raises(lowvar.UserError, match="name the model's arguments and their columns"):
+        lowvar.Parquet(whole, x=[], y="y")
+    with pytest.raises(lowvar.UserError, match="the list of files is empty"):
+        lowvar.Parquet([], x="x")
+    rows = lowvar.Parquet(whole, x="x", y="y")
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(lowvar.UserError, match=r"a.parquet: a row group cannot be read"):
+        rows.read(0)
+
+
 def test_a_bad_row_of_the_files_is_named(mapped, monkeypatch):
     monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 40)
     y = DATA["y"].copy()

@@ -83,7 +83,7 @@ def _remove(paths: set[Path]) -> None:
 
 @contextlib.contextmanager
 def alone(folder: str | os.PathLike) -> Iterator[None]:
-    """Keeps a second process out of the block with the same folder: it waits until the first has ended or was killed.
+    """Lets one process at a time run the block for a folder; others wait until it has ended or was killed.
 
     Where the file system has no locks, nothing is checked.
 
@@ -101,13 +101,12 @@ def alone(folder: str | os.PathLike) -> Iterator[None]:
     except OSError as error:
         raise _explained(error, Path(folder)) from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            warnings.warn(f"{folder}: waiting for another process, which works in this folder", stacklevel=3)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:  # no locks here
-            pass
+        with contextlib.suppress(OSError):  # no locks here
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                warnings.warn(f"{folder}: waiting for another process, which works in this folder", stacklevel=3)
+                fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)

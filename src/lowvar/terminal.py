@@ -1,6 +1,7 @@
 """How a command ends: its exit code, and the one sentence that it says on Ctrl-C, a mistake or a full disk."""
 
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -11,10 +12,11 @@ from types import FrameType
 from lowvar.errors import UserError
 from lowvar.files import remove_unfinished
 
+_FULL = errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)
 _INTERRUPTED = "lowvar: interrupted; the same command resumes a run from its last checkpoint"
 
 
-def exit_code(do: Callable[[], object], *, debug: Callable[[], bool] = bool) -> int:
+def exit_code(do: Callable[[], object], *, debug: Callable[[], bool] = lambda: False) -> int:
     """Calls ``do``, and returns the exit code: 0, 2 for a ``UserError``, 130 for Ctrl-C.
 
     Args:
@@ -41,7 +43,7 @@ def exit_code(do: Callable[[], object], *, debug: Callable[[], bool] = bool) -> 
     except BrokenPipeError:
         _to_nowhere()
     except OSError as error:
-        if error.filename is not None or error.errno is None or debug():  # not an error of stdout
+        if error.filename is not None or error.errno not in _FULL or debug():  # not an error of stdout
             raise
         _to_nowhere()
         print(f"lowvar: cannot write the output: {error.strerror}", file=sys.stderr)
@@ -67,7 +69,8 @@ def _signals() -> Iterator[None]:
             os.write(2, f"{_INTERRUPTED}\n".encode())
         os._exit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [one for one in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(one) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, leave) for number in numbers}  # a job in the background ignores Ctrl-C
     try:
         yield
     finally:

@@ -86,7 +86,15 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
     visited = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
     only = f", which visited {100 * visited:.2g} % of the rows" if visited < 1 else ""
     risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of {steps}{only}"
-    return f"the fit has not converged: {risen}; increase num_steps, or change step_size" if late else "", late
+    if late:
+        return f"the fit has not converged: {risen}; increase num_steps, or change step_size", True
+    if visited < 1 and not good and not fell:  # no other check sees it
+        return (
+            f"whether the fit has converged cannot be told: it visited {100 * visited:.2g} % of the rows, and the "
+            f"ELBO's rise in the last {100 * share:.0f} % of the steps, {rise:.3g} nats, is within the error of the ELBO, "
+            f"{limit:.3g}; increase num_steps or batch_size, or decay the step size (schedule)"
+        ), False
+    return "", False
 
 
 def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:

@@ -72,7 +72,7 @@ class Parquet:
             which give ``(N, k)``.
 
     Raises:
-        UserError: no such file or column, a column without numbers, or no rows.
+        UserError: no such file or column, a column without numbers or of several types, or no rows.
     """
 
     def __init__(self, path: Any, *, memory: int = _WINDOW, **columns: str | Sequence[str]):
@@ -83,17 +83,22 @@ class Parquet:
         paths = [path] if isinstance(path, str) or not isinstance(path, Sequence) else list(path)
         if missing := [one for one in paths if not Path(one).exists()]:
             raise UserError(f"Parquet: {missing[0]}: there is no such file or folder")
-        if not columns:
+        if not paths:
+            raise UserError("Parquet: the list of files is empty")
+        if not columns or not all(columns.values()):
             raise UserError("Parquet: name the model's arguments and their columns: Parquet(path, x=['a', 'b'], y='c')")
         source = str(path) if len(paths) == 1 else list(map(str, paths))
         try:
             data = pyarrow.dataset.dataset(source, format="parquet")
-            self._groups = [group for file in data.get_fragments() for group in file.split_by_row_group()]
+            files = list(data.get_fragments())
+            self._groups = [group for file in files for group in file.split_by_row_group()]
             sizes = [group.row_groups[0].num_rows for group in self._groups]
         except (OSError, ValueError, pyarrow.ArrowException) as error:
             raise UserError(f"Parquet: {path}: {' '.join(str(error).split())[:200]}") from error
         self._columns = {key: [of] if isinstance(of, str) else list(of) for key, of in columns.items()}
         self._scalar = {key for key, of in columns.items() if isinstance(of, str)}
+        if not sum(sizes):
+            raise UserError(f"Parquet: {path}: there are no rows")
         wanted = sorted({name for of in self._columns.values() for name in of})
         for name in wanted:
             check_known("column", name, data.schema.names, where=f"Parquet: {path}")
@@ -102,15 +107,27 @@ class Parquet:
                 pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind)
             ):
                 raise UserError(f"Parquet: {path}: column {name!r} holds {kind}, not numbers; encode it as numbers")
+            for file in files:
+                at = file.physical_schema.get_field_index(name)
+                held = file.physical_schema.field(at).type if at >= 0 else "missing"
+                if held != kind:
+                    raise UserError(
+                        f"Parquet: {file.path}: column {name!r} is {held}, and {kind} in {files[0].path}: write all "
+                        "files with the same type"
+                    )
         self._names = wanted
         self.sizes, self.N = np.array(sizes, int), sum(sizes)
-        if not self.N:
-            raise UserError(f"Parquet: {path}: there are no rows")
         self._starts = np.cumsum(self.sizes) - self.sizes
         self.window = max(1, memory // (8 * sum(map(len, self._columns.values()))))
 
     def _table(self, block: int) -> dict[str, np.ndarray]:
-        table, arrays = self._groups[block].to_table(columns=self._names), {}
+        arrays = {}
+        try:
+            table = self._groups[block].to_table(columns=self._names)
+        except (OSError, ValueError) as error:  # pyarrow's errors are one of these
+            raise UserError(
+                f"Parquet: {self._groups[block].path}: a row group cannot be read: {' '.join(str(error).split())[:200]}"
+            ) from error
         for name in self._names:
             column = table.column(name)
             if column.null_count:
@@ -148,7 +165,7 @@ def in_files(data: Any) -> tuple[RowSource | None, dict[str, Any]]:
         ``(source, others)``; the source is None if all data are in memory.
 
     Raises:
-        UserError: memory-mapped arrays of different lengths, or one without rows.
+        UserError: memory-mapped arrays of different lengths, one without rows, or a masked array beside them.
     """
     if not isinstance(data, Mapping):
         return (data, {}) if callable(getattr(data, "read", None)) and hasattr(data, "sizes") else (None, {})
@@ -162,8 +179,16 @@ def in_files(data: Any) -> tuple[RowSource | None, dict[str, Any]]:
             f"data: memory-mapped arrays have different numbers of rows, or none: {told}; load an array that has "
             "another meaning than rows: numpy.array(x)"
         )
+    for key, value in data.items():
+        refuse_mask("data", key, value)
     rows = {key: np.asarray(value) for key, value in data.items() if _length(value) == N}
     return Mapped(rows), {key: value for key, value in data.items() if key not in rows}
+
+
+def refuse_mask(where: str, key: str, value: Any) -> None:
+    """Raises a ``UserError`` for a masked array, whose mask NumPy would drop."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
 
 
 def _length(value) -> int | None:

@@ -143,7 +143,7 @@ class Streamed(NumPyroProblem):
         known, finite = self._types[name]
         with np.errstate(over="ignore"):
             column = given.astype(known, copy=False)
-        bad = ~np.isfinite(column) if finite else column != given if given.dtype.kind in "iu" else np.False_
+        bad = ~np.isfinite(column) if finite else np.False_ if column.dtype.kind == "f" else column != given
         if bad.any():
             row = int(np.argwhere(bad)[0][0])
             what = "has integers beyond 32 bits" if given.dtype.kind in "iu" else f"is {given[row]}"

@@ -13,6 +13,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
+from lowvar.datasets.rows import refuse_mask
 from lowvar.errors import UserError
 
 
@@ -82,8 +83,7 @@ def as_array(key, value, where="data"):
             ) from error
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
-    if isinstance(value, np.ma.MaskedArray):
-        raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
+    refuse_mask(where, key, value)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
         names = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
         other = next((type(one).__name__ for one in value.flat if not isinstance(one, Number)), "")
