@@ -273,6 +273,7 @@ def test_an_edit_reruns_what_depends_on_it_and_nothing_else(built):
 
 @pytest.mark.slow
 def test_a_failed_job_shows_the_one_line_of_its_command(built):
+    (built / "data/prepared/breast_cancer-minmax.npz").write_bytes(b"PK\x03\x04" + bytes(1000))  # cut off
     code, said = call(built, "snakemake", "second_runs", "--cores", "1", "--forcerun", "decompose")
     assert code != 0
     assert re.search(r"^lowvar: .*breast_cancer-minmax\.npz", said, re.M), said
