@@ -117,3 +117,10 @@ def test_a_memory_that_adds_noise_is_said_first():
     assert total(found).loc["joint", "low"] > total(found).loc["naive", "high"], total(found)
     assert str(found).startswith("Careful: the memory of `joint` makes the gradient worse here: ")
     assert "gradient variance of moving at the fit" in str(found)
+
+
+def test_decompose_of_a_fit_that_completed_no_epoch():
+    """Its memory is that of the start, which the fit itself computes only as its first epoch begins."""
+    fit = fitted(moving, FAR, estimator="joint_adaptive", num_steps=2, batch_size=20)
+    found = lowvar.decompose(moving, FAR, fit, estimators=("joint_adaptive",), replicates=4, columns=2, progress=False)
+    assert np.isfinite(found.table["variance"]).all()

@@ -222,3 +222,11 @@ def test_the_variance_of_joint(name):
     expected = s.f[..., MU] + slopes.mean(axis=0) - approximation
     np.testing.assert_allclose(g[..., MU], expected, rtol=1e-8, atol=1e-10)  # eq. 5, point by point
     assert s.total(g[..., MU]) == pytest.approx(s.total(s.f[..., MU] - approximation), rel=1e-8)  # eq. 6
+
+
+def test_an_idle_start_is_complete_once_an_epoch_has_begun():
+    p, w = problem(), params()
+    estimator = GRADIENT.get("joint_adaptive")(p, reshuffled(N, BATCH))
+    idle, complete = estimator.idle(w), estimator.init(w)
+    assert np.isnan(idle["snapshot"]["mean"]).all()
+    jax.tree.map(np.testing.assert_array_equal, estimator.begin_epoch(idle, w), estimator.begin_epoch(complete, w))

@@ -9,10 +9,11 @@ _GROUP = 64  # draws evaluated at once, where each call has overhead
 
 
 def at_draws(problem) -> Callable[..., Any]:
-    """``(params, eps (S, noise_dim), rows, prior) -> ((S,), (S,), ())``, compiled; nats. A pass over all rows per draw.
+    """``(params, eps (S, noise_dim), rows, prior) -> ((S,), (S,), ())``, nats. A pass over all rows per draw.
 
     The results are ``log p(x, z_s)``, less ``rows``, log-likelihoods in the form of ``problem.log_likelihoods``, and
-    less ``prior``; ``log q(z_s)``; and the entropy of ``q``. Calls with as many draws share a program.
+    less ``prior``; ``log q(z_s)``; and the entropy of ``q``. Calls of ``problem.program(at_draws)`` with as many draws
+    share a program.
 
     Args:
         problem: a variational problem.
@@ -32,7 +33,7 @@ def at_draws(problem) -> Callable[..., Any]:
 
         return *backend.map(of_draw, eps, _GROUP), problem.guide.entropy(params)
 
-    return backend.jit(function)
+    return function
 
 
 def elbo(problem) -> Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]:
@@ -41,7 +42,7 @@ def elbo(problem) -> Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]:
     if not problem.in_memory:
         of_sample = backend.jit(problem.elbo)
         return lambda params, eps: backend.to_numpy(of_sample(params, eps))
-    compiled = at_draws(problem)
+    compiled = problem.program(at_draws)
     rows = backend.asarray(np.zeros(tuple(problem.chunks["index"].shape), problem.dtype))
     prior = backend.asarray(np.zeros((), problem.dtype))
 

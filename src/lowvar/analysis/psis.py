@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from lowvar.analysis.draws import at_draws
+from lowvar.problems.variational import prior_of
 
 LEAST = 200  # minimum number of draws for a sufficient tail
 
@@ -17,18 +18,18 @@ def log_weights(problem, params, eps, together: int | None = None) -> np.ndarray
     Args:
         problem: a variational problem.
         params: the guide's.
-        eps: base noise, ``(S, dim)``.
+        eps: base noise, ``(S, dim)``, NumPy.
         together: draws of a call; as many as for an ELBO before share its program.
     """
     if not problem.in_memory:
-        return np.asarray(problem.log_weights(params, eps), float)
-    backend, compiled = problem.backend, at_draws(problem)
-    base = problem.log_likelihoods(params["mu"]), backend.jit(problem.log_prior)(params["mu"])
+        return np.asarray(problem.log_weights(params, problem.backend.asarray(eps)), float)
+    backend, compiled = problem.backend, problem.program(at_draws)
+    base = problem.log_likelihoods(params["mu"]), problem.program(prior_of)(params["mu"])
     size, weights = together or len(eps), []
     for first in range(0, len(eps), size):
         some = eps[first : first + size]
-        padded = backend.xp.concat([some, backend.xp.broadcast_to(some[:1], (size - len(some), eps.shape[1]))])
-        joint, guide, _ = backend.to_numpy(compiled(params, padded if len(some) < size else some, *base))
+        padded = np.concatenate([some, np.broadcast_to(some[:1], (size - len(some), eps.shape[1]))])
+        joint, guide, _ = backend.to_numpy(compiled(params, backend.asarray(padded), *base))
         weights.append((joint.astype(float) - guide)[: len(some)])
     return np.concatenate(weights)
 

@@ -311,7 +311,8 @@ def _along(problem, methods, label, run):
     early, last = run.epochs
     state = run.kept[early][0]
     start = jax.tree.map(lambda leaf: leaf[0, 0], state)
-    fresh = {name: part.init(start.params) for name, part in parts.items()} | {label: start.estimator}
+    fresh = {name: part.init(start.params) for name, part in parts.items()}
+    fresh |= {label: start.estimator} if early else {}  # at epoch 0 it may be idle
     fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
     copy = partial(problem.backend.xp.asarray, copy=True)
     begun = [DescentState(*(jax.tree.map(copy, part) for part in (state.params, fresh, state.optimizer)))]
@@ -319,7 +320,7 @@ def _along(problem, methods, label, run):
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
     origin = f"accumulated along the fit's last {last - early} epochs" if last > early else "as at the fit's start"
     origins = dict.fromkeys(methods, origin) | {label: "the fit's own"}
-    return runs, parts, {**memory, label: run.memory}, origins
+    return runs, parts, {**memory, **({label: run.memory} if last else {})}, origins
 
 
 def _filled(runs, params):

@@ -37,7 +37,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         draws = draws if draws >= psis.LEAST else 0
     if draws:
         eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)
-        eps = problem.backend.asarray(eps.astype(problem.dtype))
+        eps = eps.astype(problem.dtype)
         together = solver.elbo_samples if _TOGETHER <= solver.elbo_samples <= draws else None
         weights = psis.log_weights(problem, params, eps, together)
         k = psis.khat(weights)
@@ -104,7 +104,7 @@ def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
     backend = problem.backend
     drawn = backend.jit(lambda p, eps: (backend.vmap(lambda one: problem.guide.transform(p, one))(eps),
                                         problem.guide.scale(p)))  # fmt: skip
-    z, scale = backend.to_numpy(drawn(params, eps))
+    z, scale = backend.to_numpy(drawn(params, backend.asarray(eps)))
     free = problem.noiseless is None or ~np.asarray(problem.noiseless)
     wider = np.where(free, psis.spread(weights, z) / scale, 0.0)
     site, most = max(((name, float(wider[where].max())) for name, where in problem.sites.items()),

@@ -5,6 +5,7 @@ on the other rows of its batch, nor the prior on the batch. Both are evaluated a
 jointly and one by one.
 """
 
+import contextlib
 import warnings
 from functools import partial
 
@@ -20,6 +21,7 @@ from numpyro.primitives import Messenger
 from lowvar.errors import UserError
 from lowvar.problems.drawn_start import saddle_sites
 from lowvar.problems.numpyro_trace import FixedIndex, frame_of, log_prob_of, one_line
+from lowvar.problems.variational import prior_of
 
 _ROWS = 7  # rows evaluated jointly
 _TOLERANCE = 1e-5  # relative difference attributed to rounding
@@ -100,7 +102,7 @@ def _some_rows(N):
 def check_density(problem):
     """Checks that the density is finite at the start for every row."""
     z, backend, chunks = _start(problem), problem.backend, problem.chunks["index"]
-    prior = float(backend.jit(problem.log_prior)(z))
+    prior = float(problem.program(prior_of)(z))
     if not np.isfinite(prior):
         raise UserError(
             f"{problem.name}: the log prior is {prior} at the start; check the priors' parameters, or start elsewhere: "
@@ -128,13 +130,20 @@ def _check_lengths(problem, free, local):
 def too_short(model, plate, N, data, free) -> IndexError | None:
     """The error of a model that indexes an array of fewer than ``N`` rows by its plate; None without one."""
     data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in data.items()}
-    start = handlers.substitute(model, substitute_fn=partial(_unconstrain_reparam, free))
     last = jnp.full(1, N - 1, jnp.int32)
+
+    def run(free):
+        start = handlers.substitute(model, substitute_fn=partial(_unconstrain_reparam, free))
+        handlers.trace(handlers.seed(FixedIndex(start, plate, last), jax.random.key(0))).get_trace(**data)
+
     try:
         with warnings.catch_warnings(), validation_enabled(False):
             warnings.simplefilter("ignore")  # NumPyro has already issued them, and checked parameters
-            # run, not traced: NumPy refuses an index that is too large only if it has a value
-            handlers.trace(handlers.seed(FixedIndex(start, plate, last), jax.random.key(0))).get_trace(**data)
+            # the index has a value, without which NumPy would not refuse one that is too large
+            with contextlib.suppress(Exception):
+                jax.eval_shape(run, free)  # nothing is compiled
+                return None
+            run(free)  # for a model that computes with the index; and this tells what is wrong
     except IndexError as error:
         return error
     except Exception:  # a model that needs JAX arrays cannot be checked with NumPy's

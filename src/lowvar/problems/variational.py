@@ -279,8 +279,17 @@ class VariationalProblem:
 
     def log_likelihoods(self, z):
         """``log p(x_n | z)`` of all rows, nats, in the form of ``chunks``: ``(chunks, rows)``."""
-        every = lambda z: self.backend.map(lambda index: self.log_likelihood(z, index), self.chunks["index"])  # noqa: E731
-        return self.backend.jit(every)(z)
+        return self.program(_log_likelihoods)(z)
+
+    def program(self, of: Callable[[Any], Callable]) -> Callable:
+        """The function ``of(problem)``, compiled; the same one in every call, which then need not trace it again."""
+        if of not in self._programs:
+            self._programs[of] = self.backend.jit(of(self))
+        return self._programs[of]
+
+    @cached_property
+    def _programs(self) -> dict[Callable, Callable]:
+        return {}
 
     def full_energy(self, z):
         """``-log p(x, z)``, nats: a pass over all rows."""
@@ -363,3 +372,12 @@ class VariationalProblem:
             return total + xp.sum(rows["weight"] * self.backend.scan_or_loop(add_samples, nothing, of_samples))
 
         return self.backend.scan_or_loop(add_rows, 0 * params["mu"][0], of_rows)
+
+
+def prior_of(problem) -> Callable[[Any], Any]:
+    """The log prior of a problem, for its ``program``."""
+    return problem.log_prior
+
+
+def _log_likelihoods(problem):
+    return lambda z: problem.backend.map(lambda index: problem.log_likelihood(z, index), problem.chunks["index"])

@@ -37,6 +37,11 @@ class Descent:
         """The state before the first epoch."""
         return DescentState(params, self.estimator.init(params), self.optimizer.init(params))
 
+    def idle(self, params) -> DescentState:
+        """The same, complete only once the first epoch has begun, see ``Estimator``."""
+        start = self.estimator.idle or self.estimator.init
+        return DescentState(params, start(params), self.optimizer.init(params))
+
     def begin_epoch(self, state: DescentState) -> DescentState:
         """Prepares an epoch."""
         return state._replace(estimator=self.estimator.begin_epoch(state.estimator, state.params))

@@ -75,6 +75,8 @@ class Estimator:
             ``particles`` depends on the epoch alone and gets None as state.
         sizes: all numbers of particles that ``particles`` may return, if it depends on the state.
         spared: ``(epochs, particles per batch) -> Oracles`` that the first ``epochs`` epochs of a run do not need.
+        idle: ``params -> state`` for a run that calls ``begin_epoch`` before its first step: as ``init``, but NaN in
+            place of what ``begin_epoch`` computes anew; ``init`` if not given.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Estimator:
     review: int = 0
     sizes: tuple[int, ...] = ()
     spared: Callable[[Any, int], Oracles] = lambda epochs, particles: Oracles(0, 0)
+    idle: Callable[[Any], Any] | None = None
 
     def oracles_of_run(self, epochs, rows: int, particles: int, steps: int | None = None) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs.

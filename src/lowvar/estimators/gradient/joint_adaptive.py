@@ -48,7 +48,10 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
             return {}
         return {"mu": params["mu"], "mean": problem.full_gradient(params["mu"])}
 
-    def init(params):
+    def unseen(params):
+        return {} if whole_batch else {"mu": params["mu"], "mean": xp.full_like(params["mu"], xp.nan)}
+
+    def init(params, snapshot=snapshot):
         zero = {block: xp.zeros_like(params[block]) for block in controls}
         of_each = {block: [zero[block]] * count for block, count in controls.items()}
         return {"snapshot": snapshot(params), "lagged": zero, "products": of_each, "squares": of_each}
@@ -90,4 +93,5 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         init,
         estimate,
         begin_epoch=lambda state, params: {**state, "snapshot": snapshot(params)},
+        idle=lambda params: init(params, unseen),
     )

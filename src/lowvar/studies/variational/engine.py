@@ -123,7 +123,7 @@ class VariationalEngine(ArrayEngine):
         """Bytes of the state of one run, mostly its tables."""
         start = {k: jax.ShapeDtypeStruct(v.shape[1:], self.problem.dtype) for k, v in self.starts.items()}
         solver = self.at(1.0)
-        return max(solver.table_bytes, self.backend.state_bytes(solver.init, start))
+        return max(solver.table_bytes, self.backend.state_bytes(self.first(solver), start))
 
     def _settings(self, sizes: slice):
         """Settings of the runs, arrays over step sizes: arguments of the programs, which need no recompilation."""
@@ -133,9 +133,15 @@ class VariationalEngine(ArrayEngine):
         decay = {name: np.full_like(step_sizes, value) for name, value in decay.items() if value is not None}
         return self.backend.tree_map(self.backend.asarray, {"step_size": step_sizes, **decay})
 
+    def first(self, solver) -> Callable[[Any], Any]:
+        """``params -> state`` of one run before the first epoch."""
+        return solver.init
+
     def init(self):
         """The state of all runs before the first epoch."""
-        init = programs.mapped(self.backend, lambda setting, start: self.at(setting).init(start), programs.REPETITIONS)
+        init = programs.mapped(
+            self.backend, lambda setting, start: self.first(self.at(setting))(start), programs.REPETITIONS
+        )
         mapped = self.backend.jit(init)
         starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
         return [

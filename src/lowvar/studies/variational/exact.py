@@ -38,6 +38,10 @@ class ExactRun(VariationalEngine):
         self.early = max(0, self.whole - max(_EPOCHS, -(-_STEPS // self.steps), self.whole // _SHARE))
         self.kept = {}
 
+    def first(self, solver):
+        """As in ``VariationalEngine``, without what the beginning of an epoch computes anew."""
+        return getattr(solver, "idle", solver.init)
+
     def advance(self, state, first: int, count: int):
         """As in ``VariationalEngine``."""
         if count == 0:

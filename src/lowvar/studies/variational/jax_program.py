@@ -3,11 +3,14 @@
 import jax
 
 from lowvar.backends.compiled import compiled
-from lowvar.studies.variational.programs import RUNS, draw, mapped, noise_axes
+from lowvar.studies.variational.programs import RUNS, draw, draw_one, mapped, noise_axes
 
 
 class Epochs:
-    """Epochs of mapped runs as one compiled loop; arguments as in ``torch_program``."""
+    """Epochs of mapped runs as one compiled loop; arguments as in ``torch_program``.
+
+    With ``cuts`` there is one run, which is not mapped: a map over a single run doubles the time of a trace.
+    """
 
     def __init__(self, problem, sampler, at, cuts: bool = False):
         steps = sampler.batches.steps
@@ -30,6 +33,16 @@ class Epochs:
 
             return jax.lax.fori_loop(first, first + count, body, state)
 
+        def alone(state, settings, keys, first, count, part):
+            setting, run = jax.tree.map(lambda leaf: leaf[0], settings), jax.tree.map(lambda leaf: leaf[0, 0], state)
+
+            def body(i, run):
+                return epoch(setting, run, draw_one(sampler, keys[0], i), part)
+
+            run = jax.lax.fori_loop(first, first + count, body, run)
+            return jax.tree.map(lambda leaf: leaf[None, None], run)
+
+        advance = alone if cuts else advance
         self._advance = compiled(advance, donate_argnums=0)
 
     def __call__(self, state, settings, keys, first, count):

@@ -28,8 +28,12 @@ def noise_axes(sampler):
 
 def draw(sampler, keys, epoch):
     """The noise of an epoch, or its plan, for the repetitions of ``keys``."""
-    make = sampler.plan if sampler.wide else sampler.epoch
-    return jax.vmap(lambda key: make(jax.random.fold_in(key, epoch)), out_axes=noise_axes(sampler)[1])(keys)
+    return jax.vmap(lambda key: draw_one(sampler, key, epoch), out_axes=noise_axes(sampler)[1])(keys)
+
+
+def draw_one(sampler, key, epoch):
+    """The same of the repetition of ``key``."""
+    return (sampler.plan if sampler.wide else sampler.epoch)(jax.random.fold_in(key, epoch))
 
 
 def program(problem, sampler, at, cuts: bool = False):
