@@ -12,7 +12,7 @@ def at_draws(problem) -> Callable[..., Any]:
     """``(params, eps (S, noise_dim), rows, prior) -> ((S,), (S,), ())``, nats. A pass over all rows per draw.
 
     The results are ``log p(x, z_s)``, less ``rows``, log-likelihoods in the form of ``problem.log_likelihoods``, and
-    less ``prior``; ``log q(z_s)``; and the entropy of ``q``. Calls of ``problem.program(at_draws)`` with as many draws
+    less ``prior``; ``log q(z_s)``; and the entropy of ``q``. Calls of ``problem.compiled(at_draws)`` with as many draws
     share a program.
 
     Args:
@@ -42,7 +42,7 @@ def elbo(problem) -> Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]:
     if not problem.in_memory:
         of_sample = backend.jit(problem.elbo)
         return lambda params, eps: backend.to_numpy(of_sample(params, eps))
-    compiled = problem.program(at_draws)
+    compiled = problem.compiled(at_draws)
     rows = backend.asarray(np.zeros(tuple(problem.chunks["index"].shape), problem.dtype))
     prior = backend.asarray(np.zeros((), problem.dtype))
 

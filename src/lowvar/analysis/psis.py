@@ -23,8 +23,8 @@ def log_weights(problem, params, eps, together: int | None = None) -> np.ndarray
     """
     if not problem.in_memory:
         return np.asarray(problem.log_weights(params, problem.backend.asarray(eps)), float)
-    backend, compiled = problem.backend, problem.program(at_draws)
-    base = problem.log_likelihoods(params["mu"]), problem.program(prior_of)(params["mu"])
+    backend, compiled = problem.backend, problem.compiled(at_draws)
+    base = problem.log_likelihoods(params["mu"]), problem.compiled(prior_of)(params["mu"])
     size, weights = together or len(eps), []
     for first in range(0, len(eps), size):
         some = eps[first : first + size]

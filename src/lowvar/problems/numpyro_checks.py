@@ -102,7 +102,7 @@ def _some_rows(N):
 def check_density(problem):
     """Checks that the density is finite at the start for every row."""
     z, backend, chunks = _start(problem), problem.backend, problem.chunks["index"]
-    prior = float(problem.program(prior_of)(z))
+    prior = float(problem.compiled(prior_of)(z))
     if not np.isfinite(prior):
         raise UserError(
             f"{problem.name}: the log prior is {prior} at the start; check the priors' parameters, or start elsewhere: "

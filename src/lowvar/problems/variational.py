@@ -279,9 +279,9 @@ class VariationalProblem:
 
     def log_likelihoods(self, z):
         """``log p(x_n | z)`` of all rows, nats, in the form of ``chunks``: ``(chunks, rows)``."""
-        return self.program(_log_likelihoods)(z)
+        return self.compiled(_log_likelihoods)(z)
 
-    def program(self, of: Callable[[Any], Callable]) -> Callable:
+    def compiled(self, of: Callable[[Any], Callable]) -> Callable:
         """The function ``of(problem)``, compiled; the same one in every call, which then need not trace it again."""
         if of not in self._programs:
             self._programs[of] = self.backend.jit(of(self))
@@ -375,7 +375,7 @@ class VariationalProblem:
 
 
 def prior_of(problem) -> Callable[[Any], Any]:
-    """The log prior of a problem, for its ``program``."""
+    """The log prior of a problem, for its ``compiled``."""
     return problem.log_prior
 
 
