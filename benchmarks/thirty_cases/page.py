@@ -115,8 +115,8 @@ several optima: they are also fitted from `init=numpyro.infer.init_to_uniform`, 
 some seeds end far below.
 
 **Seconds.** CPU seconds of a first fit and of a first `SVI.run`, compilation included, each with empty caches. `fit`
-also checks the model and computes ELBOs along the run and k-hat. Each is of the day on which its section ran, one round;
-[performance.md](performance.md) has later rounds of the models that were slowest.
+also checks the model and computes ELBOs along the run and k-hat. Each is of the day on which its section ran, one
+round; [performance.md](performance.md) has later rounds of the models that were slowest.
 
 **Right.** The largest distance of a posterior mean from that of NUTS, in standard deviations of the posterior. Wrong:
 more than {off} without a note that the guide is poor or that the fit has not converged. Behind: the 95 % interval of
