@@ -16,7 +16,7 @@ from lowvar.api.stopping import fall_of, late_rise
 from lowvar.errors import UserError
 from lowvar.studies.variational.spec import ScheduleSpec
 
-_RUNS_OF_A_FIT = 16
+_RUNS_OF_A_FIT = 17
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
 
 
