@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,9 @@ MOST = 3.5  # GB that a worker of the suite may take: 2.9 was measured, and othe
 
 def pytest_configure():
     import jax
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a background job, and inherited by what tests start
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_rank_promotion", "raise")
