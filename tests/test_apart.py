@@ -96,6 +96,7 @@ def test_a_folder_for_checkpoints(tmp_path):
     assert where == "/mnt/my folder/results/smoke/points/runs/evidence/monte_carlo-torch"
 
 
+@pytest.mark.long
 def test_samples_and_the_data_behind_them_may_be_anywhere(tmp_path):
     """The samples of a problem with data are checked against the data, wherever they are."""
     folder = project(tmp_path / "project", points=POINTS)

@@ -29,7 +29,7 @@ def begun(folder, *words, **more):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
-@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.long)])
 def test_an_interrupt_at_any_moment_of_the_start(tmp_path, record_property, count):
     """From the first moment to a while after the first checkpoint."""
     (tmp_path / "long.yaml").write_text(yaml.safe_dump(LONG))
@@ -100,7 +100,7 @@ def test_a_full_output(tmp_path, words):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("option", ["--out", "--data"])
+@pytest.mark.parametrize("option", ["--out", pytest.param("--data", marks=pytest.mark.long)])
 def test_a_device_in_place_of_a_file(tmp_path, option):
     (tmp_path / "little.yaml").write_text(yaml.safe_dump({"name": "little", **LITTLE}))
     words = ["run", "little.yaml", "--problem", "ellipsoid", "--method", "fast_ingo", option, "/dev/full"]

@@ -109,13 +109,13 @@ class Killed(Exception):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("control_functional", {"steps": 20}),
         ("vector_valued", {"steps": 20}),
-        ("alternating", {"steps": 20}),
-        ("convex", {"steps": 20, "deltas": [1.0, 0.1]}),
         ("zero_variance", {"order": 1}),
-        ("neural", {"steps": 5}),
         ("paper_vv", {"epochs": 3, "tuning_epochs": 1}),
+        pytest.param("control_functional", {"steps": 20}, marks=pytest.mark.long),
+        pytest.param("alternating", {"steps": 20}, marks=pytest.mark.long),
+        pytest.param("convex", {"steps": 20, "deltas": [1.0, 0.1]}, marks=pytest.mark.long),
+        pytest.param("neural", {"steps": 5}, marks=pytest.mark.long),
     ],
 )
 def test_a_killed_run_has_the_same_bytes_where_repetitions_are_no_multiple_of_the_chunk(name, options, tmp_path):

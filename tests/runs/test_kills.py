@@ -66,7 +66,7 @@ def place(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kills"),
-    [("gradient_jax", 2)]
+    [("search", 2)]
     + [
         pytest.param(name, kills, marks=pytest.mark.long)
         for name, kills in {"gradient_jax": 10, "gradient_torch": 8, "search": 8, "integral": 6, "tune": 4,

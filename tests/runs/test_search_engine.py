@@ -156,7 +156,10 @@ def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
     assert first["sigma"].tolist() == pytest.approx([0.5] * 3)
 
 
-@pytest.mark.parametrize(("method", "backend"), [("fast_ingo", "jax"), ("ingo", "jax"), ("fast_ingo", "torch")])
+@pytest.mark.parametrize(
+    ("method", "backend"),
+    [pytest.param("fast_ingo", "jax", marks=pytest.mark.long), ("ingo", "jax"), ("fast_ingo", "torch")],
+)
 def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, backend):
     """Given the same noise; and it goes on from its arrays as if nothing had happened."""
     compiled = engine(experiment, "ellipsoid", method, backend)

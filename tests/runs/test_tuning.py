@@ -139,7 +139,9 @@ def test_a_diverging_study_is_a_table_all_the_same(home, tmp_path):
 # kills -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", ["before", "within", "after"])
+@pytest.mark.parametrize(
+    "moment", [pytest.param("before", marks=pytest.mark.long), "within", pytest.param("after", marks=pytest.mark.long)]
+)
 def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch, moment):
     """Stopped before, within and after the work of each trial, and gone on with each time."""
     real, tried, stopped = loop.run, [], set()

@@ -50,7 +50,10 @@ def same(found, expected, rtol=1e-12):
 # --- parts -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "backend"), [("joint", "jax"), ("joint_glm", "jax"), ("joint", "torch")])
+@pytest.mark.parametrize(
+    ("method", "backend"),
+    [("joint", "jax"), ("joint_glm", "jax"), pytest.param("joint", "torch", marks=pytest.mark.long)],
+)
 def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
     size = {"batch_size": 12} if backend == "torch" else {}
     whole = build(method, backend, **size)

@@ -110,7 +110,7 @@ def test_under_sgd_it_is_the_update_of_the_paper(falling):
         np.testing.assert_allclose(values[0, 0], w[-1][block], rtol=1e-9)
 
 
-@pytest.mark.parametrize("restart", [None, 4])
+@pytest.mark.parametrize("restart", [pytest.param(None, marks=pytest.mark.long), 4])
 def test_the_error_is_a_martingale(restart):
     """``E ||e_t||^2 = V_0 / N_0 + sum_s V_s / N_s`` since the last start, along a path that is given.
 
@@ -226,9 +226,11 @@ def test_a_wide_set_changes_nothing(falling):
 @pytest.mark.parametrize(
     ("method", "backend"),
     [
-        ("mlmc", "torch"),
         ("mlmc_adaptive", "jax"),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("mlmc", "jax"), ("storm", "torch"))),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("mlmc", "jax"), ("mlmc", "torch"), ("storm", "torch"))
+        ),
     ],
 )
 def test_a_cut_changes_nothing(few, method, backend):
@@ -242,7 +244,7 @@ def test_a_cut_changes_nothing(few, method, backend):
     assert (result.trace.query("epoch == 29")["particles"] == (4 if method == "storm" else 2)).all()
 
 
-@pytest.mark.parametrize("method", ["mlmc", "mlmc_adaptive"])
+@pytest.mark.parametrize("method", [pytest.param("mlmc", marks=pytest.mark.long), "mlmc_adaptive"])
 def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
     """Killed after the particles have changed, and gone on with by an engine of its own."""
     (found, expected), path = few(method, "jax"), tmp_path / "checkpoint.npz"
@@ -271,7 +273,7 @@ def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "method", ["mlmc", "mlmc_adaptive", "storm", pytest.param("mlmc_prox", marks=pytest.mark.long)]
+    "method", ["mlmc_adaptive", "storm", *(pytest.param(one, marks=pytest.mark.long) for one in ("mlmc", "mlmc_prox"))]
 )
 def test_backends_agree_along_a_run(few, method):
     jax_, torch = (few(method, backend)[1].trace for backend in ("jax", "torch"))
@@ -301,6 +303,7 @@ def test_without_memory_the_error_is_the_variance():
     assert abs(first["mean2"] / signal - 1) < 0.1
 
 
+@pytest.mark.long
 def test_what_is_remembered_is_no_variance():
     """A multilevel estimate at rest: fresh noise moves it by nothing, and its error is that of its first sample."""
     settings = {"epochs": 4, "step_sizes": (1e-4,), "repetitions": 20, "particles": 4, "per_decade": 1}

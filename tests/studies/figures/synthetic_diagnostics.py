@@ -61,10 +61,15 @@ def traces(problems=("hlr", "blr", "bnn"), methods=PAPER, steps=(0.01, 0.001), r
     return table if tests else table.drop(columns="test_log_likelihood")
 
 
+def measured(made):
+    """``convergence`` and ``measured`` of traces."""
+    table = C.convergence(made, {}, dict.fromkeys(made["problem"].unique(), 455))
+    return table, D.measured(made, table)
+
+
 def tables(made):
     """``convergence``, ``measured`` and ``diagnostics`` of traces."""
-    table = C.convergence(made, {}, dict.fromkeys(made["problem"].unique(), 455))
-    measures = D.measured(made, table)
+    table, measures = measured(made)
     return table, measures, D.diagnostics(measures)
 
 
@@ -85,7 +90,7 @@ def fractions(parts=(1.0, 0.8, 0.6, 0.4, 0.2, 0.1), methods=PAPER):
         -0.5 - 0.08 / made["problem"].map(names) ** 0.5 + made["method"].map(worth) + noise
         - 1.5 * np.exp(-30 * made["step_size"] * made["iteration"] ** 0.5)
     )  # fmt: skip
-    _, measures, _ = tables(made)
+    _, measures = measured(made)
     model = SimpleNamespace(model="blr_softmax", dataset="fashion_mnist", guide=None)
     return D.fractions(measures, dict.fromkeys(names, model), {name: int(56000 * part) for name, part in names.items()})
 
@@ -127,12 +132,18 @@ FIGURES = {
 
 
 @functools.cache
+def of_two_problems():
+    """``diagnostics``, and ``convergence`` with seconds."""
+    made = traces(("hlr", "blr"), repetitions=3)
+    table, _, found = tables(made)
+    return found, C.with_seconds(table, timings(made))
+
+
+@functools.cache
 def small(name):
     """What a figure draws, of two problems."""
     if name == "sensitivity":
         return settings(("hlr", "blr"))
     if name == "sizes":
         return fractions()
-    made = traces(("hlr", "blr"), repetitions=3)
-    table, _, found = tables(made)
-    return C.with_seconds(table, timings(made)) if name == "cost" else found
+    return of_two_problems()[name == "cost"]

@@ -27,6 +27,7 @@ UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iterati
 TEXT = dict.fromkeys(("sizes", "kernel"), str)
 # drawn twice each time: those with points, with lines and bands, with bars, with boxes; `make test-long` draws all twice
 AGAIN = ("shares", "convergence", "sensitivity", "curves", "effort", "errors", "boxes", "stein_kernels")
+LONG = pytest.mark.long
 every = pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 
 
@@ -90,12 +91,11 @@ def test_axes_with_numbers_have_three_labelled_ticks(pictured):
 
 
 @pytest.mark.parametrize("ends", [(0.9, 1.1), (30, 400), (2e-4, 9e-4), (1.1, 1.9), (3e4, 2e6), (99.9, 100.1)])
-@pytest.mark.parametrize("scale", ["linear", "log"])
-def test_an_axis_of_any_range_gets_ticks_that_do_not_touch(scale, ends):
+def test_an_axis_of_any_range_gets_ticks_that_do_not_touch(ends):
     from lowvar.studies.drawing.panels import grid
 
     fig, axes = grid(2, "x", "y")
-    for ax in axes:
+    for ax, scale in zip(axes, ("linear", "log"), strict=True):
         ax.set(xscale=scale, yscale=scale, xlim=ends, ylim=ends, xticks=ends[:1], yticks=ends[1:])
         ax.minorticks_off()
     ticks.enough(fig)
@@ -204,7 +204,13 @@ def test_unwritable_folder_is_the_users_error(tmp_path):
         SHARES.picture(synthetic.decomposition(("sonar",), ("naive",)), tmp_path / "file" / "x")
 
 
-@pytest.mark.parametrize("name", ["shares", "along", "split_along", "convergence", "steps", "schemes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("shares", "convergence"),
+        *(pytest.param(one, marks=LONG) for one in ("along", "split_along", "steps", "schemes")),
+    ],
+)
 def test_variational_figures_of_many_methods_are_whole(name):
     draw, _ = drawn.of("variational")
     if name in ("convergence", "steps"):
@@ -217,22 +223,35 @@ def test_variational_figures_of_many_methods_are_whole(name):
     whole(draw(name, table), 0.25)
 
 
-def test_diagnostics_of_all_methods_are_whole():
+@pytest.fixture(scope="module")
+def diagnosed():
+    return synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))[-1]
+
+
+@pytest.mark.parametrize("name", ["snr", *(pytest.param(one, marks=LONG) for one in ("variance", "particles", "test"))])
+def test_diagnostics_of_all_methods_are_whole(diagnosed, name):
     draw, _ = drawn.of("variational")
-    _, _, found = synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))
-    for name in ("variance", "snr", "particles", "test"):
-        whole(draw(name, found), 0.25)
+    whole(draw(name, diagnosed), 0.25)
 
 
-def test_searches_of_ten_methods_are_whole():
+def searched(make):
+    return getattr(synthetic_search, make)(*synthetic_search.made_up(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("profiles", lambda: searched("curves")),
+     pytest.param("curves", lambda: searched("curves"), marks=LONG),
+     pytest.param("effort", lambda: searched("targets"), marks=LONG),
+     pytest.param("curves", synthetic_search.policies, marks=LONG),
+     pytest.param("curves", synthetic_search.discrete, marks=LONG)],
+)  # fmt: skip
+def test_searches_of_ten_methods_are_whole(name, make):
     draw, _ = drawn.of("search")
-    made = synthetic_search.made_up(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2)
-    for name, make in (("curves", "curves"), ("profiles", "profiles"), ("effort", "targets")):
-        whole(draw(name, getattr(synthetic_search, make)(*made)), 0.2)
-    for make in (synthetic_search.policies, synthetic_search.discrete):
-        whole(draw("curves", make()), 0.25)
+    whole(draw(name, make()), 0.2)
 
 
+@pytest.mark.long
 def test_integrals_of_all_methods_are_whole():
     draw, _ = drawn.of("integral")
     S = synthetic_integrals
