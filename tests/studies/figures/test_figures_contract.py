@@ -228,7 +228,8 @@ def diagnosed():
     return synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))[-1]
 
 
-@pytest.mark.parametrize("name", ["snr", *(pytest.param(one, marks=LONG) for one in ("variance", "particles", "test"))])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["snr", "variance", "particles", "test"])
 def test_diagnostics_of_all_methods_are_whole(diagnosed, name):
     draw, _ = drawn.of("variational")
     whole(draw(name, diagnosed), 0.25)
@@ -240,7 +241,7 @@ def searched(make):
 
 @pytest.mark.parametrize(
     ("name", "make"),
-    [("profiles", lambda: searched("curves")),
+    [("profiles", lambda: searched("profiles")),
      pytest.param("curves", lambda: searched("curves"), marks=LONG),
      pytest.param("effort", lambda: searched("targets"), marks=LONG),
      pytest.param("curves", synthetic_search.policies, marks=LONG),
