@@ -279,7 +279,8 @@ def _integrate(args):
 def _table(args):
     from lowvar.studies import jobs
 
-    _configure(args, backend="jax", dtype="float64")
+    if not args.seconds:
+        _configure(args, backend="jax", dtype="float64")
     for path in jobs.tables(_study(args, args.results, args.data), seconds=args.seconds):
         print(path)
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lowvar.errors import UserError
-from lowvar.problems.amortised import Amortised
 from lowvar.problems.guide import Gaussian, MeanField
 from lowvar.registry import Registry
+
+if TYPE_CHECKING:
+    from lowvar.problems.amortised import Amortised
 
 # factories (dim, backend, noiseless, sites, **options) -> Gaussian
 GUIDES = Registry(
@@ -38,6 +40,8 @@ def family(guide: "str | Amortised | Callable[..., Gaussian] | Mapping[str, Any]
     Raises:
         UserError: an unknown name or option.
     """
+    from lowvar.problems.amortised import Amortised  # it imports JAX, which checking a spec does not need
+
     if isinstance(guide, Amortised):
         return guide.of
     name, options = checked(guide, "guide")

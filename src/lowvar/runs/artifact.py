@@ -69,7 +69,8 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
 
     _check_exists(path, rebuild)
     try:
-        arrow = pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # `read_table` imports datasets too: 0.3 s of a job
+            arrow = file.read()
         mark = json.loads((arrow.schema.metadata or {})[b"lowvar"])
         digest, table = mark.pop("digest", None), arrow.to_pandas()
         right = digest == _of_table(arrow, mark)
