@@ -1,7 +1,6 @@
 """Damaged artifacts are refused in one sentence, whatever byte has changed: none is believed."""
 
 import dataclasses
-import warnings
 from collections import Counter
 from functools import partial
 
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from stopped import DATA, read_checkpoint
 
 from lowvar import npz
 from lowvar.datasets import load
@@ -107,7 +107,6 @@ def test_no_damaged_artifact_is_believed(tmp_path, record_property, make, count)
     recorded(record_property, sweep(path, make(path), count))
 
 
-DATA = {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}}
 GRADIENTS = {
     "name": "gradients", "title": "Small", "problems": DATA,
     "methods": {"naive": {"tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}},
@@ -150,16 +149,6 @@ def plain(value):
     if not dataclasses.is_dataclass(value):
         return repr(value)
     return plain({name: one for name, one in vars(value).items() if name != "sha256"})  # that of the damaged file
-
-
-def read_checkpoint(path, mark):
-    """A damaged checkpoint is put aside, with a warning: its sentence."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        found = artifact.read_checkpoint(path, mark)
-    if said:
-        raise UserError(str(said[0].message))
-    return found
 
 
 def files_of(made):
