@@ -74,16 +74,19 @@ def work():
 """
 HALF = """
 def work():
-    with files.all_or_none("a", "b"):
+    with files.all_or_none():
         files.write_text("a", "whole")
         with files.atomic("b") as part:
             part.write_text("half")
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.{})
             time.sleep(20)
 """
 
 
-@pytest.mark.parametrize(("work", "ended"), [(SWALLOWED, (130, INTERRUPTED)), (HALF, (143, ""))])
+@pytest.mark.parametrize(
+    ("work", "ended"),
+    [(SWALLOWED, (130, INTERRUPTED)), (HALF.format("SIGTERM"), (143, "")), (HALF.format("SIGHUP"), (129, ""))],
+)
 def test_a_signal_in_a_destructor_and_while_files_are_written(tmp_path, work, ended):
     script = f"import os, signal, time\nfrom lowvar import files, terminal\n{work}\nterminal.exit_code(work)"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=19)

@@ -6,8 +6,8 @@ import importlib.util
 import os
 import sys
 
-from lowvar import __version__
-from lowvar.errors import UserError, unknown_name, whole
+from lowvar import __version__, compiled
+from lowvar.errors import UserError, positive, unknown_name, whole
 from lowvar.terminal import exit_code
 
 _LISTS = {  # modules and names of the collections that `list` shows
@@ -197,6 +197,7 @@ def _study(args, *where):
 
 def _run_job(args, kind):
     """The job that a command names; checks its names and sets up the numerical libraries."""
+    positive("--checkpoint-every", args.checkpoint_every, or_zero=True)
     study = _study(args)
     backend = args.backend or study.experiment.backends[0]
     (job := study.job(kind, args.problem, args.method, backend)).spec  # noqa: B018
@@ -352,7 +353,7 @@ def _schema(args):
 def _limit_threads(threads: int | None) -> int:
     """The number of threads, by default 1; put where libraries look when imported, over what is exported if given."""
     number = whole("--threads", 1 if threads is None else threads, 1)
-    flag, flags = "--xla_cpu_multi_thread_eigen", os.environ.get("XLA_FLAGS", "")
+    flag, flags = "--xla_cpu_multi_thread_eigen", compiled.flags()
     if threads is not None or flag not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {flag}={'false' if number == 1 else 'true'}".strip()  # the last one counts
     for name in ("OMP_NUM_THREADS", "NPROC"):  # NPROC is of XLA's thread pool
@@ -372,10 +373,7 @@ def _configure(args, *, backend: str, dtype: str) -> None:
     # JAX draws only noise for PyTorch: on a GPU it would reserve most of the memory
     if device == "cpu" or (backend == "torch" and "JAX_PLATFORMS" not in os.environ):
         jax.config.update("jax_platforms", "cpu")
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]  # nor does JAX's variable name one
-        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lowvar", "jax")
-        jax.config.update("jax_compilation_cache_dir", cache)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    compiled.keep()
     get(backend)
     if backend == "torch":
         import torch

@@ -1,6 +1,8 @@
 """Damaged artifacts are refused in one sentence, whatever byte has changed: none is believed."""
 
 import dataclasses
+import os
+import sys
 from collections import Counter
 from functools import partial
 
@@ -229,3 +231,13 @@ def test_a_header_that_does_not_fit_is_refused(tmp_path, header, message):
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"\0" * 8)
     with pytest.raises(npz.Damaged, match=message):
         npz.read(tmp_path / "a.npz")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_whose_name_is_no_text(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    artifact.write_table(folder / "a.parquet", pd.DataFrame({"x": [1.0]}), MARK)
+    artifact.write_arrays(folder / "a.npz", {"x": np.ones(1)}, MARK)
+    assert artifact.read_table(folder / "a.parquet", expect=MARK)["x"].tolist() == [1.0]
+    for name in ("a.parquet", "a.npz"):
+        assert artifact.read_stamp(folder / name)["spec"] == MARK["spec"]

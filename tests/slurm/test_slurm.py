@@ -174,13 +174,14 @@ def _faults(week, seen, folder):
     asked("scontrol", "update", f"JobId={hung}", "TimeLimit=1")
     plain = copied(folder / "plain")  # meanwhile, the same without a cluster
     words = ["snakemake", TARGET, "--cores", "1", "--config", "scale=smoke"]
-    done = subprocess.run(words, cwd=plain, env=week.environment(faulty=False), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    with (folder / "plain.log").open("w") as log:
+        alone = subprocess.Popen(words, cwd=plain, env=week.environment(faulty=False), stdout=log, stderr=log)
     seen.plain = plain
 
     # the master is killed as soon as all runs were begun and the hung one was resumed
     week.until("the resumed run", lambda: len(week.calls(HUNG)) == 2)
     week.until("all other runs", lambda: done_by(week) >= {FAT, CANCELLED})
+    assert week.master.poll() is None, "the master ended before it could be killed"
     week.master.send_signal(signal.SIGKILL)
     week.master.wait()
     seen.finished = done_by(week)
@@ -195,6 +196,7 @@ def _faults(week, seen, folder):
     seen.submitted_before = {job["JobIDRaw"] for job in accounting()}
     week.starts(TARGET, more=["--forcerun", *files])  # short runs, which share a submission
     assert week.master.wait(PATIENCE) == 0, week.said()[-4000:]
+    assert alone.wait(PATIENCE) == 0, (folder / "plain.log").read_text()
     time.sleep(3)  # for accounting
     seen.jobs = accounting()
     print(f"{len(seen.jobs)} jobs, {cpu():.0f} s of CPU in them and their Snakemakes")
