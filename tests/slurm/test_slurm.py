@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cluster import accounting, asked, cpu
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 
@@ -40,11 +41,6 @@ def copied(folder):
     params = re.sub(r"experiments: \[.*\]", f"experiments: [{TARGET}]", (ROOT / "params.yaml").read_text())
     (folder / "params.yaml").write_text(params)
     return folder
-
-
-def asked(*command):
-    """What a command of Slurm says."""
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def queue(state=None):
@@ -111,24 +107,6 @@ class Week:
     def marked(self, fault):
         """The Slurm id of the job that has met its fault."""
         return self.until(fault, lambda: (self.place / fault).exists() and (self.place / fault).read_text())
-
-
-def accounting():
-    """The jobs in accounting: a dictionary of columns each."""
-    columns = ["JobIDRaw", "State", "ReqMem", "TimelimitRaw", "AllocTRES"]
-    lines = asked("sacct", "-X", "--parsable2", "--noheader", "--starttime", "now-1day", "--format", ",".join(columns))
-    return [dict(zip(columns, line.split("|"), strict=True)) for line in lines.splitlines()]
-
-
-def cpu():
-    """The seconds of CPU that all steps of all jobs took."""
-    total = 0.0
-    for line in asked("sacct", "--noheader", "--starttime", "now-1day", "--format", "JobID,TotalCPU").splitlines():
-        job, *time = line.split()
-        if "." in job and time:
-            parts = [float(part) for part in time[0].replace("-", ":").split(":")]
-            total += sum(part * 60**place for place, part in enumerate(reversed(parts)))
-    return total
 
 
 @pytest.fixture(scope="module")
