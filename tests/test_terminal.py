@@ -103,7 +103,7 @@ def test_a_full_output(tmp_path, words):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("option", ["--out", "--data"])
+@pytest.mark.parametrize("option", ["--out", "--data", pytest.param("--checkpoints", marks=pytest.mark.long)])
 def test_a_device_in_place_of_a_file(tmp_path, option):
     (tmp_path / "little.yaml").write_text(yaml.safe_dump({"name": "little", **LITTLE}))
     words = ["run", "little.yaml", "--problem", "ellipsoid", "--method", "fast_ingo", option, "/dev/full"]
