@@ -78,6 +78,7 @@ def branches(x, y=None):
         (["run", "small.yaml", "--problem", "bc", "--method", "nave"], "unknown method 'nave': did you mean 'naive'?"),
         ([*RUN, "--data", "no.npz"], "no.npz"),
         ([*RUN, "--threads", "0"], "--threads 0"),
+        ([*RUN, "--threads", "100000"], "--threads 100000: it must be at most 1024"),
         ([*RUN, "--checkpoint-every", "nan"], "--checkpoint-every nan: it must be a number, 0 or more"),
         (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such experiment file"),
         (["decompose", "model.py", "--data", "d.npz"], "model.py: no function is named; write model.py:FUNCTION"),

@@ -26,6 +26,7 @@ _LISTS = {  # modules and names of the collections that `list` shows
 # defaults of the options of `decompose` for a model of your own
 _OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
         "step_size": 0.01, "seed": 0, "dtype": "float64", "guide": "mean_field", "rank": None}  # fmt: skip
+_MOST_THREADS = 1024
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -353,6 +354,8 @@ def _schema(args):
 def _limit_threads(threads: int | None) -> int:
     """The number of threads, by default 1; put where libraries look when imported, over what is exported if given."""
     number = whole("--threads", 1 if threads is None else threads, 1)
+    if number > _MOST_THREADS:  # libraries crash without a word
+        raise UserError(f"--threads {number}: it must be at most {_MOST_THREADS}")
     flag, flags = "--xla_cpu_multi_thread_eigen", compiled.flags()
     if threads is not None or flag not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {flag}={'false' if number == 1 else 'true'}".strip()  # the last one counts
