@@ -8,9 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import commands
 import pytest
 from cluster import accounting, cpu
-from projects import call, project
+from projects import project
 from resident import CALL
 
 TESTS = Path(__file__).parents[1]
@@ -58,8 +59,9 @@ def test_many_short_runs_are_few_submissions(tmp_path_factory, resident, record_
     sample = runs[:: len(runs) // COMPARED][:COMPARED]
     for trace in sample:  # without a cluster
         problem, method = trace.parent.parent.name, trace.parent.name.removesuffix("-jax")
-        call(folder, "lowvar", "run", "workflow/experiments/many.yaml", "--scale", "smoke", "--problem", problem, "--method",
-             method, "--out", folder / "alone")  # fmt: skip
+        done = commands.lowvar(folder, "run", "workflow/experiments/many.yaml", "--scale", "smoke", "--problem", problem,
+                               "--method", method, "--out", "alone")  # fmt: skip
+        assert done.returncode == 0, done.stderr
         assert (folder / "alone/trace.parquet").read_bytes() == trace.read_bytes(), trace
     for what, count in {"runs": len(runs), "submissions": len(jobs), "runs compared": len(sample), "seconds": seconds,
                         "seconds of CPU in jobs": cpu()}.items():  # fmt: skip
