@@ -80,7 +80,7 @@ def counted(tests):
 def commit():
     """The commit that is tested, and whether files other than the page differ from it."""
     git = ["git", "-C", str(ROOT)]
-    name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    name = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], text=True).strip()
     others = ["--", ".", f":!{PAGE.relative_to(ROOT)}"]
     same = subprocess.run([*git, "diff", "--quiet", "HEAD", *others], check=False).returncode == 0
     return name if same else f"{name} with edits"
