@@ -73,7 +73,7 @@ test-long: install  ## the long tests alone: statistics that take minutes, as CI
 	$(PART) $@ XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder -m long
 
 test-slurm: install  ## the workflow on a Slurm of its own, with its faults (Debian, as root; skipped elsewhere)
-	$(PART) slurm .ci/slurm $(PYTEST) -s -m slurm tests/slurm
+	$(PART) slurm .ci/slurm $(PYTEST) -s -m "'slurm and not long'" tests/slurm
 
 faults: install  ## the fault matrix of docs/reliability.md with its long budgets (hours), and its counts
 	@python .ci/faults.py

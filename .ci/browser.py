@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WIDTH, HEIGHT, WHOLE = 1400, 900, 2200  # of the page, and of the screenshot
+WIDTH, HEIGHT = 1400, 900  # of the window
 DRAWN = """(async () => {  // the page makes its elements and its styles after it is loaded
     for (let i = 0; i < 200 && !document.querySelector(".prose"); i++)
         await new Promise(next => setTimeout(next, 50));
@@ -28,6 +28,7 @@ FRONT = """(() => {
     return text && {top: text.getBoundingClientRect().top, drawn: drawn.map(svg => svg.getBoundingClientRect().width),
             experiments: Object.keys(categories), graph: document.querySelectorAll("canvas, svg.marks").length};
 })()"""
+WHOLE = "Math.ceil(document.querySelector('.prose')?.getBoundingClientRect().height ?? 0) + 20"  # of the front page
 FIGURES = "Object.keys(results).filter(path => results[path].mime_type.startsWith('image/'))"
 SHOW = """(async path => {
     const category = Object.keys(categories).find(c => Object.values(categories[c]).flat().includes(path));
@@ -167,8 +168,9 @@ def main(report, results, screenshot):
         try:
             browser.sized(WIDTH, HEIGHT)
             browser.open(Path(report).resolve().as_uri())
+            height = browser.value(WHOLE)
             found, figures, claims = problems(browser, results)
-            browser.sized(WIDTH, WHOLE)
+            browser.sized(WIDTH, max(HEIGHT, height))
             browser.open(Path(report).resolve().as_uri())
             picture = browser.send("Page.captureScreenshot")["data"]
         finally:

@@ -4,7 +4,7 @@
     python .ci/faults.py kill disk  # the rows whose fault has one of these words; those of other rows stay
 
 Each row names its tests. A test records numbers (`record_property`), such as how many files it damaged; the page has
-their sums, from the last run of each test. Exit code 1 if a test fails.
+their sums, from the last run of each test, with the commit and the date of that run. Exit code 1 if a test fails.
 """
 
 import datetime
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGE, KEPT, REPORT = ROOT / "docs/reliability.md", ROOT / "build/faults.json", ROOT / "build/faults.xml"
 BEGIN, END = "<!-- counts by .ci/faults.py -->\n", "<!-- end of counts -->\n"
 SECONDS = 7200  # of one test, at most
+COLUMNS = ("fault", "what happens", "test", "counts", "measured at")
 
 
 def tests_of(row):
@@ -32,7 +33,7 @@ def tests_of(row):
 
 def run(tests):
     """Runs tests, those of a file together, and keeps what they counted; the exit code."""
-    code, files = 0, {}
+    code, files, at = 0, {}, f"`{commit()}` {datetime.date.today()}"
     for test in tests:
         files.setdefault(test.partition("::")[0], []).append(test)
     for file, group in files.items():
@@ -42,7 +43,8 @@ def run(tests):
         on = [".ci/slurm"] if file.startswith("tests/slurm") else []
         code |= subprocess.run([*on, *shlex.split(command), *group], cwd=ROOT, check=False).returncode
         if REPORT.exists():
-            KEPT.write_text(json.dumps(kept() | cases(REPORT), indent=1))
+            found = {test: {"at": at, "counts": numbers} for test, numbers in cases(REPORT).items()}
+            KEPT.write_text(json.dumps(kept() | found, indent=1))
     return code
 
 
@@ -64,38 +66,50 @@ def cases(report):
     return found
 
 
-def counts(tests):
-    """What tests counted, as text; None if none of them has been run."""
-    numbers = Counter()
-    for test, counted in kept().items():
+def counted(tests):
+    """What tests counted, and the commits and dates of their last runs, as text; None if none of them has been run."""
+    numbers, at = Counter(), {}
+    for test, last in kept().items():
         if {test, test.partition("::")[0]} & set(tests):
-            numbers.update(counted)
+            numbers.update(last["counts"])
+            at[last["at"]] = None
     said = ", ".join(f"{number:,} {name}".replace(",", " ") for name, number in numbers.items() if number)
-    return said or None
+    return [said, ", ".join(at)] if said else None
 
 
-def when():
-    """Date and machine."""
+def commit():
+    """The commit that is tested, and whether files other than the page differ from it."""
+    git = ["git", "-C", str(ROOT)]
+    name = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], text=True).strip()
+    others = ["--", ".", f":!{PAGE.relative_to(ROOT)}"]
+    same = subprocess.run([*git, "diff", "--quiet", "HEAD", *others], check=False).returncode == 0
+    return name if same else f"{name} with edits"
+
+
+def machine():
+    """In words."""
     release = Path("/etc/os-release")
     system = re.search(r'PRETTY_NAME="([^"]*?)( \(.*)?"', release.read_text()) if release.is_file() else None
-    date = datetime.date.today()
     name = f"{system[1] if system else platform.system()}, Python {platform.python_version()}, {os.cpu_count()} cores"
-    return f"Counts of {date.day} {date:%B %Y} ({name}):\n"
+    return f"Machine: {name}.\n"
+
+
+def page():
+    """What comes before the table, its rows and what comes after it."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    body, after = rest.split(END)
+    return before, [line.strip("| ").split(" | ") for line in body.splitlines() if tests_of(line)], after
 
 
 def main(words):
     """Runs the rows of the page with these words, or all, and writes their counts."""
     KEPT.parent.mkdir(exist_ok=True)
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    body, after = rest.split(END)
-    rows = [line.split(" | ") for line in body.splitlines() if tests_of(line)]
-    chosen = [row for row in rows if not words or any(word in row[0].lower() for word in words)]
+    chosen = [row for row in page()[1] if not words or any(word in row[0].lower() for word in words)]
     code = run(list(dict.fromkeys(test for row in chosen for test in tests_of(row[2]))))
+    before, rows, after = page()  # again: hours have passed
     for row in rows:
-        if said := counts(tests_of(row[2])):
-            row[3:] = [f"{said} |"]
-    head = [line for line in body.splitlines() if line.startswith("|") and not tests_of(line)]
-    lines = [when(), *head, *(" | ".join(row) for row in rows)]
+        row[3:] = counted(tests_of(row[2])) or [*row[3:], "", ""][:2]
+    lines = [machine(), *(f"| {' | '.join(row)} |" for row in (COLUMNS, ["---"] * len(COLUMNS), *rows))]
     PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after, encoding="utf-8")
     return code
 

@@ -113,6 +113,18 @@ def test_what_dvc_records_is_adopted_and_nothing_else(tmp_path):
     assert "two: as dvc.lock records it" in said
     assert plan(folder) == only_one
 
+    tables = folder / "results/smoke/two/tables"
+    cut_off = {path.read_bytes(): path for path in (folder / ".dvc/cache").rglob("*") if path.is_file()}[
+        next(tables.glob("*.parquet")).read_bytes()
+    ]
+    cut_off.chmod(0o644)
+    cut_off.write_bytes(cut_off.read_bytes()[:100])
+    shutil.rmtree(tables)
+    call(folder, "dvc", "checkout", "results@two")  # DVC copies what is left of it
+    assert "two: not adopted, dvc.lock records another results/smoke/two/tables" in call(
+        folder, *script, "adopt", code=1
+    )
+
 
 def test_files_of_other_results_are_found(artifacts, tmp_path):
     """DVC ignores wall times: after the checkout of other results, those of the former ones lie beside them."""

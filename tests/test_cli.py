@@ -78,6 +78,8 @@ def branches(x, y=None):
         (["run", "small.yaml", "--problem", "bc", "--method", "nave"], "unknown method 'nave': did you mean 'naive'?"),
         ([*RUN, "--data", "no.npz"], "no.npz"),
         ([*RUN, "--threads", "0"], "--threads 0"),
+        ([*RUN, "--threads", "100000"], "--threads 100000: it must be at most 1024"),
+        ([*RUN, "--checkpoint-every", "nan"], "--checkpoint-every nan: it must be a number, 0 or more"),
         (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such experiment file"),
         (["decompose", "model.py", "--data", "d.npz"], "model.py: no function is named; write model.py:FUNCTION"),
         (["decompose", "model.py:good", "--data", "empty.npz"], "the model cannot be run on these data: AssertionError"),
@@ -249,6 +251,17 @@ def test_an_option_wins_over_an_exported_variable(given, exported, limits, monke
     assert cli._limit_threads(given) == (given or 1)
     flag = os.environ["XLA_FLAGS"].rpartition("--xla_cpu_multi_thread_eigen=")[2]
     assert (os.environ["OMP_NUM_THREADS"], os.environ["NPROC"], flag) == limits
+
+
+def test_xla_flags_may_name_a_file(tmp_path, monkeypatch):
+    from lowvar import compiled
+    from lowvar.errors import UserError
+
+    monkeypatch.setenv("XLA_FLAGS", str(tmp_path / "flags"))
+    with pytest.raises(UserError, match=r"XLA_FLAGS=.*: it must be flags, which begin with --, or a file of them"):
+        compiled.flags()
+    (tmp_path / "flags").write_text("--xla_a=1\n--xla_b=2\n")
+    assert compiled.flags() == "--xla_a=1 --xla_b=2"
 
 
 @pytest.mark.parametrize(

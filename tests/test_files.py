@@ -6,7 +6,7 @@ import resource
 import pytest
 
 from lowvar.errors import UserError
-from lowvar.files import atomic, read_yaml, write_text
+from lowvar.files import all_or_none, alone, atomic, read_yaml, write_text
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefg", "bcdefgh", strict=True)
@@ -86,6 +86,40 @@ def test_a_rename_lasts_through_a_power_cut(tmp_path, monkeypatch):
     assert len(synced) == 2
     assert ".tmp-" in synced[0]
     assert synced[1] == str(tmp_path)
+
+
+def written_together(place, /, **contents):
+    with all_or_none():
+        for name, content in contents.items():
+            write_text(place / name, content)
+
+
+def test_files_that_cannot_all_be_written_leave_the_former_ones(tmp_path):
+    for name in ("a", "b"):
+        write_text(tmp_path / name, "former")
+    (tmp_path / "folder/inner").mkdir(parents=True)
+    for place in ("x" * 300, "folder"):
+        with pytest.raises(UserError, match="cannot write"):
+            written_together(tmp_path, **{"a": "new", place: "new"})
+        assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "folder"}
+        assert (tmp_path / "a").read_text() == "former"
+    written_together(tmp_path, a="new", b="new")
+    assert {(tmp_path / name).read_text() for name in ("a", "b")} == {"new"}
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_one_folder_under_two_names_is_locked_once(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real").mkdir()
+    with alone(tmp_path / "real", tmp_path / "link", tmp_path / "new"):
+        assert (tmp_path / "new").is_dir()
+
+
+def test_a_full_disk_keeps_the_former_files(tiny_disk):
+    write_text(tiny_disk / "a", "former")
+    with pytest.raises(UserError, match="no space left to write"):
+        written_together(tiny_disk, a="new", b="x" * 10**6)
+    assert [(path.name, path.read_text()) for path in tiny_disk.iterdir()] == [("a", "former")]
 
 
 def test_a_full_disk(tiny_disk):

@@ -74,16 +74,19 @@ def work():
 """
 HALF = """
 def work():
-    with files.all_or_none("a", "b"):
+    with files.all_or_none():
         files.write_text("a", "whole")
         with files.atomic("b") as part:
             part.write_text("half")
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.{})
             time.sleep(20)
 """
 
 
-@pytest.mark.parametrize(("work", "ended"), [(SWALLOWED, (130, INTERRUPTED)), (HALF, (143, ""))])
+@pytest.mark.parametrize(
+    ("work", "ended"),
+    [(SWALLOWED, (130, INTERRUPTED)), (HALF.format("SIGTERM"), (143, "")), (HALF.format("SIGHUP"), (129, ""))],
+)
 def test_a_signal_in_a_destructor_and_while_files_are_written(tmp_path, work, ended):
     script = f"import os, signal, time\nfrom lowvar import files, terminal\n{work}\nterminal.exit_code(work)"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=19)
@@ -100,7 +103,9 @@ def test_a_full_output(tmp_path, words):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("option", ["--out", pytest.param("--data", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "option", ["--out", *(pytest.param(one, marks=pytest.mark.long) for one in ("--data", "--checkpoints"))]
+)
 def test_a_device_in_place_of_a_file(tmp_path, option):
     (tmp_path / "little.yaml").write_text(yaml.safe_dump({"name": "little", **LITTLE}))
     words = ["run", "little.yaml", "--problem", "ellipsoid", "--method", "fast_ingo", option, "/dev/full"]

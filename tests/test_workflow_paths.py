@@ -37,6 +37,14 @@ def test_names_that_no_command_could_pass_on_are_refused(copy, name):
     assert "params.yaml or --config: results" in done.stdout + done.stderr
 
 
+def test_a_parameter_that_is_given_twice_is_refused(copy):
+    with (copy / "params.yaml").open("a") as params:
+        params.write("scale: paper\n")
+    done = commands.snakemake(copy, "-n")
+    assert done.returncode == 1
+    assert "params.yaml: not YAML: duplicate key 'scale'" in done.stdout + done.stderr
+
+
 def test_dvc_quotes_the_folders():
     import yaml
 

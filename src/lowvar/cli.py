@@ -6,8 +6,8 @@ import importlib.util
 import os
 import sys
 
-from lowvar import __version__
-from lowvar.errors import UserError, unknown_name, whole
+from lowvar import __version__, compiled
+from lowvar.errors import UserError, positive, unknown_name, whole
 from lowvar.terminal import exit_code
 
 _LISTS = {  # modules and names of the collections that `list` shows
@@ -26,6 +26,7 @@ _LISTS = {  # modules and names of the collections that `list` shows
 # defaults of the options of `decompose` for a model of your own
 _OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
         "step_size": 0.01, "seed": 0, "dtype": "float64", "guide": "mean_field", "rank": None}  # fmt: skip
+_MOST_THREADS = 1024
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -197,6 +198,7 @@ def _study(args, *where):
 
 def _run_job(args, kind):
     """The job that a command names; checks its names and sets up the numerical libraries."""
+    positive("--checkpoint-every", args.checkpoint_every, or_zero=True)
     study = _study(args)
     backend = args.backend or study.experiment.backends[0]
     (job := study.job(kind, args.problem, args.method, backend)).spec  # noqa: B018
@@ -353,7 +355,9 @@ def _schema(args):
 def _limit_threads(threads: int | None) -> int:
     """The number of threads, by default 1; put where libraries look when imported, over what is exported if given."""
     number = whole("--threads", 1 if threads is None else threads, 1)
-    flag, flags = "--xla_cpu_multi_thread_eigen", os.environ.get("XLA_FLAGS", "")
+    if number > _MOST_THREADS:  # libraries crash without a word
+        raise UserError(f"--threads {number}: it must be at most {_MOST_THREADS}")
+    flag, flags = "--xla_cpu_multi_thread_eigen", compiled.flags()
     if threads is not None or flag not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {flag}={'false' if number == 1 else 'true'}".strip()  # the last one counts
     for name in ("OMP_NUM_THREADS", "NPROC"):  # NPROC is of XLA's thread pool
@@ -373,10 +377,7 @@ def _configure(args, *, backend: str, dtype: str) -> None:
     # JAX draws only noise for PyTorch: on a GPU it would reserve most of the memory
     if device == "cpu" or (backend == "torch" and "JAX_PLATFORMS" not in os.environ):
         jax.config.update("jax_platforms", "cpu")
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]  # nor does JAX's variable name one
-        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lowvar", "jax")
-        jax.config.update("jax_compilation_cache_dir", cache)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    compiled.keep()
     get(backend)
     if backend == "torch":
         import torch

@@ -1,6 +1,7 @@
 """Atomic writes: write to a temporary name in the target's folder, then rename."""
 
 import contextlib
+import contextvars
 import errno
 import functools
 import hashlib
@@ -16,6 +17,7 @@ from lowvar.errors import UserError
 
 _LONGEST, _DEEPEST = 2**24, 64  # characters and levels of a YAML file
 _unfinished: set[Path] = set()  # files that are being written
+_together: contextvars.ContextVar[list[tuple[Path, Path]] | None] = contextvars.ContextVar("together", default=None)
 _TEMPORARY = ".tmp-"  # a killed process can leave `.name.tmp-XXXX` behind; `sweep` removes those
 
 
@@ -34,7 +36,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
     ['a.txt']
     """
     path = Path(path)
-    part = None
+    part, together = None, _together.get()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_TEMPORARY}", suffix=path.suffix)
@@ -45,51 +47,73 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
         with part.open("rb+") as stream:
             os.fsync(stream.fileno())
         part.chmod(0o666 & ~_umask())
-        part.replace(path)
-        _sync(path.parent)
+        if together is None:
+            part.replace(path)
+            _sync(path.parent)
+        else:
+            together.append((part, path))
+            part = None
     except OSError as error:
         raise _explained(error, path) from error
     finally:
         if part is not None:
-            with contextlib.suppress(FileNotFoundError):
-                part.unlink()
-            _unfinished.discard(part)
+            _forget(part)
 
 
 @contextlib.contextmanager
-def all_or_none(*paths: str | os.PathLike) -> Iterator[None]:
-    """Removes ``paths`` if the block that writes them fails, so that either all of them exist or none."""
-    files = set(map(Path, paths))
-    _unfinished.update(files)
+def all_or_none() -> Iterator[None]:
+    """Lets the files that ``atomic`` writes in the block appear together at its end; an error leaves the former ones.
+
+    Raises:
+        UserError: there is a folder in place of a file.
+    """
+    files: list[tuple[Path, Path]] = []
+    token = _together.set(files)
     try:
         yield
-    except BaseException:
-        _remove(files)
-        raise
+        for _, path in files:
+            if path.is_dir():
+                raise _explained(IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
+        for part, path in files:
+            part.replace(path)
+        for folder in {path.parent for _, path in files}:
+            _sync(folder)
     finally:
-        _unfinished.difference_update(files)
+        _together.reset(token)
+        for part, _ in files:
+            _forget(part)
+
+
+def _forget(part: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        part.unlink()
+    _unfinished.discard(part)
 
 
 def remove_unfinished() -> None:
     """Removes what this process is writing, before it leaves at once."""
-    _remove(set(_unfinished))
-
-
-def _remove(paths: set[Path]) -> None:
-    for path in paths:
+    for part in set(_unfinished):
         with contextlib.suppress(OSError):
-            path.unlink()
+            part.unlink()
 
 
 @contextlib.contextmanager
-def alone(folder: str | os.PathLike) -> Iterator[None]:
-    """Lets one process at a time run the block for a folder; others wait until it has ended or was killed.
+def alone(*folders: str | os.PathLike) -> Iterator[None]:
+    """Lets one process at a time run the block for any of the folders; others wait until it has ended or was killed.
 
     Where the file system has no locks, nothing is checked.
 
     Raises:
-        UserError: the folder cannot be made.
+        UserError: a folder cannot be made.
     """
+    with contextlib.ExitStack() as stack:
+        for _, folder in sorted({os.path.realpath(one): one for one in folders}.items()):  # all in the same order
+            stack.enter_context(_locked(folder))
+        yield
+
+
+@contextlib.contextmanager
+def _locked(folder: str | os.PathLike) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # Windows
@@ -105,7 +129,7 @@ def alone(folder: str | os.PathLike) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                warnings.warn(f"{folder}: waiting for another process, which works in this folder", stacklevel=3)
+                warnings.warn(f"{folder}: waiting for another process, which works in this folder", stacklevel=5)
                 fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:

@@ -58,7 +58,7 @@ def _to_nowhere() -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the process at once, without the files that it is writing.
+    """SIGTERM, Ctrl-C and the end of the terminal end the process at once, without the files that it is writing.
 
     An exception in their place may be raised in a destructor or a callback of a library, which swallows it or crashes.
     """
@@ -69,7 +69,8 @@ def _signals() -> Iterator[None]:
             os.write(2, f"{_INTERRUPTED}\n".encode())
         os._exit(128 + number)
 
-    numbers = [one for one in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(one) not in (signal.SIG_IGN, None)]
+    known = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    numbers = [one for one in known if signal.getsignal(one) not in (signal.SIG_IGN, None)]  # as nohup sets it
     before = {number: signal.signal(number, leave) for number in numbers}  # a job in the background ignores Ctrl-C
     try:
         yield

@@ -59,7 +59,7 @@ def decompose(args) -> None:
     options = {key: value for key, value in vars(args).items() if key not in ("do", "debug", "out", "data")}
     text = json.dumps(options | {"model": sha256(file)}, sort_keys=True)
     mark = artifact.stamp(hashlib.sha256(text.encode()).hexdigest()[:16], {name: prepared.sha256})
-    with all_or_none(table, table.with_suffix(".json")):
+    with all_or_none():
         artifact.write_provenance(table.with_suffix(".json"), mark, options)
         artifact.write_table(table, result.table, mark)
     if importlib.util.find_spec("matplotlib") is None:

@@ -1,7 +1,8 @@
 """Damaged artifacts are refused in one sentence, whatever byte has changed: none is believed."""
 
 import dataclasses
-import warnings
+import os
+import sys
 from collections import Counter
 from functools import partial
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from stopped import DATA, read_checkpoint
 
 from lowvar import npz
 from lowvar.datasets import load
@@ -107,7 +109,6 @@ def test_no_damaged_artifact_is_believed(tmp_path, record_property, make, count)
     recorded(record_property, sweep(path, make(path), count))
 
 
-DATA = {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}}
 GRADIENTS = {
     "name": "gradients", "title": "Small", "problems": DATA,
     "methods": {"naive": {"tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}},
@@ -150,16 +151,6 @@ def plain(value):
     if not dataclasses.is_dataclass(value):
         return repr(value)
     return plain({name: one for name, one in vars(value).items() if name != "sha256"})  # that of the damaged file
-
-
-def read_checkpoint(path, mark):
-    """A damaged checkpoint is put aside, with a warning: its sentence."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        found = artifact.read_checkpoint(path, mark)
-    if said:
-        raise UserError(str(said[0].message))
-    return found
 
 
 def files_of(made):
@@ -240,3 +231,13 @@ def test_a_header_that_does_not_fit_is_refused(tmp_path, header, message):
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"\0" * 8)
     with pytest.raises(npz.Damaged, match=message):
         npz.read(tmp_path / "a.npz")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_whose_name_is_no_text(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    artifact.write_table(folder / "a.parquet", pd.DataFrame({"x": [1.0]}), MARK)
+    artifact.write_arrays(folder / "a.npz", {"x": np.ones(1)}, MARK)
+    assert artifact.read_table(folder / "a.parquet", expect=MARK)["x"].tolist() == [1.0]
+    for name in ("a.parquet", "a.npz"):
+        assert artifact.read_stamp(folder / name)["spec"] == MARK["spec"]

@@ -12,20 +12,11 @@ import commands
 import pytest
 import yaml
 from projects import LITTLE, call, project
+from stopped import DATA, GRADIENTS
 
 from lowvar.datasets.prepare import prepare
 
-DATA = {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}}
 TUNED = {"naive": {"tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}}
-GRADIENTS = {
-    "problems": DATA,
-    "backends": ["jax", "torch"],
-    "methods": {"joint": None, "naive": None},
-    "solver": {"optimizer": "adam", "step_sizes": [1e-2, 1e-3], "batch_size": 5, "epochs": 1500, "repetitions": 2},
-    "decomposition": {"leader": "joint", "step_size": 1e-3, "epochs": 10, "replicates": 64, "columns": 8,
-                      "points_along": 2},
-    "scales": {"smoke": {"solver": {"epochs": 60}}},
-}  # fmt: skip
 TUNING = {"problems": DATA, "methods": TUNED, "tuning": {"trials": 6},
           "solver": {"step_sizes": [1e-3], "batch_size": 5, "epochs": 100}}  # fmt: skip
 SEARCH = {**LITTLE, "problems": {"e": {"function": "ellipsoid", "dim": 40}}, "methods": {"es": None},

@@ -7,22 +7,13 @@ import commands
 import numpy as np
 import pytest
 import yaml
+from stopped import GRADIENTS
 
 from lowvar.datasets.prepare import prepare
 from lowvar.errors import UserError
 from lowvar.runs import artifact
 
-EXPERIMENT = {
-    "name": "small",
-    "title": "Long enough to be killed",
-    "problems": {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}},
-    "backends": ["jax", "torch"],
-    "methods": {"joint": None, "naive": None},
-    "solver": {"optimizer": "adam", "step_sizes": [1e-2, 1e-3], "batch_size": 5, "epochs": 1500, "repetitions": 2},
-    "decomposition": {"leader": "joint", "step_size": 1e-3, "epochs": 2, "replicates": 4, "columns": 2,
-                      "points_along": 1},
-    "scales": {"smoke": {"solver": {"epochs": 12}}},
-}  # fmt: skip
+EXPERIMENT = {**GRADIENTS, "name": "small", "title": "small", "scales": {"smoke": {"solver": {"epochs": 12}}}}
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,7 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         ({"solver.noise": "antithetic"}, "antithetic"),
         ({"methods": ["naive", "joint"]}, "methods = ['naive', 'joint']: it must be a mapping of names"),
         ({"scales": {"quick": 3}}, "scales.quick = 3: it must be a mapping of keys"),
+        ({"methods": {"naive": None, "Naive": {"estimator": "cv"}}, "decomposition.leader": "naive"}, "methods: 'Naive' and 'naive' would share a folder"),
         ({"problems": {"../../evil": BASE["problems"]["bc"]}}, "problems: '../../evil': a name may have only letters"),
         ({"methods": {"nai/ve": {"estimator": "naive"}}}, "methods: 'nai/ve': a name may have only letters"),
         ({"name": "small\n"}, "name: 'small\\n': a name may have only letters"),

@@ -17,11 +17,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cluster import accounting, asked, cpu
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
 
 ROOT, TARGET = Path(__file__).parents[2], "quickstart_search"
 HUNG, FAT, CANCELLED = "ellipsoid/fast_ingo-jax", "ellipsoid/ingo-jax", "ellipsoid/es-jax"
+FAULTS = 5  # memory, time, scancel, a drained node, the master
 PLAN = {HUNG: "hang", FAT: "memory", CANCELLED: "cancel"}
 CLEAN = ["levy/fast_ingo-jax", "levy/ingo-jax"]
 ALONE, ARRAY = ["--group-components", "short=1"], ["--slurm-array-jobs", "run"]  # no groups; arrays
@@ -39,11 +41,6 @@ def copied(folder):
     params = re.sub(r"experiments: \[.*\]", f"experiments: [{TARGET}]", (ROOT / "params.yaml").read_text())
     (folder / "params.yaml").write_text(params)
     return folder
-
-
-def asked(*command):
-    """What a command of Slurm says."""
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def queue(state=None):
@@ -112,24 +109,6 @@ class Week:
         return self.until(fault, lambda: (self.place / fault).exists() and (self.place / fault).read_text())
 
 
-def accounting():
-    """The jobs in accounting: a dictionary of columns each."""
-    columns = ["JobIDRaw", "State", "ReqMem", "TimelimitRaw", "AllocTRES"]
-    lines = asked("sacct", "-X", "--parsable2", "--noheader", "--starttime", "now-1day", "--format", ",".join(columns))
-    return [dict(zip(columns, line.split("|"), strict=True)) for line in lines.splitlines()]
-
-
-def cpu():
-    """The seconds of CPU that all steps of all jobs took."""
-    total = 0.0
-    for line in asked("sacct", "--noheader", "--starttime", "now-1day", "--format", "JobID,TotalCPU").splitlines():
-        job, *time = line.split()
-        if "." in job and time:
-            parts = [float(part) for part in time[0].replace("-", ":").split(":")]
-            total += sum(part * 60**place for place, part in enumerate(reversed(parts)))
-    return total
-
-
 @pytest.fixture(scope="module")
 def week(tmp_path_factory):
     """The run with all its faults, and what it left."""
@@ -173,13 +152,14 @@ def _faults(week, seen, folder):
     asked("scontrol", "update", f"JobId={hung}", "TimeLimit=1")
     plain = copied(folder / "plain")  # meanwhile, the same without a cluster
     words = ["snakemake", TARGET, "--cores", "1", "--config", "scale=smoke"]
-    done = subprocess.run(words, cwd=plain, env=week.environment(faulty=False), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    with (folder / "plain.log").open("w") as log:
+        alone = subprocess.Popen(words, cwd=plain, env=week.environment(faulty=False), stdout=log, stderr=log)
     seen.plain = plain
 
     # the master is killed as soon as all runs were begun and the hung one was resumed
     week.until("the resumed run", lambda: len(week.calls(HUNG)) == 2)
     week.until("all other runs", lambda: done_by(week) >= {FAT, CANCELLED})
+    assert week.master.poll() is None, "the master ended before it could be killed"
     week.master.send_signal(signal.SIGKILL)
     week.master.wait()
     seen.finished = done_by(week)
@@ -194,6 +174,7 @@ def _faults(week, seen, folder):
     seen.submitted_before = {job["JobIDRaw"] for job in accounting()}
     week.starts(TARGET, more=["--forcerun", *files])  # short runs, which share a submission
     assert week.master.wait(PATIENCE) == 0, week.said()[-4000:]
+    assert alone.wait(PATIENCE) == 0, (folder / "plain.log").read_text()
     time.sleep(3)  # for accounting
     seen.jobs = accounting()
     print(f"{len(seen.jobs)} jobs, {cpu():.0f} s of CPU in them and their Snakemakes")
@@ -241,18 +222,21 @@ def test_each_run_has_a_gpu(week):
     assert {call["gpus"] for call in week.calls() if call["words"][0] == "table"} == {None}
 
 
-def test_out_of_memory_is_retried_with_more(week):
+def test_out_of_memory_is_retried_with_more(week, record_property):
     killed, passed = attempts(week, FAT)
     assert killed["State"].partition(" ")[0] in ("OUT_OF_MEMORY", "FAILED", "CANCELLED")
     assert passed["State"] == "COMPLETED"
     assert megabytes(passed) >= 1.9 * megabytes(killed)
+    record_property("jobs killed", 1)
+    record_property("MB asked for first", int(megabytes(killed)))
+    record_property("MB asked for then", int(megabytes(passed)))
 
 
 def megabytes(job):
     return float(job["ReqMem"][:-1]) * {"M": 1, "G": 1024}[job["ReqMem"][-1]]
 
 
-def test_out_of_time_goes_on_from_its_checkpoint(week):
+def test_out_of_time_goes_on_from_its_checkpoint(week, record_property):
     import numpy as np
     import pandas as pd
 
@@ -264,24 +248,30 @@ def test_out_of_time_goes_on_from_its_checkpoint(week):
     timing = pd.read_parquet(week.folder / f"results/smoke/{TARGET}/runs/{HUNG}/timing.parquet")
     assert len(laps) > 0
     assert timing["seconds"].to_numpy()[: len(laps)].tolist() == laps.tolist()  # measured before the time limit
+    record_property("jobs killed", 1)
+    record_property("wall times of the killed job in the results", len(laps))
 
 
-def test_a_cancelled_job_is_noticed_and_retried(week):
+def test_a_cancelled_job_is_noticed_and_retried(week, record_property):
     cancelled, passed = attempts(week, CANCELLED)
     assert cancelled["State"].startswith("CANCELLED by")
     assert passed["State"] == "COMPLETED"
+    record_property("jobs cancelled", 1)
 
 
-def test_a_drained_node_is_waited_for(week):
+def test_a_drained_node_is_waited_for(week, record_property):
     assert (week.seen.waited, week.seen.calls_while_drained) == ("PENDING", 0)
+    record_property("nodes drained", 1)
 
 
-def test_a_killed_master_goes_on_after_unlock(week):
+def test_a_killed_master_goes_on_after_unlock(week, record_property):
     assert week.seen.lock_code != 0
     assert any("--unlock" in line for line in week.seen.locked)
     assert week.seen.finished == {FAT, CANCELLED}
     again = {call["of"] for call in week.calls()[week.seen.before :]}
     assert not again & {*PLAN}  # nor the one that was running, which went on by itself
+    record_property("masters killed", 1)
+    record_property("runs kept", len(PLAN))
 
 
 def test_short_jobs_are_submitted_together(week):
@@ -294,7 +284,7 @@ def test_short_jobs_are_submitted_together(week):
     assert [(megabytes(job), int(job["TimelimitRaw"])) for job in made] == [(2001, 2 * 11), (3000, 20 + 3 * 5)]
 
 
-def test_results_equal_local_ones_to_the_byte(week):
+def test_results_equal_local_ones_to_the_byte(week, record_property):
     def files(folder):
         found = {path.relative_to(folder): path for path in (folder / "results").rglob("*") if path.is_file()}
         return {
@@ -305,3 +295,6 @@ def test_results_equal_local_ones_to_the_byte(week):
     assert sorted(here) == sorted(plain)
     assert len(plain) > 20
     assert [str(at) for at in plain if plain[at] != here[at]] == []
+    for what, count in {"jobs": len(week.seen.jobs), "faults": FAULTS, "files compared": len(plain),
+                        "bytes compared": sum(map(len, plain.values()))}.items():  # fmt: skip
+        record_property(what, count)

@@ -2,6 +2,7 @@
 # costs. This file has no rules.
 
 import math
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, unknown_name
+from lowvar.files import read_yaml
 from lowvar.studies.common_spec import NAME, SCALES, validated
 from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError
@@ -35,6 +37,8 @@ class Params(pydantic.BaseModel):
 
 def load_all():
     """The checked parameters, and every experiment at their scale; a user's own is named by its path."""
+    for file in filter(os.path.isfile, workflow.configfiles):
+        read_yaml(file)  # Snakemake takes the last of two equal keys
     if isinstance(config.get("experiments"), str):  # --config experiments=joint
         config["experiments"] = [config["experiments"]]
     params = validated(Params, config, where="params.yaml or --config")

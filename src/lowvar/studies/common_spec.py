@@ -132,6 +132,16 @@ class ExperimentSpec(Strict):
         description="what the reader of its kept page has to know, in Markdown; part of the page and of no result",
     )
 
+    @pydantic.model_validator(mode="after")
+    def _folders_differ(self):
+        for kind in ("problems", "methods"):
+            seen: dict[str, str] = {}
+            for name in getattr(self, kind, ()):
+                if (other := seen.setdefault(name.lower(), name)) != name:
+                    what = "would share a folder on file systems without capitals (macOS, Windows)"
+                    raise ValueError(f"{kind}: {other!r} and {name!r} {what}; rename one")
+        return self
+
     def runs(self) -> list[tuple[str, str, str]]:
         """Problem, method and backend of every run."""
         raise NotImplementedError

@@ -26,7 +26,7 @@ def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints
     settled, inputs = job.settled(_hash(job, source), study)
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
     engine = family.engine(settled, source)
-    with alone(out), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
+    with alone(out, checkpoint.parent), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
         result = loop.run(engine, progress=tick, checkpoint=checkpoint, mark=mark, every=checkpoint_every)
         files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
                  "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
@@ -43,7 +43,7 @@ def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
     search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
     label = f"{' '.join(job.names.values())} tuning"
-    with alone(out), progress_bar(spec.trials, label, "trial") as tick:
+    with alone(out, checkpoint.parent), progress_bar(spec.trials, label, "trial") as tick:
         study, timing = search(spec, prepared, checkpoint=checkpoint, mark=mark, progress=tick, every=checkpoint_every)
         files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
         made = _leave(job, out, mark, files)
@@ -87,7 +87,7 @@ def _leave(job, out, mark, files) -> Path:
     """Writes all files of a job or none: tables, arrays, and the spec as provenance; returns the path of the last."""
     for name in files:
         sweep(out, name)
-    with all_or_none(*(out / name for name in files)):
+    with all_or_none():
         for name, content in files.items():
             if name == "provenance.json":
                 about = content.model_dump(mode="json")
