@@ -117,6 +117,7 @@ KINDS = {
     "jit with a static size": (jax.jit(regression, static_argnames="n"), {"n": N}),
     "lists": (regression, {"x": X.tolist(), "y": DATA["y"].tolist()}),
     "pandas": (regression, {"x": frame(), "y": pd.Series(DATA["y"], index=range(5, 5 + N))}),
+    "big-endian": (regression, {name: value.astype(value.dtype.newbyteorder(">")) for name, value in DATA.items()}),
     "0-d of NumPy": (regression, {"n": np.array(N)}),
     "0-d of JAX": (regression, {"n": jnp.array(N)}),
     "scalar of NumPy": (regression, {"n": np.int64(N)}),
