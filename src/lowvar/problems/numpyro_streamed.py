@@ -194,7 +194,7 @@ class Streamed(NumPyroProblem):
         found, factor = super().notes(size), inflation(self.source, size)
         if factor > 1:
             found.append(
-                f"{self.name}: rows are shuffled in blocks, as they are read: in the worst case, equal rows stored side "
+                f"{self.name}: rows are shuffled in blocks, as they are read: in the worst case, equal rows side "
                 f"by side, the subsampling variance of a batch is {factor:.3g} times that of a full shuffle"
             )
         return found
