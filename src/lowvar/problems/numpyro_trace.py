@@ -190,13 +190,13 @@ def run_on(name, data: Any = ()):
         raise UserError(_RAISED.format(name=name, error=one_line(error)) + hint) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
-            raise UserError(f"{name}: {error} {_missing(data) or 'Check the priors and the data.'}") from error
+            raise UserError(f"{name}: {error} {missing(data) or 'Check the priors and the data.'}") from error
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
     except Exception as error:
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
 
 
-def _missing(data) -> str:
+def missing(data) -> str:
     """A sentence on the first entry of the data with missing values; empty if there are none."""
     for key, value in data.items() if isinstance(data, Mapping) else ():
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating):
