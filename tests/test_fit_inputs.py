@@ -220,4 +220,4 @@ def test_draws_are_fewer_where_a_model_without_a_plate_has_many_rows():
 
     fit = fitted(rate, {"y": np.full(100_000, 3)}, batch_size=None, elbo_samples=None, num_steps=1)
     assert fit.problem.N == 1
-    assert fit.run.solver.elbo_samples == 2**23 // 100_000
+    assert fit.run.solver.elbo_samples == 82  # an even number: two groups
