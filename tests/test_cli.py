@@ -334,3 +334,29 @@ def test_a_search_walked_by_hand(folder, monkeypatch):
     keep(Study.load(path, "quick"), "kept")
     assert (folder / "kept" / "search.md").read_text() == kept
     assert all((folder / "kept" / f"search-{kind}.png").is_file() for kind in ("effort", "seconds"))
+
+
+def test_compiled_programs_are_kept_in_the_users_cache_folder(tmp_path, monkeypatch):
+    """Unless a folder is named, by JAX's variable or in its configuration."""
+    from types import SimpleNamespace
+
+    import jax
+
+    from lowvar.cli import _configure
+
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_enable_x64",
+        "jax_platforms",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    try:
+        for given, kept in ((None, str(tmp_path / "lowvar" / "jax")), ("/elsewhere", "/elsewhere")):
+            jax.config.update("jax_compilation_cache_dir", given)
+            _configure(SimpleNamespace(device="cpu"), backend="jax", dtype="float64")
+            assert jax.config.jax_compilation_cache_dir == kept
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)

@@ -1,5 +1,6 @@
 """What a fit promises: its start, its steps, its estimator, its memory, and a word when it is wrong."""
 
+import re
 import warnings
 
 import jax
@@ -234,12 +235,13 @@ def test_a_fit_of_an_epoch_says_that_convergence_was_not_seen():
 @pytest.mark.parametrize("num_steps", [25, 50])  # half an epoch and a whole one
 def test_convergence_of_a_fit_of_an_epoch_or_less_is_seen(num_steps):
     short = fitted(num_steps=num_steps, batch_size=4, step_size=0.05, elbo_samples=300)
-    assert short.elbo["iteration"].tolist() == [0, int(0.85 * num_steps) // 8 * 8, num_steps]
+    assert short.elbo["iteration"].tolist() == [0, int(0.85 * num_steps), num_steps]
     only = ", which visited 50 % of the rows;" if num_steps == 25 else " of the steps;"
     assert "has not converged: the ELBO still rose by" in str(short)
     assert only in str(short)
     still = fitted(num_steps=num_steps, batch_size=4, step_size=1e-7)
-    assert ("converged cannot be told: it visited 50 % of the rows" in str(still)) == (num_steps == 25)
+    told = "converged cannot be told: it visited 50 % of the rows; in the last 1[56] % of the steps the ELBO changed by [+-]"
+    assert bool(re.search(told, str(still))) == (num_steps == 25)
     assert "has not converged" not in str(still)
     # the ELBO there is that of the fit that ends there, with the same noise
     at = int(short.elbo["iteration"][1])

@@ -337,3 +337,31 @@ def test_what_is_no_number_and_no_integrator(change, message):
     x = np.random.default_rng(0).normal(size=(30, 1))
     with pytest.raises(UserError, match=message):
         lowvar.integrate(**({"samples": x, "scores": -x, "values": x[:, 0]} | change))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, jnp.asarray, lambda x: x.astype(np.float64)])
+def test_an_exact_answer_of_single_precision_is_known_to_be_exact(kind):
+    """Also of numbers that were calculated in single precision and converted: the type does not tell, the bits do."""
+    x = (10 + 3 * normal(200)).astype(np.float32)
+    scores, values = -(x - 10) / 9, x[:, 0] ** 2 + 2 * x[:, 1]
+    found = lowvar.integrate(kind(x), kind(scores), kind(values))
+    assert abs(found.value[0] - 129) < 1.96 * found.standard_error[0] < 1e-3 < found.table["monte_carlo_se"][0]
+
+
+def test_what_single_precision_does_not_settle_is_not_called_exact():
+    """Coarser numbers, whose residuals may hide something; and a mean so large that rounding hides the variation."""
+    x = normal(200)
+    coarse = x.astype(np.float16)
+    for values in ((coarse[:, 0] ** 2).astype(np.float16), np.float32(1e5) + coarse[:, 0].astype(np.float32) ** 3):
+        found = lowvar.integrate(coarse, -coarse, values)
+        assert found.standard_error[0] > 1e-3 * found.table["monte_carlo_se"][0]
+    whole = np.random.default_rng(0).integers(-5, 6, size=(60, 1))  # exact in any type
+    assert lowvar.integrate(whole, -whole, whole[:, 0], "zero_variance").standard_error[0] < 1e-12
+
+
+def test_intervals_cover_in_single_precision_where_polynomials_are_not_quite_exact():
+    """Residuals are about what counts as rounding there."""
+    x = np.random.default_rng(60).normal(size=(20, 60, 1)).astype(np.float32)
+    found = [lowvar.integrate(one, -one, np.exp(np.float32(0.05) * one[:, 0])) for one in x]
+    assert sum(abs(one.value[0] - np.exp(0.05**2 / 2)) < 1.96 * one.standard_error[0] for one in found) >= 18
+    assert sum(one.standard_error[0] < 1e-3 * one.table["monte_carlo_se"][0] for one in found) >= 10

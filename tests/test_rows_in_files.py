@@ -1,5 +1,7 @@
 """Fits whose rows stay in files."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,8 +147,10 @@ def test_parquet_and_memory_mapped_rows_give_the_same_fit(mapped, tmp_path):
     columns = {"a": DATA["x"][:, 0], "b": DATA["x"][:, 1], "y": DATA["y"]}
     pa.parquet.write_table(pa.table(columns), tmp_path / "rows.parquet", row_group_size=4)
     rows = lowvar.Parquet(tmp_path / "rows.parquet", x=["a", "b"], y="y", memory=96 * 32)
+    threads = set(threading.enumerate())
     one, other = (lowvar.fit(regression, data, num_steps=15, **QUICK) for data in (rows, mapped))
     assert_equal(one, other)
+    assert set(threading.enumerate()) <= threads  # both ended within an epoch: its windows are no longer read
 
 
 def test_the_fit_says_how_rows_are_shuffled_and_where_its_elbo_is_from(mapped, monkeypatch):
@@ -154,8 +158,9 @@ def test_the_fit_says_how_rows_are_shuffled_and_where_its_elbo_is_from(mapped, m
     with pytest.warns(UserWarning, match="shuffled in blocks"):
         fit = lowvar.fit(regression, mapped, num_steps=3, **QUICK)
     assert fit.run.method.estimator == "naive"
-    assert any("would be 2.5 times" in note for note in fit.notes), fit.notes
-    assert any("200 of the 530 rows" in note for note in fit.notes)
+    assert any("is 2.5 times" in note for note in fit.notes), fit.notes
+    assert "ELBOs are from 200 of the 530 rows, the same ones at all steps" in str(fit)
+    assert not any("ELBOs" in note for note in fit.notes)  # nor a warning
     with pytest.raises(lowvar.UserError, match="cannot be saved"):
         fit.save("never.npz")
     assert lowvar.fit(regression, DATA, init=fit, num_steps=3, **QUICK).problem.N == N
@@ -234,9 +239,29 @@ def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
         lowvar.Parquet([whole, written("b.parquet", y=[1])], x="x", y="y")
     with pytest.raises(lowvar.UserError, match="name the model's arguments and their columns"):
         lowvar.Parquet(whole, x=[], y="y")
-    with pytest.raises(lowvar.UserError, match="the list of files is empty"):
-        lowvar.Parquet([], x="x")
+    for path, message in (
+        ([], "the list of files is empty; if it is from a pattern, no file matches that"),
+        (f"{tmp_path}/*.csv", r"\*.csv: there is no such file or folder; give sorted\(glob.glob\(pattern\)\)"),
+        (3, "Parquet: 3: give a file, a folder, or a list of files"),
+        ([whole, f"{tmp_path}/../{tmp_path.name}/a.parquet"], r"a.parquet is in the list more than once"),
+    ):
+        with pytest.raises(lowvar.UserError, match=message):
+            lowvar.Parquet(path, x="x")
     rows = lowvar.Parquet(whole, x="x", y="y")
+    for data, message in (
+        (
+            {"x": rows, "y": DATA["y"]},
+            r"'x' is a Parquet, which takes the place of all rows: lowvar.fit\(model, lowvar.Pa",
+        ),
+        (
+            rows,
+            r"the Parquet gives x \(N,\) of column 'x', y \(N,\) of column 'y'; a list of one column gives \(N, 1\)",
+        ),
+    ):
+        with pytest.raises(lowvar.UserError, match=message):
+            lowvar.fit(regression, data, **QUICK | {"batch_size": 1})
+    with pytest.raises(lowvar.UserError, match=r"rows of a Parquet are for lowvar\.fit alone"):
+        lowvar.decompose(regression, rows)
     (tmp_path / "a.parquet").unlink()
     with pytest.raises(lowvar.UserError, match=r"a.parquet: a row group cannot be read"):
         rows.read(0)

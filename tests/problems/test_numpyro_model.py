@@ -148,7 +148,9 @@ def test_exact_elbo_of_wide_predictors(scale):
 def test_a_bad_row_is_named():
     y = np.array(DATA["y"])
     y[9] = np.nan
-    with pytest.raises(UserError, match=r"the log-likelihood of row 9 is (nan|-inf) at the start"):
+    with pytest.raises(
+        UserError, match=r"row 9 is (nan|-inf) at the start; 'y' is NaN in 1 places, the first in row 9"
+    ):
         from_numpyro(gamma_regression, {"x": X, "y": y})
 
 
@@ -232,9 +234,19 @@ def improper(x, y=None):
         numpyro.sample("y", dist.Normal(w, 1), obs=y[index])
 
 
+NUMBERS = np.arange(11.0)
+
+
+def outside(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", 11) as index:
+        numpyro.sample("y", dist.Normal(w * NUMBERS[index], 1), obs=y[index])
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
+        (outside, "indexes a NumPy array that is not in data, .* give it in data, or as jax.numpy.asarray"),
         (discrete, "latent site 'k' is discrete"),
         (bad_support, "the log-likelihood of row 0 is (nan|-inf) at the start"),
         (nan_prior, "nan_prior: Normal distribution got invalid loc parameter"),

@@ -82,6 +82,11 @@ class Fit(Kept):
                 f"{optimizer}"
             )
             lines += ENDED.get(self.run.ended, [])
+        if (rows := self.problem.elbo_rows) < self.problem.rows_of_pass:
+            lines.append(
+                f"ELBOs are from {rows} of the {self.problem.N} rows, the same ones at all steps: their differences "
+                "are more accurate than elbo_se, which contains the sampling of the rows"
+            )
         if self.khat is None:
             ended, told = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
             why = "the fit was interrupted" if ended == "interrupted" else "khat_samples is 0" if told == 0 else _COSTLY

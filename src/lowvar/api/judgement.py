@@ -90,9 +90,9 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
         return f"the fit has not converged: {risen}; increase num_steps, or change step_size", True
     if visited < 1 and not good and not fell:  # no other check sees it
         return (
-            f"whether the fit has converged cannot be told: it visited {100 * visited:.2g} % of the rows, and the "
-            f"ELBO's rise in the last {100 * share:.0f} % of the steps, {rise:.3g} nats, is within the ELBO's error, "
-            f"{limit:.3g}; increase num_steps or batch_size, or decay the step size (schedule)"
+            f"whether the fit has converged cannot be told: it visited {100 * visited:.2g} % of the rows; in the last "
+            f"{100 * share:.0f} % of the steps the ELBO changed by {rise:+.3g} nats, and only a rise above {limit:.3g} "
+            "would be seen; increase num_steps or batch_size, or decay the step size (schedule)"
         ), False
     return "", False
 

@@ -18,7 +18,6 @@ from lowvar.noise import named_key
 from lowvar.runs.loop import Reached
 from lowvar.studies.variational.exact import ExactRun
 
-_GROUP = 8  # steps of a program in PyTorch, see `torch_program`
 Ended = Literal["budget", "converged", "callback", "interrupted"]
 
 
@@ -109,7 +108,7 @@ class WatchedRun(ExactRun):
 
     def advance(self, state, first: int, count: int):
         """As in ``ExactRun``; the ELBO of a run of one epoch or less is also computed late in it, for ``late_rise``."""
-        late = int(LATE * self.num_steps) // _GROUP * _GROUP
+        late = int(LATE * self.num_steps)
         if not count or self.solver.epochs > 1 or not late:
             return super().advance(state, first, count)
         self.keep(state, 0)

@@ -22,7 +22,11 @@ _LIKE += [getattr(_aten, f"new_{name}").default for name in ("ones", "zeros", "f
 
 
 def program(module: GraphModule, leaves) -> Callable:
-    """The traced ``module`` as a function of tensors of the shapes of ``leaves``, which returns a list of them."""
+    """The traced ``module`` as a function of tensors of the shapes, strides and types of ``leaves``.
+
+    It returns a list of tensors. Treat them as read-only: they may share memory with arguments, with each other, or be
+    constants of the program, which the next call returns again.
+    """
     graph, constants = module.graph, _constants(module)
     for simplify in (_same, _fold, _products, _same):
         simplify(graph, constants)

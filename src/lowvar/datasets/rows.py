@@ -4,7 +4,10 @@ A source has ``N`` rows in blocks of ``sizes`` contiguous ones. ``read(block)`` 
 ``{name: (rows, ...)}``, as NumPy arrays; nothing else is held in memory.
 """
 
-from collections.abc import Mapping, Sequence
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +17,10 @@ from lowvar.errors import UserError, check_known, whole
 
 _BLOCK = 2**16  # bytes of a block of memory-mapped rows: large enough for reads in any order
 _WINDOW = 2**26  # bytes of the rows that are shuffled together
+USE_OF_PARQUET = (
+    "lowvar.fit(model, lowvar.Parquet(path, x=['a', 'b'], y='c')), and functools.partial(model, ...) for what is the "
+    "same for all rows"
+)
 
 
 class RowSource(Protocol):
@@ -80,17 +87,14 @@ class Parquet:
 
         self._path = path
         memory = whole("Parquet: memory", memory, 1)
-        paths = [path] if isinstance(path, str) or not isinstance(path, Sequence) else list(path)
-        if missing := [one for one in paths if not Path(one).exists()]:
-            raise UserError(f"Parquet: {missing[0]}: there is no such file or folder")
-        if not paths:
-            raise UserError("Parquet: the list of files is empty")
+        paths = _paths(path)
         if not columns or not all(columns.values()):
             raise UserError("Parquet: name the model's arguments and their columns: Parquet(path, x=['a', 'b'], y='c')")
         source = str(path) if len(paths) == 1 else list(map(str, paths))
         try:
             data = pyarrow.dataset.dataset(source, format="parquet")
             files = list(data.get_fragments())
+            _refuse_twice(file.path for file in files)
             self._groups = [group for file in files for group in file.split_by_row_group()]
             sizes = [group.row_groups[0].num_rows for group in self._groups]
         except (OSError, ValueError, pyarrow.ArrowException) as error:
@@ -119,6 +123,13 @@ class Parquet:
         self.sizes, self.N = np.array(sizes, int), sum(sizes)
         self._starts = np.cumsum(self.sizes) - self.sizes
         self.window = max(1, memory // (8 * sum(map(len, self._columns.values()))))
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{key} (N,) of column {names[0]!r}" if key in self._scalar
+            else f"{key} (N, {len(names)}) of columns {', '.join(map(repr, names))}"
+            for key, names in self._columns.items()
+        )  # fmt: skip
 
     def _table(self, block: int) -> dict[str, np.ndarray]:
         arrays = {}
@@ -154,6 +165,28 @@ class Parquet:
             if i < j
         ]
         return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+
+
+def _paths(path: Any) -> list[Any]:
+    """The paths that a ``Parquet`` is given, which exist."""
+    try:
+        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        missing = [one for one in paths if not Path(one).exists()]
+    except TypeError as error:
+        raise UserError(f"Parquet: {path!r}: give a file, a folder, or a list of files") from error
+    if missing:
+        hint = "; give sorted(glob.glob(pattern)) for a pattern" if glob.has_magic(str(missing[0])) else ""
+        raise UserError(f"Parquet: {missing[0]}: there is no such file or folder{hint}")
+    if not paths:
+        raise UserError("Parquet: the list of files is empty; if it is from a pattern, no file matches that")
+    return paths
+
+
+def _refuse_twice(paths: Iterable[str]) -> None:
+    """Raises a ``UserError`` for a file that is named twice, whose rows would count twice."""
+    count = Counter(os.path.realpath(one) for one in paths)
+    if twice := [path for path, times in count.items() if times > 1]:
+        raise UserError(f"Parquet: {twice[0]} is in the list more than once; its rows would count as often")
 
 
 def in_files(data: Any) -> tuple[RowSource | None, dict[str, Any]]:

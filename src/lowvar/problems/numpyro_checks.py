@@ -20,7 +20,7 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError
 from lowvar.problems.drawn_start import saddle_sites
-from lowvar.problems.numpyro_trace import FixedIndex, frame_of, log_prob_of, one_line
+from lowvar.problems.numpyro_trace import FixedIndex, frame_of, log_prob_of, missing, one_line
 from lowvar.problems.variational import prior_of
 
 _ROWS = 7  # rows evaluated jointly
@@ -80,7 +80,8 @@ def _check_traceable(problem, z):
                     f"{problem.name}: the model fails on a batch of one row: {one_line(error)}; a possible cause is "
                     "a squeeze() that also removes the axis of the rows"
                 ) from error
-            message = _NOT_INDEXED.format(name=problem.name, plate=problem.plate)
+            numpy = isinstance(error, jax.errors.TracerArrayConversionError)
+            message = (_NOT_IN_DATA if numpy else _NOT_INDEXED).format(name=problem.name, plate=problem.plate)
             raise UserError(f"{message} ({one_line(error)})") from error
         if not jnp.issubdtype(shape.dtype, jnp.floating):
             raise UserError(f"{problem.name}: the log-likelihood is {shape.dtype}; it must be real: are data complex?")
@@ -113,7 +114,7 @@ def check_density(problem):
     if bad.size:
         raise UserError(
             f"{problem.name}: the log-likelihood of row {int(chunks.ravel()[bad[0]])} is {values[bad[0]]} at the "
-            "start; check that row and the likelihood's support, or start elsewhere: init"
+            f"start; {missing(problem.data) or _ELSEWHERE}"
         )
 
 
@@ -300,6 +301,11 @@ def _interacting(traced, problem, z, index, worst, alone, among):
     )
 
 
+_ELSEWHERE = "check that row and the likelihood's support, or start elsewhere: init"
+_NOT_IN_DATA = (
+    "{name}: the model indexes a NumPy array that is not in data, as of functools.partial or a global variable, by the "
+    "rows of a batch: give it in data, or as jax.numpy.asarray(...)"
+)
 _NOT_INDEXED = (
     "{name}: the data are not indexed by the plate {plate!r}; write "
     "`with numpyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and use `x[index]`, `obs=y[index]`"

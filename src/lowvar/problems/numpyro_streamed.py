@@ -19,7 +19,7 @@ import numpy as np
 from numpyro.primitives import Messenger
 
 from lowvar.backends.compiled import compiled
-from lowvar.datasets.rows import RowSource
+from lowvar.datasets.rows import Parquet, RowSource
 from lowvar.datasets.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_densities import Functions
@@ -190,17 +190,12 @@ class Streamed(NumPyroProblem):
         )
 
     def notes(self, size: int) -> list[str]:
-        """Sentences for the user on the order of the rows, and on the ELBO's."""
+        """Sentences for the user on the order of the rows."""
         found, factor = super().notes(size), inflation(self.source, size)
         if factor > 1:
             found.append(
-                f"{self.name}: rows are shuffled in blocks, as they are read: were equal rows stored side by side, "
-                f"the subsampling variance of a batch would be {factor:.3g} times that of a full shuffle, and no more"
-            )
-        if self.sample.N < self.N:
-            found.append(
-                f"{self.name}: ELBOs are from {self.sample.N} of the {self.N} rows, the same ones at all steps: their "
-                "differences are more accurate than elbo_se, which contains the sampling of the rows"
+                f"{self.name}: rows are shuffled in blocks, as they are read: in the worst case, equal rows side "
+                f"by side, the subsampling variance of a batch is {factor:.3g} times that of a full shuffle"
             )
         return found
 
@@ -221,7 +216,12 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
     N = source.N
     index = np.sort(np.random.default_rng(0).choice(N, min(N, _SAMPLE), replace=False, shuffle=False))
     held = source.take(index)
-    sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
+    try:
+        sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
+    except UserError as error:
+        if error.__cause__ is None or not isinstance(source, Parquet):
+            raise
+        raise UserError(f"{error}; the Parquet gives {source}; a list of one column gives (N, 1)") from error.__cause__
     if not sample.plate:
         raise UserError(f"{sample.remarks[0]}; or load the arrays: numpy.array(x)")
     if sample.densities is not None:

@@ -13,7 +13,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
-from lowvar.datasets.rows import refuse_mask
+from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, refuse_mask
 from lowvar.errors import UserError
 
 
@@ -64,6 +64,8 @@ def converted(model, data, name) -> dict[str, Any]:
     """
     if not callable(model):
         raise UserError(f"{name}: the model must be a function, not {type(model).__name__}")
+    if isinstance(data, Parquet):
+        raise UserError(f"{name}: rows of a Parquet are for lowvar.fit alone; give arrays, of a sample of the rows")
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
     return {key: as_array(key, value) for key, value in data.items()}
@@ -84,6 +86,10 @@ def as_array(key, value, where="data"):
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
     refuse_mask(where, key, value)
+    if isinstance(value, Parquet):
+        raise UserError(f"{where}: {key!r} is a Parquet, which takes the place of all rows: {USE_OF_PARQUET}")
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))  # as FITS and HDF5 files have it
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
         names = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
         other = next((type(one).__name__ for one in value.flat if not isinstance(one, Number)), "")
@@ -184,13 +190,13 @@ def run_on(name, data: Any = ()):
         raise UserError(_RAISED.format(name=name, error=one_line(error)) + hint) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
-            raise UserError(f"{name}: {error} {_missing(data) or 'Check the priors and the data.'}") from error
+            raise UserError(f"{name}: {error} {missing(data) or 'Check the priors and the data.'}") from error
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
     except Exception as error:
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
 
 
-def _missing(data) -> str:
+def missing(data) -> str:
     """A sentence on the first entry of the data with missing values; empty if there are none."""
     for key, value in data.items() if isinstance(data, Mapping) else ():
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating):

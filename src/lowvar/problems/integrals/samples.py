@@ -1,9 +1,11 @@
 """The input of integrators: points, scores and values, for several repetitions at once."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+DOUBLE = 8 * float(np.finfo(float).eps)  # rounding of calculations in double precision
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Samples:
         cross_scores: for each task ``(R, m_t, T, d)``, the scores of all targets at the task's points; None if not
             computed, and unnecessary with one target.
         chain: whether the points of a task are successive states of a Markov chain.
+        rounding: relative rounding of the numbers, larger where they were given in single precision.
     """
 
     points: tuple[np.ndarray, ...]
@@ -26,6 +29,7 @@ class Samples:
     shared: bool = False
     cross_scores: tuple[np.ndarray, ...] | None = None
     chain: bool = False
+    rounding: float = DOUBLE
 
     @property
     def tasks(self) -> int:
@@ -53,7 +57,7 @@ class Samples:
         if self.cross_scores is not None:
             cross = tuple(self.cross_scores[t][:, :, list(tasks)] for t in tasks)
         points, scores, values = (tuple(of[t] for t in tasks) for of in (self.points, self.scores, self.values))
-        return Samples(points, scores, values, self.shared, cross, self.chain)
+        return replace(self, points=points, scores=scores, values=values, cross_scores=cross)
 
     def first(self, sizes: Sequence[int]) -> "Samples":
         """The first ``sizes[t]`` points of each task."""
@@ -61,8 +65,7 @@ class Samples:
         def cut(arrays):
             return tuple(array[:, :m] for array, m in zip(arrays, sizes, strict=True))
 
-        cross = None if self.cross_scores is None else cut(self.cross_scores)
-        return Samples(cut(self.points), cut(self.scores), cut(self.values), self.shared, cross, self.chain)
+        return self._with(cut)
 
     def repetition(self, chosen: slice | np.ndarray) -> "Samples":
         """Only these repetitions: a slice, or their indices."""
@@ -70,5 +73,9 @@ class Samples:
         def pick(arrays):
             return tuple(array[chosen] for array in arrays)
 
-        cross = None if self.cross_scores is None else pick(self.cross_scores)
-        return Samples(pick(self.points), pick(self.scores), pick(self.values), self.shared, cross, self.chain)
+        return self._with(pick)
+
+    def _with(self, change: Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]) -> "Samples":
+        cross = None if self.cross_scores is None else change(self.cross_scores)
+        points, scores, values = (change(of) for of in (self.points, self.scores, self.values))
+        return replace(self, points=points, scores=scores, values=values, cross_scores=cross)

@@ -76,7 +76,7 @@ def read(path: str | Path, *, expect=None, rebuild: str = "") -> Drawn:
     if "about" not in arrays:
         raise UserError(f"{path}: not a file of samples{f'; make it with: {rebuild}' if rebuild else ''}")
     about = json.loads(str(arrays["about"]))
-    kinds = {kind: tuple(arrays[name] for name in names) for kind, names in about["arrays"].items()}
+    kinds: dict[str, Any] = {kind: tuple(arrays[name] for name in names) for kind, names in about["arrays"].items()}
     groups = about["groups"] and tuple(map(tuple, about["groups"]))
     samples = Samples(**kinds, shared=about["shared"], chain=about["chain"])
     return Drawn(samples, tuple(about["tasks"]), groups, about["truth"], sha256(path))

@@ -59,6 +59,12 @@ class Epochs:
             self._open = (epoch, end), at, window, stream
         return jax.tree.map(lambda leaf: leaf[None, None], state)
 
+    def close(self):
+        """Ends the reading of an epoch within which the last call ended, and frees its window."""
+        if len(self._open) > 1:
+            self._open[-1].close()
+        self._open = (None,)
+
     def _steps(self, state, setting, rows, key, first, begin, end):
         """The state after steps with the batches ``begin`` to ``end - 1`` of ``rows``, ``{name: (steps, B, ...)}``."""
         sampler, solver = self._sampler, self._at(setting)

@@ -1,12 +1,14 @@
 """The integrator that chooses: cross-fitted candidates, and the one whose held-out residuals are smallest."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
 from lowvar.estimators.integral.choosing.candidates import WITHOUT_KERNELS, kernels_run, methods, scores_fail
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit, cross_fit
-from lowvar.estimators.integral.choosing.held_out import EXACT, GAIN, ROUNDING, judge
+from lowvar.estimators.integral.choosing.held_out import GAIN, floor, judge, negligible
 from lowvar.estimators.integral.choosing.kinds import in_order, kind_of, stacked, strides
 from lowvar.estimators.integral.choosing.tails import average, worth_of_chain, worth_of_copies
 from lowvar.problems.integrals.samples import Samples
@@ -73,10 +75,10 @@ def auto(folds: int = 5) -> Integrator:
         untried = [] if kernels_run() else [WITHOUT_KERNELS]
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
-        as_chain = Samples(samples.points, samples.scores, samples.values, samples.shared, chain=chain)
-        floor = np.stack([ROUNDING * (np.abs(one.mean) + one.largest) for one in plain], axis=1)
+        as_chain = replace(samples, chain=chain)
+        least_of_all = floor(plain, samples.rounding)
         for method in methods(as_chain, folds):
-            if (doubted | (SIMPLER * least <= floor)).all():
+            if (doubted | (SIMPLER * least <= least_of_all)).all():
                 break  # nothing is better than rounding
             if method.properties.transfers and not samples.shared and doubted.any():
                 continue
@@ -87,7 +89,8 @@ def auto(folds: int = 5) -> Integrator:
             except UserError as refusal:
                 untried.append(f"{method.name} was not tried: {refusal}")
                 continue
-            found, its_error, to_state = judge(fit, plain, worths, method.properties.transfers and not samples.shared)
+            one_fit = method.properties.transfers and not samples.shared
+            found, its_error, to_state = judge(fit, plain, worths, one_fit, samples.rounding)
             better = (its_error < SIMPLER * least) & ~doubted  # a NaN is not
             choice, least = np.where(better, len(tried), choice), np.where(better, its_error, least)
             stated = np.where(better, to_state, stated)
@@ -99,13 +102,14 @@ def auto(folds: int = 5) -> Integrator:
         value, stated = np.where(choice > 0, value, monte_carlo), np.where(choice > 0, stated, error)
         carriers = np.stack([one.carriers for one in plain], axis=1)
         worth = np.stack([one.effective for one in plain], axis=1).min(axis=1)
+        exact = negligible(plain, samples.rounding)
 
         flags = {
             "scores_doubted": doubted.any(axis=1),
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
             "like_a_chain": np.full(shape[0], chain and not told),
             "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
-            "short_chain": np.logical_and(worth < SHORT, chain) & (stated > EXACT * error).any(axis=1),
+            "short_chain": np.logical_and(worth < SHORT, chain) & (stated > exact).any(axis=1),
         }
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:

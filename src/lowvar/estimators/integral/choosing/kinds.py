@@ -1,5 +1,7 @@
 """Repetitions of unlike kinds: independent points, chains, chains that lie between each other; and together again."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from lowvar.estimators.integral.base import Integrals
@@ -22,7 +24,7 @@ def in_order(samples: Samples, apart: tuple[int, ...]) -> Samples:
     order = [np.argsort(np.arange(m) % max(k, 1), kind="stable") for m, k in zip(samples.sizes, apart, strict=True)]
     arrays = (samples.points, samples.scores, samples.values)
     points, scores, values = (tuple(of[:, rows] for of, rows in zip(each, order, strict=True)) for each in arrays)
-    return Samples(points, scores, values, samples.shared, chain=samples.chain)
+    return replace(samples, points=points, scores=scores, values=values, cross_scores=None)
 
 
 def kind_of(samples: Samples) -> tuple:
