@@ -18,11 +18,21 @@ from lowvar.solvers.search.ask_tell import Search, generation
 from lowvar.solvers.search.fast_ingo import fast_ingo
 from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, domain, loop, made, start, values
 
+NAMES = sorted(name for name in OURS if not SEARCH.about(name).gradients)
+# their states are those of the others, and another test compares their loops with single steps
+VARIANTS = ("fast_ingo", "ingo_step", "ingo_zeroth_order", "igo", "reinforce_gd")
+
 
 class TestSearches(SearchContract):
-    @pytest.fixture(params=sorted(name for name in OURS if not SEARCH.about(name).gradients))
+    @pytest.fixture(params=NAMES)
     def name(self, request):
         return request.param
+
+    @pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=pytest.mark.long if name in VARIANTS else ()) for name in NAMES]
+    )
+    def test_mapped_runs_are_the_single_ones_and_trace_once(self, name):
+        super().test_mapped_runs_are_the_single_ones_and_trace_once(name)
 
 
 @declares(backends=("jax",))
@@ -74,7 +84,11 @@ def test_noise_and_baseline(name, noise, baseline):
     assert np.isfinite(search.mean).all()
 
 
-@pytest.mark.parametrize("name", ["fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_step", "ingo_cma", "ingo_path"])
+@pytest.mark.parametrize(
+    "name",
+    ["fast_ingo_adaptive", "ingo_step", "ingo_cma"]
+    + [pytest.param(name, marks=pytest.mark.long) for name in ("fast_ingo", "ingo", "ingo_path")],
+)
 def test_the_step_of_one_dimension_arrives(name):
     """Where a step of 1 lets ``sigma`` blow up far from the minimum, in 6 % of these runs."""
     solver = SEARCH.get(name)(backends.get("jax"), domain(name, 1))

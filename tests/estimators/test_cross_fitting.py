@@ -21,7 +21,7 @@ def samples(x, values, chain=False):
 @pytest.mark.parametrize(
     ("name", "options", "m", "repetitions"),
     [
-        ("zero_variance", {"order": 1}, 16, 4000),
+        pytest.param("zero_variance", {"order": 1}, 16, 4000, marks=pytest.mark.long),  # as in the next test
         ("zero_variance", {"order": 3}, 16, 4000),
         ("control_functional", {"lengthscale": 1.0, "nugget": 1e-4}, 16, 2000),
     ],

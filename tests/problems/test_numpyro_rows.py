@@ -60,7 +60,10 @@ INTERACT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", INTERACT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.long if one in ("scaled by the batch", "sorted") else ()) for one in INTERACT],
+)
 def test_rows_that_interact(name):
     model, data = INTERACT[name]
     with pytest.raises(
@@ -166,7 +169,8 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+# in float32, which rounds more
+@pytest.mark.parametrize("dtype", [pytest.param(np.float64, marks=pytest.mark.long), np.float32])
 @pytest.mark.parametrize("name", SOUND)
 def test_no_false_refusal(name, dtype):
     model, data = SOUND[name]
