@@ -58,7 +58,10 @@ def check_mean(name, guide):
 PAIRS = [(name, guide) for name in MAIN for guide in JOINT if guide == "full_rank" or name in ("stl", "joint_adaptive")]
 
 
-@pytest.mark.parametrize(("name", "guide"), PAIRS)
+@pytest.mark.parametrize(
+    ("name", "guide"),
+    [pytest.param(*one, marks=pytest.mark.long if one[0] in ("naive", "joint_current") else ()) for one in PAIRS],
+)
 def test_mean_is_the_exact_gradient(name, guide):
     check_mean(name, guide)
 

@@ -150,7 +150,7 @@ def test_the_first_epoch_of_inc_is_naive():
 
 @pytest.mark.parametrize(
     ("batch", "rows", "kind"),  # rows at a time: all snapshots at once, in chunks, and one by one
-    [pytest.param(3, 1024, "linear", marks=pytest.mark.long), (2, 4, "linear"), (3, 3, "generic")],
+    [*(pytest.param(*one, "linear", marks=pytest.mark.long) for one in ((3, 1024), (2, 4))), (3, 3, "generic")],
 )
 def test_snapshots_equal_rows(batch, rows, kind, monkeypatch):
     """The same runs with ``2 ceil(N / B)`` vectors as with one for each row, however the pass is cut."""

@@ -228,7 +228,12 @@ APART = {
 }
 
 
-@pytest.mark.parametrize("name", [*MIXING, *APART])
+ALIKE = ("block norms", "a distance of all", "schedule-free", "by block")  # refused or taken as others are: long
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.long if one in ALIKE else ()) for one in (*MIXING, *APART)]
+)
 def test_transformations_that_mix_rows_are_refused(name):
     p = problem_of()
     if name in APART:
@@ -269,6 +274,32 @@ def test_transformations_that_climb_are_refused(name):
     check_transformation(optax.partition({"moved": optax.adam(0.01), "frozen": optax.set_to_zero()}, frozen), p)
 
 
+def operations(jaxpr, size):
+    """The names of the operations that give arrays of ``size`` entries."""
+    names = set()
+    for equation in jaxpr.eqns:
+        inner = [part for part in equation.params.values() if hasattr(part, "jaxpr")]
+        if any(size in getattr(made.aval, "shape", ()) for made in equation.outvars) and not inner:
+            names.add(equation.primitive.name)
+        for part in inner:
+            names |= operations(part.jaxpr, size)
+    return names
+
+
+@pytest.mark.parametrize("name", ["naive", "joint_svrg"])
+def test_a_step_computes_with_its_batch(name):
+    """All that it does to arrays of all rows, it does by writing those of the batch."""
+    p = problem_of(7)
+    q, batches = p.of_batch(3), reshuffled(7, 3)
+    draw = sampler(batches, independent(1), q.noise_dim, p.dtype)
+    solver = descend(GRADIENT.get(name)(q, batches), draw, optimizer("adam", 0.1, p.backend))
+    state = jax.eval_shape(solver.init, {block: jnp.asarray(value) for block, value in p.start.items()})
+    noise = jax.eval_shape(lambda key: jax.tree.map(lambda leaf: leaf[0], draw.epoch(key)), jax.random.key(3))
+    assert q.rows.dim == 2 + 7 * 3
+    assert operations(jax.make_jaxpr(solver.step)(state, noise).jaxpr, q.rows.dim) == {"scatter"}
+
+
+@pytest.mark.long
 def test_time_of_a_step_does_not_depend_on_the_rows():
     """CPU time of 1000 steps, in whole epochs; the least of several alternating rounds.
 

@@ -191,7 +191,7 @@ def small(name):
     return functools.partial(PYRO[name], batch_size=4), {key: jnp.asarray(v) for key, v in fitted(name).items()}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each(long=(*VARIANTS, "bradley_terry", "logistic_regression"))
 def test_the_definition_takes_some_rows_in_numpyro(name):
     """Each row of a batch counts for ``N / 4`` rows."""
     model, arrays = small(name)
