@@ -38,16 +38,43 @@ def test_unknown_name_names_the_nearest():
         estimators.GRADIENT.get("jiont")
 
 
+# one estimator of each kind of state: none, rows' own parameters, their sums, snapshots, products, a recursion
+KINDS = ("naive", "inc", "joint", "joint_svrg", "joint_adaptive", "mlmc_adaptive")
+OF_KINDS = [pytest.param(name, marks=() if name in KINDS else pytest.mark.long) for name in sorted(GRADIENT.own)]
+
+
 class TestEstimators(EstimatorContract):
+    """The whole contract; of what asks little of an estimator beyond the kind of its state, the rest is long."""
+
     @pytest.fixture(params=sorted(GRADIENT.own))
     def name(self, request):
         return request.param
+
+    @pytest.mark.parametrize("name", OF_KINDS)
+    def test_vectorised_runs_are_the_single_ones_and_compile_once_per_shape(self, name):
+        super().test_vectorised_runs_are_the_single_ones_and_compile_once_per_shape(name)
+
+    @pytest.mark.parametrize("name", OF_KINDS)
+    def test_a_resumed_run_is_the_uninterrupted_one(self, name):
+        super().test_a_resumed_run_is_the_uninterrupted_one(name)
+
+    @pytest.mark.parametrize("name", OF_KINDS)
+    def test_float32_estimate_is_the_rounded_float64_one(self, name):
+        super().test_float32_estimate_is_the_rounded_float64_one(name)
+
+    @pytest.mark.parametrize(
+        ("name", "points", "draw"),
+        [(name, 4, reshuffled) for name in sorted(GRADIENT.own)]
+        + [pytest.param(one.values[0], 1, iid, marks=one.marks) for one in OF_KINDS],
+    )
+    def test_declared_oracles_are_what_it_computes(self, name, points, draw):
+        super().test_declared_oracles_are_what_it_computes(name, points, draw)
 
 
 LINEAR = ("joint_glm", "joint_glm_sigma")  # what needs a model of the catalogue with linear predictors
 
 
-@pytest.mark.parametrize("batch", [1, 3, 4, 7])
+@pytest.mark.parametrize("batch", [3, *(pytest.param(size, marks=pytest.mark.long) for size in (1, 4, 7))])
 def test_snapshot_table_equals_the_row_table(batch):
     p = problem()
     states = {}
@@ -78,7 +105,7 @@ def test_a_table_of_batches_is_unbiased():
     index = batches.draw(jax.random.key(0))
 
     def every(estimator, state, w):
-        return np.asarray(estimates(estimator)(state, w, index, eps))
+        return np.asarray(jax.jit(estimates(estimator))(state, w, index, eps))
 
     found = every(estimator, state.estimator, w)
     np.testing.assert_allclose(weights @ found.mean(0), flat(exact_gradient(p, w)), rtol=1e-8)

@@ -115,12 +115,20 @@ class OfChoices(OfCoins):
 CASES = {"gaussian": OfGaussian, "bernoulli": OfCoins, "categorical": OfChoices}
 
 
+# each distribution, and each baseline and scheme of one of them: the baselines are the same code
+SOME = (
+    ("gaussian", "iid", "mean"), ("gaussian", "antithetic", "centre"), ("bernoulli", "iid", "none"),
+    ("categorical", "iid", "mean"),
+)  # fmt: skip
+
+
 def combinations():
     for name in sorted(SEARCH):
         case = CASES[name]
         for scheme, baseline in itertools.product(case.schemes, case.baselines):
             if scheme == "iid" or baseline != "mean":  # the mean of dependent points is no unbiased baseline
-                yield pytest.param(name, scheme, baseline, id=f"{name}-{scheme}-{baseline}")
+                marks = () if (name, scheme, baseline) in SOME else pytest.mark.long
+                yield pytest.param(name, scheme, baseline, id=f"{name}-{scheme}-{baseline}", marks=marks)
 
 
 def mean_and_error(case, estimator, scheme):

@@ -18,11 +18,29 @@ from lowvar.solvers.search.ask_tell import Search, generation
 from lowvar.solvers.search.fast_ingo import fast_ingo
 from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, domain, loop, made, start, values
 
+NAMES = sorted(name for name in OURS if not SEARCH.about(name).gradients)
+# their states and draws are those of others: in make test, their runs in each backend and what they refuse
+VARIANTS = ("fast_ingo", "ingo_step", "ingo_zeroth_order", "igo", "reinforce_gd")
+
 
 class TestSearches(SearchContract):
-    @pytest.fixture(params=sorted(name for name in OURS if not SEARCH.about(name).gradients))
+    @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.long if name in VARIANTS else ()) for name in NAMES])
     def name(self, request):
         return request.param
+
+
+class TestVariants:
+    """What make test asks of them."""
+
+    @pytest.fixture(params=VARIANTS)
+    def name(self, request):
+        return request.param
+
+    test_signature = SearchContract.test_signature
+    test_runs = SearchContract.test_ask_and_tell_are_the_compiled_loop_in_every_backend
+    test_domains = SearchContract.test_it_searches_the_domains_that_the_registry_says
+    test_bad_settings = SearchContract.test_bad_settings_are_refused
+    test_bad_options = SearchContract.test_bad_options_of_our_own_are_refused
 
 
 @declares(backends=("jax",))
@@ -74,7 +92,11 @@ def test_noise_and_baseline(name, noise, baseline):
     assert np.isfinite(search.mean).all()
 
 
-@pytest.mark.parametrize("name", ["fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_step", "ingo_cma", "ingo_path"])
+@pytest.mark.parametrize(
+    "name",
+    ["fast_ingo_adaptive", "ingo_cma"]
+    + [pytest.param(name, marks=pytest.mark.long) for name in ("fast_ingo", "ingo", "ingo_path", "ingo_step")],
+)
 def test_the_step_of_one_dimension_arrives(name):
     """Where a step of 1 lets ``sigma`` blow up far from the minimum, in 6 % of these runs."""
     solver = SEARCH.get(name)(backends.get("jax"), domain(name, 1))

@@ -68,9 +68,9 @@ BOX, BALL = {"box": [-40.0, 40.0]}, {"ball": 40.0}  # so wide that nothing is cu
 @pytest.mark.parametrize(
     ("recursive", "fed"),
     [
-        *((name, {"base": "cv"}) for name in sorted(RECURSIVE) if name != "mlmc_prox"),
-        ("mlmc_prox", BOX),
+        *((name, {"base": "cv"}) for name in sorted(RECURSIVE) if name not in ("mlmc_prox", "mlmc_optimal")),
         ("mlmc_prox", BALL),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("mlmc_prox", BOX), ("mlmc_optimal", {"base": "cv"}))),
     ],
 )
 def test_the_bias_is_the_carryover_of_the_last_error(recursive, fed):

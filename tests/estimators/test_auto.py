@@ -105,9 +105,9 @@ def hash_of(name):
 
 
 def test_gains_where_there_is_something_to_gain():
-    x = np.random.default_rng(0).normal(size=(10, 60, 2))
+    x = np.random.default_rng(0).normal(size=(5, 60, 2))
     y = np.exp(0.3 * x[..., 0]) + x[..., 1] ** 2
-    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(10, int))
+    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(5, int))
     plain = found.info["monte_carlo"] - np.exp(0.045) - 1
     assert np.median(np.abs(found.value - np.exp(0.045) - 1)) < 0.01 * np.median(np.abs(plain))
     assert (found.standard_error <= found.info["monte_carlo_error"]).all()
@@ -131,6 +131,7 @@ def test_repetitions_of_unlike_kinds_do_not_know_of_each_other():
     assert together.flags["like_a_chain"].tolist() == [False, True]
 
 
+@pytest.mark.long
 def test_more_samples_do_not_make_it_worse():
     def error(m):
         x = np.random.default_rng(1).normal(size=(1, m, 3))
@@ -155,25 +156,26 @@ def test_wrong_scores_give_monte_carlo_or_are_too_little_wrong_to_tell():
     assert (shifted.info["choice"] == "monte_carlo").mean() > 0.9  # too few points for the test of the scores
 
 
-def test_a_chain_that_is_not_called_one_is_noticed():
-    pairs = [autoregression(np.random.default_rng(r), 300, 0.9) for r in range(10)]
+@pytest.mark.parametrize(("chains", "least"), [(4, 3), pytest.param(10, 8, marks=pytest.mark.long)])
+def test_a_chain_that_is_not_called_one_is_noticed(chains, least):
+    pairs = [autoregression(np.random.default_rng(r), 300, 0.9) for r in range(chains)]
     x = np.stack([x for x, _ in pairs])
     y = 1.0 * (x[..., 0] > 0)
-    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(10, int))
+    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(chains, int))
     assert found.flags["like_a_chain"].all()
-    assert (np.abs(found.value[:, 0] - 0.5) < 1.96 * found.standard_error[:, 0]).sum() >= 8
+    assert (np.abs(found.value[:, 0] - 0.5) < 1.96 * found.standard_error[:, 0]).sum() >= least
 
 
 def test_tasks_choose_for_themselves_and_learn_from_each_other():
     rng = np.random.default_rng(3)
-    x = rng.normal(size=(4, 100, 2))
+    x = rng.normal(size=(2, 100, 2))
     y = (x[..., 0] ** 2, 1.0 * (np.sin(7 * x[..., 1]) > 0))
-    found = auto().integrate(Samples((x, x), (-x, -x), y, shared=True), np.zeros(4, int))
+    found = auto().integrate(Samples((x, x), (-x, -x), y, shared=True), np.zeros(2, int))
     assert (found.info["choice"][:, 0] != "monte_carlo").all()
     assert (found.info["choice"][:, 1] == "monte_carlo").all()
-    points = tuple(rng.normal(size=(4, 15, 1)) for _ in range(2))
+    points = tuple(rng.normal(size=(2, 15, 1)) for _ in range(2))
     values = tuple(np.sin(2 * p[..., 0]) + 3 * t for t, p in enumerate(points))
-    ladder = auto().integrate(Samples(points, tuple(-p for p in points), values), np.zeros(4, int))
+    ladder = auto().integrate(Samples(points, tuple(-p for p in points), values), np.zeros(2, int))
     assert (np.abs(ladder.value - [0.0, 3.0]) < 4 * ladder.standard_error).all()
 
 

@@ -21,8 +21,8 @@ def samples(x, values, chain=False):
 @pytest.mark.parametrize(
     ("name", "options", "m", "repetitions"),
     [
-        ("zero_variance", {"order": 1}, 16, 4000),
-        ("zero_variance", {"order": 3}, 16, 4000),
+        # of order 1 in the next test
+        *(pytest.param("zero_variance", {"order": order}, 16, 4000, marks=pytest.mark.long) for order in (1, 3)),
         ("control_functional", {"lengthscale": 1.0, "nugget": 1e-4}, 16, 2000),
     ],
 )

@@ -195,8 +195,17 @@ def test_without_noise_nothing_transfers_at_the_same_points():
         np.testing.assert_allclose(found.value, alone, atol=1e-6)
 
 
-@pytest.mark.parametrize("learnt", [False, True], ids=["fixed", "learnt"])
-@pytest.mark.parametrize("make", [control_functional, vector_valued, alternating, convex])
+LONG = [(control_functional, True), (alternating, True), (convex, False)]  # which search as others do
+
+
+@pytest.mark.parametrize(
+    ("make", "learnt"),
+    [
+        pytest.param(make, learnt, marks=pytest.mark.long if (make, learnt) in LONG else ())
+        for make in (control_functional, vector_valued, alternating, convex)
+        for learnt in (False, True)
+    ],
+)
 def test_repetitions_do_not_depend_on_how_many_there_are(make, learnt):
     """Batched linear algebra rounds differently for other batches, on some processors; `test_integral_engine` has bytes.
 

@@ -1,14 +1,9 @@
 """What ``inc``, ``ensemble`` and the full-batch estimators are, beyond what the contract asks of all."""
 
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "contracts"))
 
 from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
@@ -68,7 +63,7 @@ def test_the_variance_of_cv():
     s = Spread(p, w)
     g = s.of(GRADIENT.get("cv")(p), ())
     energy = jax.hessian(lambda z, n: p.energy(z, n[None], jnp.ones(1)))
-    hessians = np.stack([energy(w["mu"], jnp.asarray(n)) for n in range(N)])
+    hessians = np.asarray(jax.jit(jax.vmap(energy, (None, 0)))(w["mu"], jnp.arange(N)))
     left = s.f.copy()
     left[..., MU] -= np.einsum("nij,sj->nsi", hessians, np.exp(w["log_sigma"]) * np.asarray(s.eps))
     assert s.total(g) == pytest.approx(s.of_noise(left) + s.subsampling, rel=1e-8)
@@ -91,9 +86,9 @@ def test_the_variance_of_inc(batches):
         state = {"table": stored}
     s = Spread(p, params(seed=5))
     g = s.of(estimator, state)
-    naive = GRADIENT.get("naive")(p)
+    naive = jax.jit(estimates(GRADIENT.get("naive")(p), size=1))
     old = np.concatenate([
-        np.asarray(jax.jit(estimates(naive, size=1))({}, jax.tree.map(lambda leaf, n=n: leaf[n], stored), s.rows[n : n + 1], s.eps))
+        np.asarray(naive({}, jax.tree.map(lambda leaf, n=n: leaf[n], stored), s.rows[n : n + 1], s.eps))
         for n in range(p.N)
     ])  # fmt: skip
     np.testing.assert_allclose(g, s.f + old.mean(axis=0) - old, rtol=1e-10)  # eq. 13, point by point
@@ -103,7 +98,7 @@ def test_the_variance_of_inc(batches):
     assert s.total(g) > 1.001 * s.monte_carlo
 
 
-@pytest.mark.parametrize("beta", [0.5, 0.2])
+@pytest.mark.parametrize("beta", [0.2, pytest.param(0.5, marks=pytest.mark.long)])
 def test_a_perfect_ensemble(beta):
     """Eq. 16, for the part of ``mu``: ``f~ = f`` for a quadratic likelihood, and all stored parameters current."""
     p, w = quadratic(), params(seed=5)
@@ -155,7 +150,7 @@ def test_the_first_epoch_of_inc_is_naive():
 
 @pytest.mark.parametrize(
     ("batch", "rows", "kind"),  # rows at a time: all snapshots at once, in chunks, and one by one
-    [(3, 1024, "linear"), (2, 4, "linear"), (3, 3, "generic")],
+    [*(pytest.param(*one, "linear", marks=pytest.mark.long) for one in ((3, 1024), (2, 4))), (3, 3, "generic")],
 )
 def test_snapshots_equal_rows(batch, rows, kind, monkeypatch):
     """The same runs with ``2 ceil(N / B)`` vectors as with one for each row, however the pass is cut."""
@@ -188,11 +183,12 @@ def test_full_batches_ignore_the_batch(name):
     p, w = problem(), params(seed=5)
     noise = one(epoch_noise(p, reshuffled(N, BATCH), 0, gaussian=independent(3)))
     estimator = GRADIENT.get(name)(p, reshuffled(N, BATCH))
-    found = flat(estimator.estimate((), w, noise)[0])
+    estimate = jax.jit(estimator.estimate)
+    found = flat(estimate((), w, noise)[0])
     nowhere = noise._replace(index=noise.index * 0 + 10**6, weight=noise.weight * np.nan)
-    np.testing.assert_array_equal(flat(estimator.estimate((), w, nowhere)[0]), found)
+    np.testing.assert_array_equal(flat(estimate((), w, nowhere)[0]), found)
     whole = Noise(jnp.arange(N), jnp.full(N, 1 / N), jnp.asarray(float(N)), noise.eps, jnp.asarray(0))
-    expected = GRADIENT.get(name.removeprefix("full_"))(p).estimate((), w, whole)[0]
+    expected = jax.jit(GRADIENT.get(name.removeprefix("full_"))(p).estimate)((), w, whole)[0]
     np.testing.assert_allclose(found, flat(expected), rtol=1e-12)
     assert estimator.oracles_of_run(1, N, 3, steps=1) == (3 * N, N if name == "full_cv" else 0)
 
@@ -216,8 +212,8 @@ def test_the_variance_of_joint(name):
         return p.energy(z, n[None], jnp.ones(1))
 
     rows = jnp.arange(p.N)
-    slopes = np.asarray(jax.vmap(jax.grad(energy))(jnp.asarray(mu), rows))
-    hessians = np.asarray(jax.vmap(jax.hessian(energy))(jnp.asarray(mu), rows))
+    derivatives = jax.jit(jax.vmap(lambda z, n: (jax.grad(energy)(z, n), jax.hessian(energy)(z, n))))
+    slopes, hessians = map(np.asarray, derivatives(jnp.asarray(mu), rows))
     approximation = slopes[:, None] + np.einsum("nij,nsj->nsi", hessians, scale[:, None] * np.asarray(s.eps))
     expected = s.f[..., MU] + slopes.mean(axis=0) - approximation
     np.testing.assert_allclose(g[..., MU], expected, rtol=1e-8, atol=1e-10)  # eq. 5, point by point

@@ -8,7 +8,9 @@ from lowvar.errors import UserError
 from lowvar.noise import antithetic, iid, independent, named_key, reshuffled, sampler
 
 
-@pytest.mark.parametrize(("N", "size"), [(7, 3), (6, 3), (5, 5), (5, 1)])
+@pytest.mark.parametrize(
+    ("N", "size"), [(7, 3), (5, 5), *(pytest.param(*one, marks=pytest.mark.long) for one in ((6, 3), (5, 1)))]
+)
 def test_an_epoch_visits_every_row_once(N, size):
     noise = sampler(reshuffled(N, size), independent(), 2).epoch(jax.random.key(0))
     real = np.asarray(noise.weight) > 0

@@ -87,9 +87,9 @@ def far(problem):
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [(factors, {"u", "v"}), (network, {"first", "shift", "second"}), (positions, {"u"}),
-     (components, {"z", "loadings"}), (scaled_effects, set()), (centred_effects, set()), (mixture, set()),
-     (regression, set())],
+    [(factors, {"u", "v"}), (positions, {"u"}), (components, {"z", "loadings"}), (scaled_effects, set()),
+     pytest.param(network, {"first", "shift", "second"}, marks=pytest.mark.long),
+     *(pytest.param(model, set(), marks=pytest.mark.long) for model in (centred_effects, mixture, regression))],
 )  # fmt: skip
 def test_sites_at_a_saddle_point_start_far_and_others_near(model, expected):
     assert far(from_numpyro(model, {"y": Y}, key=KEY)) == expected

@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import jax
@@ -45,6 +46,12 @@ def array(problem, gradient):
     return problem.backend.to_numpy(gradient)["w"]
 
 
+def calls(problem, **asked):
+    """``{method: its result}`` of ``{method: arguments}``, in JAX by one program."""
+    of = problem.backend.jit(lambda given: {name: getattr(problem, name)(*args) for name, args in given.items()})
+    return of(asked)
+
+
 # the definitions, without a closed form
 
 
@@ -67,9 +74,15 @@ def taylor_mean(w, x, y):
     return loss(w, x, y, jnp.zeros(D)) + 0.5 * jnp.trace(hessian)
 
 
+@functools.cache
+def slope_of(function):
+    """Compiled once for all tests."""
+    return jax.jit(jax.grad(function))
+
+
 def by_definition(function, w, noise, arrays, with_eps=True):
     """The weighted mean of the gradients, with weights of its own for each row if ``w`` has them."""
-    total, slope = 0.0, jax.jit(jax.grad(function))
+    total, slope = 0.0, slope_of(function)
     for i, (n, weight) in enumerate(zip(np.asarray(noise.index), np.asarray(noise.weight), strict=True)):
         own = jnp.asarray(w[i] if np.ndim(w) == 2 else w)
         x, y = jnp.asarray(arrays["x"][n]), jnp.asarray(arrays["y"][n])
@@ -86,29 +99,32 @@ def close(a, b, tolerance=1e-10):
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("points", [1, 3])
+@pytest.mark.parametrize("points", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_gradients_are_those_of_the_definitions(backend, points):
     problem, w = made(backend), weights()
     params, noise = tree(problem, w), batch(problem, points)
-    close(array(problem, problem.objective_gradient(params, noise)), by_definition(loss, w, noise, data()))
-    mean, deviation = (array(problem, part) for part in problem.approximation(problem.point(params), noise))
+    point = problem.point(params)
+    found = calls(problem, objective_gradient=(params, noise), approximation=(point, noise),
+                  approximation_mean=(point, noise.index, noise.weight))  # fmt: skip
+    close(array(problem, found["objective_gradient"]), by_definition(loss, w, noise, data()))
+    mean, deviation = (array(problem, part) for part in found["approximation"])
     close(mean, by_definition(taylor_mean, w, noise, data(), with_eps=False))
     close(mean + deviation, by_definition(taylor, w, noise, data()))
-    alone = problem.approximation_mean(problem.point(params), noise.index, noise.weight)
-    close(array(problem, alone), mean, 1e-14)
+    close(array(problem, found["approximation_mean"]), mean, 1e-14)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("points", [1, 3])
+@pytest.mark.parametrize("points", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_rows_with_points_of_their_own(backend, points):
     problem, w = made(backend), weights(rows=(5,))
     rows, noise = tree(problem, w), batch(problem, points)
-    close(array(problem, problem.objective_gradient_by_row(rows, noise)), by_definition(loss, w, noise, data()))
-    mean, deviation = (array(problem, part) for part in problem.approximation_by_row(rows, noise))
+    found = calls(problem, objective_gradient_by_row=(rows, noise), approximation_by_row=(rows, noise),
+                  approximation_mean_by_row=(rows, noise.index, noise.weight))  # fmt: skip
+    close(array(problem, found["objective_gradient_by_row"]), by_definition(loss, w, noise, data()))
+    mean, deviation = (array(problem, part) for part in found["approximation_by_row"])
     close(mean, by_definition(taylor_mean, w, noise, data(), with_eps=False))
     close(mean + deviation, by_definition(taylor, w, noise, data()))
-    alone = problem.approximation_mean_by_row(rows, noise.index, noise.weight)
-    close(array(problem, alone), mean, 1e-14)
+    close(array(problem, found["approximation_mean_by_row"]), mean, 1e-14)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -116,16 +132,16 @@ def test_equal_rows_are_a_batch(backend):
     problem, w = made(backend), weights()
     params, rows = tree(problem, w), tree(problem, np.tile(w, (5, 1)))
     noise = batch(problem)
-    pairs = [
-        (problem.objective_gradient_by_row(rows, noise), problem.objective_gradient(params, noise)),
-        *zip(problem.approximation_by_row(rows, noise), problem.approximation(params, noise), strict=True),
-        (
-            problem.approximation_mean_by_row(rows, noise.index, noise.weight),
-            problem.approximation_mean(params, noise.index, noise.weight),
-        ),
-    ]
-    for by_row, together in pairs:
-        close(array(problem, by_row), array(problem, together), 1e-13)
+    arguments = {"objective_gradient": (noise,), "approximation": (noise,),
+                 "approximation_mean": (noise.index, noise.weight)}  # fmt: skip
+    together = calls(problem, **{name: (params, *args) for name, args in arguments.items()})
+    by_row = calls(problem, **{f"{name}_by_row": (rows, *args) for name, args in arguments.items()})
+    for name, found in together.items():
+        pairs = zip(
+            *(jax.tree.leaves(problem.backend.to_numpy(one)) for one in (by_row[f"{name}_by_row"], found)), strict=True
+        )
+        for one, other in pairs:
+            close(one, other, 1e-13)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -136,13 +152,15 @@ def test_full_passes_are_means_over_rows(backend, chunk, monkeypatch):
     params = tree(problem, weights())
     rows = problem.backend.asarray(np.arange(N, dtype=np.int32))
     noise = batch(problem)._replace(index=rows, weight=problem.backend.asarray(np.full(N, 1 / N)))
-    full = problem.full_objective_gradient(params, noise.eps)
-    close(array(problem, full), array(problem, problem.objective_gradient(params, noise)), 1e-13)
-    parts = zip(problem.full_approximation(params, noise.eps), problem.approximation(params, noise), strict=True)
-    for full, of_batch in parts:
-        close(array(problem, full), array(problem, of_batch), 1e-13)
-    full = problem.full_approximation_mean(problem.point(params))
-    close(array(problem, full), array(problem, problem.approximation_mean(params, rows, noise.weight)), 1e-13)
+    found = calls(
+        problem, full_objective_gradient=(params, noise.eps), objective_gradient=(params, noise),
+        full_approximation=(params, noise.eps), approximation=(params, noise),
+        full_approximation_mean=(problem.point(params),), approximation_mean=(params, rows, noise.weight),
+    )  # fmt: skip
+    found = problem.backend.to_numpy(found)
+    for name in ("objective_gradient", "approximation", "approximation_mean"):
+        for full, of_batch in zip(*map(jax.tree.leaves, (found[f"full_{name}"], found[name])), strict=True):
+            close(full, of_batch, 1e-13)
 
 
 @pytest.mark.parametrize("by_row", [False, True])
@@ -150,7 +168,7 @@ def test_the_deviation_has_mean_zero(by_row):
     """The gradient of a quadratic in the noise is one too: Gauss-Hermite with three nodes is exact."""
     problem = made()
     params = tree(problem, weights(rows=(5,) if by_row else ()))
-    approximation = problem.approximation_by_row if by_row else problem.approximation
+    approximation = jax.jit(problem.approximation_by_row if by_row else problem.approximation)
     nodes, mass = np.polynomial.hermite_e.hermegauss(3)
     mass = mass / mass.sum()
     noise, total, size = batch(problem), 0.0, 0.0
@@ -197,17 +215,13 @@ def test_backends_agree():
         noise = batch(problem)
         eps = problem.backend.asarray(np.random.default_rng(4).normal(size=(16, D)))
         results[backend] = problem.backend.to_numpy(
-            (
-                problem.objective_gradient(params, noise),
-                problem.full_objective_gradient(params, noise.eps),
-                problem.objective_gradient_by_row(rows, noise),
-                problem.approximation(params, noise),
-                problem.approximation_by_row(rows, noise),
-                problem.full_approximation(params, eps),
-                problem.full_approximation_mean(params),
-                problem.elbo(params, eps),
+            calls(
+                problem, objective_gradient=(params, noise), full_objective_gradient=(params, noise.eps),
+                objective_gradient_by_row=(rows, noise), approximation=(params, noise),
+                approximation_by_row=(rows, noise), full_approximation=(params, eps),
+                full_approximation_mean=(params,), elbo=(params, eps),
             )
-        )
+        )  # fmt: skip
     for a, b in zip(*map(jax.tree.leaves, results.values()), strict=True):
         close(a, b)
 
@@ -243,7 +257,7 @@ def exact_objective(w, nodes=25):
     return float(values(jnp.asarray(data()["x"]), jnp.asarray(data()["y"])).mean())
 
 
-@pytest.mark.parametrize("scale", [0.5, 3.0])
+@pytest.mark.parametrize("scale", [pytest.param(0.5, marks=pytest.mark.long), 3.0])
 def test_the_objective_is_within_its_standard_errors(scale):
     problem, params = made(), tree(made(), scale * weights())
     exact = exact_objective(params["w"])
@@ -272,13 +286,11 @@ def test_the_control_variate_of_the_objective_pays():
 def test_many_points_are_taken_in_smaller_chunks(monkeypatch):
     problem, params = made(), tree(made(), weights())
     eps = jax.random.normal(jax.random.key(0), (50, D))
-    whole = problem.elbo(params, eps), problem.full_objective_gradient(params, eps)
+    asked = {"elbo": (params, eps), "full_objective_gradient": (params, eps)}
+    whole = calls(problem, **asked)
     monkeypatch.setattr(dropout, "_CHUNK", 6)
     assert problem._chunks(50)["index"].shape == (4, 6)
-    for a, b in zip(
-        *map(jax.tree.leaves, (whole, (problem.elbo(params, eps), problem.full_objective_gradient(params, eps)))),
-        strict=True,
-    ):
+    for a, b in zip(*map(jax.tree.leaves, (whole, calls(problem, **asked))), strict=True):
         close(a, b, 1e-12)
 
 
@@ -297,9 +309,8 @@ def test_large_weights_do_not_overflow():
     problem = made()
     params, noise = tree(problem, 1e4 * weights()), batch(problem)
     eps = jax.random.normal(jax.random.key(0), (10, D))
-    for leaf in jax.tree.leaves(
-        (problem.objective_gradient(params, noise), problem.approximation(params, noise), problem.elbo(params, eps))
-    ):
+    found = calls(problem, objective_gradient=(params, noise), approximation=(params, noise), elbo=(params, eps))
+    for leaf in jax.tree.leaves(found):
         assert np.isfinite(leaf).all()
 
 
@@ -338,14 +349,11 @@ def test_single_precision_stays_single(backend):
         weight=ops.asarray(ops.to_numpy(noise.weight).astype(np.float32)),
         eps=ops.asarray(np.random.default_rng(0).normal(size=(9, D)).astype(np.float32)),
     )
-    results = (
-        problem.objective_gradient(params, noise),
-        problem.approximation(params, noise),
-        problem.full_approximation(params, noise.eps),
-        problem.full_approximation_mean(params),
-        problem.full_objective_gradient(params, noise.eps),
-        problem.elbo(params, noise.eps),
-    )
+    results = calls(
+        problem, objective_gradient=(params, noise), approximation=(params, noise),
+        full_approximation=(params, noise.eps), full_approximation_mean=(params,),
+        full_objective_gradient=(params, noise.eps), elbo=(params, noise.eps),
+    )  # fmt: skip
     assert {leaf.dtype for leaf in jax.tree.leaves(ops.to_numpy(results))} == {np.dtype(np.float32)}
 
 

@@ -33,6 +33,7 @@ def gauss_legendre(half_width, panels, nodes):
     return z, -0.5 * z**2 + np.tile(np.log(half * weight), panels) - 0.5 * np.log(2 * np.pi)
 
 
+@cache
 def simulated(name):
     return catalogue.build(name, observations="simulated")
 

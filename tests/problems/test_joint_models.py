@@ -18,11 +18,12 @@ from lowvar.problems.variational import VariationalProblem
 def test_energies_of_ppca_are_full_energies(backend):
     p, ops = ours("ppca", backend), get(backend)
     z = point("ppca", (5,))
-    each = [float(ours("ppca").full_energy(jnp.asarray(row))) for row in z]
+    energy = jax.jit(ours("ppca").full_energy)
+    each = [float(energy(jnp.asarray(row))) for row in z]
     close(ops.to_numpy(p.energies(ops.asarray(z))), np.array(each))
 
 
-@pytest.mark.parametrize("samples", [49, 50, 101])
+@pytest.mark.parametrize("samples", [50, 101, pytest.param(49, marks=pytest.mark.long)])
 def test_elbo_of_ppca_takes_samples_in_groups(samples):
     p = ours("ppca")
     params = {"mu": jnp.asarray(point("ppca")), "log_sigma": jnp.asarray(point("ppca", seed=2)) - 1}
@@ -70,7 +71,16 @@ CASES = {  # spread of the means, range of the standard deviations, tolerance
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@functools.cache
+def mean_log_softmax(backend):
+    """The function of ``(mean, sd, label)``, compiled once for all cases."""
+    ops = get(backend)
+    return ops.jit(lambda mean, sd, label: glm.expected_log_softmax(ops, mean, sd, label))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=pytest.mark.long if one in ("narrow", "three", "mixed") else ()) for one in CASES]
+)
 def test_expected_log_softmax_against_a_fine_grid(case):
     spread, widths, tolerance = CASES[case]
     rng = np.random.default_rng(len(case))
@@ -80,10 +90,10 @@ def test_expected_log_softmax_against_a_fine_grid(case):
     expected = mean[label, label] - [brute_log_sum_exp(m, s) for m, s in zip(mean, sd, strict=True)]
     for backend in ("jax", "torch"):
         ops = get(backend)
-        found = ops.to_numpy(glm.expected_log_softmax(ops, *map(ops.asarray, (mean, sd, label))))
+        found = ops.to_numpy(mean_log_softmax(backend)(*map(ops.asarray, (mean, sd, label))))
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
     single = [jnp.asarray(v, jnp.float32) for v in (mean, sd)]
-    found = glm.expected_log_softmax(get("jax"), *single, jnp.asarray(label))
+    found = mean_log_softmax("jax")(*single, jnp.asarray(label))
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=5e-5)
 
@@ -103,9 +113,9 @@ def test_expected_log_softmax_against_monte_carlo(classes, width):
 
 def test_expected_log_softmax_of_two_classes_is_the_sigmoids():
     mean, sd = np.array([[0.3, -0.4], [5.0, 1.0], [-20.0, 3.0]]), np.array([[1.0, 2.0], [0.1, 0.2], [9.0, 12.0]])
-    ops = get("jax")
-    two = glm.expected_log_softmax(ops, jnp.asarray(mean), jnp.asarray(sd), jnp.zeros(3, jnp.int32))
-    one = glm.expected_log_sigmoid(ops, jnp.asarray(mean[:, 0] - mean[:, 1]), jnp.asarray(np.hypot(*sd.T)))
+    two = mean_log_softmax("jax")(jnp.asarray(mean), jnp.asarray(sd), jnp.zeros(3, jnp.int32))
+    sigmoid = jax.jit(functools.partial(glm.expected_log_sigmoid, get("jax")))
+    one = sigmoid(jnp.asarray(mean[:, 0] - mean[:, 1]), jnp.asarray(np.hypot(*sd.T)))
     np.testing.assert_allclose(two, one, rtol=0, atol=3e-6)
 
 

@@ -41,6 +41,16 @@ from lowvar.problems.catalogue import build
 from lowvar.problems.variational import VariationalProblem
 
 
+def each(of=MODELS, long=()):
+    """All models, those that are ``long`` in ``make test-long`` alone: other models run the same code."""
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=pytest.mark.long if name in long else ()) for name in of]
+    )
+
+
+VARIANTS = ("hlr_sd", "blr_softmax_without", "softmax_regression")
+
+
 def test_every_model_of_the_catalogue_is_there():
     for name in catalogue.MODELS.own:
         assert callable(catalogue.MODELS.get(name))
@@ -62,7 +72,7 @@ def test_density_and_gradient_are_numpyros(name):
         close(found[method], expected[method])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each(long=(*VARIANTS, "bradley_terry", "logistic_regression"))  # test_linear.py has the products of their designs
 def test_closed_derivatives_are_those_of_autodiff(name):
     """What a model derives by hand, against what the base class makes of the density that the test above compares."""
     p, n = ours(name), on("jax", noise(name))
@@ -87,7 +97,7 @@ def test_closed_derivatives_are_those_of_autodiff(name):
         close(found[method], expected[method])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each(long=VARIANTS)
 def test_backends_agree(name):
     p, q, n = ours(name), ours(name, "torch"), noise(name)
     z, t, rows = point(name), point(name, seed=2), point(name, (5,))
@@ -131,7 +141,7 @@ def test_the_compiled_programs_of_torch_are_what_python_runs(name):
     close(calls(p, arguments, compiled=True), calls(p, arguments), 1e-12)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each(long=VARIANTS)
 def test_closed_forms_are_means(name):
     """The exact ELBO and its prior's part against 20 000 samples."""
     p = ours(name)
@@ -153,7 +163,7 @@ def test_closed_forms_are_means(name):
     assert float(error) < 0.01 * abs(float(exact))
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if "x" in DATA[name]])
+@each(of=[name for name in MODELS if "x" in DATA[name]], long=(*VARIANTS, "blr", "logistic_regression", "movielens"))
 def test_single_precision_stays_single(name):
     single = np.float32
     p = made(name, {k: v.astype(single) if np.asarray(v).dtype.kind == "f" else v for k, v in DATA[name].items()})
@@ -181,14 +191,21 @@ def small(name):
     return functools.partial(PYRO[name], batch_size=4), {key: jnp.asarray(v) for key, v in fitted(name).items()}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each(long=(*VARIANTS, "bradley_terry", "logistic_regression"))
 def test_the_definition_takes_some_rows_in_numpyro(name):
     """Each row of a batch counts for ``N / 4`` rows."""
     model, arrays = small(name)
+    found = {}
+
+    @jax.jit
+    def density():
+        found.update(trace(seed(model, 0)).get_trace(**arrays))
+        (found["observed"],) = (one for one in found.values() if one["type"] == "sample" and one["is_observed"])
+        return found["observed"]["fn"].log_prob(found["observed"]["value"])
+
     with jax.numpy_rank_promotion("allow"):
-        sites = trace(seed(model, 0)).get_trace(**arrays)
-        (observed,) = (site for site in sites.values() if site["type"] == "sample" and site["is_observed"])
-        assert np.all(np.isfinite(observed["fn"].log_prob(observed["value"])))
+        assert np.all(np.isfinite(density()))
+    observed, sites = found.pop("observed"), found
     assert observed["scale"] == N / 4
     assert observed["value"].shape[0] == 4
     assert all(sites[one]["scale"] is None for one in dict(ours(name).sites))
@@ -196,14 +213,21 @@ def test_the_definition_takes_some_rows_in_numpyro(name):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name == "ppca" else pytest.mark.long)
+    [pytest.param(name, marks=() if name == "bradley_terry" else pytest.mark.long)
      for name in ("ppca", "hlr", "softmax_regression", "bradley_terry", "movielens")],
 )  # fmt: skip
 def test_the_definition_runs_in_numpyro(name):
     model, arrays = small(name)
+    svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(0.01), Trace_ELBO())
+
+    @jax.jit
+    def losses():
+        state = svi.init(jax.random.key(0), **arrays)
+        state, first = svi.update(state, **arrays)
+        return first, svi.update(state, **arrays)[1]
+
     with jax.numpy_rank_promotion("allow"):
-        svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(0.01), Trace_ELBO())
-        assert np.all(np.isfinite(svi.run(jax.random.key(0), 3, progress_bar=False, **arrays).losses))
+        assert np.all(np.isfinite(losses()))
 
 
 @pytest.mark.parametrize(

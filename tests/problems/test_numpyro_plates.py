@@ -113,7 +113,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("model", CASES, ids=lambda model: model.__name__)
+SIMPLER = (two_plates, local_latent, local_vector)  # than others of the cases: long
+
+
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(one, marks=pytest.mark.long if one in SIMPLER else (), id=one.__name__) for one in CASES],
+)
 def test_density_is_numpyros(model):
     plate, N, remark = CASES[model]
     with jax.numpy_rank_promotion("allow"):  # for NumPyro's simplex
@@ -125,17 +131,16 @@ def check_density(model, plate, N, remark):
     assert (p.plate, p.N) == (plate, N)
     assert remark is None if not p.remarks else remark in p.remarks[0]
     z = jnp.asarray(0.3 * RNG.normal(size=p.dim))
-    likelihood = jax.jit(p.log_likelihood)
+    likelihood, prior = jax.jit(p.log_likelihood), float(jax.jit(p.log_prior)(z))
     rows = likelihood(z, jnp.arange(N))
     arrays = {key: jnp.asarray(value) for key, value in DATA.items()}
     theirs = jax.jit(lambda z: -potential_energy(AllRows(model), (), arrays, p.unravel(z)))(z)
-    assert float(rows.sum() + jax.jit(p.log_prior)(z)) == pytest.approx(float(theirs), rel=1e-10)
-    for index in (jnp.array([N - 1, 0, 0]), jnp.array([N // 2])):
-        np.testing.assert_allclose(likelihood(z, index), rows[index], rtol=1e-12)
-    for index in (jnp.arange(N), jnp.array([N - 1, 0, 0])):  # both terms come from one run of the model
-        weight = jnp.linspace(0.1, 0.3, len(index))
-        parts = -N * (weight * rows[index]).sum() - jax.jit(p.log_prior)(z)
-        assert float(jax.jit(p.energy)(z, index, weight)) == pytest.approx(float(parts), rel=1e-10)
+    assert float(rows.sum()) + prior == pytest.approx(float(theirs), rel=1e-10)
+    index, weight = jnp.array([N - 1, 0, 0]), jnp.linspace(0.1, 0.3, 3)
+    for some in (index, jnp.array([N // 2])):
+        np.testing.assert_allclose(likelihood(z, some), rows[some], rtol=1e-12)
+    parts = -N * float((weight * rows[index]).sum()) - prior  # both terms come from one run of the model
+    assert float(jax.jit(p.energy)(z, index, weight)) == pytest.approx(parts, rel=1e-10)
     assert set(p.constrain(z)) >= set(p.latent)
 
 
@@ -154,6 +159,7 @@ def fitted(model, data, **options):
         return lowvar.fit(model, data, khat_samples=0, elbo_samples=20, progress=False, **options)
 
 
+@pytest.mark.long  # test_local_latent_fits.py compares the ELBO with the best one
 def test_local_latents_are_fitted_and_predicted():
     """``u_n ~ N(m, 1)``, ``y_n ~ N(u_n, 1)``: their posterior given ``m`` has variance 1/2."""
     y = 2 + RNG.normal(size=40) * np.sqrt(2)
@@ -180,7 +186,7 @@ def test_local_latents_are_fitted_and_predicted():
 
 
 def test_all_rows_in_every_step():
-    found = fitted(no_plate, DATA, num_steps=300, step_size=0.05)
+    found = fitted(no_plate, DATA, num_steps=100, step_size=0.05)
     assert any("every step uses all rows" in note for note in found.notes)
     with pytest.raises(UserError, match=r"batch_size 5: leave it out; .* there is no data plate"):
         fitted(no_plate, DATA, num_steps=3, batch_size=5)

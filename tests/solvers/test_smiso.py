@@ -113,7 +113,7 @@ def test_the_mean_is_that_of_the_table(draw):
     """By rows, the short batch included; along an epoch too, where the table of batches is being written."""
     p, made = logistic_regression(data()), sampler(draw(N, BATCH), independent(), DIM, np.float64)
     solver = smiso(p, made, GAMMA)
-    state = solver.epoch(solver.init(start()), noise_of(made)[0])
+    state = jax.jit(solver.epoch)(solver.init(start()), noise_of(made)[0])
     noise = noise_of(made)[1]
     before = state = solver.begin_epoch(state)
     step = jax.jit(solver.step)

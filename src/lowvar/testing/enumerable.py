@@ -1,5 +1,6 @@
 """A model small enough for exact answers, in both backends, and helpers of the contract tests."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -28,6 +29,7 @@ def data(dtype: Any = np.float64, rows=N, dim=DIM, seed=0):
     }
 
 
+@functools.cache
 def problem(backend="jax", dtype: Any = np.float64, **shape):
     return logistic_regression(data(dtype, **shape), backend)
 
@@ -86,9 +88,15 @@ def run(
     return estimator, state
 
 
+@functools.cache
+def exact_program(p):
+    """The gradient of a problem's negative ELBO, by quadrature: compiled once for all tests."""
+    return jax.jit(jax.grad(lambda w: -p.exact_elbo(w)))
+
+
 def exact_gradient(p, w):
     """The gradient of the negative ELBO, by quadrature."""
-    return jax.tree.map(jnp.negative, jax.grad(p.exact_elbo)(w))
+    return exact_program(p)(w)
 
 
 def quadrature_gradient(p, w, points=40):
