@@ -90,6 +90,7 @@ def test_blocks_are_independent(blocks):
 def test_numpyros_guide_has_the_same_draws(fits, blocks, guide):
     found = blocks if guide == "block_diagonal" else fits[guide]
     params = {name: jnp.asarray(value) for name, value in found.params.items()}
+    # the guide is first asked for under jit, which sorts sites by name where it can
     draw = jax.jit(lambda key, params: found.guide.sample_posterior(key, params, sample_shape=(4000,)))
     with jax.numpy_rank_promotion("allow"):
         theirs = draw(jax.random.key(1), params)
