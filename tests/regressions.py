@@ -24,12 +24,12 @@ def regression(x, y, batch_size=None):
         numpyro.sample("y", dist.Normal(bias + x[index] @ w, scale), obs=y[index])
 
 
-def with_parameters(x, y, batch_size=None):
+def with_parameters(x, y=None, batch_size=None):
     bias = numpyro.param("bias", 0.0)
     scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
     w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
     with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
-        numpyro.sample("y", dist.Normal(bias + x[index] @ w, scale), obs=y[index])
+        numpyro.sample("y", dist.Normal(bias + x[index] @ w, scale), obs=None if y is None else y[index])
 
 
 def fitted(model=regression, data=DATA, **options):

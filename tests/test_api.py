@@ -38,6 +38,7 @@ def fitted(example, data):
     return lowvar.fit(example.model, data, num_steps=3000, batch_size=50, progress=False)
 
 
+@pytest.mark.long
 def test_fit_finds_the_posterior(example, data, fitted):
     """Against NUTS on the same model: means within the posterior's own spread, spreads of its size."""
     from numpyro.infer import MCMC, NUTS
@@ -58,10 +59,10 @@ def test_predictive_takes_the_fit(example, data, fitted):
     from numpyro.infer import Predictive
 
     predictive = Predictive(example.model, guide=fitted.guide, params=fitted.params, num_samples=500)
-    draws = predictive(jax.random.key(1), x=data["x"])
+    draws = jax.jit(predictive)(jax.random.key(1), x=data["x"])
     assert draws["counts"].shape == (500, 600)
     assert float(draws["counts"].mean()) == pytest.approx(float(data["counts"].mean()), rel=0.1)
-    posterior = Predictive(fitted.guide, params=fitted.params, num_samples=4000)(jax.random.key(2), **data)
+    posterior = jax.jit(Predictive(fitted.guide, params=fitted.params, num_samples=4000))(jax.random.key(2), **data)
     np.testing.assert_allclose(posterior["w"].mean(0), fitted.sample(4000)["w"].mean(0), atol=0.02)
     np.testing.assert_allclose(posterior["scale"].mean(), fitted.sample(4000)["scale"].mean(), rtol=0.1)
 
@@ -94,20 +95,25 @@ def test_a_fit_prints_as_one_line(fitted):
     ]
 
 
-def test_same_seed_same_fit(example, data):
-    fits = [
-        lowvar.fit(example.model, data, num_steps=24, estimator="naive", seed=s, progress=False).params["w_auto_loc"]
-        for s in (1, 1, 2)
-    ]
-    np.testing.assert_array_equal(fits[0], fits[1])
-    assert (fits[0] != fits[2]).any()
+SHORT = {"num_steps": 24, "khat_samples": 0, "elbo_samples": 20, "progress": False}
+
+
+def test_the_seed_decides_and_data_may_be_of_pandas(example, data):
+    pandas = pytest.importorskip("pandas")
+    frame = {"x": pandas.DataFrame(np.asarray(data["x"])), "counts": pandas.Series(np.asarray(data["counts"]))}
+    one, same, other = (
+        lowvar.fit(example.model, given, estimator="naive", seed=seed, **SHORT).params["w_auto_loc"]
+        for given, seed in ((data, 1), (frame, 1), (data, 2))
+    )
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
 
 
 def test_noise_and_schedule_reach_the_run(example, data):
     def fitted(**kwargs):
-        settings = {"num_steps": 24, "optimizer": "sgd", "step_size": 1e-3, "num_particles": 4, "progress": False}
+        settings = SHORT | {"optimizer": "sgd", "step_size": 1e-3, "num_particles": 4}
         start = {"w": np.zeros(3)}
-        return lowvar.fit(example.model, data, estimator="mlmc", init=start, **settings, **kwargs).params["w_auto_loc"]
+        return lowvar.fit(example.model, data, estimator="naive", init=start, **settings, **kwargs).params["w_auto_loc"]
 
     plain, rqmc = fitted(), fitted(noise="rqmc")
     falling = fitted(schedule={"kind": "step", "beta": 0.1, "r": 1})
@@ -122,12 +128,6 @@ def test_noise_and_schedule_reach_the_run(example, data):
             fitted(**wrong)
 
 
-def test_to_arviz(fitted):
-    pytest.importorskip("arviz")
-    posterior = fitted.to_arviz(100).posterior
-    assert posterior["w"].shape == (1, 100, 3)
-
-
 def before_1(posterior=None, *, posterior_predictive=None):
     return posterior
 
@@ -138,12 +138,13 @@ def since_1(data, *, name=None, sample_dims=None):
 
 @pytest.mark.parametrize("from_dict", [before_1, since_1])
 def test_to_arviz_before_and_since_1(fitted, from_dict, monkeypatch):
-    """With the two signatures that ``from_dict`` has had."""
+    """With the two signatures that ``from_dict`` has had; ``test_fit_ends.py`` calls ArviZ itself."""
     monkeypatch.setitem(sys.modules, "arviz", types.SimpleNamespace(from_dict=from_dict))
     assert fitted.to_arviz(7)["w"].shape == (1, 7, 3)
 
 
-@pytest.mark.parametrize("given", [pytest.param(False, marks=pytest.mark.long), True], ids=["own fit", "given params"])
+@pytest.mark.long
+@pytest.mark.parametrize("given", [False, True], ids=["own fit", "given params"])
 def test_decompose(example, data, fitted, given):
     found = lowvar.decompose(
         example.model, data, fitted.params if given else None, estimators=("naive", "cv", "joint"),
@@ -159,10 +160,10 @@ def test_decompose(example, data, fitted, given):
     assert "`joint` pays" in text
 
 
-def test_decompose_takes_labels_and_options(example, data):
+def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path):
     """A table that is not yet in use, as an option says, leaves the naive gradient; labels name the rows."""
     found = lowvar.decompose(
-        example.model, data, batch_size=50, num_steps=24, replicates=4, columns=2, progress=False,
+        example.model, data, fitted.params, batch_size=50, replicates=4, columns=2, progress=False,
         estimators={"plain": "naive", "late": {"estimator": "joint", "naive_epochs": 5}, "in use": {"estimator": "joint"}},
     )  # fmt: skip
     total = found.table[(found.table["block"] == "all") & (found.table["source"] == "total")]
@@ -170,8 +171,11 @@ def test_decompose_takes_labels_and_options(example, data):
     assert list(variance.index) == list(found.time) == ["plain", "late", "in use"]
     assert variance["late"] == pytest.approx(variance["plain"], rel=1e-9)
     assert variance["in use"] != pytest.approx(variance["plain"], rel=1e-2)
+    assert {"mu:w", "log_sigma:scale"} <= set(found.table["block"])
     assert found.time["plain"] == 1.0
     assert "\nin use" in str(found)
+    found.plot(tmp_path / "mine")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.csv", "mine.png", "mine.svg"]
 
 
 def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
@@ -180,20 +184,6 @@ def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
     parts = found[found["block"] == "all"].set_index("source")["variance"]
     assert parts["subsampling"] == parts["interaction"] == 0
     assert parts["total"] == parts["monte_carlo"] > 0
-
-
-def test_data_from_pandas(example, data):
-    pandas = pytest.importorskip("pandas")
-    frame = {"x": pandas.DataFrame(np.asarray(data["x"])), "counts": pandas.Series(np.asarray(data["counts"]))}
-    fits = [lowvar.fit(example.model, d, num_steps=24, estimator="naive", progress=False) for d in (data, frame)]
-    np.testing.assert_array_equal(fits[0].params["w_auto_loc"], fits[1].params["w_auto_loc"])
-
-
-def test_plot(example, data, fitted, tmp_path):
-    found = lowvar.decompose(example.model, data, fitted.params, estimators=("naive", "joint"), batch_size=50,
-                             replicates=4, columns=2, progress=False)  # fmt: skip
-    found.plot(tmp_path / "mine")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.csv", "mine.png", "mine.svg"]
 
 
 @pytest.mark.parametrize(
@@ -233,10 +223,10 @@ def test_bad_input_of_fit(example, data, options, message):
 
 def test_numbers_of_numpy(example, data):
     """They are taken as Python's are."""
-    common = {"estimator": "naive", "progress": False}
+    common = {"estimator": "naive"} | SHORT
     python, numpy, floats = (
-        lowvar.fit(example.model, data, step_size=step, seed=whole(3), num_steps=steps, batch_size=whole(50),
-                   num_particles=whole(2), **common)
+        lowvar.fit(example.model, data, step_size=step, seed=whole(3), batch_size=whole(50), num_particles=whole(2),
+                   **common | {"num_steps": steps})
         for step, whole, steps in (
             (float(np.float32(0.02)), int, 24), (np.float32(0.02), np.int64, np.int64(24)), (np.float32(0.02), int, 24.0)
         )

@@ -37,11 +37,11 @@ found = {{}}
 for kind, data in {cases}:
     data = {{"memory": DATA, "files": mapped}}[data]
     fits = [
-        fitted(data=data, estimator=kind, batch_size=40, num_steps=17, devices=devices) for devices in ({count}, {alone})
+        fitted(data=data, estimator=kind, batch_size=40, num_steps=17, devices=devices) for devices in ({count}, 1)
     ]
     both = [fit.guide_params for fit in fits]
     on = [len(jax.tree.leaves(fit.run.kept[fit.run.epochs[1]])[0].sharding.device_set) for fit in fits]
-    assert on == [{count}, {alone} or 1], on
+    assert on == [{count}, 1], on
     found[kind] = max(float(np.abs(both[0][b] / both[1][b] - 1).max()) for b in both[0])
 problem = divided(problem_of(regression, DATA), {count}, 40)
 index, weight = np.arange(40), np.full(40, 1 / 40)
@@ -64,7 +64,7 @@ CASES = [("joint_svrg", "files")], [(kind, "memory") for kind in ("naive", "cv",
 
 @pytest.mark.parametrize("cases", [CASES[0], pytest.param(CASES[1], marks=pytest.mark.long)])
 def test_four_devices_give_the_parameters_of_one(cases):
-    process = run(FIT.format(before="", after="", count=4, alone=None, cases=cases), 4)
+    process = run(FIT.format(before="", after="", count=4, cases=cases), 4)
     out, _ = process.communicate()
     assert process.returncode == 0
     found = json.loads(out.splitlines()[-1])
@@ -86,7 +86,7 @@ def test_two_processes_give_the_parameters_of_one():
         port = free.getsockname()[1]
     end, cases = "jax.distributed.shutdown()", [("joint_svrg", "memory")]
     begin = [BEGIN.format(port=port, index=index) for index in range(2)]
-    pair = [run(FIT.format(before=one, after=end, count=2, alone=None, cases=cases), 1) for one in begin]
+    pair = [run(FIT.format(before=one, after=end, count=2, cases=cases), 1) for one in begin]
     for process in pair:
         found = json.loads(process.communicate(timeout=300)[0].splitlines()[-1])
         assert process.returncode == 0
@@ -107,6 +107,7 @@ def test_wrong_numbers_of_devices_are_refused(options, message):
         fitted(**options)
 
 
+@pytest.mark.long
 def test_one_device_is_the_default():
     one, default = fitted(devices=1), fitted()
     for block, value in default.guide_params.items():

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from short_fits import fitted
+from short_fits import assert_equal, fitted
 
 from lowvar.api.stopping import Plateau
 from lowvar.errors import UserError
@@ -42,6 +42,26 @@ def test_what_a_callback_may_return():
         fitted(callback=lambda _: 1 / 0)
 
 
+def test_ctrl_c(short):
+    """The first returns the fit so far, with a note; two in a row abort."""
+
+    def pressed(times):
+        def callback(at):
+            for _ in range(times if at.iteration >= 20 else 0):
+                signal.raise_signal(signal.SIGINT)
+
+        return callback
+
+    with pytest.warns(UserWarning, match=r"regression: Ctrl-C ended the fit after \d+ of 62 steps"):
+        fit = fitted(callback=pressed(1))
+    assert fit.run.ended == "interrupted"
+    assert 20 <= fit.run.num_steps < 62
+    with pytest.raises(KeyboardInterrupt):
+        fitted(callback=pressed(2))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert_equal(fit.resume(62 - fit.run.num_steps, progress=False), short)
+
+
 INTERRUPTED = """
 import signal, sys, warnings
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
@@ -66,8 +86,9 @@ for attempt in range(2):
 """
 
 
-def test_ctrl_c():
-    """The first returns the fit so far, with a note; two in a row abort."""
+@pytest.mark.long
+def test_ctrl_c_of_a_program():
+    """At any moment, not between two evaluations of the ELBO as above."""
     child = subprocess.Popen([sys.executable, "-W", "ignore", "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "ready\n"
@@ -139,10 +160,11 @@ def test_the_plateau_of_a_line():
     assert not Plateau()(steps / 5, 0 * steps, errors)  # too early
 
 
-def test_the_summary_is_arvizs(short):
+def test_the_summary_is_that_of_arviz_which_takes_the_draws(short):
     arviz = pytest.importorskip("arviz")
     if not hasattr(arviz, "InferenceData"):
         pytest.skip("ArviZ 1 names other intervals")
+    assert short.to_arviz(100).posterior["w"].shape == (1, 100, 2)
     mine = short.summary()
     theirs = arviz.summary(short.to_arviz(4000), kind="stats", round_to="none")
     assert mine.index.tolist() == theirs.index.tolist() == ["bias", "scale", "w[0]", "w[1]"]
@@ -159,7 +181,7 @@ def test_the_summary_is_arvizs(short):
             short.summary(**wrong)
 
 
-@pytest.mark.parametrize("steps", [1, 12, 62])
+@pytest.mark.parametrize("steps", [1, pytest.param(12, marks=pytest.mark.long), 62])
 def test_the_plot(short, steps, tmp_path):
     pytest.importorskip("matplotlib")
     fit = short if steps == 62 else fitted(num_steps=steps)
@@ -180,7 +202,7 @@ def test_the_plot(short, steps, tmp_path):
     assert band.max() == pytest.approx((fit.elbo["elbo"] + fit.elbo["elbo_se"])[-5:].max(), abs=50)
 
 
-def test_progress_in_a_notebook(monkeypatch):
+def test_progress_in_a_notebook(short, monkeypatch):
     """There, and without widgets, a bar is shown although stderr is no terminal."""
     import lowvar.api.fit as module
 
@@ -202,8 +224,8 @@ def test_progress_in_a_notebook(monkeypatch):
     monkeypatch.setattr("tqdm.auto.tqdm", Bar)
     monkeypatch.setattr(module, "in_notebook", lambda: True)
     for progress, disable in ((None, False), (False, True), (True, False)):
-        fitted(progress=progress)
+        short.resume(1, progress=progress)
         assert shown.pop() is disable
     monkeypatch.setattr(module, "in_notebook", lambda: False)
-    fitted(progress=None)
+    short.resume(1, progress=None)
     assert shown == [None]  # tqdm decides: on a terminal only

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import lowvar
+from lowvar.api.settings import solver_of
 from lowvar.errors import UserError
 
 N = 40
@@ -47,11 +48,10 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["noisy", "every", *(pytest.param(one, marks=pytest.mark.long) for one in ("injected", "by block", "prodigy"))],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_any_optimizer_of_optax(name, tmp_path):
+    """One with random numbers, a schedule and a chain is in ``test_fit_files.py``."""
     fit = fitted(estimator="naive", optimizer=OPTIMIZERS[name])
     assert fit.elbo["elbo"].iloc[-1] > fit.elbo["elbo"].iloc[0]
     fit.save(tmp_path / "fit.npz")
@@ -218,6 +218,7 @@ def test_draws_are_fewer_where_a_model_without_a_plate_has_many_rows():
     def rate(y):
         numpyro.sample("y", dist.Poisson(numpyro.sample("rate", dist.Gamma(2, 1))).expand([len(y)]), obs=y)
 
-    fit = fitted(rate, {"y": np.full(100_000, 3)}, batch_size=None, elbo_samples=None, num_steps=1)
-    assert fit.problem.N == 1
-    assert fit.run.solver.elbo_samples == 82  # an even number: two groups
+    problem = lowvar.problem(rate, {"y": np.full(100_000, 3)})
+    settings = {"optimizer": "adam", "step_size": None, "num_steps": 1, "batch_size": None, "num_particles": 1}
+    assert problem.N == 1
+    assert solver_of(problem, elbo_samples=None, **settings).elbo_samples == 82  # 2**23 / 1e5, and even: two groups

@@ -11,6 +11,8 @@ from regressions import FAR, N, fitted, moving, total
 import lowvar
 from lowvar.errors import UserError
 
+DESIGN = {"replicates": 8, "columns": 4, "progress": False}
+
 
 @pytest.fixture(scope="module")
 def on_the_way():
@@ -20,9 +22,8 @@ def on_the_way():
 def test_decompose_uses_the_memory_of_the_fit(on_the_way):
     """Filled at the fit's point a memory looks far better than the one that the fit has."""
     data, fit = on_the_way
-    options = {"replicates": 8, "columns": 4, "progress": False}
-    own = lowvar.decompose(moving, data, fit, estimators=("naive", "joint"), **options)
-    filled = lowvar.decompose(moving, data, fit.params, estimators=("naive", "joint"), batch_size=20, **options)
+    own = lowvar.decompose(moving, data, fit, estimators=("joint",), **DESIGN)
+    filled = lowvar.decompose(moving, data, fit.params, estimators=("joint",), batch_size=20, **DESIGN)
     assert total(own, "mu").loc["joint", "low"] > 10 * total(filled, "mu").loc["joint", "high"]
     assert total(own)["batch_size"].eq(20).all()
     assert "memory of `joint`: the fit's own" in str(own)
@@ -46,11 +47,10 @@ def test_decompose_uses_the_memory_of_the_fit(on_the_way):
 
 def test_others_run_along(on_the_way):
     data, fit = on_the_way
-    found = lowvar.decompose(moving, data, fit, estimators=("naive", "joint_current"), replicates=4, columns=2,
-                             progress=False)  # fmt: skip
-    assert list(total(found).index) == ["naive", "joint_current", "joint"]  # the fit's own is compared too
+    found = lowvar.decompose(moving, data, fit, estimators=("joint_svrg",), **DESIGN)
+    assert list(total(found).index) == ["joint_svrg", "joint"]  # the fit's own is compared too
     assert found.memories == {"joint": "the fit's own",
-                              "joint_current": "accumulated along the fit's last 6 epochs"}  # fmt: skip
+                              "joint_svrg": "accumulated along the fit's last 6 epochs"}  # fmt: skip
     np.testing.assert_array_equal(found.params["w_auto_loc"], fit.params["w_auto_loc"])
 
 
@@ -68,15 +68,14 @@ def test_running_along_repeats_the_fit(on_the_way):
 
 def test_another_batch_size_fills_memories(on_the_way):
     data, fit = on_the_way
-    found = lowvar.decompose(moving, data, fit, estimators=("naive", "joint"), batch_size=50, replicates=4, columns=2,
-                             progress=False)  # fmt: skip
+    found = lowvar.decompose(moving, data, fit, estimators=("joint",), batch_size=50, **DESIGN)
     assert found.memories["joint"].startswith("filled at these parameters")
 
 
 def test_decompose_takes_the_noise_scheme_of_the_fit():
     """Also where its memory cannot be used; a scheme of one's own replaces it."""
     fit = fitted(moving, FAR, estimator="naive", noise="rqmc", num_particles=8, batch_size=20, num_steps=20)
-    common = {"estimators": "naive", "batch_size": N, "replicates": 4, "columns": 4, "progress": False}
+    common = {"estimators": "naive", "batch_size": N} | DESIGN
     own, rqmc, iid = (
         lowvar.decompose(moving, FAR, params, noise=noise, num_particles=8, **common)
         for params, noise in ((fit, None), (fit.params, "rqmc"), (fit, "iid"))
@@ -92,7 +91,7 @@ def test_decompose_takes_the_noise_scheme_of_the_fit():
 def test_the_memory_of_another_model_is_not_used(on_the_way):
     """Its parameters are plain ones; the same model defined again is no other."""
     data, fit = on_the_way
-    common = {"estimators": ("naive", "joint"), "replicates": 4, "columns": 2, "progress": False}
+    common = {"estimators": ("joint",)} | DESIGN
 
     def defined(scale):
         def again(x, y, batch_size=None):
@@ -113,14 +112,15 @@ def test_the_memory_of_another_model_is_not_used(on_the_way):
 def test_a_memory_that_adds_noise_is_said_first():
     """Steps so long that the table is far away."""
     fit = fitted(moving, FAR, estimator="joint", num_steps=28, batch_size=20, step_size=0.5)
-    found = lowvar.decompose(moving, FAR, fit, estimators=("naive", "joint"), replicates=8, columns=4, progress=False)
+    found = lowvar.decompose(moving, FAR, fit, estimators=("naive", "joint"), **DESIGN)
     assert total(found).loc["joint", "low"] > total(found).loc["naive", "high"], total(found)
     assert str(found).startswith("Careful: the memory of `joint` makes the gradient worse here: ")
     assert "gradient variance of moving at the fit" in str(found)
 
 
-def test_decompose_of_a_fit_that_completed_no_epoch():
+@pytest.mark.parametrize("estimator", ["joint", pytest.param("joint_adaptive", marks=pytest.mark.long)])
+def test_decompose_of_a_fit_that_completed_no_epoch(estimator):
     """Its memory is that of the start, which the fit itself computes only as its first epoch begins."""
-    fit = fitted(moving, FAR, estimator="joint_adaptive", num_steps=2, batch_size=20)
-    found = lowvar.decompose(moving, FAR, fit, estimators=("joint_adaptive",), replicates=4, columns=2, progress=False)
+    fit = fitted(moving, FAR, estimator=estimator, num_steps=2, batch_size=20)
+    found = lowvar.decompose(moving, FAR, fit, estimators=(estimator,), **DESIGN)
     assert np.isfinite(found.table["variance"]).all()

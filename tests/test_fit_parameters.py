@@ -18,13 +18,24 @@ def svi_params():
     return svi.run(jax.random.key(0), 1500, **IN_JAX, progress_bar=False).params
 
 
+def trained(estimator=None):
+    return fitted(
+        with_parameters, estimator=estimator, num_steps=1500, step_size=0.02, batch_size=50, elbo_samples=4000
+    )
+
+
+@pytest.fixture(scope="module")
+def default():
+    return trained()
+
+
 @pytest.mark.parametrize(
     "estimator",
     [None, "stl", *(pytest.param(name, marks=pytest.mark.long) for name in ("naive", "joint_current", "storm"))],
 )
-def test_parameters_are_trained(estimator, svi):
+def test_parameters_are_trained(estimator, default, svi):
     """As NumPyro's SVI trains them; with no noise and no share in the entropy."""
-    found = fitted(with_parameters, estimator=estimator, num_steps=1500, step_size=0.02, batch_size=50)
+    found = trained(estimator) if estimator else default
     assert float(found.params["bias"]) == pytest.approx(float(svi["bias"]), abs=0.03)
     assert float(found.params["scale"]) == pytest.approx(float(svi["scale"]), rel=0.05)
     np.testing.assert_allclose(found.params["w_auto_loc"], svi["w_auto_loc"], atol=0.04)
@@ -37,34 +48,26 @@ def svi():
     return svi_params()
 
 
-def test_the_elbo_with_parameters_is_numpyros(svi):
+def test_the_elbo_with_parameters_is_numpyros(default):
     from numpyro.infer import Trace_ELBO
     from numpyro.infer.autoguide import AutoNormal
 
-    found = fitted(with_parameters, num_steps=600, elbo_samples=4000)
     guide = AutoNormal(with_parameters)
     with numpyro.handlers.block(), numpyro.handlers.seed(rng_seed=0):
         guide(**IN_JAX)
-    params = jax.tree.map(jnp.asarray, found.params)
+    params = jax.tree.map(jnp.asarray, default.params)
     theirs = -Trace_ELBO(num_particles=4000).loss(jax.random.key(1), params, with_parameters, guide, **IN_JAX)
-    assert found.elbo["elbo"].iloc[-1] == pytest.approx(float(theirs), abs=0.3)
+    assert default.elbo["elbo"].iloc[-1] == pytest.approx(float(theirs), abs=0.3)
 
 
-def test_predictive_takes_parameters():
+def test_predictive_takes_parameters(default):
     from numpyro.infer import Predictive
 
-    def model(x, y=None, batch_size=None):
-        bias = numpyro.param("bias", 0.0)
-        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
-            numpyro.sample("y", dist.Normal(bias + x[index] @ w, 0.5), obs=None if y is None else y[index])
-
-    found = fitted(model, num_steps=600, step_size=0.05)
-    draws = Predictive(model, guide=found.guide, params=found.params, num_samples=200)(
+    draws = Predictive(with_parameters, guide=default.guide, params=default.params, num_samples=200)(
         jax.random.key(0), x=IN_JAX["x"]
     )["y"]
     assert float(draws.mean()) == pytest.approx(DATA["y"].mean(), abs=0.1)
-    assert found.sample(3)["w"].shape == (3, 2)
+    assert default.sample(3)["w"].shape == (3, 2)
 
 
 @pytest.mark.parametrize("prior", [pytest.param(False, marks=pytest.mark.long), True])
@@ -93,7 +96,8 @@ def test_a_network_of_flax_is_trained(prior):
         observe(random_flax_module("net", Net(), priors, input_shape=(1, 2)), x, y, batch_size)
 
     with jax.numpy_rank_promotion("allow"):
-        found = fitted(random if prior else plain, {"x": X, "y": target}, num_steps=400, step_size=0.02)
+        found = fitted(random if prior else plain, {"x": X, "y": target}, num_steps=400, step_size=0.02,
+                       estimator="naive" if prior else None)  # fmt: skip
         first, last = found.elbo["elbo"].iloc[[0, -1]]
         assert last > first + 100
         assert set(found.sample(2)) == {"noise", *(["net/Dense_1.kernel", "net/Dense_1.bias"] if prior else [])}

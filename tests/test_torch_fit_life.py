@@ -105,7 +105,8 @@ def test_another_fit_starts_from_a_loaded_one(tmp_path):
     assert not torch.equal(warm.params["z_auto_loc"], fit.params["z_auto_loc"])
 
 
-def test_a_pickle_is_read_in_another_process(tmp_path):
+@pytest.mark.parametrize("process", ["this", pytest.param("another", marks=pytest.mark.long)])
+def test_a_pickle_of_a_scripts_functions(tmp_path, process):
     path, main = tmp_path / "fit.pkl", {"__name__": "__main__"}  # its functions are those of a script or notebook
     script = """
         import torch, lowvar
@@ -118,6 +119,10 @@ def test_a_pickle_is_read_in_another_process(tmp_path):
     exec(textwrap.dedent(script), main)
     path.write_bytes(pickle.dumps(main["fit"]))
     resumed = main["fit"].resume(3, progress=False).params["z_auto_loc"].item()
+    if process == "this":
+        del main["likelihood"], main["x"]  # as in a process that has not run the script
+        assert pickle.loads(path.read_bytes()).resume(3, progress=False).params["z_auto_loc"].item() == resumed
+        return
     code = f"import pickle; print(pickle.load(open({str(path)!r}, 'rb')).resume(3, progress=False).params['z_auto_loc'].item())"
     environment = os.environ | {"JAX_ENABLE_X64": "1"}
     run = [sys.executable, "-W", "ignore", "-c", code]

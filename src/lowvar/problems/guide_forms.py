@@ -73,8 +73,9 @@ def autoguide(problem):
     Guide.__name__ = Guide.__qualname__ = kind.__name__
     made: list[Any] = []
     guide = (Guide if problem.densities else kind)(problem.model, **form.options(problem.guide))
-    with handlers.block(), handlers.seed(rng_seed=0):
-        guide(**problem.data)  # sets up the guide, which can then be used without the data
+    # sets up the guide, which can then be used without the data; under jit, its sites would be in alphabetical order
+    with jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):
+        guide(**problem.data)
     made.append(guide)
     return guide
 
