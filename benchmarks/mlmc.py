@@ -324,38 +324,42 @@ def growth(task: str, backend: str, size: str, methods=None) -> dict:
 
 
 def noise(task: str, backend: str, size: str, methods=None) -> dict:
-    """What the noise of a step of ``mc`` takes: drawn by JAX, its copy to PyTorch, and drawn by PyTorch."""
+    """What a step of ``mc`` is made of: noise by JAX, its copy, noise by PyTorch, the gradient; and whole steps."""
     import jax
     import torch
 
-    problem, _, settings, origin = problem_of(task, backend, size)
-    sampler = engine_of("mc", problem, settings, repetitions=1, step_sizes=(STILL,)).sampler
+    problem, rows, settings, origin = problem_of(task, "jax", size)
+    engine = engine_of("mc", problem, settings, repetitions=1, step_sizes=(STILL,))
     epochs = sized(size, 20, 20, 2)  # drawn in one call, as along a run
-    draw = jax.jit(lambda key: jax.lax.map(lambda k: sampler.epoch(k).eps, jax.random.split(key, epochs)))
+    draw = jax.jit(lambda key: jax.lax.map(lambda k: engine.sampler.epoch(k).eps, jax.random.split(key, epochs)))
+    drawn = jax.block_until_ready(draw(jax.random.key(0)))
+    start = {block: value[0] for block, value in engine.starts.items()}
+    one = jax.tree.map(lambda leaf: leaf[0], engine.sampler.epoch(engine.keys[0]))
 
-    def drawn(state):
-        return jax.block_until_ready(draw(jax.random.key(state))), state + 1
+    @jax.jit
+    def gradients(params, drawn):
+        def body(params, eps):
+            found = problem.objective_gradient(params, one._replace(eps=eps[0]))
+            return jax.tree.map(lambda a, b: a - 1e-9 * b, params, found), None
 
-    keep = drawn(0)[0]
-
-    def copied(state):
-        return torch.from_dlpack(keep).clone()
-
-    def own(state):
-        return torch.randn(epochs, POINTS, problem.dim)
+        return jax.lax.scan(body, params, drawn)[0]
 
     cases = [
-        Case("JAX", lambda s: drawn(s)[1], 1, epochs),
-        Case("copy", copied, 0, epochs),
-        Case("torch", own, 0, epochs),
+        Case("JAX", lambda n: (jax.block_until_ready(draw(jax.random.key(n))), n + 1)[1], 1, epochs),
+        Case("copy", lambda _: torch.from_dlpack(drawn).clone(), 0, epochs),
+        Case("torch", lambda _: torch.randn(epochs, POINTS, problem.dim), 0, epochs),
+        Case("gradient", lambda params: jax.block_until_ready(gradients(params, drawn)), start, epochs),
     ]
-    alternate(cases, sized(size, 15, 9, 1))
+    whole = [ours("mc", problem, settings), numpyros(task, rows)]
+    for case in whole:
+        case.last(sized(size, 0.3, 0.05, 1e-6))
+    alternate(cases + whole, sized(size, 15, 9, 1))
     numbers = POINTS * problem.dim
-    found = {one.name: float(np.median(one.seconds)) / epochs * 1e6 for one in cases} | {"numbers": numbers}
-    print(f"\n{task}: {numbers} normal numbers a step, us: by JAX {found['JAX']:.0f} "
-          f"({1e3 * found['JAX'] / numbers:.1f} ns each), copied {found['copy']:.0f}, by PyTorch {found['torch']:.0f} "
-          f"({1e3 * found['torch'] / numbers:.1f} ns each); {origin}")  # fmt: skip
-    return found
+    found = {case.name: float(np.median(case.seconds)) / case.steps * 1e6 for case in cases + whole}
+    print(f"\n{task}: {numbers} normal numbers a step; {origin}; us:")
+    print(", ".join(f"{name} {value:.0f}" for name, value in found.items()))
+    print(f"a number takes JAX {1e3 * found['JAX'] / numbers:.1f} ns, PyTorch {1e3 * found['torch'] / numbers:.1f}")
+    return found | {"numbers": numbers}
 
 
 def variance(task: str, backend: str, size: str, methods=None) -> dict:
