@@ -1,7 +1,7 @@
-"""How the time of a fit grows with the number of rows, against NumPyro's ``SVI(AutoNormal, Trace_ELBO, Adam(0.01))``.
+"""How the time of a fit grows with rows and features, against NumPyro's ``SVI(AutoNormal, Trace_ELBO, Adam(0.01))``.
 
-    python benchmarks/growth.py                  # 1e2 to 1e7 rows, two rounds; 10 GB of memory at 1e7
-    python benchmarks/growth.py --rows 1000000
+    python benchmarks/growth.py                  # 1e2 to 1e7 rows, 5 to 2000 features; 10 GB of memory at 1e7 rows
+    python benchmarks/growth.py --only rows --at 1000000
 
 Logistic regression, 20 000 steps with batches of 100, compilation included: the steps are the same, so the time is
 that to about the same ELBO. ``fit`` also checks the model, and computes ELBOs on all rows and, for few rows, k-hat;
@@ -25,19 +25,20 @@ import numpyro
 import numpyro.distributions as dist
 from vi_step import add_sizes, sized, write
 
-DIM, STEPS = 20, 20_000
+DIM, ROWS, STEPS = 20, 10_000, 20_000  # features where the rows vary, rows where the features do, and steps
+AXES = {"rows": (10**2, 10**3, 10**4, 10**5, 10**6, 10**7), "features": (5, 50, 500, 2000)}
 _EVALUATED = 2e7  # rows times draws of a final ELBO
 
 
-def logistic(N):
-    """Logistic regression with ``DIM`` features: ``(model, data)``, single precision."""
+def logistic(N, dim):
+    """Logistic regression with ``dim`` features: ``(model, data)``, single precision."""
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((N, DIM), dtype=np.float32)
-    w = rng.normal(size=DIM).astype(np.float32) / np.sqrt(DIM)
+    x = rng.standard_normal((N, dim), dtype=np.float32)
+    w = rng.normal(size=dim).astype(np.float32) / np.sqrt(dim)
     y = (rng.random(N) < 1 / (1 + np.exp(-x @ w))).astype(np.int32)
 
     def model(x, y):
-        b = numpyro.sample("b", dist.Normal(0, 1).expand([DIM]).to_event(1))
+        b = numpyro.sample("b", dist.Normal(0, 1).expand([dim]).to_event(1))
         with first_fit.rows(N) as i:
             numpyro.sample("y", dist.Bernoulli(logits=x[i] @ b), obs=y[i])
 
@@ -54,9 +55,9 @@ def naive(model, data, seed, steps):
 TOOLS = {"svi": first_fit.theirs, "naive": naive, "default": first_fit.ours}
 
 
-def compare(N, rounds, steps):
+def compare(N, dim, rounds, steps):
     """CPU seconds and final ELBOs of the tools, by round."""
-    model, data = logistic(N)
+    model, data = logistic(N, dim)
     found = []
     for round_ in range(rounds):
         row, params = {}, {}
@@ -75,30 +76,40 @@ def compare(N, rounds, steps):
 def main():
     """Prints a table in Markdown, row by row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=float, action="append", help="default: 1e2, 1e3, ..., 1e7")
+    parser.add_argument("--only", choices=AXES, help="this axis")
+    parser.add_argument("--at", type=float, action="append", help="this number of rows or features (may be repeated)")
     parser.add_argument("--rounds", type=int, help="default: 2")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/growth.json"), help="JSON file")
-    add_sizes(parser, "one round, up to 1e5 rows")
+    add_sizes(parser, "one round, up to 1e5 rows, up to 500 features")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     jax.config.update("jax_enable_compilation_cache", False)
     rounds, steps = args.rounds or sized(args.size, 2, 1, 1), sized(args.size, STEPS, STEPS, 20)
-    print(
-        "| rows | SVI, CPU s | `naive` | default | `naive` / SVI | default / SVI | nats above SVI: `naive` | default |"
-    )
-    print("|---" * 8 + "|")
-    found = {}
-    for N in map(int, args.rows or [10.0**k for k in range(2, sized(args.size, 8, 6, 3))]):
-        runs = found[N] = compare(N, rounds, steps)
-        of = {key: np.array([run[key] for run in runs]) for key in runs[0]}
-        cells = [f"{np.median(of[f'{tool} CPU']):.1f}" for tool in TOOLS]
-        cells += [f"{np.median(of[f'{tool} CPU'] / of['svi CPU']):.2f}" for tool in ("naive", "default")]
-        for tool in ("naive", "default"):
-            more = of[f"{tool} elbo"] - of["svi elbo"]
-            cells.append(f"{more.mean():+.3g} [{more.min():+.3g}, {more.max():+.3g}]")
-        print(f"| {N:.0e} | ".replace("e+0", "e") + " | ".join(cells) + " |", flush=True)
-        write(args.out, {"rounds": rounds, "steps": steps, "runs": found})
+    sections = {}
+    for axis in [args.only] if args.only else AXES:
+        print(
+            f"| {axis} | SVI, CPU s | `naive` | default | `naive` / SVI | default / SVI | nats above SVI: `naive` | "
+            "default |"
+        )
+        print("|---" * 8 + "|")
+        fewer = {"rows": 4, "features": 3}[axis]
+        for at in map(int, args.at or AXES[axis][: sized(args.size, None, fewer, 1)]):
+            N, dim = (at, DIM) if axis == "rows" else (ROWS, at)
+            runs = sections.setdefault(axis, {})[at] = compare(N, dim, rounds, steps)
+            print(f"| {at:,} | ".replace(",", " ") + " | ".join(cells(runs)) + " |", flush=True)
+            write(args.out, {"rounds": rounds, "steps": steps, "sections": sections})
     print(f"\nwrote {args.out}")
+
+
+def cells(runs):
+    """The cells of a row, from its rounds."""
+    of = {key: np.array([run[key] for run in runs]) for key in runs[0]}
+    found = [f"{np.median(of[f'{tool} CPU']):.1f}" for tool in TOOLS]
+    found += [f"{np.median(of[f'{tool} CPU'] / of['svi CPU']):.2f}" for tool in ("naive", "default")]
+    for tool in ("naive", "default"):
+        more = of[f"{tool} elbo"] - of["svi elbo"]
+        found.append(f"{more.mean():+.3g} [{more.min():+.3g}, {more.max():+.3g}]")
+    return found
 
 
 if __name__ == "__main__":

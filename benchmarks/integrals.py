@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from performance_sections import aims
 from vi_step import add_sizes, sized, write
 
 SIZES = (10, 20, 50, 100, 150)
@@ -32,9 +33,6 @@ PUBLISHED_SECONDS = {
     "paper_vv_fixed": (1.2, 3, 7.5, 17, 29),
     "paper_vv": (2.6, 5, 13.5, 27.6, 49),
 }
-# aims of this library: mean absolute error, and seconds of vector_valued
-AIMS = {"control_functional": {10: 2.4, 50: 0.011, 150: 0.0005}, "vector_valued": {10: 0.35, 50: 0.0025, 150: 0.0001}}
-AIMED_SECONDS = {10: 0.1, 50: 0.2, 150: 2.0}
 METHODS = (
     ("monte_carlo", {}),
     ("zero_variance", {"order": 1}),
@@ -79,8 +77,8 @@ def table(size: str, repetitions: int) -> list[dict]:
             rows.append(row)
             said = PUBLISHED.get(name, ())[s : s + 1]
             its = PUBLISHED_SECONDS.get(name, ())[s : s + 1]
-            aim = AIMS.get(name, {}).get(m)
-            aimed = AIMED_SECONDS.get(m) if name == "vector_valued" else None
+            aim = aims.INTEGRAL_ERROR.get(name, {}).get(m)
+            aimed = aims.INTEGRAL_SECONDS.get(m) if name == "vector_valued" else None
             print(
                 f"{name:20}{m:5}{row['mae']:12.3g} ({row['mae_se']:6.2g}){_pair(said):>16}{_or_blank(aim):>9}"
                 f"{seconds:10.4f}{_or_blank(its[0] if its else None):>11}{_or_blank(aimed):>7}"
@@ -145,7 +143,7 @@ def same_points(size: str, repetitions: int) -> list[dict]:
         make("vector_valued", {}).integrate(samples, np.array([1]))
         seconds.append(time.process_time() - start)
     print(f"\nShared points, T = {tasks}, m = {m}, d = {dim}: {np.median(seconds):.2f} s "
-          f"[{min(seconds):.2f}, {max(seconds):.2f}] (aim at m = 500: 1; published: 3435)")  # fmt: skip
+          f"[{min(seconds):.2f}, {max(seconds):.2f}] (aim {aims.SHARED_POINTS:g}; published: 3435)")  # fmt: skip
     return [{"tasks": tasks, "m": m, "dim": dim, "seconds": seconds}]
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from performance_sections import aims
 from vi_step import STEP_SIZE, Case, add_sizes, environment, sized, summary, write
 
 import lowvar  # noqa: F401  sets up JAX, so it must be imported first
@@ -34,15 +35,7 @@ METHODS = (
 )  # fmt: skip
 GRID = ("naive", "cv", "joint", "joint_svrg", "joint_glm", "joint_glm_sigma")
 FEWEST = ("naive", "joint", "joint_glm")  # methods of the smallest size
-AIMS = {  # upper limits on the time of a step over that of naive
-    "mnist": {"joint, fixed batches": 1.8, "joint_svrg": 1.5, "joint_glm": 1.5},
-    "ppca": {"joint, fixed batches": 2.5, "joint_svrg": 2.8},
-    "tennis": {"joint, fixed batches": 2.5, "joint_svrg": 1.2, "joint_glm": 1.2},
-    "movielens": {"joint, fixed batches": 2.5, "joint_svrg": 1.6, "joint_glm": 1.6},
-}
 PEER, PEER_HANDED_IN = "NumPyro svi.update", "NumPyro svi.update, batches given"
-PEER_AIMS = {"mnist": 3.0}  # lower limits on NumPyro's time over that of naive; 1 for the others
-MEMORY_AIM, SWEEP_AIM = 100, 300  # MB above naive; seconds on two cores
 # steps per call: for methods that pass over all rows in every step, and for those that read a vector for every row
 FEW = {"inc": 2, "full_naive": 5, "full_cv": 5}
 BY_ROW = {"mnist": 200, "ppca": 30, "tennis": 300, "movielens": 10}
@@ -336,12 +329,12 @@ def judged(row: dict, task: str) -> str:
     """Adds to ``row`` its aim and whether it is met, and returns both as text."""
     name = row["case"]
     if row["kind"] == "peer":
-        aim = PEER_AIMS.get(task, 1.0) if name == PEER else 1.0
+        aim = aims.JOINT_PEER.get(task, 1.0) if name == PEER else 1.0
         row |= {"aim": aim, "met": row["ratio"] >= aim}
         return f">= {aim:g}: {'met' if row['met'] else 'MISSED'}"
-    if name not in AIMS[task]:
+    if name not in aims.JOINT[task]:
         return ""
-    row |= {"aim": AIMS[task][name], "met": row["ratio"] <= AIMS[task][name]}
+    row |= {"aim": aims.JOINT[task][name], "met": row["ratio"] <= aims.JOINT[task][name]}
     return f"<= {row['aim']:g}: {'met' if row['met'] else 'MISSED'}"
 
 
@@ -404,6 +397,75 @@ def grid(task: str, dtype: str | None, size: str) -> dict:
     return {"title": title, "mapped_runs": runs, "runs": rows}
 
 
+def parts(task: str, dtype: str | None, size: str) -> dict:
+    """What a step is made of: each part alone in a loop over an epoch's batches, beside whole steps.
+
+    Every loop reads its part's whole result, which costs a pass over it.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from lowvar.backends import get
+    from lowvar.solvers.optimizers import optimizer
+
+    problem, _, settings, title = problem_of(task, dtype, size)
+    noise, _ = solver_of("naive", problem, settings)
+    adam, count = optimizer("adam", STEP_SIZE, get("jax")), min(sized(size, 200, 200, 2), noise.batches.steps)
+    params = {block: jnp.asarray(value) for block, value in start(problem).items()}
+    eps = jax.random.normal(jax.random.key(2), (1, problem.dim), problem.dtype)
+    table = jnp.zeros((noise.batches.steps, problem.dim), problem.dtype)
+    moved = jax.tree.map(lambda leaf: leaf + 1e-3, params)
+
+    def drawn(kept, one):
+        return kept + noise.drawn(one).eps[0]
+
+    def gradient(kept, one):
+        some = noise.drawn(one)._replace(eps=eps)
+        return jax.tree.map(lambda a, b: a - 1e-9 * b, kept, problem.objective_gradient(kept, some))
+
+    def plain(kept, one):
+        return kept - 1e-9 * problem.gradient(kept, one.index, one.weight)
+
+    def product(kept, one):
+        old, along = problem.gradient_and_hvp(kept, eps[0], one.index, one.weight)
+        return kept - 1e-9 * (old + along)
+
+    def stored(kept, one):
+        total, rows = kept
+        return total + rows[one.position], jax.lax.dynamic_update_index_in_dim(rows, total, one.position, 0)
+
+    def updated(kept, one):
+        params, state = kept
+        change, state = adam.update(moved, state, params)
+        return jax.tree.map(jnp.add, params, change), state
+
+    mu = params["mu"]
+    loops = {
+        "noise": (drawn, mu), "gradient": (gradient, params), "gradient without noise": (plain, mu),
+        "gradient and Hessian-vector product": (product, mu), "a vector of the table, twice": (stored, (mu, table)),
+        "Adam": (updated, (params, adam.init(params))),
+    }  # fmt: skip
+    plan = jax.tree.map(lambda leaf: leaf[:count], jax.jit(noise.plan)(jax.random.key(1)))
+
+    def case(name, function, state):
+        program = jax.jit(lambda kept, plan: jax.lax.scan(lambda k, one: (function(k, one), None), kept, plan)[0])
+        return Case(name, lambda kept: jax.block_until_ready(program(kept, plan)), state, count)
+
+    shuffle = jax.jit(noise.plan)
+    cases = [
+        Case("shuffle", lambda n: (jax.block_until_ready(shuffle(jax.random.key(n))), n + 1)[1], 0, noise.batches.steps)
+    ]
+    cases += [case(name, *what) for name, what in loops.items()]
+    whole = methods(size, ("naive", "joint, fixed batches", "joint_svrg"))
+    cases += [ours(name, problem, settings, None) for name in whole]
+    alternate(cases, sized(size, 9, 5, 1))
+    rows = summary(cases, "naive")
+    print(f"\n{title}: microseconds of a step's parts, each alone, and of whole steps")
+    for row in rows:
+        print(f"{row['case']:40s}{row['microseconds_per_step']:9.1f}")
+    return {"title": title, "microseconds": {row["case"]: row["microseconds_per_step"] for row in rows}}
+
+
 def memory(dtype: str | None, size: str) -> dict:
     """Peak memory of runs on mnist, each in a separate process."""
     rows, below = [], None
@@ -421,8 +483,8 @@ def memory(dtype: str | None, size: str) -> dict:
         rows.append(row)
         word = ""
         if name == "joint":
-            row |= {"aim": MEMORY_AIM, "met": row["above_naive"] <= MEMORY_AIM}
-            word = f"   aim <= {MEMORY_AIM}: {'met' if row['met'] else 'MISSED'}"
+            row |= {"aim": aims.MEMORY, "met": row["above_naive"] <= aims.MEMORY}
+            word = f"   aim <= {aims.MEMORY}: {'met' if row['met'] else 'MISSED'}"
         print(
             f"{name:20s}{row['process']:14.0f}{row['running']:15.0f}{row['above_naive']:13.0f}{row['table']:9.0f}{word}"
         )
@@ -489,16 +551,16 @@ def sweeps(dtype: str | None, size: str) -> dict:
     cores = [0.0, 0.0]
     for row in sorted(rows, key=lambda row: -row["seconds"]):
         cores[cores.index(min(cores))] += row["seconds"] + row["compile_seconds"]
-    result = {"runs": rows, "missing": missing, "total": total, "two_cores": max(cores), "aim": SWEEP_AIM}
+    result = {"runs": rows, "missing": missing, "total": total, "two_cores": max(cores), "aim": aims.SWEEPS}
     if missing:
         print(f"unfinished: {', '.join(missing)}")
-    result["met"] = not missing and max(cores) <= SWEEP_AIM
+    result["met"] = not missing and max(cores) <= aims.SWEEPS
     word = "unknown" if missing else "met" if result["met"] else "MISSED"
-    print(f"together {total:.0f} s, on two cores {max(cores):.0f} s; aim <= {SWEEP_AIM} s: {word}")
+    print(f"together {total:.0f} s, on two cores {max(cores):.0f} s; aim <= {aims.SWEEPS} s: {word}")
     return result
 
 
-SECTIONS = ("steps", "grid", "memory", "sweeps")
+SECTIONS = ("steps", "parts", "grid", "memory", "sweeps")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -524,7 +586,7 @@ def main(argv: list[str] | None = None) -> int:
     print(", ".join(f"{name} {number}" for name, number in found["packages"].items() if number))
     print(f"one core, JAX on {found['device']}, XLA_FLAGS={found['XLA_FLAGS']!r}, load {found['load_at_start']:.1f}")
     for name in args.only or SECTIONS:
-        if name in ("steps", "grid"):
+        if name in ("steps", "parts", "grid"):
             only = ("naive", *(one for one in args.method or () if one != "naive")) if args.method else ()
             for task in args.task or sized(args.size, TASKS, TASKS, ("tennis",)):
                 more = (only,) if name == "steps" else ()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from joint import alternate, keep_times  # sets up one thread, and imports lowvar before JAX
+from performance_sections import aims
 from vi_step import Case, add_sizes, environment, sized, summary, write
 
 TASKS, BACKENDS = ("hlr", "blr", "bnn"), ("jax", "torch")
@@ -33,13 +34,8 @@ METHODS = {  # name: estimator, its options, solver settings
 }
 FEWEST = ("mc", "mlmc, N = 100", "mlmc, N = 1")  # methods of the smallest size
 SCIPY, PEER, PLAIN = "rqmc by SciPy's engine", "NumPyro svi.update", "PyTorch, autograd"
-RQMC_AIM, FEW_AIM, PEER_AIM = (
-    1.3,
-    10.0,
-    1.0,
-)  # upper limit on rqmc over mc; lower ones on N = 100 over N = 1, and on peers over mc
 STEPS, STEP_SIZE = 300, 0.01  # of the runs whose variance is measured
-VARIANCE_AIM = {"hlr": 0.2, "blr": 0.2}  # upper limits on rqmc over mc
+PARTICLES = (1, 10, 100, 1000)
 
 
 # --- the tasks -----------------------------------------------------------------------------------------------
@@ -152,7 +148,7 @@ def scipys(problem, settings) -> Lasting:
     return Lasting(SCIPY, advance, solver.init({block: value[0] for block, value in engine.starts.items()}))
 
 
-def numpyros(task: str, rows: dict) -> Lasting:
+def numpyros(task: str, rows: dict, particles: int = POINTS) -> Lasting:
     """``svi.update`` with as many particles, in a compiled loop."""
     import importlib
 
@@ -163,7 +159,7 @@ def numpyros(task: str, rows: dict) -> Lasting:
 
     model = importlib.import_module(f"lowvar.problems.{task}").model
     guide = AutoNormal(model, init_loc_fn=init_to_uniform(radius=0.0), init_scale=0.1)
-    svi = SVI(model, guide, Adam(STILL), Trace_ELBO(num_particles=POINTS))
+    svi = SVI(model, guide, Adam(STILL), Trace_ELBO(num_particles=particles))
     data = {name: jax.numpy.asarray(value) for name, value in rows.items()}
 
     @jax.jit
@@ -273,7 +269,7 @@ def steps(task: str, backend: str, size: str, methods=None) -> dict:
             continue
         few[how] = spread(of[f"mlmc, N = {POINTS}{how}"] / of[f"mlmc, N = 1{how}"])
         if task == "blr":
-            few[how] |= {"aim": FEW_AIM, "met": few[how]["ratio"] >= FEW_AIM}
+            few[how] |= {"aim": aims.FEW, "met": few[how]["ratio"] >= aims.FEW}
         print(f"mlmc, N = {POINTS} over N = 1{how}: {words(few[how])}{verdict(few[how], '>=')}", flush=True)
     times = {name: seconds.tolist() for name, seconds in of.items() if name in METHODS}
     return {
@@ -287,10 +283,10 @@ def steps(task: str, backend: str, size: str, methods=None) -> dict:
 def judged(row: dict) -> str:
     """Adds to ``row`` its aim and whether it is met, and returns both as text."""
     if row["case"] == "rqmc":
-        row |= {"aim": RQMC_AIM, "met": row["ratio"] <= RQMC_AIM}
+        row |= {"aim": aims.RQMC, "met": row["ratio"] <= aims.RQMC}
         return verdict(row, "<=")
     if row["kind"] == "peer":
-        row |= {"aim": PEER_AIM, "met": row["ratio"] >= PEER_AIM}
+        row |= {"aim": aims.PARTICLES_PEER, "met": row["ratio"] >= aims.PARTICLES_PEER}
         return verdict(row, ">=")
     return ""
 
@@ -306,6 +302,64 @@ def words(row: dict) -> str:
 def spread(ratios: np.ndarray) -> dict:
     """The median of ratios with the smallest and the largest."""
     return {"ratio": float(np.median(ratios)), "ratio_low": float(ratios.min()), "ratio_high": float(ratios.max())}
+
+
+def growth(task: str, backend: str, size: str, methods=None) -> dict:
+    """Time of a step of ``mc`` and of NumPyro's ``svi.update`` by the number of particles."""
+    problem, rows, settings, origin = problem_of(task, backend, size)
+    print(f"\n{task}, {backend}: {problem.N} rows, {problem.dim} latent numbers; {origin}")
+    print(f"{'particles':>10s}{'mc, us':>12s}{'NumPyro, us':>13s}  speed of mc [min, max]")
+    found = {}
+    for count in sized(size, PARTICLES, PARTICLES, PARTICLES[:2]):
+        cases = [ours("mc", problem, settings.model_copy(update={"particles": count})), numpyros(task, rows, count)]
+        for case in cases:
+            case.last(sized(size, 0.3, 0.05, 1e-6))
+        alternate(cases, sized(size, 15, 5, 1))
+        mine, theirs = summary(cases, "mc", (PEER,))
+        found[count] = {"mc": mine["microseconds_per_step"], "numpyro": theirs["microseconds_per_step"]} | {
+            key: theirs[key] for key in ("ratio", "ratio_low", "ratio_high")
+        }
+        print(f"{count:10d}{found[count]['mc']:12.1f}{found[count]['numpyro']:13.1f}  {words(theirs)}", flush=True)
+    return found
+
+
+def noise(task: str, backend: str, size: str, methods=None) -> dict:
+    """What a step of ``mc`` is made of: noise by JAX, its copy, noise by PyTorch, the gradient; and whole steps."""
+    import jax
+    import torch
+
+    problem, rows, settings, origin = problem_of(task, "jax", size)
+    engine = engine_of("mc", problem, settings, repetitions=1, step_sizes=(STILL,))
+    epochs = sized(size, 20, 20, 2)  # drawn in one call, as along a run
+    draw = jax.jit(lambda key: jax.lax.map(lambda k: engine.sampler.epoch(k).eps, jax.random.split(key, epochs)))
+    drawn = jax.block_until_ready(draw(jax.random.key(0)))
+    start = {block: value[0] for block, value in engine.starts.items()}
+    one = jax.tree.map(lambda leaf: leaf[0], engine.sampler.epoch(engine.keys[0]))
+
+    @jax.jit
+    def gradients(params, drawn):
+        def body(params, eps):
+            found = problem.objective_gradient(params, one._replace(eps=eps[0]))
+            return jax.tree.map(lambda a, b: a - 1e-9 * b, params, found), None
+
+        return jax.lax.scan(body, params, drawn)[0]
+
+    cases = [
+        Case("JAX", lambda n: (jax.block_until_ready(draw(jax.random.key(n))), n + 1)[1], 1, epochs),
+        Case("copy", lambda _: torch.from_dlpack(drawn).clone(), 0, epochs),
+        Case("torch", lambda _: torch.randn(epochs, POINTS, problem.dim), 0, epochs),
+        Case("gradient", lambda params: jax.block_until_ready(gradients(params, drawn)), start, epochs),
+    ]
+    whole = [ours("mc", problem, settings), numpyros(task, rows)]
+    for case in whole:
+        case.last(sized(size, 0.3, 0.05, 1e-6))
+    alternate(cases + whole, sized(size, 15, 9, 1))
+    numbers = POINTS * problem.dim
+    found = {case.name: float(np.median(case.seconds)) / case.steps * 1e6 for case in cases + whole}
+    print(f"\n{task}: {numbers} normal numbers a step; {origin}; us:")
+    print(", ".join(f"{name} {value:.0f}" for name, value in found.items()))
+    print(f"a number takes JAX {1e3 * found['JAX'] / numbers:.1f} ns, PyTorch {1e3 * found['torch'] / numbers:.1f}")
+    return found | {"numbers": numbers}
 
 
 def variance(task: str, backend: str, size: str, methods=None) -> dict:
@@ -336,14 +390,14 @@ def variance(task: str, backend: str, size: str, methods=None) -> dict:
             "ratio_low": low,
             "ratio_high": high,
         }
-        if name == "rqmc" and task in VARIANCE_AIM:
-            row |= {"aim": VARIANCE_AIM[task], "met": bool(middle <= VARIANCE_AIM[task])}
+        if name == "rqmc" and task in aims.VARIANCE:
+            row |= {"aim": aims.VARIANCE[task], "met": bool(middle <= aims.VARIANCE[task])}
         print(f"{name:28s}{row['variance']:11.4g}  {words(row):26s}{verdict(row, '<=')}", flush=True)
         found.append(row)
     return {"steps": steps, "step_size": STEP_SIZE, "repetitions": repetitions, "runs": found}
 
 
-SECTIONS = ("steps", "variance")
+SECTIONS = ("steps", "growth", "noise", "variance")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -371,8 +425,8 @@ def main(argv: list[str] | None = None) -> int:
     print(f"one core, JAX on {found['device']}, XLA_FLAGS={found['XLA_FLAGS']!r}, load {found['load_at_start']:.1f}")
     for name in args.only or SECTIONS:
         for backend in args.backend or BACKENDS:
-            if name == "variance" and backend != "jax":
-                continue  # the same noise, and the same gradients
+            if backend == {"steps": None, "noise": "jax"}.get(name, "torch"):
+                continue  # one backend tells all: the noise is the same, and so are the gradients
             for task in args.task or sized(args.size, TASKS, TASKS, ("blr",)):
                 section = globals()[name](task, backend, args.size, args.method)
                 sections.setdefault(name, {})[f"{task}-{backend}"] = section

@@ -135,7 +135,8 @@ def shuffle(N: int, epochs: int) -> dict:
                     means.append(window.rows["g"][:whole].reshape(-1, BATCH, DIM).mean(axis=1))
             ratios = np.concatenate(means).var(axis=0) / (gradients.var(axis=0) / BATCH)
             found[f"{count} {name}"] = float(ratios.max())
-        cells = [f"{found[f'{count} {name}']:.3f}" for name in sources] + [f"{inflation(source, BATCH):.3f}"]
+        found[f"{count} bound"] = inflation(source, BATCH)
+        cells = [f"{found[f'{count} {name}']:.3f}" for name in (*sources, "bound")]
         print(f"| {count} | " + " | ".join(cells) + " |", flush=True)
     return found
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from performance_sections import aims
 from vi_step import add_sizes, sized, write
 
 OURS = ("fast_ingo", "ingo", "ingo_step", "igo", "es")
@@ -267,10 +268,10 @@ def section_time(dim: int, runs: int, size: str) -> dict:
     named = {f"{case.name} x {case.runs}": case for case in cases}
     print()
     found = [
-        compare(named, f"fast_ingo, JAX x {runs}", f"evosax_snes, JAX x {runs}", 1.0),
+        compare(named, f"fast_ingo, JAX x {runs}", f"evosax_snes, JAX x {runs}", aims.SNES),
         compare(named, "fast_ingo, JAX x 1", "evosax_snes, JAX x 1", None),
-        compare(named, f"ingo, JAX x {runs}", "pycma x 1", 3.0),
-        compare(named, "ingo, JAX x 1", "pycma x 1", 3.0),
+        compare(named, f"ingo, JAX x {runs}", "pycma x 1", aims.PYCMA),
+        compare(named, "ingo, JAX x 1", "pycma x 1", aims.PYCMA),
         compare(named, f"ingo, JAX x {runs}", f"evosax_xnes, JAX x {runs}", None),
         compare(named, "fast_ingo, JAX x 1", "pycma, diagonal x 1", None),
         compare(named, "fast_ingo, JAX x 1", "sep_cmaes x 1", None),
@@ -278,7 +279,7 @@ def section_time(dim: int, runs: int, size: str) -> dict:
         compare(named, f"ingo, PyTorch x {runs}", "pycma x 1", None),
     ]
     limits = []
-    for name, limit in (("fast_ingo", 40.0), ("ingo", 200.0)):
+    for name, limit in aims.GENERATION.items():
         for backend in ("JAX", "PyTorch"):
             took = float(np.median(named[f"{name}, {backend} x {runs}"].microseconds))
             word = "met" if took <= limit else "MISSED"

@@ -7,8 +7,8 @@
 
 Sections: ``outcome`` (a first fit: its notes, or the message that refuses the model; CPU seconds), ``svi`` (a first
 ``SVI.run``), ``nats`` (further seeds of both, and SVI at every step size of a grid, constant and falling along a
-cosine), ``uniform`` (fits from NumPyro's start, of models with exchangeable parts), ``truth`` (means against NUTS). A
-case is a declaration in ``thirty_cases``.
+cosine), ``uniform`` (fits from NumPyro's start, of models with exchangeable parts), ``truth`` (means against NUTS), and
+only on request ``parts`` (what the seconds of a first fit are made of). A case is a declaration in ``thirty_cases``.
 """
 
 import argparse
@@ -200,7 +200,30 @@ def sized_draws(steps: int) -> int:
     return 500 if steps >= STEPS else 10
 
 
-RUN = {"outcome": outcome, "svi": first_svi, "nats": nats, "uniform": uniform, "truth": truth}
+_CLOCKS = {"trace": "jaxpr_trace", "lower": "jaxpr_to_mlir_module", "compile": "backend_compile"}
+
+
+def parts(name, N, steps) -> dict:
+    """What a first fit and a first ``SVI.run`` are made of: wall-clock seconds by JAX's own events."""
+    running: list[dict] = []
+
+    def heard(event, seconds, **about):
+        for part, kind in _CLOCKS.items():
+            if running and event.endswith(f"{kind}_duration"):
+                running[-1][part] += seconds
+                running[-1]["programs"] += part == "compile"
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    found = {}
+    for tool, run in (("fit", outcome), ("svi", first_svi)):
+        running.append(dict.fromkeys(_CLOCKS, 0.0) | {"programs": 0})
+        start = time.perf_counter()
+        run(name, N, steps)
+        found[tool] = running.pop() | {"all": time.perf_counter() - start}
+    return found
+
+
+RUN = {"outcome": outcome, "svi": first_svi, "nats": nats, "uniform": uniform, "truth": truth, "parts": parts}
 
 
 def needed(name: str, N: int, record: dict, section: str) -> bool:
@@ -215,7 +238,7 @@ def main(argv: list[str] | None = None) -> int:
     """Measures what is missing, prints a line for each case, and writes the page once all is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help=f"some of: {', '.join(CASES)} (default: all)")
-    parser.add_argument("--only", action="append", choices=SECTIONS, help="this section (may be repeated)")
+    parser.add_argument("--only", action="append", choices=RUN, help="this section (may be repeated)")
     parser.add_argument("--rows", type=int, action="append", help="default: those of the case")
     parser.add_argument(
         "--out", type=Path, default=Path("benchmarks/out/thirty.json"), help="JSON file; it is continued"

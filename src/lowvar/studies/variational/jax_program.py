@@ -3,13 +3,14 @@
 import jax
 
 from lowvar.backends.compiled import compiled
-from lowvar.studies.variational.programs import RUNS, draw, draw_one, mapped, noise_axes
+from lowvar.studies.variational.programs import draw, draw_one, noise_axes
 
 
 class Epochs:
     """Epochs of mapped runs as one compiled loop; arguments as in ``torch_program``.
 
-    With ``cuts`` there is one run, which is not mapped: a map over a single run doubles the time of a trace.
+    An axis of one step size or one repetition is not mapped: a map doubles the time of a trace, and XLA's code on a CPU
+    for a map over one run may take four times as long as that for the run.
     """
 
     def __init__(self, problem, sampler, at, cuts: bool = False):
@@ -25,24 +26,25 @@ class Epochs:
             return jax.lax.cond(part[1] == steps, lambda s: solver.end_epoch(s, noise.index), lambda s: s, state)
 
         def advance(state, settings, keys, first, count, part):
-            epochs = mapped(problem.backend, lambda setting, state, noise: epoch(setting, state, noise, part),
-                            RUNS, noise_axes(sampler))  # fmt: skip
+            sizes, repetitions = (len(jax.tree.leaves(one)[0]) > 1 for one in (settings, keys))
 
-            def body(i, state):
-                return epochs(settings, state, draw(sampler, keys, i))
+            def drawn(i):
+                return draw(sampler, keys, i) if repetitions else draw_one(sampler, keys[0], i)
 
-            return jax.lax.fori_loop(first, first + count, body, state)
+            def epochs(settings, state, noise):
+                return epoch(settings, state, noise, part)
 
-        def alone(state, settings, keys, first, count, part):
-            setting, run = jax.tree.map(lambda leaf: leaf[0], settings), jax.tree.map(lambda leaf: leaf[0, 0], state)
+            if repetitions:
+                epochs = jax.vmap(epochs, (None, 0, noise_axes(sampler)[1]))
+            if sizes:
+                epochs = jax.vmap(epochs, (0, 0, None))
+            runs = tuple(slice(None) if many else 0 for many in (sizes, repetitions))
+            settings = jax.tree.map(lambda leaf: leaf[runs[0]], settings)
+            state = jax.tree.map(lambda leaf: leaf[runs], state)
+            state = jax.lax.fori_loop(first, first + count, lambda i, state: epochs(settings, state, drawn(i)), state)
+            axes = tuple(slice(None) if many else None for many in (sizes, repetitions))
+            return jax.tree.map(lambda leaf: leaf[axes], state)
 
-            def body(i, run):
-                return epoch(setting, run, draw_one(sampler, keys[0], i), part)
-
-            run = jax.lax.fori_loop(first, first + count, body, run)
-            return jax.tree.map(lambda leaf: leaf[None, None], run)
-
-        advance = alone if cuts else advance
         self._advance = compiled(advance, donate_argnums=0)
 
     def __call__(self, state, settings, keys, first, count):
