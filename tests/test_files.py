@@ -20,7 +20,12 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: 0x_", "not YAML: invalid literal"),
         ("a: " + "1" * 5000, "not YAML: Exceeds the limit"),
         ("[" * 600 + "]" * 600, "its levels are nested too deeply"),
-        ("{a: " * 20_000 + "}" * 20_000, "its levels are nested too deeply"),
+        ("{a: " * 80_000 + "}" * 80_000, "its levels are nested too deeply"),
+        ("- " * 80_000, "its levels are nested too deeply"),
+        (
+            "a: &a0 []\n" + "".join(f"b{i}: &a{i + 1} [*a{i}]\n" for i in range(3000)),
+            "its levels are nested too deeply",
+        ),
         ("a: 1\nb: *c", "found undefined alias"),
         ("a: !!python/object:os.system x", "could not determine a constructor"),
         ("a: \x00", "control characters are not allowed"),
