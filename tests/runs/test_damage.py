@@ -213,6 +213,16 @@ def test_a_file_of_an_earlier_version_is_named(tmp_path):
         artifact.read_arrays(tmp_path / "a.npz", rebuild="lowvar run")
 
 
+def test_a_stamp_of_many_levels(tmp_path):
+    levels = np.array("[" * 100_000)
+    np.savez(tmp_path / "a.npz", __lowvar__=levels, x=np.ones(2))
+    with pytest.raises(UserError, match=r"a\.npz: not an array file of lowvar, or damaged"):
+        artifact.read_arrays(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", meta=levels, x=np.ones(2))
+    with pytest.raises(UserError, match=r"a.npz: `meta` should be the text of a JSON object"):
+        load(tmp_path / "a.npz")
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [
