@@ -54,7 +54,7 @@ def load(path: str | os.PathLike) -> Prepared:
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist: `lowvar prepare` writes such files, or {_HOW}") from error
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; it should be a readable npz file") from error
+        raise UserError(f"cannot read {path}: {error.strerror or error}; it should be a readable npz file") from error
     meta = _meta(arrays.pop("meta", None), path)
     if not arrays:
         raise UserError(f"{path} holds no arrays: {_HOW}")

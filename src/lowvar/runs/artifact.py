@@ -32,7 +32,7 @@ class _Unreadable(UserError):
     """A file that may be whole, and cannot be read now."""
 
     def __init__(self, path, error: OSError):
-        super().__init__(f"{path}: cannot be read: {error.strerror}")
+        super().__init__(f"{path}: cannot be read: {error.strerror or error}")
 
 
 def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
