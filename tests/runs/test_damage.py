@@ -220,7 +220,7 @@ def test_a_pipe_is_no_file(tmp_path):
     read, write = os.pipe()
     os.write(write, (tmp_path / "a.npz").read_bytes())
     os.close(write)
-    with pytest.raises(UserError, match="cannot read /dev/fd/[0-9]+: .*not seekable"):
+    with pytest.raises(UserError, match=r"cannot read /dev/fd/[0-9]+: .*not seekable"):
         load(f"/dev/fd/{read}")
     os.close(read)
 
