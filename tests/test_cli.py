@@ -334,6 +334,10 @@ def test_a_search_walked_by_hand(folder, monkeypatch):
     keep(Study.load(path, "quick"), "kept")
     assert (folder / "kept" / "search.md").read_text() == kept
     assert all((folder / "kept" / f"search-{kind}.png").is_file() for kind in ("effort", "seconds"))
+    (folder / results / "runs/e/fast_ingo-jax/provenance.json").write_text("{")
+    done = lowvar(folder, "keep", path, "--out", "kept")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "provenance.json: not a provenance.json of lowvar, or damaged" in done.stderr
 
 
 def test_compiled_programs_are_kept_in_the_users_cache_folder(tmp_path, monkeypatch):

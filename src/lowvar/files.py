@@ -209,15 +209,22 @@ def read_yaml(path: str | os.PathLike) -> Any:
         raise UserError(f"{path}: not YAML: {error}") from error
     if len(text) > _LONGEST:
         raise UserError(f"{path}: longer than {_LONGEST} characters; give a YAML file of settings")
+    level, deep = 0, f"{path}: its levels are nested too deeply, more than {_DEEPEST}"
     try:
+        for event in yaml.parse(
+            text, _yaml_loader()
+        ):  # many levels would overflow the stack of the loader, which is in C
+            level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if level > _DEEPEST:
+                raise UserError(deep)
         content = _yaml_loader()(text).get_single_data()
-    except RecursionError as error:
-        raise UserError(f"{path}: its levels are nested too deeply") from error
+    except UserError:
+        raise
     except (yaml.YAMLError, ValueError) as error:  # a date with month 13 and a number without digits are ValueErrors
         said = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
         raise UserError(f"{path}: not YAML: {said}") from error
     if _deeper(content, _DEEPEST):
-        raise UserError(f"{path}: its levels are nested too deeply, more than {_DEEPEST}")
+        raise UserError(deep)
     return content
 
 

@@ -1,5 +1,6 @@
 """The one reader of npz files: every byte checked, whatever has happened to the file."""
 
+import errno
 import io
 import os
 import zipfile
@@ -24,7 +25,7 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
     Raises:
         Damaged: no zip archive, a member whose checksum or length is not that of its content, a header that does not
             fit its member, or an array of Python objects.
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened or read.
 
     >>> stream = io.BytesIO()
     >>> np.savez(stream, x=np.arange(3))
@@ -51,6 +52,10 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
                 arrays[name] = _array(archive, member, name, length)
     except Damaged:
         raise
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # not of a place that is outside of the file
+            raise
+        raise Damaged(f"{where}it is cut off") from error
     except zipfile.BadZipFile as error:
         checksum = "CRC" in str(error)
         raise Damaged(f"{where}wrong checksum" if checksum else "it is not a zip archive, or it is cut off") from error

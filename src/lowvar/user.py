@@ -114,7 +114,7 @@ def _arrays(path) -> dict:
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; give an npz with samples, scores and values") from error
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     except npz.Damaged as error:
         raise UserError(
             f"{path}: not an npz file of numeric arrays: {error}; write it with numpy.savez(path, samples=..., "

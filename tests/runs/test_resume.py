@@ -1,6 +1,7 @@
 """A run that is killed and resumed ends with the same bytes as one that was not; stale files are refused."""
 
 import json
+import os
 import time
 
 import commands
@@ -85,6 +86,18 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_run_starts_again(tmp_path):
         assert artifact.read_checkpoint(path, mark) is None
     assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.npz.damaged"]
     assert artifact.read_checkpoint(path, mark) is None
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs a file that cannot be read by anybody")
+def test_a_checkpoint_that_cannot_be_read_now_stays(tmp_path):
+    """A disk or a server may fail for a moment: it must not cost what has been computed."""
+    path = tmp_path / "checkpoint.npz"
+    path.symlink_to("/proc/self/mem")
+    with pytest.raises(UserError, match=r"checkpoint\.npz: cannot be read: "):
+        artifact.read_checkpoint(path, {"spec": "1", "inputs": {}})
+    assert path.is_symlink()
+    with pytest.raises(UserError, match=r"checkpoint\.npz: cannot be read: Input/output error"):
+        artifact.read_table(path)
 
 
 def test_trace_has_a_row_for_everything(place, tmp_path):

@@ -48,14 +48,13 @@ def load(path: str | os.PathLike) -> Prepared:
     """
     path = Path(path)
     try:
-        stream = path.open("rb")
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            arrays = _arrays(stream, path)
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist: `lowvar prepare` writes such files, or {_HOW}") from error
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; it should be a readable npz file") from error
-    with stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        arrays = _arrays(stream, path)
+        raise UserError(f"cannot read {path}: {error.strerror or error}; it should be a readable npz file") from error
     meta = _meta(arrays.pop("meta", None), path)
     if not arrays:
         raise UserError(f"{path} holds no arrays: {_HOW}")
@@ -104,7 +103,7 @@ def _meta(array: np.ndarray | None, path: Path) -> dict[str, Any]:
         return {}
     try:
         meta = json.loads(array.item()) if array.dtype.kind == "U" else None
-    except ValueError:
+    except (ValueError, RecursionError):
         meta = None
     if not isinstance(meta, dict):
         raise UserError(f"{path}: `meta` should be the text of a JSON object; rename an array of that name")

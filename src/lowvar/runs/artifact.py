@@ -28,6 +28,13 @@ class _Earlier(UserError):
     """A file of an earlier version, without a digest."""
 
 
+class _Unreadable(UserError):
+    """A file that may be whole, and cannot be read now."""
+
+    def __init__(self, path, error: OSError):
+        super().__init__(f"{path}: cannot be read: {error.strerror or error}")
+
+
 def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
     """The stamp that an artifact carries.
 
@@ -70,8 +77,12 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
 
     _check_exists(path, rebuild)
     try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise _Unreadable(path, error) from error
+    try:
         # not `read_table`, which imports Arrow's datasets: 0.3 s of a job
-        arrow = pq.ParquetFile(pa.BufferReader(Path(path).read_bytes())).read()
+        arrow = pq.ParquetFile(pa.BufferReader(content)).read()
         mark = json.loads((arrow.schema.metadata or {})[b"lowvar"])
         digest, table = mark.pop("digest", None), arrow.to_pandas()
         right = digest == _of_table(arrow, mark)
@@ -97,7 +108,9 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
         arrays = npz.read(path)
         mark = json.loads(str(arrays.pop("__lowvar__")))
         digest = mark.pop("digest", None)
-    except (KeyError, ValueError, OSError, AttributeError, TypeError) as error:
+    except OSError as error:
+        raise _Unreadable(path, error) from error
+    except (KeyError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not an array file of lowvar, or damaged{_again(rebuild)}") from error
     _check_digest(path, digest, digest == _of_arrays(arrays, mark), rebuild)
     _check_stamp(path, mark, expect, rebuild)
@@ -129,13 +142,18 @@ def read_stamp(path: str | Path) -> dict[str, Any]:
 def read_checkpoint(path: Path, mark: Mapping[str, Any] | None) -> dict[str, np.ndarray] | None:
     """The arrays of a checkpoint written by ``write_arrays`` with the stamp ``mark``.
 
-    None if there is no such file; if it has another spec, other data or other versions, and is removed; or if it cannot
-    be read: it is then renamed to ``{name}.damaged``, and a warning names it.
+    None if there is no such file; if it has another spec, other data or other versions, and is removed; or if it is
+    damaged: it is then renamed to ``{name}.damaged``, and a warning names it.
+
+    Raises:
+        UserError: it cannot be read now, and may be whole.
     """
     if not path.is_file():
         return None
     try:
         arrays, stored = read_arrays(path)
+    except _Unreadable:
+        raise
     except _Earlier:
         path.unlink()
         return None

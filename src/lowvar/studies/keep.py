@@ -67,16 +67,29 @@ def small(png: bytes) -> bytes:
 def _made(study):
     """Commits, machines, dates and versions of the runs and decompositions."""
     files = [job.folder / "provenance.json" for job in study.jobs("run", "decompose")]
-    records = [json.loads(file.read_text()) for file in files if file.is_file()]
+    records = [_record(file) for file in files if file.is_file()]
     if not records:
         return "The machines and dates of the runs are unknown: they have no provenance.json."
-    days = sorted({record["date"][:10] for record in records})
-    machines = sorted({f"{record['platform'].split('-')[0]}, {record['device']}" for record in records})
-    versions = {f"{key} {value}" for record in records for key, value in record["stamp"]["versions"].items()}
-    commits = sorted({record["commit"] for record in records if record.get("commit")})
+    days = sorted({day for day, *_ in records})
+    machines = sorted({machine for _, machine, *_ in records})
+    versions = {version for *_, made_with in records for version in made_with}
+    commits = sorted({commit for *_, commit, _ in records if commit})
     at = f" at {', '.join(commits)}" if commits else ""
     when = " to ".join(sorted({days[0], days[-1]}))
     return f"Made {when}{at}, on {'; '.join(machines)}; {', '.join(sorted(versions))}."
+
+
+def _record(file):
+    """Day, machine, commit and versions of a job."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        machine = f"{record['platform'].split('-')[0]}, {record['device']}"
+        versions = [f"{key} {value}" for key, value in record["stamp"]["versions"].items()]
+        return record["date"][:10], machine, record.get("commit"), versions
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{file}: not a provenance.json of lowvar, or damaged; remove it, and the page leaves it out"
+        ) from error
 
 
 def _tables(study):
