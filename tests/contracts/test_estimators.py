@@ -38,9 +38,13 @@ def test_unknown_name_names_the_nearest():
         estimators.GRADIENT.get("jiont")
 
 
-# one estimator of each kind of state: none, rows' own parameters, their sums, snapshots, products, a recursion
-KINDS = ("naive", "inc", "joint", "joint_svrg", "joint_adaptive", "mlmc_adaptive")
-OF_KINDS = [pytest.param(name, marks=() if name in KINDS else pytest.mark.long) for name in sorted(GRADIENT.own)]
+def short(*names):
+    """All estimators; those that are not named in ``make test-long`` alone."""
+    return [pytest.param(one, marks=() if one in names else pytest.mark.long) for one in sorted(GRADIENT.own)]
+
+
+# one estimator of each kind of state: none, a table of rows, a snapshot with products, a recursion
+OF_KINDS = short("naive", "joint", "joint_adaptive", "mlmc_adaptive")
 
 
 class TestEstimators(EstimatorContract):
@@ -61,6 +65,11 @@ class TestEstimators(EstimatorContract):
     @pytest.mark.parametrize("name", OF_KINDS)
     def test_float32_estimate_is_the_rounded_float64_one(self, name):
         super().test_float32_estimate_is_the_rounded_float64_one(name)
+
+    # with iid batches, memories are kept in another way: one estimator of each memory
+    @pytest.mark.parametrize("name", short("naive", "inc", "joint", "joint_svrg", "joint_adaptive", "joint_glm_sigma"))
+    def test_mean_with_iid_batches_all_the_way(self, name):
+        super().test_mean_with_iid_batches_all_the_way(name)
 
     @pytest.mark.parametrize(
         ("name", "points", "draw"),

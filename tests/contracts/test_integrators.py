@@ -9,6 +9,7 @@ from lowvar.testing.integrators import FORMS, IntegratorContract
 
 # variants of what the others do: their linear algebra or their loop of training is the same
 VARIANTS = ("sparse_control_functional", "alternating", "convex", "additive", "paper_cf", "paper_cv", "paper_vv_fixed")
+PLAIN = [("auto", form) for form in ("one task at its points", "three tasks at the same points", "values of size 1e90")]
 
 
 def unless(long):
@@ -25,8 +26,14 @@ class TestIntegrators(IntegratorContract):
     def test_mean_and_spread_over_repetitions(self, name):
         super().test_mean_and_spread_over_repetitions(name)
 
-    @pytest.mark.parametrize("name", unless(long=VARIANTS))
-    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize(
+        ("name", "form"),
+        [
+            pytest.param(name, form, marks=pytest.mark.long if name in VARIANTS or (name, form) in PLAIN else ())
+            for name in INTEGRAL.own
+            for form in FORMS
+        ],
+    )
     def test_takes_samples_of_every_form(self, name, form):
         super().test_takes_samples_of_every_form(name, form)
 

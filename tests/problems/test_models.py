@@ -72,7 +72,7 @@ def test_density_and_gradient_are_numpyros(name):
         close(found[method], expected[method])
 
 
-@each(long=(*VARIANTS, "bradley_terry", "logistic_regression"))  # test_linear.py has the products of their designs
+@each(long=(*VARIANTS, "blr", "bradley_terry", "logistic_regression"))  # test_linear.py has their designs' products
 def test_closed_derivatives_are_those_of_autodiff(name):
     """What a model derives by hand, against what the base class makes of the density that the test above compares."""
     p, n = ours(name), on("jax", noise(name))
@@ -97,7 +97,7 @@ def test_closed_derivatives_are_those_of_autodiff(name):
         close(found[method], expected[method])
 
 
-@each(long=VARIANTS)
+@each(long=(*VARIANTS, "blr", "logistic_regression"))  # the contract of estimators has the latter
 def test_backends_agree(name):
     p, q, n = ours(name), ours(name, "torch"), noise(name)
     z, t, rows = point(name), point(name, seed=2), point(name, (5,))

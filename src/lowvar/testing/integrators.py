@@ -130,13 +130,13 @@ class IntegratorContract:
         assert same != integrator.properties.scores
 
     def test_transfers_between_tasks_only_if_it_says_so(self, name):
+        if name == "auto":
+            return  # it transfers if it chooses a method that does
         samples, integrator = draws(), built(name)
         changed = Samples(samples.points, samples.scores, (np.cos(3 * samples.values[0]), samples.values[1]))
         before = of_draws(name)
         after = integrator.integrate(changed, seeds(samples)).value[:, 1]
         moved = np.abs(after - before.value[:, 1])
-        if name == "auto":
-            return  # it transfers if it chooses a method that does
         if integrator.properties.transfers:
             assert moved.max() > 1e-12  # the paper's methods learn little in a few epochs
         else:
