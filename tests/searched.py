@@ -1,6 +1,7 @@
 """Functions to search, and minimize without its progress."""
 
 import numpy as np
+import pytest
 
 import lowvar
 from lowvar.solvers.search import SEARCH
@@ -8,6 +9,11 @@ from lowvar.solvers.search import SEARCH
 DIM = 20
 X0 = np.ones(DIM)
 VALUES = [name for name in SEARCH.own if not SEARCH.about(name).gradients]  # those that values suffice
+
+
+def in_full_when_long(names, *kept):
+    """Names as parameters of a test: those that are not kept are for ``make test-long``."""
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 class Counted:

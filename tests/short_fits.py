@@ -39,6 +39,11 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(one.params[name], other.params[name])
     assert one.elbo.equals(other.elbo)
     assert (one.run.num_steps, one.run.epochs[1]) == (other.run.num_steps, other.run.epochs[1])
-    states = [jax.tree.leaves(fit.run.kept[fit.run.epochs[1]]) for fit in (one, other)]
+    states = [jax.tree.leaves(jax.tree.map(_numbers, fit.run.kept[fit.run.epochs[1]])) for fit in (one, other)]
     for a, b in zip(*states, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def _numbers(leaf):
+    """Those of a key of JAX too."""
+    return jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf

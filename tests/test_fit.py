@@ -62,9 +62,11 @@ def test_a_cut_epoch_is_the_beginning_of_a_whole_one():
 
 
 def test_init_by_strategy_values_and_fit():
-    median = fitted(init=init_to_median(num_samples=5), num_steps=1)
-    other = fitted(init=init_to_median(num_samples=5), num_steps=1, seed=1)
-    assert (median.problem.start["mu"] != other.problem.start["mu"]).all()
+    median, other = (
+        from_numpyro(regression, DATA, init=init_to_median(num_samples=5), key=jax.random.key(seed)).start["mu"]
+        for seed in (0, 1)
+    )
+    assert (median != other).all()
     by_value = fitted(init=init_to_value(values={"w": jnp.array([4.0, 5.0])}), num_steps=1)
     np.testing.assert_allclose(by_value.params["w_auto_loc"], [4.0, 5.0], atol=0.011)
     given = fitted(init={"scale": 2.0, "bias": 1.0}, num_steps=1)

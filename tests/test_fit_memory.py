@@ -14,9 +14,12 @@ from lowvar.errors import UserError
 DESIGN = {"replicates": 8, "columns": 4, "progress": False}
 
 
+WAY = {"estimator": "joint", "batch_size": 20, "step_size": 0.05}
+
+
 @pytest.fixture(scope="module")
 def on_the_way():
-    return FAR, fitted(moving, FAR, estimator="joint", num_steps=60, batch_size=20, step_size=0.05)
+    return FAR, fitted(moving, FAR, num_steps=60, **WAY)
 
 
 def test_decompose_uses_the_memory_of_the_fit(on_the_way):
@@ -64,6 +67,15 @@ def test_running_along_repeats_the_fit(on_the_way):
     runs, _, _, _ = _along(fit.problem, methods, "joint", fit.run)
     table = runs.kept[fit.run.epochs[1]][0].estimator["joint"]["G"]["mu"][0, 0]
     np.testing.assert_allclose(table, fit.run.memory["G"]["mu"], rtol=1e-6, atol=1e-8)
+
+
+def test_decompose_takes_a_fit_that_ended_early():
+    ended = fitted(moving, FAR, num_steps=400, callback=lambda at: at.iteration >= 60, **WAY)
+    early, last = ended.run.epochs
+    assert 0 < early < last == ended.run.num_steps // 10 < 40
+    assert lowvar.decompose(moving, FAR, ended, estimators=("joint",), **DESIGN).memories == {"joint": "the fit's own"}
+    resumed = ended.resume(8, khat_samples=0, progress=False)
+    assert set(resumed.run.kept) == set(resumed.run.epochs)
 
 
 def test_another_batch_size_fills_memories(on_the_way):

@@ -164,6 +164,7 @@ def test_a_system_too_large_is_refused_before_it_is_built():
         lowvar.integrate(sets, [-x for x in sets], values, "vector_valued")
 
 
+@pytest.mark.long
 def test_the_example(repository, capsys):
     spec = importlib.util.spec_from_file_location("posterior_means", repository / "examples" / "posterior_means.py")
     assert spec is not None

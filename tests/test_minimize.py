@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import searched
-from searched import DIM, VALUES, X0, Counted, ellipsoid, ones_missing, quiet, sphere
+from searched import DIM, VALUES, X0, Counted, ellipsoid, in_full_when_long, ones_missing, quiet, sphere
 
 import lowvar
 from lowvar import backends
@@ -26,7 +26,7 @@ from lowvar.solvers.search.peers import PEERS
 @pytest.mark.parametrize(
     ("f", "method", "target", "options"),
     [
-        (sphere, "fast_ingo", 1e-8, {}),
+        pytest.param(sphere, "fast_ingo", 1e-8, {}, marks=pytest.mark.long),
         (ellipsoid, "fast_ingo", 1e-6, {}),
         (sphere, "ingo", 1e-3, {"beta": 0.15}),
         (ellipsoid, "pycma", 1e-6, {}),
@@ -136,7 +136,13 @@ class Within:
         return sphere(x - np.array([2.0, 0.5, -2.0]))
 
 
-@pytest.mark.parametrize("method", [name for name in VALUES if "real" in SEARCH.about(name).domains])
+# of ours without and with a covariance matrix, and of each package
+BOUNDED = ("es", "fast_ingo", "ingo_cma", "cmaes", "pycma", "evosax_snes")
+
+
+@pytest.mark.parametrize(
+    "method", in_full_when_long((name for name in VALUES if "real" in SEARCH.about(name).domains), *BOUNDED)
+)
 def test_every_method_keeps_to_bounds(method):
     if method in PEERS:
         pytest.importorskip(SEARCH.about(method).packages[0])

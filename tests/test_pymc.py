@@ -76,8 +76,9 @@ def test_means_of_a_pymc_posterior(model):
         ({"rate": None}, "draws: there is no variable 'rate'; the model has rate, share, p, w"),
         ({"rat": np.ones((4, 30))}, "draws: unknown variable 'rat': did you mean 'rate'?"),
         ({"w": np.ones((4, 30, 2))}, "'w' has shape (4, 30, 2); it must be (m, ...) or (chains, draws, ...), with (2, 2)"),
-        ({"rate": -np.ones((4, 30))}, "draws: site 'rate', chain 0, draw 0: the value is outside its support or not finite"),
-        ({"share": 99 * np.ones((4, 30))}, "draws: site 'share', chain 0, draw 0: the value is outside its support"),
+        pytest.param({"rate": -np.ones((4, 30))}, "draws: site 'rate', chain 0, draw 0: the value is outside its support or not finite",
+                     marks=pytest.mark.long),
+        ({"share": 99 * np.ones((4, 30))}, "draws: site 'share', chain 0, draw 0: the value is outside its support or not finite"),
     ],
 )  # fmt: skip
 def test_what_is_refused(model, change, message):
