@@ -311,6 +311,18 @@ def test_khat_has_a_price_limit(monkeypatch):
     assert fitted(khat_samples=psis.LEAST).khat is not None
 
 
+@pytest.mark.parametrize(("width", "rows"), [(1, 30), (199, 30), (2000, 300)])
+def test_a_wide_row_counts_for_several_in_a_pass(width, rows):
+    from lowvar.problems.numpyro_model import from_numpyro
+
+    def model(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([width]).to_event(1))
+        with numpyro.plate("data", 30) as i:
+            numpyro.sample("y", dist.Normal(x[i] @ w, 1), obs=y[i])
+
+    assert from_numpyro(model, {"x": np.ones((30, width), np.float32), "y": np.zeros(30)}).rows_of_pass == rows
+
+
 # --- the default -----------------------------------------------------------------------------------------------------
 
 

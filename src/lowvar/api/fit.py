@@ -193,9 +193,9 @@ def fit(
             deviations of the guide start at 0.1, or at those of the ``Fit``.
         seed: seed of starts and noise; the same seed gives the same result.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
-            rows.
+            rows; where rows have more than 200 numbers, 200 numbers count as a row.
         khat_samples: posterior draws for ``khat``, on all the data, 200 or more; 0 for none. If not given
-            10 000, fewer above 3 300 rows, and none above 167 000.
+            10 000, fewer above 3 300 such rows, and none above 167 000.
         stop: whether to end the fit where the ELBO no longer rises, before ``num_steps``, see ``Plateau``; a number is
             the rise that still counts, in nats for a doubling of the steps, in place of the ELBO's standard error.
         devices: number of JAX's devices that share the rows of every batch and of full passes, each with the same

@@ -5,6 +5,7 @@ with the Jacobians of their constraints in the log prior. ``numpyro.param`` site
 vector, without prior and without noise: point estimates.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,6 +40,7 @@ from lowvar.problems.numpyro_trace import (
 from lowvar.problems.rows import MeanFieldOfRows, OfBatch, Rows
 from lowvar.problems.variational import VariationalProblem
 
+_WIDE = 200  # numbers of a data row, from which on it counts for several
 _SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
 
 
@@ -77,8 +79,13 @@ class NumPyroProblem(VariationalProblem):
 
     @property
     def rows_of_pass(self) -> int:
-        """As in ``VariationalProblem``; without a data plate, the length of the longest array."""
-        return self.N if self.plate else max([1, *(len(one) for one in self.data.values() if np.ndim(one))])
+        """As in ``VariationalProblem``; without a data plate, the length of the longest array.
+
+        Where rows are wide, as many as the data have times ``_WIDE`` numbers: a pass takes as long.
+        """
+        arrays = [np.shape(one) for one in self.data.values() if np.ndim(one)]
+        rows = self.N if self.plate else max([1, *(shape[0] for shape in arrays)])
+        return max(rows, sum(map(math.prod, arrays)) // _WIDE)
 
     @property
     def local(self) -> Rows | None:

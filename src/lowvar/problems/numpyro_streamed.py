@@ -51,9 +51,14 @@ class Streamed(NumPyroProblem):
         return False
 
     @property
+    def rows_of_pass(self) -> int:
+        """As in ``NumPyroProblem``."""
+        return self.N * self.sample.rows_of_pass // self.sample.N
+
+    @property
     def elbo_rows(self) -> int:
         """As in ``VariationalProblem``."""
-        return self.sample.N
+        return self.sample.rows_of_pass
 
     def elbo(self, params, eps: Any = None):
         """As in ``VariationalProblem``, from the sample of rows; the standard error is that of draws and rows."""

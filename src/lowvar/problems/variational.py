@@ -153,7 +153,7 @@ class VariationalProblem:
 
     @property
     def rows_of_pass(self) -> int:
-        """Data rows that a pass over all rows reads: ``N``, unless all of them count as one."""
+        """Rows of ordinary width that take as long as a pass over all: ``N``, unless all of them count as one."""
         return self.N
 
     @property
