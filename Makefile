@@ -70,7 +70,7 @@ unit: install  ## unit and contract tests
 	$(PART) $@ $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder
 
 test-long: install  ## the long tests alone: statistics that take minutes, as CI runs them each week
-	$(PART) $@ XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder -m long
+	$(PART) $@ XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder -m "'long and not slurm'"
 
 test-slurm: install  ## the workflow on a Slurm of its own, with its faults (Debian, as root; skipped elsewhere)
 	$(PART) slurm .ci/slurm $(PYTEST) -s -m "'slurm and not long'" tests/slurm

@@ -20,8 +20,10 @@ MOST = 3.5  # GB that a worker of the suite may take: 2.9 was measured, and othe
 def pytest_configure():
     import jax
 
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a background job, and inherited by what tests start
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # a background job and `nohup` ignore them, and what tests start would inherit it
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_rank_promotion", "raise")

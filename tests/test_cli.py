@@ -357,7 +357,7 @@ def test_compiled_programs_are_kept_in_the_users_cache_folder(tmp_path, monkeypa
     before = {name: getattr(jax.config, name) for name in names}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     try:
-        for given, kept in ((None, str(tmp_path / "lowvar" / "jax")), ("/elsewhere", "/elsewhere")):
+        for given, kept in ((None, str(tmp_path / "lowvar" / "programs")), ("/elsewhere", "/elsewhere")):
             jax.config.update("jax_compilation_cache_dir", given)
             _configure(SimpleNamespace(device="cpu"), backend="jax", dtype="float64")
             assert jax.config.jax_compilation_cache_dir == kept

@@ -132,9 +132,7 @@ def test_an_experiment_that_params_do_not_pick_is_a_target(copy):
     assert (jobs["fetch_sonar"], jobs["fetch_australian"], jobs["run"], jobs["claims"]) == (1, 1, 20, 1)
 
 
-@pytest.mark.parametrize(
-    "profile", ["--workflow-profile=slurm", pytest.param("--profile=profiles/slurm", marks=pytest.mark.long)]
-)  # .ci/workflow plans gpu
+@pytest.mark.parametrize("profile", ["--workflow-profile=slurm", "--profile=profiles/slurm"])  # .ci/workflow plans gpu
 def test_profiles_plan_the_same_jobs(copy, planned, profile):
     assert plan(copy, profile) == planned
 
@@ -170,7 +168,6 @@ def test_without_lowvar_it_is_one_sentence(copy, tmp_path, what):
     assert "make install" in said[0]
 
 
-@pytest.mark.long
 def test_it_plans_the_same_from_any_folder(copy, planned, tmp_path):
     """With the root's Snakefile from afar, and with workflow/Snakefile, where the default rule has another name."""
     assert plan(tmp_path, "-s", str(copy / "Snakefile")) == planned

@@ -14,6 +14,7 @@ def test_results_of_runs_that_were_not_timed_have_no_figures_of_times(repository
     alone = SimpleNamespace(
         storage_settings=SimpleNamespace(default_storage_provider=None, default_storage_prefix=""),
         is_main_process=False,
+        configfiles=[],
     )
     rules = {"config": config, "report": None, "workflow": alone}
     exec(compile(path.read_text(), str(path), "exec"), rules)

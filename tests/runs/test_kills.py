@@ -54,16 +54,21 @@ def place(tmp_path_factory):
     return folder
 
 
+# In `make test`, a search is killed by tests/runs/test_search_engine.py, and a run by tests/runs/test_resume.py.
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "kills"),
-    [("search", 2)]
-    + [
-        pytest.param(name, kills, marks=pytest.mark.long)
-        for name, kills in {"gradient_jax": 10, "gradient_torch": 8, "search": 8, "integral": 6, "tune": 4,
-                            "decompose": 3, "sample": 1}.items()
-    ],
-)  # fmt: skip
+    {
+        "gradient_jax": 10,
+        "gradient_torch": 8,
+        "search": 8,
+        "integral": 6,
+        "tune": 4,
+        "decompose": 3,
+        "sample": 1,
+    }.items(),
+)
 def test_kill_nine_and_resume(place, tmp_path, record_property, name, kills):
     _, (verb, *more), results = JOBS[name]
     resumes = verb in RESUMED
