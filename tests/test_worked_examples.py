@@ -32,6 +32,7 @@ def integrator(tmp_path_factory):
         yield name
 
 
+@pytest.mark.long
 def test_example_keeps_the_contract(worked):
     """The exact gradient over all batches and all of the noise, declared costs, and both backends on the same noise."""
     from lowvar.noise import reshuffled

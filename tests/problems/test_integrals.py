@@ -113,6 +113,7 @@ def test_van_der_pol_against_another_solver():
         np.testing.assert_allclose(problem.score(k, points)[:, 0], LADDER[k] * np.array(slope) + prior, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_lotka_volterra_against_another_solver():
     problem, x, h = simulated("lotka_volterra"), START + 0.1 * np.cos(np.arange(8)), 1e-5
     seen = problem.about["observations"]
