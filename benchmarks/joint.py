@@ -413,7 +413,6 @@ def parts(task: str, dtype: str | None, size: str) -> dict:
     adam, count = optimizer("adam", STEP_SIZE, get("jax")), min(sized(size, 200, 200, 2), noise.batches.steps)
     params = {block: jnp.asarray(value) for block, value in start(problem).items()}
     eps = jax.random.normal(jax.random.key(2), (1, problem.dim), problem.dtype)
-    table = jnp.zeros((noise.batches.steps, problem.dim), problem.dtype)
     moved = jax.tree.map(lambda leaf: leaf + 1e-3, params)
 
     def drawn(kept, one):
@@ -430,10 +429,6 @@ def parts(task: str, dtype: str | None, size: str) -> dict:
         old, along = problem.gradient_and_hvp(kept, eps[0], one.index, one.weight)
         return kept - 1e-9 * (old + along)
 
-    def stored(kept, one):
-        total, rows = kept
-        return total + rows[one.position], jax.lax.dynamic_update_index_in_dim(rows, total, one.position, 0)
-
     def updated(kept, one):
         params, state = kept
         change, state = adam.update(moved, state, params)
@@ -442,7 +437,7 @@ def parts(task: str, dtype: str | None, size: str) -> dict:
     mu = params["mu"]
     loops = {
         "noise": (drawn, mu), "gradient": (gradient, params), "gradient without noise": (plain, mu),
-        "gradient and Hessian-vector product": (product, mu), "a vector of the table, twice": (stored, (mu, table)),
+        "gradient and Hessian-vector product": (product, mu),
         "Adam": (updated, (params, adam.init(params))),
     }  # fmt: skip
     plan = jax.tree.map(lambda leaf: leaf[:count], jax.jit(noise.plan)(jax.random.key(1)))

@@ -13,7 +13,7 @@ _OFF = 0.5  # standard deviations of the posterior: a mean that is farther from 
 _BEHIND = 0.1  # nats that a fit may be below SVI's, beyond its interval
 _COLUMNS = (
     "case", "rows", "verdict", "nats over SVI(0.01)", "over SVI's best", "over SVI's best with a cosine",
-    "over SVI(0.01), both from a uniform start", "CPU s, fit / SVI", "ratio", "mean off by", "k-hat", "said",
+    "over SVI(0.01), both from a uniform start", "mean off by", "k-hat", "said",
 )  # fmt: skip
 
 
@@ -61,9 +61,6 @@ def cells(name: str, N: int, record: dict) -> list[str]:
         row.append(_cell(record["uniform"]["fit"], constant["0.01"]) if "uniform" in record else "")
     else:
         row += ["", "", "", ""]
-    seconds = [record.get(section, {}).get("seconds") for section in ("outcome", "svi")]
-    row.append(" / ".join("" if one is None else f"{one:.1f}" for one in seconds) if any(seconds) else "")
-    row.append(f"{seconds[0] / seconds[1]:.2f}" if all(seconds) else "")
     truth = record.get("truth")
     row.append(f"{truth['off']:.2f} sd" if truth else "")
     row.append("" if first.get("khat") is None else f"{first['khat']:.2f}")
@@ -114,9 +111,7 @@ weights and shifts that are multiplied. Models whose parts are alike (factors, h
 several optima: they are also fitted from `init=numpyro.infer.init_to_uniform`, a far start in all sites, from which
 some seeds end far below.
 
-**Seconds.** CPU seconds of a first fit and of a first `SVI.run`, compilation included, each with empty caches. `fit`
-also checks the model and computes ELBOs along the run and k-hat. Each is of the day on which its section ran, one
-round; [performance.md](performance.md) has later rounds of the models that were slowest.
+**Seconds** of a first fit and of a first `SVI.run`: [performance.md](performance.md#a-first-fit).
 
 **Right.** The largest distance of a posterior mean from that of NUTS, in standard deviations of the posterior. Wrong:
 more than {off} without a note that the guide is poor or that the fit has not converged. Behind: the 95 % interval of

@@ -1,0 +1,197 @@
+"""What a section is: measurements, each with a record in git, and a function that writes them down."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+REPOSITORY = Path(__file__).parents[2]
+RECORDS = REPOSITORY / "benchmarks/records"
+FIGURES = REPOSITORY / "docs/figures"
+_PACKAGES = ("lowvar", "jax", "numpyro", "optax", "torch", "pyro-ppl", "numpy", "cma", "cmaes", "evosax")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One run of a benchmark; its record is ``records/NAME.json``.
+
+    Attributes:
+        name: of the record.
+        command: a file of ``benchmarks`` and its arguments.
+        keep: the part of the benchmark's JSON output that the record holds.
+    """
+
+    name: str
+    command: str
+    keep: Callable[[dict], dict] = lambda found: found
+
+    @property
+    def path(self) -> Path:
+        return RECORDS / f"{self.name}.json"
+
+    def record(self) -> dict:
+        """What was measured, ``{"command", "measured", "result"}``."""
+        return json.loads(self.path.read_text("utf-8"))
+
+    def kept(self, found: dict) -> dict:
+        """Writes the record of an output that was just measured."""
+        record = {"command": self.command, "measured": about(), "result": rounded(self.keep(found))}
+        RECORDS.mkdir(exist_ok=True)
+        self.path.write_text(dumped(record), "utf-8")
+        return record
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A number that was aimed at; a missed one needs a limit: what keeps it there, by a profile.
+
+    Attributes:
+        what: the number, in words.
+        value: as measured.
+        bound: as aimed.
+        below: whether the value should be at most the bound; else at least.
+        limit: why it is missed.
+    """
+
+    what: str
+    value: float
+    bound: float
+    below: bool = True
+    limit: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.bound if self.below else self.value >= self.bound
+
+    @property
+    def word(self) -> str:
+        """For the cell of a table: ``aim 1.5: met``."""
+        return f"aim {self.bound:g}: {'met' if self.met else '**missed**'}"
+
+
+@dataclass
+class Section:
+    """A part of the page.
+
+    Attributes:
+        title: its heading.
+        measurements: whose results it shows.
+        write: ``(results by name, aims) -> text`` in Markdown; it adds its aims to the list.
+        figure: ``(results) -> (stem, picture, rows)``; None without a figure.
+    """
+
+    title: str
+    measurements: tuple[Measurement, ...]
+    write: Callable[[dict[str, Any], list[Aim]], str]
+    figure: Callable[[dict[str, Any]], tuple] | None = None
+    results: dict[str, Any] = field(default_factory=dict)
+
+    def load(self) -> None:
+        self.results = {one.name: one.record()["result"] for one in self.measurements}
+
+
+def about() -> dict:
+    """Where and with what a measurement was made."""
+    packages = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": git("rev-parse", "--short", "HEAD"),
+        "source": source(), "processor": processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(), "packages": packages,
+    }  # fmt: skip
+
+
+def source() -> str:
+    """The state of ``src``: a measurement of the same state need not be repeated. Empty if it is not committed."""
+    return "" if git("status", "--porcelain", "src") else git("rev-parse", "--short", "HEAD:src")
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(("git", *arguments), cwd=REPOSITORY, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def processor() -> str:
+    """The processor's name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def rounded(value: Any) -> Any:
+    """A tree of JSON with floats of six digits: records are read and compared by people."""
+    if isinstance(value, Mapping):
+        return {str(key): rounded(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return float(f"{value:.6g}") if isinstance(value, float | np.floating) else value
+
+
+def dumped(record: dict) -> str:
+    """JSON for people: a list of numbers is a line."""
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
+
+
+# --- words ---------------------------------------------------------------------------------------------------
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A number with so many significant digits, without an exponent where it can be read without.
+
+    >>> number(0.0971), number(2.714), number(123.4), number(0.98), number(60000), number(5e-7)
+    ('0.097', '2.7', '123', '0.98', '60 000', '5e-7')
+    """
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    power = int(np.floor(np.log10(abs(float(f"{value:.{digits - 1}e}")))))
+    if power >= digits - 1:
+        return f"{value:,.0f}".replace(",", " ")
+    if power < -4:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.{digits - 1 - power}f}"
+
+
+def ratio(values, digits: int = 0) -> str:
+    """A value with its range, to the decimals of the value; of more numbers, the first three count.
+
+    Two significant digits, three between 1 and 2, or so many ``digits``.
+
+    >>> ratio([1.234, 1.1, 12.3]), ratio([0.0083, 0.008, 0.01]), ratio([17234.0, 16500.0, 18000.0], 3)
+    ('1.23 [1.10, 12.30]', '0.0083 [0.0080, 0.0100]', '17 234 [16 500, 18 000]')
+    """
+    decimals = len(number(values[0], digits or (3 if 1 <= values[0] < 2 else 2)).partition(".")[2])
+    middle, low, high = (f"{one:,.{decimals}f}".replace(",", " ") for one in values[:3])
+    return f"{middle} [{low}, {high}]"
+
+
+def spread(values) -> list[float]:
+    """Median, smallest and largest."""
+    return [float(np.median(values)), float(np.min(values)), float(np.max(values))]
+
+
+def rows_of(runs: list[dict]) -> dict[str, list[float]]:
+    """``{case: [ratio, low, high, microseconds of a step]}`` of the tables of ``vi_step.summary``."""
+    keys = ("ratio", "ratio_low", "ratio_high", "microseconds_per_step")
+    return {row["case"]: [row[key] for key in keys] for row in runs}
