@@ -174,6 +174,21 @@ def test_the_fit_says_how_rows_are_shuffled_and_where_its_elbo_is_from(mapped, m
     assert set(fit.sample(5)) == {"w", "bias", "scale"}
 
 
+def test_rows_of_an_elbo_are_counted_however_wide_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 50)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(80, 400)))
+
+    def wide(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([400]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]) as index:
+            numpyro.sample("y", dist.Normal(x[index] @ w, 1), obs=y[index])
+
+    data = {"x": np.load(tmp_path / "x.npy", mmap_mode="r"), "y": np.zeros(80)}
+    fit = lowvar.fit(wide, data, num_steps=3, **QUICK)
+    assert "ELBOs are from 50 of the 80 rows" in str(fit)
+    assert (fit.problem.elbo_cost, fit.problem.rows_of_pass) == (100, 160)
+
+
 def centred(x, y):
     w, x = numpyro.sample("w", _W), x - x.mean(0, keepdims=True)
     with numpyro.plate("rows", x.shape[0]) as index:

@@ -58,6 +58,11 @@ class Streamed(NumPyroProblem):
     @property
     def elbo_rows(self) -> int:
         """As in ``VariationalProblem``."""
+        return self.sample.N
+
+    @property
+    def elbo_cost(self) -> int:
+        """As in ``VariationalProblem``."""
         return self.sample.rows_of_pass
 
     def elbo(self, params, eps: Any = None):
