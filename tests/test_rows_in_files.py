@@ -262,6 +262,7 @@ def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
     with pytest.raises(lowvar.UserError, match="name the model's arguments and their columns"):
         lowvar.Parquet(whole, x=[], y="y")
     for path, message in (
+        ("", "Parquet: the path is an empty text; give a file"),
         ([], "the list of files is empty; if it is from a pattern, no file matches that"),
         (f"{tmp_path}/*.csv", r"\*.csv: there is no such file or folder; give sorted\(glob.glob\(pattern\)\)"),
         (3, "Parquet: 3: give a file, a folder, or a list of files"),
@@ -269,6 +270,8 @@ def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
     ):
         with pytest.raises(lowvar.UserError, match=message):
             lowvar.Parquet(path, x="x")
+    for one in ([whole], (tmp_path / "a.parquet",), tmp_path.glob("a.*")):
+        assert lowvar.Parquet(one, x="x").N == 2
     rows = lowvar.Parquet(whole, x="x", y="y")
     for data, message in (
         (
