@@ -285,6 +285,8 @@ def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
     ):
         with pytest.raises(lowvar.UserError, match=message):
             lowvar.fit(regression, data, **QUICK | {"batch_size": 1})
+    with pytest.raises(lowvar.UserError, match="ZeroDivisionError: [a-z ]*$"):  # which has nothing to do with shapes
+        lowvar.fit(lambda x, y: 1 // 0, rows, **QUICK)
     with pytest.raises(lowvar.UserError, match=r"rows of a Parquet are for lowvar\.fit alone"):
         lowvar.decompose(regression, rows)
     (tmp_path / "a.parquet").unlink()

@@ -44,6 +44,10 @@ class RowSource(Protocol):
         """The columns of the rows ``index (n,)``, which ascends."""
         ...
 
+    def about(self) -> str:
+        """What a user may not know of the columns' shapes, as a part of a sentence; empty if there is nothing."""
+        ...
+
 
 class Mapped:
     """Arrays of equal length, of which some are memory-mapped. Arguments: the arrays, by name."""
@@ -65,6 +69,10 @@ class Mapped:
     def take(self, index: np.ndarray) -> dict[str, np.ndarray]:
         """See ``RowSource``."""
         return {name: np.asarray(array[index]) for name, array in self._arrays.items()}
+
+    def about(self) -> str:
+        """See ``RowSource``: the arrays have the shapes that the user gave them."""
+        return ""
 
 
 class Parquet:
@@ -123,12 +131,14 @@ class Parquet:
         self._starts = np.cumsum(self.sizes) - self.sizes
         self.window = max(1, memory // (8 * sum(map(len, self._columns.values()))))
 
-    def __str__(self) -> str:
-        return ", ".join(
+    def about(self) -> str:
+        """See ``RowSource``."""
+        shapes = ", ".join(
             f"{key} (N,) of column {names[0]!r}" if key in self._scalar
             else f"{key} (N, {len(names)}) of columns {', '.join(map(repr, names))}"
             for key, names in self._columns.items()
         )  # fmt: skip
+        return f"the Parquet gives {shapes}; a list of one column gives (N, 1)"
 
     def _table(self, block: int) -> dict[str, np.ndarray]:
         arrays = {}

@@ -19,7 +19,7 @@ import numpy as np
 from numpyro.primitives import Messenger
 
 from lowvar.backends.compiled import compiled
-from lowvar.datasets.rows import Parquet, RowSource
+from lowvar.datasets.rows import RowSource
 from lowvar.datasets.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_densities import Functions
@@ -229,9 +229,10 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
     try:
         sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
     except UserError as error:
-        if error.__cause__ is None or not isinstance(source, Parquet):
+        cause, about = error.__cause__, source.about()
+        if not about or not isinstance(cause, TypeError | ValueError | IndexError):  # those of wrong shapes
             raise
-        raise UserError(f"{error}; the Parquet gives {source}; a list of one column gives (N, 1)") from error.__cause__
+        raise UserError(f"{error}; {about}") from cause
     if not sample.plate:
         raise UserError(f"{sample.remarks[0]}; or load the arrays: numpy.array(x)")
     if sample.densities is not None:
