@@ -302,3 +302,15 @@ def test_a_bad_row_of_the_files_is_named(mapped, monkeypatch):
     y[row] = np.nan
     with pytest.raises(lowvar.UserError, match=rf"'y' is nan in row {row}: .* none is among 40 rows"):
         lowvar.fit(regression, {"x": mapped["x"], "y": y}, num_steps=11, **QUICK)
+
+
+@pytest.mark.parametrize("validated", [True, False])
+def test_a_bad_row_of_the_sample_has_its_number_in_the_files(validated, mapped, monkeypatch):
+    monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 40)
+    row = np.sort(np.random.default_rng(0).choice(N, 40, replace=False, shuffle=False))[5]
+    key = "x" if validated else "y"
+    column = DATA[key].copy()
+    column[[row, row + 1]] = np.nan
+    message = rf"{'got invalid' if validated else f'of row {row} is nan'} .* {key!r} is NaN at least in row {row}: remove"
+    with numpyro.validation_enabled(validated), pytest.raises(lowvar.UserError, match=message):
+        lowvar.fit(regression, {**mapped, key: column}, num_steps=3, **QUICK)

@@ -24,7 +24,7 @@ from lowvar.datasets.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_densities import Functions
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro, transform
-from lowvar.problems.numpyro_trace import prototype
+from lowvar.problems.numpyro_trace import InRows, prototype
 
 _SAMPLE = 2**15  # rows held in memory
 _CHUNK = 2**13  # rows of a full pass evaluated at once
@@ -228,6 +228,8 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
     held = source.take(index)
     try:
         sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
+    except InRows as error:
+        raise UserError(error.told(dict.fromkeys(held, index))) from error.__cause__
     except UserError as error:
         cause, about = error.__cause__, source.about()
         if not about or not isinstance(cause, TypeError | ValueError | IndexError):  # those of wrong shapes
