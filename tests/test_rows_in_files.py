@@ -174,6 +174,21 @@ def test_the_fit_says_how_rows_are_shuffled_and_where_its_elbo_is_from(mapped, m
     assert set(fit.sample(5)) == {"w", "bias", "scale"}
 
 
+def test_rows_of_an_elbo_are_counted_however_wide_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 50)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(80, 400)))
+
+    def wide(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([400]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]) as index:
+            numpyro.sample("y", dist.Normal(x[index] @ w, 1), obs=y[index])
+
+    data = {"x": np.load(tmp_path / "x.npy", mmap_mode="r"), "y": np.zeros(80)}
+    fit = lowvar.fit(wide, data, num_steps=3, **QUICK)
+    assert "ELBOs are from 50 of the 80 rows" in str(fit)
+    assert (fit.problem.elbo_cost, fit.problem.rows_of_pass) == (100, 160)
+
+
 def centred(x, y):
     w, x = numpyro.sample("w", _W), x - x.mean(0, keepdims=True)
     with numpyro.plate("rows", x.shape[0]) as index:
@@ -247,6 +262,7 @@ def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
     with pytest.raises(lowvar.UserError, match="name the model's arguments and their columns"):
         lowvar.Parquet(whole, x=[], y="y")
     for path, message in (
+        ("", "Parquet: the path is an empty text; give a file"),
         ([], "the list of files is empty; if it is from a pattern, no file matches that"),
         (f"{tmp_path}/*.csv", r"\*.csv: there is no such file or folder; give sorted\(glob.glob\(pattern\)\)"),
         (3, "Parquet: 3: give a file, a folder, or a list of files"),
@@ -254,6 +270,8 @@ def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
     ):
         with pytest.raises(lowvar.UserError, match=message):
             lowvar.Parquet(path, x="x")
+    for one in ([whole], (tmp_path / "a.parquet",), tmp_path.glob("a.*")):
+        assert lowvar.Parquet(one, x="x").N == 2
     rows = lowvar.Parquet(whole, x="x", y="y")
     for data, message in (
         (
@@ -267,6 +285,8 @@ def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
     ):
         with pytest.raises(lowvar.UserError, match=message):
             lowvar.fit(regression, data, **QUICK | {"batch_size": 1})
+    with pytest.raises(lowvar.UserError, match="ZeroDivisionError: [a-z ]*$"):  # which has nothing to do with shapes
+        lowvar.fit(lambda x, y: 1 // 0, rows, **QUICK)
     with pytest.raises(lowvar.UserError, match=r"rows of a Parquet are for lowvar\.fit alone"):
         lowvar.decompose(regression, rows)
     (tmp_path / "a.parquet").unlink()
@@ -282,3 +302,15 @@ def test_a_bad_row_of_the_files_is_named(mapped, monkeypatch):
     y[row] = np.nan
     with pytest.raises(lowvar.UserError, match=rf"'y' is nan in row {row}: .* none is among 40 rows"):
         lowvar.fit(regression, {"x": mapped["x"], "y": y}, num_steps=11, **QUICK)
+
+
+@pytest.mark.parametrize("validated", [True, False])
+def test_a_bad_row_of_the_sample_has_its_number_in_the_files(validated, mapped, monkeypatch):
+    monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 40)
+    row = np.sort(np.random.default_rng(0).choice(N, 40, replace=False, shuffle=False))[5]
+    key = "x" if validated else "y"
+    column = DATA[key].copy()
+    column[[row, row + 1]] = np.nan
+    message = rf"{'got invalid' if validated else f'of row {row} is nan'} .* {key!r} is NaN at least in row {row}: remove"
+    with numpyro.validation_enabled(validated), pytest.raises(lowvar.UserError, match=message):
+        lowvar.fit(regression, {**mapped, key: column}, num_steps=3, **QUICK)

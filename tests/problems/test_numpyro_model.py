@@ -144,6 +144,20 @@ def test_a_bad_row_is_named():
         from_numpyro(gamma_regression, {"x": X, "y": y})
 
 
+def test_a_missing_entry_that_the_model_handles_is_not_blamed_for_another_row():
+    x, y = np.array(X), np.array(DATA["y"])
+    x[4], y[9] = np.nan, -1.0
+
+    def handled(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", 11) as index:
+            rate = jnp.exp(w * jnp.nan_to_num(x[index, 0]))
+            numpyro.sample("y", dist.Gamma(2.0, rate), obs=y[index])
+
+    with pytest.raises(UserError, match=r"row 9 is (nan|-inf) at the start; check that row and the likelihood's supp"):
+        from_numpyro(handled, {"x": x, "y": y})
+
+
 def test_arrays_of_different_lengths():
     with pytest.raises(UserError, match="the plate 'rows' has 11 rows, but an array has fewer: x 11, y 7"):
         from_numpyro(gamma_regression, {"x": X, "y": DATA["y"][:7]})

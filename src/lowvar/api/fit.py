@@ -82,7 +82,7 @@ class Fit(Kept):
                 f"{optimizer}"
             )
             lines += ENDED.get(self.run.ended, [])
-        if (rows := self.problem.elbo_rows) < self.problem.rows_of_pass:
+        if (rows := self.problem.elbo_rows) < self.problem.N:
             lines.append(
                 f"ELBOs are from {rows} of the {self.problem.N} rows, the same ones at all steps: their differences "
                 "are more accurate than elbo_se, which contains the sampling of the rows"

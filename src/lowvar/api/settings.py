@@ -238,7 +238,7 @@ def solver_of(
     step_size = STEP_SIZE if step_size is None else step_size
     num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)
     if elbo_samples is None:
-        most = ELBO_BUDGET // (2 * problem.elbo_rows)  # twice as many make two groups, without a remainder to compile
+        most = ELBO_BUDGET // (2 * problem.elbo_cost)  # twice as many make two groups, without a remainder to compile
         elbo_samples = int(np.clip(2 * most, LEAST_SAMPLES, ELBO_SAMPLES))
     spec = validated(
         SolverSpec,

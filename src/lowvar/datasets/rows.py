@@ -44,6 +44,10 @@ class RowSource(Protocol):
         """The columns of the rows ``index (n,)``, which ascends."""
         ...
 
+    def about(self) -> str:
+        """What a user may not know of the columns' shapes, as a part of a sentence; empty if there is nothing."""
+        ...
+
 
 class Mapped:
     """Arrays of equal length, of which some are memory-mapped. Arguments: the arrays, by name."""
@@ -66,6 +70,10 @@ class Mapped:
         """See ``RowSource``."""
         return {name: np.asarray(array[index]) for name, array in self._arrays.items()}
 
+    def about(self) -> str:
+        """See ``RowSource``: the arrays have the shapes that the user gave them."""
+        return ""
+
 
 class Parquet:
     """Rows of parquet files, for ``lowvar.fit(model, lowvar.Parquet(path, x=["age", "dose"], y="outcome"))``.
@@ -85,14 +93,13 @@ class Parquet:
     def __init__(self, path: Any, *, memory: int = _WINDOW, **columns: str | Sequence[str]):
         import pyarrow.dataset
 
-        self._path = path
         memory = whole("Parquet: memory", memory, 1)
-        paths = _paths(path)
+        paths = [str(one) for one in _paths(path)]
+        self._path = path = paths[0] if len(paths) == 1 else paths
         if not columns or not all(columns.values()):
             raise UserError("Parquet: name the model's arguments and their columns: Parquet(path, x=['a', 'b'], y='c')")
-        source = str(path) if len(paths) == 1 else list(map(str, paths))
         try:
-            data = pyarrow.dataset.dataset(source, format="parquet")
+            data = pyarrow.dataset.dataset(path, format="parquet")
             files = list(data.get_fragments())
             _refuse_twice(file.path for file in files)
             self._groups = [group for file in files for group in file.split_by_row_group()]
@@ -124,12 +131,14 @@ class Parquet:
         self._starts = np.cumsum(self.sizes) - self.sizes
         self.window = max(1, memory // (8 * sum(map(len, self._columns.values()))))
 
-    def __str__(self) -> str:
-        return ", ".join(
+    def about(self) -> str:
+        """See ``RowSource``."""
+        shapes = ", ".join(
             f"{key} (N,) of column {names[0]!r}" if key in self._scalar
             else f"{key} (N, {len(names)}) of columns {', '.join(map(repr, names))}"
             for key, names in self._columns.items()
         )  # fmt: skip
+        return f"the Parquet gives {shapes}; a list of one column gives (N, 1)"
 
     def _table(self, block: int) -> dict[str, np.ndarray]:
         arrays = {}
@@ -171,10 +180,12 @@ def _paths(path: Any) -> list[Any]:
     """The paths that a ``Parquet`` is given, which exist."""
     try:
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-        missing = [one for one in paths if not Path(one).exists()]
+        missing = [one for one in paths if not str(one) or not Path(one).exists()]
     except TypeError as error:
         raise UserError(f"Parquet: {path!r}: give a file, a folder, or a list of files") from error
     if missing:
+        if not str(missing[0]):
+            raise UserError("Parquet: the path is an empty text; give a file, a folder, or a list of files")
         hint = "; give sorted(glob.glob(pattern)) for a pattern" if glob.has_magic(str(missing[0])) else ""
         raise UserError(f"Parquet: {missing[0]}: there is no such file or folder{hint}")
     if not paths:

@@ -20,7 +20,7 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError
 from lowvar.problems.drawn_start import saddle_sites
-from lowvar.problems.numpyro_trace import FixedIndex, frame_of, log_prob_of, missing, one_line
+from lowvar.problems.numpyro_trace import FixedIndex, InRows, frame_of, log_prob_of, missing, one_line
 from lowvar.problems.variational import prior_of
 
 _ROWS = 7  # rows evaluated jointly
@@ -112,10 +112,26 @@ def check_density(problem):
     values = np.ravel(backend.to_numpy(problem.log_likelihoods(z)))
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
-        raise UserError(
-            f"{problem.name}: the log-likelihood of row {int(chunks.ravel()[bad[0]])} is {values[bad[0]]} at the "
-            f"start; {missing(problem.data) or _ELSEWHERE}"
-        )
+        row = int(chunks.ravel()[bad[0]])
+        suspect = problem.data if bad.size == values.size else _missing_at(row, problem)
+
+        def told(rows):
+            number = next(iter(rows.values()))[row] if rows else row
+            return (
+                f"{problem.name}: the log-likelihood of row {number} is {values[bad[0]]} at the start; "
+                f"{missing(suspect, rows) or _ELSEWHERE}"
+            )
+
+        raise InRows(told)
+
+
+def _missing_at(row, problem):
+    """The data with an entry for each row that are not finite in this one."""
+    return {
+        key: value
+        for key, value in problem.data.items()
+        if isinstance(value, jax.Array) and value.ndim and len(value) == problem.N and not jnp.isfinite(value[row]).all()
+    }
 
 
 def _check_lengths(problem, free, local):

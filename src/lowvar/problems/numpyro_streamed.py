@@ -19,12 +19,12 @@ import numpy as np
 from numpyro.primitives import Messenger
 
 from lowvar.backends.compiled import compiled
-from lowvar.datasets.rows import Parquet, RowSource
+from lowvar.datasets.rows import RowSource
 from lowvar.datasets.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_densities import Functions
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro, transform
-from lowvar.problems.numpyro_trace import prototype
+from lowvar.problems.numpyro_trace import InRows, prototype
 
 _SAMPLE = 2**15  # rows held in memory
 _CHUNK = 2**13  # rows of a full pass evaluated at once
@@ -57,6 +57,11 @@ class Streamed(NumPyroProblem):
 
     @property
     def elbo_rows(self) -> int:
+        """As in ``VariationalProblem``."""
+        return self.sample.N
+
+    @property
+    def elbo_cost(self) -> int:
         """As in ``VariationalProblem``."""
         return self.sample.rows_of_pass
 
@@ -223,10 +228,13 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
     held = source.take(index)
     try:
         sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
+    except InRows as error:
+        raise UserError(error.told(dict.fromkeys(held, index))) from error.__cause__
     except UserError as error:
-        if error.__cause__ is None or not isinstance(source, Parquet):
+        cause, about = error.__cause__, source.about()
+        if not about or not isinstance(cause, TypeError | ValueError | IndexError):  # those of wrong shapes
             raise
-        raise UserError(f"{error}; the Parquet gives {source}; a list of one column gives (N, 1)") from error.__cause__
+        raise UserError(f"{error}; {about}") from cause
     if not sample.plate:
         raise UserError(f"{sample.remarks[0]}; or load the arrays: numpy.array(x)")
     if sample.densities is not None:

@@ -1,8 +1,9 @@
 """A user's NumPyro model and data: conversion, a first trace, the sites, and the data plate."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from numbers import Number
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -190,14 +191,32 @@ def run_on(name, data: Any = ()):
         raise UserError(_RAISED.format(name=name, error=one_line(error)) + hint) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
-            raise UserError(f"{name}: {error} {missing(data) or 'Check the priors and the data.'}") from error
+            invalid = f"{name}: {error} "
+            raise InRows(lambda rows: invalid + (missing(data, rows) or "Check the priors and the data.")) from error
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
     except Exception as error:
         raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
 
 
-def missing(data) -> str:
-    """A sentence on the first entry of the data with missing values; empty if there are none."""
+class InRows(UserError):
+    """A mistake in rows of the data.
+
+    Attributes:
+        told: its sentence; the argument has the numbers of rows that are a sample, see ``missing``.
+    """
+
+    def __init__(self, told: Callable[[Mapping[str, np.ndarray]], str]):
+        super().__init__(told({}))
+        self.told = told
+
+
+def missing(data, rows: Mapping[str, np.ndarray] = MappingProxyType({})) -> str:
+    """A sentence on the first entry of the data with missing values; empty if there are none.
+
+    Args:
+        data: arrays by name.
+        rows: for arrays that are a sample of rows, the numbers of these among all rows.
+    """
     for key, value in data.items() if isinstance(data, Mapping) else ():
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating):
             array = np.asarray(value)
@@ -207,6 +226,8 @@ def missing(data) -> str:
             ):
                 if len(gone):
                     row = gone[0][0] if value.ndim else 0
+                    if key in rows:
+                        return f"{key!r} is {what} at least in row {rows[key][row]}: {way}."
                     return f"{key!r} is {what} in {len(gone)} places, the first in row {row}: {way}."
     return ""
 

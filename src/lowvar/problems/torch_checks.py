@@ -208,7 +208,7 @@ def _check_derivatives(problem, z):
                 _slopes(function, z + _AWAY * step * by, along) for by, along in zip(away, directions, strict=True)
             ]
         wrong = [pair for pair in pairs if pair is not None]
-        if len(wrong) >= 3:
+        if 2 * len(wrong) > _DIRECTIONS:
             slope, found = wrong[0]
             raise UserError(
                 f"{problem.name}: the gradient of {name} by autograd is {slope:.4g} along a direction in which it "

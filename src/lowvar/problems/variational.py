@@ -330,6 +330,11 @@ class VariationalProblem:
     @property
     def elbo_rows(self) -> int:
         """Rows that each particle of an ELBO is evaluated on."""
+        return self.N
+
+    @property
+    def elbo_cost(self) -> int:
+        """Rows of ordinary width that take as long as a particle of an ELBO."""
         return self.rows_of_pass
 
     @property
