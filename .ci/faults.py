@@ -49,8 +49,9 @@ def run(tests):
 
 
 def kept():
-    """What the last run of each test counted."""
-    return json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    """What the last run of each test counted, and where; a file of before may not say where."""
+    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return {test: last for test, last in found.items() if "at" in last}
 
 
 def cases(report):

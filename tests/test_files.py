@@ -101,7 +101,7 @@ def test_files_that_cannot_all_be_written_leave_the_former_ones(tmp_path):
     (tmp_path / "folder/inner").mkdir(parents=True)
     for place in ("x" * 300, "folder"):
         with pytest.raises(UserError, match="cannot write"):
-            written_together(tmp_path, **{"a": "new", place: "new"})
+            written_together(tmp_path, **{"a": "new", "c": "new", place: "new", "b": "new"})
         assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "folder"}
         assert (tmp_path / "a").read_text() == "former"
     written_together(tmp_path, a="new", b="new")

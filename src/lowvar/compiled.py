@@ -45,8 +45,11 @@ class Programs:
 def keep() -> None:
     """Keeps programs in the user's cache folder, unless a variable of JAX's names another one or there is no home."""
     import jax
-    from jax._src import compilation_cache
 
+    try:
+        from jax._src import compilation_cache
+    except ImportError:  # JAX does not promise this module; without it, nothing is kept
+        return
     if jax.config.jax_compilation_cache_dir is not None:  # type: ignore[attr-defined]
         return
     folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lowvar", "programs")

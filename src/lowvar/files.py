@@ -7,9 +7,11 @@ import functools
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +41,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
     part, together = None, _together.get()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_TEMPORARY}", suffix=path.suffix)
-        os.close(handle)
-        part = Path(name)
-        _unfinished.add(part)
+        part = _temporary(path)
         yield part
         with part.open("rb+") as stream:
             os.fsync(stream.fileno())
@@ -64,24 +63,61 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
 def all_or_none() -> Iterator[None]:
     """Lets the files that ``atomic`` writes in the block appear together at its end; an error leaves the former ones.
 
+    They are renamed one after another: a process killed between two renames leaves some new and some former files.
+
     Raises:
-        UserError: there is a folder in place of a file.
+        UserError: a file cannot take its place.
     """
     files: list[tuple[Path, Path]] = []
     token = _together.set(files)
     try:
         yield
-        for _, path in files:
-            if path.is_dir():
-                raise _explained(IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
-        for part, path in files:
-            part.replace(path)
+        _rename(files)
         for folder in {path.parent for _, path in files}:
             _sync(folder)
     finally:
         _together.reset(token)
         for part, _ in files:
             _forget(part)
+
+
+def _rename(files: list[tuple[Path, Path]]) -> None:
+    """Gives temporary files their names; on an error, those that had been renamed are removed or the former ones."""
+    with contextlib.ExitStack() as aside, contextlib.ExitStack() as undo:
+        for part, path in files:
+            try:
+                former = _linked(path) if os.path.lexists(path) else None
+                if former is not None:
+                    aside.callback(_forget, former)
+                part.replace(path)
+            except OSError as error:
+                raise _explained(error, path) from error
+            undo.callback(path.unlink if former is None else partial(former.replace, path))
+        undo.pop_all()
+
+
+def _linked(path: Path) -> Path:
+    """Another name of a file, in its folder; a copy where files cannot have two names."""
+    other = _temporary(path)
+    try:
+        other.unlink()
+        os.link(path, other)
+    except OSError:
+        try:
+            shutil.copy2(path, other, follow_symlinks=False)
+        except OSError:
+            _forget(other)
+            raise
+    return other
+
+
+def _temporary(path: Path) -> Path:
+    """A new file in the folder of ``path``."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_TEMPORARY}", suffix=path.suffix)
+    os.close(handle)
+    part = Path(name)
+    _unfinished.add(part)
+    return part
 
 
 def _forget(part: Path) -> None:
@@ -211,9 +247,7 @@ def read_yaml(path: str | os.PathLike) -> Any:
         raise UserError(f"{path}: longer than {_LONGEST} characters; give a YAML file of settings")
     level, deep = 0, f"{path}: its levels are nested too deeply, more than {_DEEPEST}"
     try:
-        for event in yaml.parse(
-            text, _yaml_loader()
-        ):  # many levels would overflow the stack of the loader, which is in C
+        for event in yaml.parse(text, _yaml_loader()):  # the loader is in C, and many levels overflow its stack
             level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if level > _DEEPEST:
                 raise UserError(deep)

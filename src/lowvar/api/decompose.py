@@ -317,6 +317,7 @@ def _along(problem, methods, label, run):
     copy = partial(problem.backend.xp.asarray, copy=True)
     begun = [DescentState(*(jax.tree.map(copy, part) for part in (state.params, fresh, state.optimizer)))]
     ended = runs.advance(begun, early, last - early) if last > early else begun
+    runs.close()
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
     origin = f"accumulated along the fit's last {last - early} epochs" if last > early else "as at the fit's start"
     origins = dict.fromkeys(methods, origin) | {label: "the fit's own"}

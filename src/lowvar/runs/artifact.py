@@ -31,8 +31,8 @@ class _Earlier(UserError):
 class _Unreadable(UserError):
     """A file that may be whole, and cannot be read now."""
 
-    def __init__(self, path, error: OSError):
-        super().__init__(f"{path}: cannot be read: {error.strerror or error}")
+    def __init__(self, path, error: OSError, rebuild: str):
+        super().__init__(f"{path}: cannot be read: {error.strerror or error}{_again(rebuild)}")
 
 
 def stamp(spec_hash: str, inputs: Mapping[str, str], packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise _Unreadable(path, error) from error
+        raise _Unreadable(path, error, rebuild) from error
     try:
         # not `read_table`, which imports Arrow's datasets: 0.3 s of a job
         arrow = pq.ParquetFile(pa.BufferReader(content)).read()
@@ -109,7 +109,7 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
         mark = json.loads(str(arrays.pop("__lowvar__")))
         digest = mark.pop("digest", None)
     except OSError as error:
-        raise _Unreadable(path, error) from error
+        raise _Unreadable(path, error, rebuild) from error
     except (KeyError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not an array file of lowvar, or damaged{_again(rebuild)}") from error
     _check_digest(path, digest, digest == _of_arrays(arrays, mark), rebuild)
@@ -152,8 +152,8 @@ def read_checkpoint(path: Path, mark: Mapping[str, Any] | None) -> dict[str, np.
         return None
     try:
         arrays, stored = read_arrays(path)
-    except _Unreadable:
-        raise
+    except _Unreadable as error:
+        raise UserError(f"{error}; if it stays so, remove it to start anew") from error
     except _Earlier:
         path.unlink()
         return None

@@ -83,6 +83,9 @@ class Engine(Protocol):
         """Whether the run can end at this stop because further steps would add no information."""
         return False
 
+    def close(self) -> None:
+        """Frees what the programs hold open: the run has ended."""
+
     def trace(self, stops: list[int], measured: dict[str, np.ndarray]) -> Any:
         """The trace, from the stacked measurements at ``stops``."""
         ...
@@ -203,6 +206,7 @@ def run(
             break
         if done < stops[-1]:
             save()
+    engine.close()
     stops = reached
     stacked = {name: np.array([one[name] for one in measured]) for name in measured[0]}
     timing = pd.DataFrame(

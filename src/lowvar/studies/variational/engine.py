@@ -70,6 +70,7 @@ class VariationalEngine(ArrayEngine):
         self.runs = len(solver.step_sizes) * solver.repetitions
         self._check_memory()
         self.parts = self._parts()
+        self._made: list[Any] = []
         self._program = cache(self._make_program)
         self._measurer = cache(partial(measurer, self))
         self._elbos = self._make_elbos()
@@ -94,7 +95,13 @@ class VariationalEngine(ArrayEngine):
     def _make_program(self, particles):
         """``(part, settings, keys, first, count) -> part``: ``count`` epochs, with ``particles`` particles."""
         sampler = self.sampler_of(particles)
-        return programs.program(self.problem, sampler, self._make_solver(sampler), self.cuts)
+        self._made.append(programs.program(self.problem, sampler, self._make_solver(sampler), self.cuts))
+        return self._made[-1]
+
+    def close(self):
+        """As in ``Engine``."""
+        for program in self._made:
+            program.close()
 
     def _even(self, particles):
         """``particles``, rounded up to an even number for antithetic noise."""

@@ -70,8 +70,6 @@ class ExactRun(VariationalEngine):
         for part, (sizes, repetitions) in zip(state, self.parts, strict=True):
             program = self._program(self.particles(epoch, part))
             moved.append(program.cut(part, self._settings(sizes), self.keys[repetitions], epoch, first, last))
-            if (epoch, last) == (self.whole, self._rest) and hasattr(program, "close"):
-                program.close()  # the run ends within an epoch
         return moved
 
     def trace(self, stops, measured):

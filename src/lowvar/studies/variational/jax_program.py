@@ -58,6 +58,9 @@ class Epochs:
         """
         return self._advance(state, settings, keys, epoch, 1, (first, end))
 
+    def close(self):
+        """Nothing is open between calls."""
+
 
 def one_epoch(solver, key, params):
     """See ``programs.one_epoch``."""

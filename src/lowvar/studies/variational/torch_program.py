@@ -70,6 +70,9 @@ class Epochs:
         """The state after the steps ``first`` to ``end - 1`` of an epoch, which only its last step closes."""
         return self._tree(self._epoch(*self._flat(settings, state), keys, epoch, first, end), state)
 
+    def close(self):
+        """Nothing is open between calls."""
+
     def _flat(self, settings, state):
         """Leaves of the settings, and the state; without the axes of a single run."""
         (settings, self._setting), (leaves, structure) = jax.tree.flatten(settings), jax.tree.flatten(state)
