@@ -69,7 +69,7 @@ def test_init_by_strategy_values_and_fit():
     assert (median != other).all()
     by_value = fitted(init=init_to_value(values={"w": jnp.array([4.0, 5.0])}), num_steps=1)
     np.testing.assert_allclose(by_value.params["w_auto_loc"], [4.0, 5.0], atol=0.011)
-    given = fitted(init={"scale": 2.0, "bias": 1.0}, num_steps=1)
+    given = fitted(init={"scale": np.array(2.0, ">f8"), "bias": 1.0}, num_steps=1)
     assert given.problem.start["mu"][given.problem.sites["scale"]] == pytest.approx(np.log(2.0))
     assert given.params["bias_auto_loc"] == pytest.approx(1.0, abs=0.011)
     before = fitted()

@@ -285,7 +285,7 @@ def test_parquet_files_that_do_not_fit_together_or_are_damaged(tmp_path):
     ):
         with pytest.raises(lowvar.UserError, match=message):
             lowvar.fit(regression, data, **QUICK | {"batch_size": 1})
-    with pytest.raises(lowvar.UserError, match="ZeroDivisionError: [a-z ]*$"):  # which has nothing to do with shapes
+    with pytest.raises(lowvar.UserError, match=r"ZeroDivisionError: [a-z ]*$"):  # which has nothing to do with shapes
         lowvar.fit(lambda x, y: 1 // 0, rows, **QUICK)
     with pytest.raises(lowvar.UserError, match=r"rows of a Parquet are for lowvar\.fit alone"):
         lowvar.decompose(regression, rows)
@@ -311,6 +311,8 @@ def test_a_bad_row_of_the_sample_has_its_number_in_the_files(validated, mapped, 
     key = "x" if validated else "y"
     column = DATA[key].copy()
     column[[row, row + 1]] = np.nan
-    message = rf"{'got invalid' if validated else f'of row {row} is nan'} .* {key!r} is NaN at least in row {row}: remove"
+    message = (
+        rf"{'got invalid' if validated else f'of row {row} is nan'} .* {key!r} is NaN at least in row {row}: remove"
+    )
     with numpyro.validation_enabled(validated), pytest.raises(lowvar.UserError, match=message):
         lowvar.fit(regression, {**mapped, key: column}, num_steps=3, **QUICK)

@@ -108,7 +108,8 @@ def test_a_fit_starts_where_another_ended_or_at_given_values():
     again = model().problem(init=first.params)
     np.testing.assert_allclose(again.start["mu"], first.guide_params["mu"])
     np.testing.assert_allclose(np.exp(again.start["log_sigma"]), first.params["z_auto_scale"])
-    assert model().problem(init={"z": torch.ones(2)}).start["mu"].tolist() == [1, 1]
+    for ones in (torch.ones(2), np.ones(2, ">f8")):
+        assert model().problem(init={"z": ones}).start["mu"].tolist() == [1, 1]
     with pytest.raises(lowvar.UserError, match="unknown site 'w'"):
         model().problem(init={"w": torch.ones(2)})
 

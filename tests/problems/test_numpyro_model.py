@@ -253,10 +253,17 @@ def outside(x, y):
         numpyro.sample("y", dist.Normal(w * NUMBERS[index], 1), obs=y[index])
 
 
+def of_numpy(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([X.shape[1]]).to_event(1))
+    with numpyro.plate("data", 11, subsample_size=5) as index:
+        numpyro.sample("y", dist.Normal(np.exp(x[index] @ w), 1), obs=y[index])
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (outside, "indexes a NumPy array that is not in data, .* give it in data, or as jax.numpy.asarray"),
+        (outside, "index of a NumPy array that is not in data, .* give it in data, or as jax.numpy.asarray"),
+        (of_numpy, "by a NumPy function, for which use that of jax.numpy; or"),
         (discrete, "latent site 'k' is discrete"),
         (bad_support, "the log-likelihood of row 0 is (nan|-inf) at the start"),
         (nan_prior, "nan_prior: Normal distribution got invalid loc parameter"),

@@ -193,7 +193,8 @@ def fit(
             deviations of the guide start at 0.1, or at those of the ``Fit``.
         seed: seed of starts and noise; the same seed gives the same result.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
-            rows; where rows have more than 200 numbers, 200 numbers count as a row.
+            rows. Where rows of a NumPyro model have more than 200 numbers, 200 numbers count as a row; a row of a
+            ``TorchModel`` counts as one.
         khat_samples: posterior draws for ``khat``, on all the data, 200 or more; 0 for none. If not given
             10 000, fewer above 3 300 such rows, and none above 167 000.
         stop: whether to end the fit where the ELBO no longer rises, before ``num_steps``, see ``Plateau``; a number is

@@ -235,6 +235,13 @@ def refuse_mask(where: str, key: str, value: Any) -> None:
         raise UserError(f"{where}: {key!r} is a masked array, whose mask would be lost; remove the masked rows")
 
 
+def native(value: Any) -> Any:
+    """``value``, an array of NumPy in the machine's byte order: those of FITS and HDF5 files have another."""
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.isnative:
+        return value.astype(value.dtype.newbyteorder("="))
+    return value
+
+
 def _length(value) -> int | None:
     """The length of an array, a column of a data frame or a list."""
     shape = np.shape(value) if hasattr(value, "shape") else (len(value),) if isinstance(value, list | tuple) else ()

@@ -81,7 +81,7 @@ def _check_traceable(problem, z):
                     "a squeeze() that also removes the axis of the rows"
                 ) from error
             numpy = isinstance(error, jax.errors.TracerArrayConversionError)
-            message = (_NOT_IN_DATA if numpy else _NOT_INDEXED).format(name=problem.name, plate=problem.plate)
+            message = (_NUMPY if numpy else _NOT_INDEXED).format(name=problem.name, plate=problem.plate)
             raise UserError(f"{message} ({one_line(error)})") from error
         if not jnp.issubdtype(shape.dtype, jnp.floating):
             raise UserError(f"{problem.name}: the log-likelihood is {shape.dtype}; it must be real: are data complex?")
@@ -127,11 +127,8 @@ def check_density(problem):
 
 def _missing_at(row, problem):
     """The data with an entry for each row that are not finite in this one."""
-    return {
-        key: value
-        for key, value in problem.data.items()
-        if isinstance(value, jax.Array) and value.ndim and len(value) == problem.N and not jnp.isfinite(value[row]).all()
-    }
+    arrays = {key: value for key, value in problem.data.items() if isinstance(value, jax.Array) and value.ndim}
+    return {key: of for key, of in arrays.items() if len(of) == problem.N and not np.isfinite(of[row]).all()}
 
 
 def _check_lengths(problem, free, local):
@@ -318,9 +315,10 @@ def _interacting(traced, problem, z, index, worst, alone, among):
 
 
 _ELSEWHERE = "check that row and the likelihood's support, or start elsewhere: init"
-_NOT_IN_DATA = (
-    "{name}: the model indexes a NumPy array that is not in data, as of functools.partial or a global variable, by the "
-    "rows of a batch: give it in data, or as jax.numpy.asarray(...)"
+_NUMPY = (
+    "{name}: NumPy is given a value that JAX traces: by a NumPy function, for which use that of jax.numpy; or as the "
+    "index of a NumPy array that is not in data, as of functools.partial or a global variable: give it in data, or as "
+    "jax.numpy.asarray(...)"
 )
 _NOT_INDEXED = (
     "{name}: the data are not indexed by the plate {plate!r}; write "

@@ -18,6 +18,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
 
 from lowvar.backends import get
+from lowvar.datasets.rows import native
 from lowvar.errors import UserError
 from lowvar.problems import guide_forms
 from lowvar.problems.amortised import Amortised, begun
@@ -293,7 +294,7 @@ def _start(name, transforms, first, point, sites, init, init_is):
     mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
 
     def unconstrained(site, value):
-        value = transforms[site].inv(jax.tree.map(jnp.asarray, value)) if site else value
+        value = transforms[site].inv(jax.tree.map(lambda leaf: jnp.asarray(native(leaf)), value)) if site else value
         return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(value)])
 
     if callable(init):

@@ -14,7 +14,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
-from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, refuse_mask
+from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, native, refuse_mask
 from lowvar.errors import UserError
 
 
@@ -89,8 +89,7 @@ def as_array(key, value, where="data"):
     refuse_mask(where, key, value)
     if isinstance(value, Parquet):
         raise UserError(f"{where}: {key!r} is a Parquet, which takes the place of all rows: {USE_OF_PARQUET}")
-    if isinstance(value, np.ndarray) and not value.dtype.isnative:
-        value = value.astype(value.dtype.newbyteorder("="))  # as FITS and HDF5 files have it
+    value = native(value)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
         names = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
         other = next((type(one).__name__ for one in value.flat if not isinstance(one, Number)), "")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from lowvar.backends import get
+from lowvar.datasets.rows import native
 from lowvar.errors import UserError
 from lowvar.problems import guide_forms
 from lowvar.problems.amortised import Amortised
@@ -161,7 +162,7 @@ def _start(model, name, sites, init, where):
         raise UserError(f"{name}: init: give a dict of values by site, or a Fit, not {type(init).__name__}")
 
     def unconstrained(site, value):
-        tensor = torch.as_tensor(value).detach().cpu().double()
+        tensor = torch.as_tensor(native(value)).detach().cpu().double()
         return model.unconstrain[site](tensor) if site in model.unconstrain else tensor
 
     given = fill(mu, log_sigma, init or {}, sites, unconstrained, where=where)
