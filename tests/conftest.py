@@ -79,13 +79,31 @@ def memory(what="VmHWM"):
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
 
 
+EARLIER = [0.0]  # GB, peaks that the system has been told to forget
+
+
+@pytest.fixture
+def most_taken():
+    """``() -> GB``: the most that the process has held since the test began, beyond what it held then."""
+    EARLIER.append(memory())
+    with contextlib.suppress(OSError):  # where Linux does not forget the peak, this is by how much it grows
+        Path("/proc/self/clear_refs").write_text("5")
+    held = memory()
+    return lambda: memory() - held
+
+
+def peak():
+    """The most memory that this process has held, GB."""
+    return max(memory(), *EARLIER)
+
+
 PEAKS = {}  # of the workers, as they end
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["peak"] = memory()
+        session.config.workeroutput["peak"] = peak()
     elif any(gigabytes > MOST for gigabytes in PEAKS.values()) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -97,7 +115,7 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter):
-    used = PEAKS or {"main": memory()}
+    used = PEAKS or {"main": peak()}
     terminalreporter.write_line(f"peak memory: {', '.join(f'{used[one]:.1f}' for one in sorted(used))} GB")
     if max(used.values()) > MOST and PEAKS:
         terminalreporter.write_line(

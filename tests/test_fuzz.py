@@ -4,7 +4,6 @@ import copy
 import gzip
 import os
 import random
-import resource
 import struct
 import tempfile
 import time
@@ -32,6 +31,7 @@ from lowvar.studies.study import Study
 
 MANY, DRAWN = int(os.environ.get("INPUTS", 100_000)), 1000  # of a reader, in long tests; so many are hypothesis's own
 SECONDS = 5  # of CPU, for one input
+MEMORY = 0.5  # GB, of all inputs of a test and what is imported meanwhile
 COUNTS = [100, pytest.param(MANY, marks=pytest.mark.long)]
 COUNTS_OF_THREE = [100, pytest.param(MANY // 3 + 1, marks=pytest.mark.long)]
 WORDS = (
@@ -101,10 +101,6 @@ CLAIMS = """
 TALLY = Counter()
 
 
-def most_memory():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 @pytest.fixture
 def folder(tmp_path):
     """A folder in memory, if there is one: a disk takes longer to overwrite a file than a reader to read it."""
@@ -117,11 +113,10 @@ def folder(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _tally(record_property):
+def _tally(record_property, most_taken):
     TALLY.clear()
-    before = most_memory()
     yield
-    assert most_memory() < 2 * before, "an input took more memory than all that was imported"
+    assert most_taken() < MEMORY, "inputs took more memory than all that is imported meanwhile"
     record_property("inputs", TALLY["inputs"])
     record_property("refused", TALLY["refused"])
 
