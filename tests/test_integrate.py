@@ -12,6 +12,7 @@ from samples_of_normal import normal, smooth
 
 import lowvar
 from lowvar.errors import UserError
+from lowvar.problems.integrals.samples import Samples
 
 EXACT = np.array([np.exp(0.045), 1.0])
 
@@ -358,6 +359,33 @@ def test_what_single_precision_does_not_settle_is_not_called_exact():
         assert found.standard_error[0] > 1e-3 * found.table["monte_carlo_se"][0]
     whole = np.random.default_rng(0).integers(-5, 6, size=(60, 1))  # exact in any type
     assert lowvar.integrate(whole, -whole, whole[:, 0], "zero_variance").standard_error[0] < 1e-12
+
+
+def test_precision_is_that_of_each_integrand():
+    """Halves, quarters and indicators are exact; and a column of single precision says nothing of the others."""
+    x = normal(200)
+    first = x[:, 0]
+    own = first**2, first**2 + 1e-6 * np.sin(9 * first)
+    others = np.floor(2 * first) / 2, first > 0.3, (first**3).astype(np.float32)
+    alone = [lowvar.integrate(x, -x, one).standard_error[0] for one in own]
+    assert alone[0] < 1e-13
+    beside = lowvar.integrate(x, -x, np.stack([*own, *others], axis=1)).standard_error[:2]
+    np.testing.assert_allclose(beside, alone, rtol=1e-6)
+
+
+def test_precision_is_read_from_the_bits():
+    x = normal(20)[None]
+    kinds = {
+        "double": x[..., 0], "single": x[..., 0].astype(np.float32), "quarters": np.floor(4e3 * x[..., 0]) / 4,
+        "counts": np.floor(1e6 * x[..., 0]), "large": np.float32(1e9) * x[..., 0].astype(np.float32),
+    }  # fmt: skip
+    T = len(kinds)
+    samples = Samples((x,) * T, (-x,) * T, tuple(of.astype(float) for of in kinds.values()), shared=True)
+    single = (samples.rounding[0] > 1e-8).tolist()
+    assert single == [name in ("single", "large") for name in kinds]
+    assert samples.of_tasks([1]).rounding > samples.of_tasks([0]).rounding
+    apart = Samples((x, x), (-x, -x.astype(np.float32).astype(float)), (x[..., 0], x[..., 0]))
+    assert (apart.rounding[0] > 1e-8).tolist() == [False, True]
 
 
 def test_intervals_cover_in_single_precision_where_polynomials_are_not_quite_exact():

@@ -9,7 +9,7 @@ from lowvar.api.chain_checks import chain_notes
 from lowvar.api.draws import check_chains
 from lowvar.errors import UserError
 from lowvar.estimators.integral.choosing.score_check import RELIABLE, doubt
-from lowvar.problems.integrals.samples import DOUBLE, Samples
+from lowvar.problems.integrals.samples import Samples
 
 _FEWEST = 3  # points of a task
 _SMALL = 1e-120  # squares of smaller numbers underflow, or nearly
@@ -61,23 +61,9 @@ def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Sampl
         separate = False  # a list of the same samples
     result = Samples(
         tuple(x[None] for x in points), tuple(s[None] for s in slopes), tuple(v[None] for v in task_values),
-        shared=not separate, chain=chain, rounding=_rounding([*points, *slopes, *task_values]),
+        shared=not separate, chain=chain,
     )  # fmt: skip
     return result, notes + doubts(result)
-
-
-def _rounding(arrays: Sequence[np.ndarray]) -> float:
-    """That of the coarsest array.
-
-    Numbers say in which precision they were calculated, since scores and draws that were in single precision are often
-    converted to double before they come here. Whole numbers are exact in both.
-    """
-    with np.errstate(over="ignore"):
-        single = any(
-            np.array_equal(one, one.astype(np.float32)) and not np.array_equal(one, np.rint(one))
-            for one in {id(one): one for one in arrays}.values()
-        )
-    return float(np.finfo(np.float32).eps) if single else DOUBLE
 
 
 def doubts(samples: Samples) -> list[str]:

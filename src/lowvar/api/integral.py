@@ -117,7 +117,8 @@ def integrate(
             docs/adding-an-integrator.md, or ``"module:function"``. ``auto`` cross-fits polynomials and kernels, chooses
             for each integral by the residuals of held-out samples, and returns Monte Carlo where no method beats it or
             the scores fail their test. Numbers of single precision, also if converted to double, are judged as such:
-            residuals of a few roundings count as none, and no error below the rounding of the values is stated.
+            residuals of a few roundings count as none, and no error below the rounding of the values is stated. This is
+            read from the bits of each integral's own values and of its samples and scores.
         chain: whether the samples are successive states of a Markov chain: standard errors, and the check of the
             scores, then use effective sample sizes, and folds are blocks. Independent chains may be concatenated, or be
             the first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``. By
@@ -191,7 +192,7 @@ def integrate(
             f"integral {names[t]}: the values are equal at all samples, so the error of the integral is unknown"
         )
     value = result.value[0]
-    rounding = data.rounding * np.array([np.abs(v).max() for v in data.values])
+    rounding = data.rounding[0] * np.array([np.abs(v).max() for v in data.values])
     error = np.where(constant, np.nan, np.maximum(result.standard_error[0], rounding))
     if not np.isfinite(value).all():
         notes.append(f"{method} gave no finite value: its options do not suit these samples")

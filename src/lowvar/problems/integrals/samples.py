@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-DOUBLE = 8 * float(np.finfo(float).eps)  # rounding of calculations in double precision
+UNITS = 8  # in the last place: what the calculation of a number may leave as its rounding, in either precision
+_FEW_BITS = 16  # numbers of fewer significant bits, as halves, are exact, and say nothing of their precision
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,6 @@ class Samples:
         cross_scores: for each task ``(R, m_t, T, d)``, the scores of all targets at the task's points; None if not
             computed, and unnecessary with one target.
         chain: whether the points of a task are successive states of a Markov chain.
-        rounding: relative rounding of the numbers, larger where they were given in single precision.
     """
 
     points: tuple[np.ndarray, ...]
@@ -29,7 +29,6 @@ class Samples:
     shared: bool = False
     cross_scores: tuple[np.ndarray, ...] | None = None
     chain: bool = False
-    rounding: float = DOUBLE
 
     @property
     def tasks(self) -> int:
@@ -50,6 +49,18 @@ class Samples:
     def sizes(self) -> tuple[int, ...]:
         """``m_t`` of each task."""
         return tuple(values.shape[-1] for values in self.values)
+
+    @property
+    def rounding(self) -> np.ndarray:
+        """Relative rounding of each task's numbers, ``(R, T)``: ``UNITS`` units in the last place of their precision.
+
+        Single where the task's values, points or scores are: numbers say in which precision they were calculated, since
+        those of single precision are often converted to double before they come here.
+        """
+        sets = slice(1 if self.shared else None)
+        own = [[_single(of) for of in arrays] for arrays in (self.points[sets], self.scores[sets], self.values)]
+        single = np.logical_or.reduce(np.broadcast_arrays(*(np.stack(rows, axis=1) for rows in own)))
+        return UNITS * np.where(single, np.finfo(np.float32).eps, np.finfo(float).eps)
 
     def of_tasks(self, tasks: Sequence[int]) -> "Samples":
         """Only these tasks, in this order."""
@@ -79,3 +90,20 @@ class Samples:
         cross = None if self.cross_scores is None else change(self.cross_scores)
         points, scores, values = (change(of) for of in (self.points, self.scores, self.values))
         return replace(self, points=points, scores=scores, values=values, cross_scores=cross)
+
+
+def _single(array: np.ndarray) -> np.ndarray:
+    """Whether the numbers of each repetition are of single precision, ``(R,)``.
+
+    All fit in it, and one needs more than a few of its bits. Whole numbers that single precision counts need none.
+    """
+    rows = array.reshape(len(array), -1)
+    with np.errstate(over="ignore", under="ignore"):
+        single = rows.astype(np.float32)
+    mantissa = np.finfo(np.float32).nmant
+    fits = (single == rows).all(axis=1)
+    if not fits.any():
+        return fits
+    counted = (single == np.rint(single)) & (np.abs(single) < 2 ** (mantissa + 1))
+    last = single.view(np.uint32) & (2 ** (mantissa + 1 - _FEW_BITS) - 1)
+    return fits & ((last != 0) & ~counted).any(axis=1)

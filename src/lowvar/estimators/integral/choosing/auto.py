@@ -76,7 +76,8 @@ def auto(folds: int = 5) -> Integrator:
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
         as_chain = replace(samples, chain=chain)
-        least_of_all = floor(plain, samples.rounding)
+        rounding = samples.rounding
+        least_of_all = floor(plain, rounding)
         for method in methods(as_chain, folds):
             if (doubted | (SIMPLER * least <= least_of_all)).all():
                 break  # nothing is better than rounding
@@ -90,7 +91,7 @@ def auto(folds: int = 5) -> Integrator:
                 untried.append(f"{method.name} was not tried: {refusal}")
                 continue
             one_fit = method.properties.transfers and not samples.shared
-            found, its_error, to_state = judge(fit, plain, worths, one_fit, samples.rounding)
+            found, its_error, to_state = judge(fit, plain, worths, one_fit, rounding)
             better = (its_error < SIMPLER * least) & ~doubted  # a NaN is not
             choice, least = np.where(better, len(tried), choice), np.where(better, its_error, least)
             stated = np.where(better, to_state, stated)
@@ -102,7 +103,7 @@ def auto(folds: int = 5) -> Integrator:
         value, stated = np.where(choice > 0, value, monte_carlo), np.where(choice > 0, stated, error)
         carriers = np.stack([one.carriers for one in plain], axis=1)
         worth = np.stack([one.effective for one in plain], axis=1).min(axis=1)
-        exact = negligible(plain, samples.rounding)
+        exact = negligible(plain, rounding)
 
         flags = {
             "scores_doubted": doubted.any(axis=1),

@@ -9,8 +9,7 @@ from lowvar.estimators.integral.choosing.tails import Average, average
 ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or as many as carry Monte Carlo's
 UNLIKELY = 0.03  # the chance of a largest residual of a process, above which it is believed
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
-STEPS = 8.0  # roundings of a value, its point and its score that may add up in a residual,
-MOST = 1e-4  # but a residual above this share of the largest deviation is never taken for rounding
+MOST = 1e-4  # a residual above this share of the largest deviation is never taken for rounding
 MIXES = 0.25  # of a chain's states: what it must be worth for its held-out blocks to be like independent points
 # what regions without samples weigh, in samples: where many carry the variance, where the process is likely, and where
 # neither holds or the integrand itself has a heavy tail
@@ -18,18 +17,20 @@ UNSEEN = 0.5, 1.0, 2.0
 GAIN = 0.35  # of Monte Carlo's standard error: what is below pays, however few terms carry it
 
 
-def floor(plain: list[Average], rounding: float) -> np.ndarray:
+def floor(plain: list[Average], rounding: np.ndarray) -> np.ndarray:
     """What no error can be below, ``(R, T)``: the rounding of the largest value."""
     return rounding * np.stack([np.abs(raw.mean) + raw.largest for raw in plain], axis=1)
 
 
-def negligible(plain: list[Average], rounding: float) -> np.ndarray:
+def negligible(plain: list[Average], rounding: np.ndarray) -> np.ndarray:
     """Residuals that are no larger than this may be rounding alone, ``(R, T)``."""
     largest = np.stack([raw.largest for raw in plain], axis=1)
-    return np.maximum(EXACT * largest, np.minimum(STEPS * floor(plain, rounding), MOST * largest))
+    return np.maximum(EXACT * largest, np.minimum(floor(plain, rounding), MOST * largest))
 
 
-def judge(fit: CrossFit, plain: list[Average], worths: list, one_fit: bool, rounding: float) -> tuple[np.ndarray, ...]:
+def judge(
+    fit: CrossFit, plain: list[Average], worths: list, one_fit: bool, rounding: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """The estimates; their held-out errors, infinite where they do not pay; and the errors to state, ``(R, T)`` each.
 
     Args:
@@ -37,7 +38,7 @@ def judge(fit: CrossFit, plain: list[Average], worths: list, one_fit: bool, roun
         plain: the averages of the values, by task.
         worths: what the points of each task are worth, see ``average``.
         one_fit: the values of all tasks made one fit, so that the relative error of the worst task counts for each.
-        rounding: see ``Samples``.
+        rounding: ``(R, T)``, see ``Samples``.
     """
     held_out = [average(corrected, worth) for corrected, worth in zip(fit.corrected, worths, strict=True)]
     error = np.stack([np.hypot(left.error, left.largest / left.effective) for left in held_out], axis=1)
