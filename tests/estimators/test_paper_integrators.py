@@ -184,6 +184,7 @@ def borehole_as_published(repetitions, m):
     return Samples(tuple(points), scores, tuple(values))
 
 
+@pytest.mark.long
 def test_table_2_on_the_published_draws():
     samples, seeds = borehole_as_published(100, 10), np.arange(100)
     error = {"mc": np.abs(samples.values[1].mean(1) - 72.8904).mean()}  # the published truth
