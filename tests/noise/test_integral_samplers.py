@@ -89,7 +89,7 @@ def test_quasi_monte_carlo_has_less_variance():
     assert spread["rqmc"] < 0.2 * spread["iid"]
 
 
-@pytest.mark.parametrize("sampler", ["iid", "rqmc", "tempered"])
+@pytest.mark.parametrize("sampler", ["iid", "rqmc", pytest.param("tempered", marks=pytest.mark.long)])
 def test_a_name_and_a_seed_decide_the_points(sampler):
     problem = powers() if sampler == "tempered" else plain()
     tasks = len(problem.tasks)

@@ -206,10 +206,17 @@ def test_decomposition_is_that_of_independent_batches(fit):
         lowvar.decompose(factors, {"y": Y}, fit.params, progress=False)
 
 
-def test_predictions_of_other_rows_are_refused(fit):
+def predict(fit, y):
     from numpyro.infer import Predictive
 
-    predict = Predictive(factors, guide=fit.guide, params=fit.params, num_samples=3)
-    predict(jax.random.key(0), y=jnp.asarray(Y))
+    return Predictive(factors, guide=fit.guide, params=fit.params, num_samples=3)(jax.random.key(0), y=jnp.asarray(y))
+
+
+def test_predictions_of_other_rows_are_refused(fit):
     with pytest.raises(UserError, match="z of the fit's 120 rows, and these data have 7; for other rows"):
-        predict(jax.random.key(0), y=jnp.asarray(Y[:7]))
+        predict(fit, Y[:7])
+
+
+@pytest.mark.long
+def test_predictions_of_the_same_rows(fit):
+    assert predict(fit, Y)["y"].shape == (3, N, 3)

@@ -81,7 +81,7 @@ def test_gain_is_that_of_the_elbo():
 
 
 def test_a_saved_fit_continues_as_if_it_had_not_ended(tmp_path):
-    """Under a schedule of one's own, which is that of the same name."""
+    """Under a schedule of one's own."""
     data = {"y": RNG.normal(size=23)}
     settings = {"data": data, "batch_size": 5, "step_size": lambda t: 0.05 * jnp.exp(-0.05 * t)}
     half = quiet(num_steps=17, **settings)
@@ -96,10 +96,6 @@ def test_a_saved_fit_continues_as_if_it_had_not_ended(tmp_path):
     for block, value in long.guide_params.items():
         np.testing.assert_array_equal(resumed.guide_params[block], value, err_msg=block)
     assert "adam with a schedule of step sizes" in str(long)
-    named = {"step_size": 0.05, "schedule": {"kind": "exponential", "beta": 0.05}}
-    same = quiet(num_steps=30, **settings | named)
-    for block, value in same.guide_params.items():
-        np.testing.assert_allclose(long.guide_params[block], value, rtol=1e-9, atol=1e-12, err_msg=block)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +122,9 @@ def test_samples_and_predictions_are_of_the_same_rows(fit):
     y = fit.problem.data["y"]
     params = {name: jnp.asarray(value) for name, value in fit.params.items()}
     with jax.numpy_rank_promotion("allow"):
-        drawn = fit.guide.sample_posterior(jax.random.key(0), params, sample_shape=(200,))["u"]
+        drawn = jax.jit(lambda key: fit.guide.sample_posterior(key, params, sample_shape=(200,))["u"])(
+            jax.random.key(0)
+        )
     assert fit.sample(3)["u"].shape == (3, 30)
     error = fit.params["u_auto_scale"] / 200**0.5
     assert (np.abs(drawn.mean(0) - fit.params["u_auto_loc"]) < 5 * error).all()

@@ -21,6 +21,7 @@ from lowvar.problems.rows import Rows
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
 from lowvar.solvers.row_adam import row_adam
+from lowvar.studies.variational.methods import descents
 
 LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"
 
@@ -80,7 +81,7 @@ def test_gradient_is_that_of_all_rows_with_an_old_snapshot(name):
     eps = 3**0.5 * jnp.array([1.0, -1, 0, 0, 0, 0])[:, None] * signs[None]
     every = Noise(jnp.arange(5), jnp.full(5, 0.2), jnp.asarray(5.0), eps, jnp.asarray(0))
     dense, _ = jax.jit(lambda: GRADIENT.get("naive")(p).estimate((), params, every))()
-    state = GRADIENT.get(name)(q, reshuffled(5, 2)).init(old)
+    state = jax.jit(GRADIENT.get(name)(q, reshuffled(5, 2)).init)(old)
     if name == "joint_adaptive":
         one = jax.tree.map(jnp.ones_like, state["products"])
         state = {**state, "products": jax.tree.map(lambda leaf: -0.7 * leaf, one), "squares": one}
@@ -129,8 +130,8 @@ def test_rows_and_their_moments_change_at_visits_only():
     q = p.of_batch(3)
     draw = sampler(reshuffled(7, 3), independent(1), q.noise_dim, p.dtype)
     solver = descend(GRADIENT.get("naive")(q), draw, optimizer("adam", 0.1, p.backend))
-    state = solver.init({block: jnp.asarray(value) for block, value in p.start.items()})
-    noise = draw.epoch(jax.random.key(3))
+    state = jax.jit(solver.init)({block: jnp.asarray(value) for block, value in p.start.items()})
+    noise = jax.jit(draw.epoch)(jax.random.key(3))
     moved = jax.jit(lambda state: solver.steps(state, noise, (0, 1)))(state)
     visited = set(np.asarray(noise.index[0]).tolist())
     changed = [
@@ -212,6 +213,26 @@ def test_refusals():
         UserError, match="'joint' takes no latent variables in the data plate, as 'counts' has: use naiv"
     ):
         lowvar.fit(counts, {"y": np.arange(5)}, estimator="joint", num_steps=2)
+
+
+def test_a_schedule_of_ones_own_is_that_of_row_adam():
+    p = problem_of(7)
+    q, batches = p.of_batch(3), reshuffled(7, 3)
+    draw, estimator = sampler(batches, independent(1), q.noise_dim, p.dtype), GRADIENT.get("naive")(q, batches)
+    given = {"optimizer": "adam", "num_steps": 3, "batch_size": 3, "num_particles": 1, "elbo_samples": 16}
+    named = solver_of(p, step_size=0.02, schedule={"kind": "exponential", "beta": 0.5}, **given)
+    own = solver_of(p, step_size=lambda t: 0.02 * jnp.exp(-0.5 * t), **given)
+    start = {block: jnp.asarray(value) for block, value in p.start.items()}
+
+    @jax.jit
+    def after_an_epoch(noise):
+        solvers = [descents(estimator, spec, draw)(spec.step_sizes[0]) for spec in (named, own)]
+        return [solver.epoch(solver.init(start), noise).params for solver in solvers]
+
+    one, other = after_an_epoch(draw.epoch(jax.random.key(3)))
+    for block, value in one.items():
+        np.testing.assert_allclose(other[block], value, rtol=1e-12, err_msg=block)
+        assert (np.asarray(value) != start[block]).all()
 
 
 MIXING = {
