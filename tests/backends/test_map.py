@@ -1,5 +1,7 @@
 """``backend.map`` in groups equals a loop."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,8 +27,6 @@ def test_groups_equal_a_loop(backend, count, together):
 
 def test_a_group_holds_no_longer_arrays_than_allowed(monkeypatch):
     """A call that computes long arrays, also inside of a loop, is mapped with few others, or alone."""
-    import jax
-    import jax.numpy as jnp
 
     def long(x):
         return jax.lax.scan(
@@ -34,8 +34,22 @@ def test_a_group_holds_no_longer_arrays_than_allowed(monkeypatch):
         )[0]
 
     monkeypatch.setattr(of_jax, "_HELD", 1000)
-    widest = of_jax._widest(jax.make_jaxpr(lambda xs: of_jax.BACKEND.map(long, xs, 64))(jnp.ones((12, 5))).jaxpr)
-    assert 500 <= widest <= 1000
+    lengths = of_jax._lengths(jax.make_jaxpr(lambda xs: of_jax.BACKEND.map(long, xs, 64))(jnp.ones((12, 5))).jaxpr)
+    assert 500 <= max(lengths) <= 1000
+
+
+def test_what_calls_share_does_not_limit_their_number(monkeypatch):
+    """As the rows of a chunk, which all draws see: a matrix product serves many of them."""
+    rows = jnp.arange(1000.0).reshape(100, 10)
+    monkeypatch.setattr(of_jax, "_HELD", 800)
+
+    def energy(x):
+        return jax.lax.scan(lambda total, i: (total + jnp.sum((rows + i) @ x), None), 0.0, jnp.ones(2))[0]
+
+    xs = jnp.ones((32, 10))
+    assert of_jax._widest_of_one(energy, xs) == 100
+    traced = str(jax.make_jaxpr(lambda xs: of_jax.BACKEND.map(energy, xs, 64))(xs))
+    assert "f64[8,100]" in traced or "f64[100,8]" in traced
 
 
 @pytest.mark.parametrize(("count", "most", "group"), [(200, 64, 50), (10, 64, 10), (13, 5, 5), (64, 64, 64), (7, 7, 7)])

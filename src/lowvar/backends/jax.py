@@ -12,6 +12,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from lowvar.backends.compiled import compiled
 
 _HELD = 2**22  # maximum length of an array in a group of mapped calls
+_CALLS = 1009  # a prime: other lengths are seldom its multiples
 _KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}  # implementations by dtype
 
 
@@ -80,12 +81,14 @@ class _Jax:
         if together == 1:
             return jax.lax.map(function, xs)
         closed, out = jax.make_jaxpr(function, return_shape=True)(jax.tree.map(lambda leaf: leaf[0], xs))
-        group = _group(len(jax.tree.leaves(xs)[0]), min(together, max(1, _HELD // _widest(closed.jaxpr))))
 
         def one(x):
             values = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(x))
             return jax.tree.unflatten(jax.tree.structure(out), values)
 
+        if together * max(_lengths(closed.jaxpr), default=1) > _HELD:
+            together = min(together, max(1, _HELD // _widest_of_one(one, xs)))
+        group = _group(len(jax.tree.leaves(xs)[0]), together)
         return jax.lax.map(one, xs, batch_size=None if group == 1 else group)
 
     @staticmethod
@@ -140,15 +143,26 @@ def _group(count: int, most: int) -> int:
     return divisor if 4 * divisor >= min(count, most) else most
 
 
-def _widest(jaxpr: Jaxpr) -> int:
-    """The length of the longest array that a trace computes."""
-    most = 1
+def _widest_of_one(function, xs) -> int:
+    """The length of the longest array that a call of a mapped function has for itself.
+
+    Arrays that do not depend on ``xs``, such as the rows of a chunk, are there once for all calls that are mapped at
+    once. The lengths of the others are multiples of the number of calls.
+    """
+    many = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((_CALLS, *leaf.shape[1:]), leaf.dtype), xs)
+    lengths = _lengths(jax.make_jaxpr(jax.vmap(function))(many).jaxpr)
+    return max((length // _CALLS for length in lengths if length % _CALLS == 0), default=1)
+
+
+def _lengths(jaxpr: Jaxpr) -> list[int]:
+    """The lengths of all arrays that a trace computes."""
+    found = []
     for eqn in jaxpr.eqns:
-        most = max([most, *(math.prod(getattr(var.aval, "shape", ())) for var in eqn.outvars)])
+        found += [math.prod(getattr(var.aval, "shape", ())) for var in eqn.outvars]
         for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda leaf: isinstance(leaf, ClosedJaxpr)):
             inner = value.jaxpr if isinstance(value, ClosedJaxpr) else value
-            most = max(most, _widest(inner)) if isinstance(inner, Jaxpr) else most
-    return most
+            found += _lengths(inner) if isinstance(inner, Jaxpr) else []
+    return found
 
 
 BACKEND = _Jax()
