@@ -75,7 +75,7 @@ def axis_kept(axis: str):
 
 
 ROWS = Measurement("growth_rows", "growth.py --only rows", axis_kept("rows"))
-FEATURES = Measurement("growth_features", "growth.py --only features --rounds 1", axis_kept("features"))
+FEATURES = Measurement("growth_features", "growth.py --only features --rounds 2", axis_kept("features"))
 DEVICES = Measurement("devices", "devices.py --quick")
 
 
