@@ -6,6 +6,7 @@ import pytest
 
 from lowvar.errors import UserError
 from lowvar.noise import antithetic, iid, independent, named_key, reshuffled, sampler
+from lowvar.noise.keys import _folded_in
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,13 @@ def test_antithetic_pairs():
 def test_bad_sizes(make, message):
     with pytest.raises(UserError, match=message):
         make()
+
+
+@pytest.mark.parametrize("seed", [0, 2**31, 2**32 - 1])
+def test_a_key_is_folded_in_as_by_jax(seed):
+    for data in (0, 3, 2**32 - 1):
+        expected = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), data)
+        assert (_folded_in(seed, data) == jax.random.key_data(expected)).all()
 
 
 def test_keys_are_by_name():
