@@ -8,7 +8,8 @@
 Sections: ``outcome`` (a first fit: its notes, or the message that refuses the model; CPU seconds), ``svi`` (a first
 ``SVI.run``), ``nats`` (further seeds of both, and SVI at every step size of a grid, constant and falling along a
 cosine), ``uniform`` (fits from NumPyro's start, of models with exchangeable parts), ``truth`` (means against NUTS), and
-only on request ``parts`` (what the seconds of a first fit are made of). A case is a declaration in ``thirty_cases``.
+only on request ``rounds`` (``outcome`` and ``svi`` in turn, their seconds alone) and ``parts`` (what the seconds of a
+first fit are made of). A case is a declaration in ``thirty_cases``.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from vi_step import add_sizes, sized, write
 import lowvar
 from lowvar.api.settings import BATCH, STEP_SIZE
 
-STEPS, SEEDS = 5000, 3
+STEPS, SEEDS, ROUNDS = 5000, 3, 4
 GRID = (0.003, 0.01, 0.03, 0.1)
 SHARE = 0.5  # of the steps over which the schedule falls
 DRAWS, BUDGET = 2000, 2**23  # of the common ELBOs; maximum of draws x rows
@@ -92,6 +93,15 @@ def first_svi(name, N, steps) -> dict:
     arguments = with_batch(name, N, data)
     return {"seconds": timed(lambda: jax.block_until_ready(
         svi.run(jax.random.key(0), steps, progress_bar=False, **arguments).params))[1]}  # fmt: skip
+
+
+def rounds(name, N, steps) -> dict:
+    """CPU seconds of a first fit and of a first ``SVI.run``, in rounds that alternate in who is first."""
+    found = {"fit": [], "svi": []}
+    for k in range(ROUNDS):
+        for tool, run in (("fit", outcome), ("svi", first_svi))[:: -1 if k % 2 else 1]:
+            found[tool].append(run(name, N, steps)["seconds"])
+    return found
 
 
 def svi_grid(svi, arguments, steps, grid, falls):
@@ -223,7 +233,8 @@ def parts(name, N, steps) -> dict:
     return found
 
 
-RUN = {"outcome": outcome, "svi": first_svi, "nats": nats, "uniform": uniform, "truth": truth, "parts": parts}
+RUN = {"outcome": outcome, "svi": first_svi, "nats": nats, "uniform": uniform, "truth": truth, "rounds": rounds,
+       "parts": parts}  # fmt: skip
 
 
 def needed(name: str, N: int, record: dict, section: str) -> bool:
