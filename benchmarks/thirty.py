@@ -271,7 +271,7 @@ def main(argv: list[str] | None = None) -> int:
             for section in [one for one in sections if needed(name, N, record, one)]:
                 record[section] = RUN[section](name, N, steps)
                 write(args.out, found)
-            print(line_of(name, N, record), flush=True)
+            print(line_of(name, N, record) if "outcome" in record else f"{name}, {N}: {record}", flush=True)
     if args.size == "full" and (args.page or not args.cases):
         PAGE.write_text(page(found, {"steps": STEPS, "seeds": SEEDS, "grid": GRID}))
         print(f"wrote {PAGE}")
