@@ -42,7 +42,7 @@ for kind, data in {cases}:
     both = [fit.guide_params for fit in fits]
     on = [len(jax.tree.leaves(fit.run.kept[fit.run.epochs[1]])[0].sharding.device_set) for fit in fits]
     assert on == [{count}, 1], on
-    found[f"{kind} {data}"] = max(float(np.abs(both[0][b] / both[1][b] - 1).max()) for b in both[0])
+    found[f"{{kind}} {{data}}"] = max(float(np.abs(both[0][b] / both[1][b] - 1).max()) for b in both[0])
 problem = divided(problem_of(regression, DATA), {count}, 40)
 index, weight = np.arange(40), np.full(40, 1 / 40)
 program = jax.jit(problem.gradient).lower(problem.start["mu"], index, weight).compile().as_text()
