@@ -68,13 +68,15 @@ def test_a_schedule_is_a_step_size():
     np.testing.assert_array_equal(
         by_name.params["w_auto_loc"], fitted(estimator="naive", optimizer=optax.adam(schedule)).params["w_auto_loc"]
     )
-    assert not np.array_equal(
-        by_name.params["w_auto_loc"], fitted(estimator="naive", step_size=0.05).params["w_auto_loc"]
-    )
 
 
 @pytest.mark.long
-def test_a_schedule_is_a_step_size_of_sgd_too():
+def test_a_schedule_is_another_step_size_and_one_of_sgd_too():
+    falling, still = (
+        fitted(estimator="naive", step_size=one).params["w_auto_loc"]
+        for one in (optax.exponential_decay(0.05, 20, 0.5), 0.05)
+    )
+    assert not np.array_equal(falling, still)
     assert fitted(estimator="naive", optimizer="sgd", step_size=optax.constant_schedule(1e-4)).run.num_steps == 62
 
 
