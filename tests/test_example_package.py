@@ -53,7 +53,7 @@ def repository_root():
     return Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("which", ["signature or oracles", pytest.param("", marks=pytest.mark.long)])
+@pytest.mark.parametrize("which", ["signature or epoch", pytest.param("", marks=pytest.mark.long)])
 def test_it_passes_the_contract_tests(run, which):
     """All of them in ``make test-long``; lowvar's own control variates pass them in ``make test``."""
     said = run("pytest", "-q", "-p", "no:cacheprovider", "-k", which, str(run.source / "test_lowvar_example.py"))
