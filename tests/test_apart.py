@@ -66,7 +66,7 @@ def test_a_job_is_told_where_its_files_are(tmp_path):
 
 
 @STORED
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_experiment_is_made_in_a_storage(tmp_path):
     """On one machine, which has copies of files in use only."""
     folder, store = project(tmp_path / "project", little={}), tmp_path / "store"

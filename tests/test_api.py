@@ -55,6 +55,7 @@ def test_fit_finds_the_posterior(example, data, fitted):
     assert (ours["scale"] > 0).all()
 
 
+@pytest.mark.long
 def test_predictive_takes_the_fit(example, data, fitted):
     from numpyro.infer import Predictive
 
@@ -109,23 +110,32 @@ def test_the_seed_decides_and_data_may_be_of_pandas(example, data):
     assert (one != other).any()
 
 
-def test_noise_and_schedule_reach_the_run(example, data):
+@pytest.fixture(scope="module")
+def from_zero(example, data):
     def fitted(**kwargs):
         settings = SHORT | {"optimizer": "sgd", "step_size": 1e-3, "num_particles": 4}
         start = {"w": np.zeros(3)}
         return lowvar.fit(example.model, data, estimator="naive", init=start, **settings, **kwargs).params["w_auto_loc"]
 
-    plain, rqmc = fitted(), fitted(noise="rqmc")
-    falling = fitted(schedule={"kind": "step", "beta": 0.1, "r": 1})
-    assert (plain != rqmc).any()
-    assert np.linalg.norm(falling) < np.linalg.norm(plain)  # from zero, with steps that soon stop
+    return fitted
+
+
+@pytest.mark.long
+def test_a_schedule_reaches_the_run(from_zero):
+    """As that of a resumed fit does, in ``test_fit_life.py``."""
+    falling = from_zero(schedule={"kind": "step", "beta": 0.1, "r": 1})
+    assert np.linalg.norm(falling) < np.linalg.norm(from_zero())  # with steps that soon stop
+
+
+def test_noise_reaches_the_run(from_zero):
+    assert (from_zero() != from_zero(noise="rqmc")).any()
     for wrong, message in (
         ({"noise": "rqcm"}, "unknown noise 'rqcm': did you mean 'rqmc'"),
         ({"schedule": "step"}, "schedule = 'step': give its settings, such as"),
         ({"particles": 3}, "particles: fit calls this num_particles"),
     ):
         with pytest.raises(UserError, match=message):
-            fitted(**wrong)
+            from_zero(**wrong)
 
 
 def before_1(posterior=None, *, posterior_predictive=None):
@@ -160,27 +170,29 @@ def test_decompose(example, data, fitted, given):
     assert "`joint` pays" in text
 
 
-def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path):
+@pytest.mark.parametrize("more", [{}, pytest.param({"in use": {"estimator": "joint"}}, marks=pytest.mark.long)])
+def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path, more):
     """A table that is not yet in use, as an option says, leaves the naive gradient; labels name the rows."""
     found = lowvar.decompose(
         example.model, data, fitted.params, batch_size=50, replicates=4, columns=2, progress=False,
-        estimators={"plain": "naive", "late": {"estimator": "joint", "naive_epochs": 5}, "in use": {"estimator": "joint"}},
+        estimators={"plain": "naive", "late": {"estimator": "joint", "naive_epochs": 5}} | more,
     )  # fmt: skip
     total = found.table[(found.table["block"] == "all") & (found.table["source"] == "total")]
     variance = total.set_index("method")["variance"]
-    assert list(variance.index) == list(found.time) == ["plain", "late", "in use"]
+    assert list(variance.index) == list(found.time) == ["plain", "late", *more]
     assert variance["late"] == pytest.approx(variance["plain"], rel=1e-9)
-    assert variance["in use"] != pytest.approx(variance["plain"], rel=1e-2)
+    assert all(variance[label] != pytest.approx(variance["plain"], rel=1e-2) for label in more)
     assert {"mu:w", "log_sigma:scale"} <= set(found.table["block"])
     assert found.time["plain"] == 1.0
-    assert "\nin use" in str(found)
+    assert all(f"\n{label}" in str(found) for label in ("late", *more))
     found.plot(tmp_path / "mine")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.csv", "mine.png", "mine.svg"]
 
 
 def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
-    found = lowvar.decompose(example.model, data, fitted, estimators="naive", batch_size=600, replicates=4, columns=2,
-                             progress=False).table  # fmt: skip
+    numbers = {"batch_size": np.int64(600), "num_particles": np.int64(1), "seed": np.int32(1)}
+    found = lowvar.decompose(example.model, data, fitted, estimators="naive", replicates=4, columns=2, progress=False,
+                             **numbers).table  # fmt: skip
     parts = found[found["block"] == "all"].set_index("source")["variance"]
     assert parts["subsampling"] == parts["interaction"] == 0
     assert parts["total"] == parts["monte_carlo"] > 0
@@ -222,7 +234,7 @@ def test_bad_input_of_fit(example, data, options, message):
 
 
 def test_numbers_of_numpy(example, data):
-    """They are taken as Python's are."""
+    """They are taken as Python's are; ``test_a_batch_of_all_rows_has_no_subsampling_noise`` has those of ``decompose``."""
     common = {"estimator": "naive"} | SHORT
     python, numpy, floats = (
         lowvar.fit(example.model, data, step_size=step, seed=whole(3), batch_size=whole(50), num_particles=whole(2),
@@ -233,9 +245,6 @@ def test_numbers_of_numpy(example, data):
     )  # fmt: skip
     np.testing.assert_array_equal(python.params["w_auto_loc"], floats.params["w_auto_loc"])
     np.testing.assert_array_equal(python.params["w_auto_loc"], numpy.params["w_auto_loc"])
-    found = lowvar.decompose(example.model, data, python, estimators="naive", num_particles=np.int64(2),
-                             seed=np.int32(1), replicates=4, columns=2, progress=False)  # fmt: skip
-    assert (found.table["variance"] >= 0).any()
 
 
 @pytest.mark.parametrize(
@@ -298,7 +307,8 @@ def test_bad_input_of_decompose(example, data, fitted):
         lowvar.decompose(example.model, data, {**fitted.params, "w_auto_loc": np.zeros(2)}, progress=False)
 
 
-def test_command_line_on_a_model_file(request, tmp_path, monkeypatch):
+@pytest.mark.parametrize("estimators", ["naive", pytest.param("naive,joint", marks=pytest.mark.long)])
+def test_command_line_on_a_model_file(request, tmp_path, monkeypatch, estimators):
     example = request.config.rootpath / "examples" / "poisson_regression.py"
     monkeypatch.setattr(sys, "argv", [str(example), str(tmp_path / "claims.npz")])
     runpy.run_path(str(example), run_name="__main__")
@@ -317,7 +327,7 @@ def test_command_line_on_a_model_file(request, tmp_path, monkeypatch):
         "--steps",
         "120",
         "--estimators",
-        "naive,joint",
+        estimators,
         "--guide",
         "low_rank",
         "--rank",

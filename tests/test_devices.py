@@ -35,14 +35,14 @@ for name, value in DATA.items():
     mapped[name] = np.load(f"{{folder}}/{{name}}.npy", mmap_mode="r")
 found = {{}}
 for kind, data in {cases}:
-    data = {{"memory": DATA, "files": mapped}}[data]
+    given = {{"memory": DATA, "files": mapped}}[data]
     fits = [
-        fitted(data=data, estimator=kind, batch_size=40, num_steps=17, devices=devices) for devices in ({count}, 1)
+        fitted(data=given, estimator=kind, batch_size=40, num_steps=17, devices=devices) for devices in ({count}, 1)
     ]
     both = [fit.guide_params for fit in fits]
     on = [len(jax.tree.leaves(fit.run.kept[fit.run.epochs[1]])[0].sharding.device_set) for fit in fits]
     assert on == [{count}, 1], on
-    found[kind] = max(float(np.abs(both[0][b] / both[1][b] - 1).max()) for b in both[0])
+    found[f"{{kind}} {{data}}"] = max(float(np.abs(both[0][b] / both[1][b] - 1).max()) for b in both[0])
 problem = divided(problem_of(regression, DATA), {count}, 40)
 index, weight = np.arange(40), np.full(40, 1 / 40)
 program = jax.jit(problem.gradient).lower(problem.start["mu"], index, weight).compile().as_text()
@@ -59,10 +59,10 @@ def run(code, count):
     return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
 
 
-CASES = [("joint_svrg", "files")], [(kind, "memory") for kind in ("naive", "cv", "joint_svrg", "joint_adaptive")]
+KINDS = [("joint_svrg", "files"), *((kind, "memory") for kind in ("naive", "cv", "joint_svrg", "joint_adaptive"))]
 
 
-@pytest.mark.parametrize("cases", [CASES[0], pytest.param(CASES[1], marks=pytest.mark.long)])
+@pytest.mark.parametrize("cases", [[("naive", "files")], pytest.param(KINDS, marks=pytest.mark.long)])
 def test_four_devices_give_the_parameters_of_one(cases):
     process = run(FIT.format(before="", after="", count=4, cases=cases), 4)
     out, _ = process.communicate()
@@ -91,7 +91,7 @@ def test_two_processes_give_the_parameters_of_one():
         found = json.loads(process.communicate(timeout=300)[0].splitlines()[-1])
         assert process.returncode == 0
         assert found["divided"]
-        assert found["joint_svrg"] < 1e-10
+        assert found["joint_svrg memory"] < 1e-10
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ def test_what_a_callback_may_return():
     def exhausted(_):
         raise StopIteration
 
-    assert fitted(callback=exhausted).run.num_steps == 0
+    ended = fitted(callback=exhausted)
+    assert (ended.run.num_steps, ended.run.ended) == (0, "callback")
+    assert "the callback ended the fit" in str(ended)
     assert fitted(callback=lambda _: np.False_).run.ended == "budget"
     with pytest.raises(UserError, match="callback: it returned a str; return True to end the fit"):
         fitted(callback=lambda _: "no")

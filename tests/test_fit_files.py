@@ -125,6 +125,7 @@ def test_a_users_own_objects_are_given_again(tmp_path):
     assert_equal(loaded.resume(38, khat_samples=0, progress=False), fitted(estimator="naive", num_steps=100, **mine))
 
 
+@pytest.mark.long
 def test_resume_keeps_the_setting_of_khat(short, tmp_path):
     short.save(tmp_path / "fit.npz")
     for one in (short, lowvar.load(tmp_path / "fit.npz", regression, DATA)):

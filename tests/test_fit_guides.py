@@ -1,5 +1,6 @@
 """Fits with guides that have correlations: their posterior, NumPyro's names, warm starts, decompositions."""
 
+import functools
 import warnings
 
 import jax
@@ -47,12 +48,11 @@ def fitted(guide, **options):
 
 @pytest.fixture(scope="module")
 def fits():
-    return {guide: fitted(guide) for guide in ("full_rank", "low_rank")}
+    """``guide -> fit``, each made once."""
+    return functools.cache(fitted)
 
 
-@pytest.fixture(scope="module")
-def blocks():
-    return fitted("block_diagonal")
+LOW_RANK = pytest.param("low_rank", marks=pytest.mark.long)  # an experiment has it in runs/test_guide_experiments.py
 
 
 def covariance_of(params):
@@ -62,22 +62,23 @@ def covariance_of(params):
     return factor @ factor.T
 
 
-@pytest.mark.parametrize("guide", ["full_rank", "low_rank"])
+@pytest.mark.parametrize("guide", ["full_rank", LOW_RANK])
 def test_it_is_the_posterior(fits, guide):
     """Correlations of about -0.8, which the mean-field guide does not have."""
     mean, covariance = exact()
-    sd, params = np.sqrt(np.diag(covariance)), fits[guide].params
+    sd, params = np.sqrt(np.diag(covariance)), fits(guide).params
     assert abs(covariance[0, 1] / (sd[0] * sd[1])) > 0.7
     np.testing.assert_allclose(params["auto_loc"], mean, atol=0.15 * sd.min())
     np.testing.assert_allclose(covariance_of(params) / np.outer(sd, sd), covariance / np.outer(sd, sd), atol=0.12)
     assert params["shift"].shape == ()
 
 
-def test_blocks_are_independent(blocks):
+@pytest.mark.long
+def test_blocks_are_independent(fits):
     """Of the Gaussians with independent sites, the best has the precisions of the posterior's blocks."""
     _, covariance = exact()
     precision = np.linalg.inv(covariance)
-    found = covariance_of(blocks.params)
+    found = covariance_of(fits("block_diagonal").params)
     assert (found[2, :2] == 0).all()
     np.testing.assert_allclose(found[:2, :2], np.linalg.inv(precision[:2, :2]), rtol=0.15)
     np.testing.assert_allclose(found[2, 2], 1 / precision[2, 2], rtol=0.15)
@@ -85,10 +86,10 @@ def test_blocks_are_independent(blocks):
 
 @pytest.mark.parametrize(
     "guide",
-    ["full_rank", "low_rank", pytest.param("block_diagonal", marks=pytest.mark.long)],  # NumPyro's is the first
+    ["full_rank", LOW_RANK, pytest.param("block_diagonal", marks=pytest.mark.long)],  # NumPyro's is the first
 )
-def test_numpyros_guide_has_the_same_draws(fits, blocks, guide):
-    found = blocks if guide == "block_diagonal" else fits[guide]
+def test_numpyros_guide_has_the_same_draws(fits, guide):
+    found = fits(guide)
     params = {name: jnp.asarray(value) for name, value in found.params.items()}
     # the guide is first asked for under jit, which sorts sites by name where it can
     draw = jax.jit(lambda key, params: found.guide.sample_posterior(key, params, sample_shape=(4000,)))
@@ -105,7 +106,7 @@ def test_numpyros_guide_has_the_same_draws(fits, blocks, guide):
 
 def test_warm_starts(fits):
     """From the same guide exactly; from another one, its means and standard deviations."""
-    full = fits["full_rank"]
+    full = fits("full_rank")
     again = fitted("full_rank", init=full, num_steps=1)
     assert again.elbo["elbo"].iloc[0] == pytest.approx(full.elbo["elbo"].iloc[-1], abs=1e-6)
     for block, value in full.guide_params.items():
@@ -122,11 +123,12 @@ def test_warm_starts(fits):
     np.testing.assert_allclose(np.sqrt(np.diag(covariance_of(low.named(low.start)))), marginal, rtol=0.1)
 
 
-@pytest.mark.parametrize("given", ["params", pytest.param("fit", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("given", ["params", "fit"])
 def test_it_is_decomposed(fits, given):
-    """With the fit's own guide, and in blocks of the guide's parameters."""
+    """With the fit's own guide, and in blocks of the guide's parameters; an experiment in make test has the same."""
     settings = {"replicates": 8, "columns": 4, "estimators": ["naive", "joint_adaptive"], "progress": False}
-    at = fits["full_rank"] if given == "fit" else fits["full_rank"].params
+    at = fits("full_rank") if given == "fit" else fits("full_rank").params
     found = lowvar.decompose(regression, DATA, at, batch_size=20, **settings)
     assert "full_rank guide" in found.summary()
     assert {"all", "mu", "log_sigma", "lower", "lower:w"} <= set(found.table["block"])
@@ -145,7 +147,7 @@ def test_it_is_decomposed(fits, given):
     ],
 )
 def test_wrong_parameters(fits, change, message):
-    params = dict(fits["full_rank"].params)
+    params = dict(fits("full_rank").params)
     change(params)
     with pytest.raises(UserError, match=message):
         lowvar.decompose(regression, DATA, params)
@@ -156,12 +158,12 @@ def test_an_unknown_guide():
         fitted("fullrank")
 
 
-@pytest.mark.parametrize("guide", ["full_rank", "low_rank"])
+@pytest.mark.parametrize("guide", ["full_rank", LOW_RANK])
 def test_it_is_saved_and_loaded_with_its_guide(fits, tmp_path, guide):
-    fits[guide].save(tmp_path / "fit.npz")
+    fits(guide).save(tmp_path / "fit.npz")
     loaded = lowvar.load(tmp_path / "fit.npz", regression, DATA)
-    assert type(loaded.problem.guide) is type(fits[guide].problem.guide)
-    for name, value in fits[guide].params.items():
+    assert type(loaded.problem.guide) is type(fits(guide).problem.guide)
+    for name, value in fits(guide).params.items():
         np.testing.assert_array_equal(loaded.params[name], value)
 
 
@@ -172,7 +174,7 @@ def test_a_guide_of_ones_own_is_not_in_a_file(tmp_path):
     def mine(dim, backend, noiseless, sites):
         return Mine(dim, backend, noiseless)
 
-    fit = fitted(mine, num_steps=10)
+    fit = fitted(mine, num_steps=10, estimator="naive")
     with pytest.raises(UserError, match="with a guide of your own cannot be saved"):
         fit.save(tmp_path / "fit.npz")
     assert not (tmp_path / "fit.npz").exists()

@@ -68,9 +68,15 @@ def test_a_schedule_is_a_step_size():
     np.testing.assert_array_equal(
         by_name.params["w_auto_loc"], fitted(estimator="naive", optimizer=optax.adam(schedule)).params["w_auto_loc"]
     )
-    assert not np.array_equal(
-        by_name.params["w_auto_loc"], fitted(estimator="naive", step_size=0.05).params["w_auto_loc"]
+
+
+@pytest.mark.long
+def test_a_schedule_is_another_step_size_and_one_of_sgd_too():
+    falling, still = (
+        fitted(estimator="naive", step_size=one).params["w_auto_loc"]
+        for one in (optax.exponential_decay(0.05, 20, 0.5), 0.05)
     )
+    assert not np.array_equal(falling, still)
     assert fitted(estimator="naive", optimizer="sgd", step_size=optax.constant_schedule(1e-4)).run.num_steps == 62
 
 
@@ -142,13 +148,17 @@ def test_tensors_of_torch(usual):
             fitted(data=DATA | {"x": wrong})
 
 
-def test_a_jitted_model_has_a_guide_and_scores():
+def test_a_jitted_model_has_a_guide():
     fit = fitted(jax.jit(regression), estimator="naive")
     assert "w_auto_loc" in fit.params
     draws = numpyro.infer.Predictive(regression, guide=fit.guide, params=fit.params, num_samples=2)(
         jax.random.key(0), x=jnp.asarray(X)
     )
     assert draws["y"].shape == (2, N)
+
+
+@pytest.mark.long
+def test_a_jitted_model_has_scores():
     plain, jitted = (
         lowvar.scores(model, DATA, {"w": np.ones((3, 2)), "bias": np.ones(3)})
         for model in (regression, jax.jit(regression))

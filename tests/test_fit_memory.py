@@ -22,20 +22,29 @@ def on_the_way():
     return FAR, fitted(moving, FAR, num_steps=60, **WAY)
 
 
-def test_decompose_uses_the_memory_of_the_fit(on_the_way):
+@pytest.fixture(scope="module")
+def own(on_the_way):
+    return lowvar.decompose(moving, *on_the_way, estimators=("joint",), **DESIGN)
+
+
+def test_decompose_uses_the_memory_of_the_fit(on_the_way, own):
     """Filled at the fit's point a memory looks far better than the one that the fit has."""
     data, fit = on_the_way
-    own = lowvar.decompose(moving, data, fit, estimators=("joint",), **DESIGN)
     filled = lowvar.decompose(moving, data, fit.params, estimators=("joint",), batch_size=20, **DESIGN)
     assert total(own, "mu").loc["joint", "low"] > 10 * total(filled, "mu").loc["joint", "high"]
     assert total(own)["batch_size"].eq(20).all()
     assert "memory of `joint`: the fit's own" in str(own)
     assert "memory of `joint`: filled at these parameters" in str(filled)
-    # against draws of the next step's gradient, with the state that the fit ended in
+
+
+@pytest.mark.long
+def test_the_variance_is_that_of_the_next_step(on_the_way, own):
+    """Against draws of its gradient, with the state that the fit ended in."""
     from lowvar.estimators import GRADIENT
     from lowvar.noise import independent, reshuffled, sampler
 
     batches = reshuffled(N, 20)
+    _, fit = on_the_way
     one, draw = GRADIENT.get("joint")(fit.problem, batches), sampler(batches, independent(), 2, np.float64)
     params = jax.tree.map(jnp.asarray, fit.guide_params)
 
@@ -48,7 +57,9 @@ def test_decompose_uses_the_memory_of_the_fit(on_the_way):
     assert float(draws.var(0).sum()) == pytest.approx(total(own, "mu").loc["joint", "variance"], rel=0.15)
 
 
+@pytest.mark.long
 def test_others_run_along(on_the_way):
+    """The next test has the runs themselves."""
     data, fit = on_the_way
     found = lowvar.decompose(moving, data, fit, estimators=("joint_svrg",), **DESIGN)
     assert list(total(found).index) == ["joint_svrg", "joint"]  # the fit's own is compared too
@@ -84,6 +95,7 @@ def test_another_batch_size_fills_memories(on_the_way):
     assert found.memories["joint"].startswith("filled at these parameters")
 
 
+@pytest.mark.long
 def test_decompose_takes_the_noise_scheme_of_the_fit():
     """Also where its memory cannot be used; a scheme of one's own replaces it."""
     fit = fitted(moving, FAR, estimator="naive", noise="rqmc", num_particles=8, batch_size=20, num_steps=20)
@@ -96,8 +108,12 @@ def test_decompose_takes_the_noise_scheme_of_the_fit():
     assert total(own).loc["naive", "variance"] < 0.5 * total(iid).loc["naive", "variance"]
     assert ", rqmc noise of 8 particles)" in own.title
     assert iid.title.endswith(f"batch {N})")
+
+
+def test_a_noise_scheme_that_does_not_fit_the_particles(on_the_way):
+    data, fit = on_the_way
     with pytest.raises(UserError, match="decompose: noise: antithetic needs an even number of particles, not 3"):
-        lowvar.decompose(moving, FAR, fit, noise="antithetic", num_particles=3)
+        lowvar.decompose(moving, data, fit, noise="antithetic", num_particles=3)
 
 
 def test_the_memory_of_another_model_is_not_used(on_the_way):

@@ -31,7 +31,7 @@ def default():
 
 @pytest.mark.parametrize(
     "estimator",
-    [None, "stl", *(pytest.param(name, marks=pytest.mark.long) for name in ("naive", "joint_current", "storm"))],
+    [None, *(pytest.param(name, marks=pytest.mark.long) for name in ("naive", "stl", "joint_current", "storm"))],
 )
 def test_parameters_are_trained(estimator, default, svi):
     """As NumPyro's SVI trains them; with no noise and no share in the entropy."""
@@ -70,8 +70,11 @@ def test_predictive_takes_parameters(default):
     assert default.sample(3)["w"].shape == (3, 2)
 
 
-@pytest.mark.parametrize("prior", [pytest.param(False, marks=pytest.mark.long), True])
-def test_a_network_of_flax_is_trained(prior):
+@pytest.mark.parametrize(
+    ("prior", "estimator"),
+    [(False, "naive"), *(pytest.param(*one, marks=pytest.mark.long) for one in ((False, None), (True, "naive")))],
+)
+def test_a_network_of_flax_is_trained(prior, estimator):
     """Its parameters are a tree; with a prior on some of them, the others stay point estimates."""
     linen = pytest.importorskip("flax.linen")
     from numpyro.contrib.module import flax_module, random_flax_module
@@ -97,7 +100,7 @@ def test_a_network_of_flax_is_trained(prior):
 
     with jax.numpy_rank_promotion("allow"):
         found = fitted(random if prior else plain, {"x": X, "y": target}, num_steps=400, step_size=0.02,
-                       estimator="naive" if prior else None)  # fmt: skip
+                       estimator=estimator)  # fmt: skip
         first, last = found.elbo["elbo"].iloc[[0, -1]]
         assert last > first + 100
         assert set(found.sample(2)) == {"noise", *(["net/Dense_1.kernel", "net/Dense_1.bias"] if prior else [])}

@@ -66,7 +66,7 @@ ALSO = {
                      "whole": {**SPLIT, "split": {"test": 0.2},
                                "methods": dict.fromkeys(("falling", "slow", "slower", "searched"))},
                      "half": {**SPLIT, "split": {"test": 0.2, "train": 0.5}, "methods": {"slow": None}}},
-        "methods": {"falling": {"estimator": "mlmc",
+        "methods": {"falling": {"estimator": "storm",
                                 "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 5}, "particles": 2,
                                            "diagnostics": {"draws": 4, "reference": 16}}},
                     "slow": {"estimator": "naive", "solver": {"schedule": {"kind": "step", "beta": 0.5, "r": 6}}},
