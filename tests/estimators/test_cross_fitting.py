@@ -37,6 +37,7 @@ def test_unbiased_for_independent_points(name, options, m, repetitions):
     assert se < 0.05 * y.std()
 
 
+@pytest.mark.long
 def test_a_fit_to_the_very_points_is_biased_where_cross_fitting_is_not():
     x = normal(4000, 12, seed=1)
     y = np.exp(1.2 * x[..., 0])

@@ -195,7 +195,12 @@ def test_without_noise_nothing_transfers_at_the_same_points():
         np.testing.assert_allclose(found.value, alone, atol=1e-6)
 
 
-LONG = [(control_functional, True), (alternating, True), (convex, False)]  # which search as others do
+LONG = [
+    (control_functional, True),
+    (vector_valued, True),
+    (alternating, True),
+    (convex, False),
+]  # which search as others do
 
 
 @pytest.mark.parametrize(
@@ -227,6 +232,7 @@ def test_repetitions_do_not_depend_on_how_many_there_are(make, learnt):
     assert (apart > 10 * tolerance * together.standard_error[:1]).all()  # repetitions differ by more than is allowed
 
 
+@pytest.mark.long
 def test_errors_cover_and_both_learn_from_rough_integrands():
     truth, repetitions = 0.5, 60
     samples = normal(

@@ -71,7 +71,7 @@ def test_the_variance_of_cv():
     assert s.of_noise(left[..., MU]) < 0.5 * s.of_noise(s.f[..., MU])
 
 
-@pytest.mark.parametrize("batches", [reshuffled, iid])
+@pytest.mark.parametrize("batches", [pytest.param(reshuffled, marks=pytest.mark.long), iid])
 def test_the_variance_of_inc(batches):
     """Eq. 14, and the floor in it, with a memory that the run has left behind."""
     p = problem()
@@ -121,6 +121,7 @@ def one(noise, t=0):
     return jax.tree.map(lambda leaf: leaf[t], noise)
 
 
+@pytest.mark.long
 def test_an_ensemble_is_between_its_two():
     p = problem()
     noise = one(epoch_noise(p, reshuffled(N, BATCH), 3))
@@ -193,7 +194,7 @@ def test_full_batches_ignore_the_batch(name):
     assert estimator.oracles_of_run(1, N, 3, steps=1) == (3 * N, N if name == "full_cv" else 0)
 
 
-@pytest.mark.parametrize("name", ["joint", "joint_svrg"])
+@pytest.mark.parametrize("name", ["joint", pytest.param("joint_svrg", marks=pytest.mark.long)])
 def test_the_variance_of_joint(name):
     """Eqs. 5 and 6, for the part of ``mu``: with ``f~`` at the stored parameters of each row, or at the snapshot."""
     p, w = problem(), params(seed=5)

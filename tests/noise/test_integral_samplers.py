@@ -63,8 +63,14 @@ def powers():
     )
 
 
-@pytest.mark.parametrize("sampler", ["iid", "rqmc"])
-@pytest.mark.parametrize("name", ["south", "borehole"])
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        ("south", "rqmc"),
+        ("borehole", "iid"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("south", "iid"), ("borehole", "rqmc"))),
+    ],
+)
 def test_the_law_of_normal_points(sampler, name):
     problem = catalogue.build(name)
     samples = draw(problem, sampler, (48, 48), 200, 0, name)
@@ -142,6 +148,7 @@ def test_tempered_points_have_the_moments_of_their_temperatures():
         assert abs(stein.mean()) < 5 * stein.std() / np.sqrt(24)
 
 
+@pytest.mark.long
 def test_tempering_of_van_der_pol_is_that_of_its_densities():
     problem = simulated("van_der_pol")
     z = jnp.array([0.4])
@@ -156,12 +163,13 @@ def test_tempering_of_van_der_pol_is_that_of_its_densities():
 LADDER_POINT = (20 / 30) ** 5
 
 
-def test_nuts_on_a_normal_target():
+@pytest.mark.parametrize("sizes", [(100, 100), pytest.param((100, 60), marks=pytest.mark.long)])  # one program, or two
+def test_nuts_on_a_normal_target(sizes):
     problem = plain()
     np.testing.assert_allclose(normal_covariance(problem, 0), np.diag(WIDTH**2), rtol=1e-6, atol=1e-9)
-    samples = draw(problem, "nuts", (100, 60), 8, 0, "a", warmup=60)
+    samples = draw(problem, "nuts", sizes, 8, 0, "a", warmup=60)
     assert samples.chain
-    assert samples.sizes == (100, 60)
+    assert samples.sizes == sizes
     for t in range(2):
         means = ((samples.points[t] - POINT) / WIDTH).mean(1)
         error = means.std(0, ddof=1) / np.sqrt(8)
