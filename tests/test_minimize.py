@@ -107,17 +107,23 @@ def test_the_seed_decides():
     assert (first.x != other.x).any()
 
 
-@pytest.mark.parametrize(
-    ("start", "chosen"),
-    [
-        ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
-        ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
-        ({"domain": "binary", "dim": 4}, "ingo_binary"),
-        ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
-    ],
-)
+DEFAULTS = [
+    ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
+    ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
+    ({"domain": "binary", "dim": 4}, "ingo_binary"),
+    ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
+]
+
+
+@pytest.mark.parametrize(("start", "chosen"), DEFAULTS)
 def test_the_default_goes_by_the_domain(start, chosen):
     assert lowvar.Searcher(**start).method == chosen
+
+
+@pytest.mark.parametrize(
+    ("start", "chosen"), [DEFAULTS[0], *(pytest.param(*one, marks=pytest.mark.long) for one in DEFAULTS[1:])]
+)
+def test_a_search_takes_the_default(start, chosen):
     assert quiet(lambda x: float((x**2).sum()), budget=100, **start).method == chosen
 
 
@@ -137,7 +143,7 @@ class Within:
 
 
 # of ours without and with a covariance matrix, and of each package
-BOUNDED = ("es", "fast_ingo", "ingo_cma", "cmaes", "pycma", "evosax_snes")
+BOUNDED = ("fast_ingo", "ingo_cma", "cmaes", "pycma")
 
 
 @pytest.mark.parametrize(
