@@ -14,7 +14,8 @@ from lowvar.datasets.prepare import prepare
 from lowvar.errors import UserError
 from lowvar.runs import artifact
 
-EXPERIMENT = {**GRADIENTS, "name": "small", "title": "small", "scales": {"smoke": {"solver": {"epochs": 12}}}}
+EXPERIMENT = {**GRADIENTS, "name": "small", "title": "small",
+              "scales": {"quick": {"solver": {"epochs": 500}}, "smoke": {"solver": {"epochs": 12}}}}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,11 @@ def test_budgets_and_repetitions_are_the_most_particular_ones(experiment):
 
 @pytest.mark.parametrize(
     ("problem", "method"),
-    [("ellipsoid", "fast_ingo"), ("ellipsoid", "ingo"), ("bits", "pymoo_ga"), ("ellipsoid", "pycma")],
+    [
+        ("ellipsoid", "fast_ingo"),
+        ("bits", "pymoo_ga"),
+        *(pytest.param("ellipsoid", name, marks=pytest.mark.long) for name in ("ingo", "pycma")),
+    ],
 )
 def test_the_trace_and_the_targets_go_by_the_count(experiment, problem, method):
     made = engine(experiment, problem, method)
@@ -243,6 +247,7 @@ def test_mistakes_are_one_sentence(experiment):
             search.build(spec.model_copy(update=change))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kill_nine_and_resume(folder, tmp_path):
     """A search long enough to be killed; another one, never killed, has the same bytes."""
