@@ -61,7 +61,8 @@ def test_a_fit_is_that_of_its_numpyro_twin(settings):
     np.testing.assert_allclose(mine.sample(3)["z"], other.sample(3)["z"], rtol=1e-7)
 
 
-@pytest.mark.parametrize("guide", ["full_rank", pytest.param({"guide": "low_rank", "rank": 1}, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("guide", ["full_rank", {"guide": "low_rank", "rank": 1}])
 def test_a_guide_with_correlations_is_that_of_its_numpyro_twin(guide):
     """The same parameters, and the same normal as a distribution of PyTorch; a start from them."""
     settings = SHORT | {"estimator": "cv", "guide": guide, "batch_size": N, "num_steps": 19}
@@ -117,14 +118,21 @@ def test_a_fit_starts_where_another_ended_or_at_given_values():
 FULL = {"auto_loc": np.array([0.5, -0.3]), "auto_scale_tril": np.array([[0.2, 0.0], [0.1, 0.1]])}
 
 
-@pytest.mark.parametrize("params", [FULL, pytest.param(None, marks=pytest.mark.long)], ids=["full_rank", "own fit"])
-def test_decompose_agrees_with_the_twin(params):
-    settings = {"estimators": ["joint_svrg"], "batch_size": 10, "replicates": 4, "columns": 2, "progress": False}
+@pytest.mark.parametrize(
+    ("params", "estimator"),
+    [
+        pytest.param(FULL, "naive", id="full_rank"),
+        pytest.param(FULL, "joint_svrg", id="full_rank, memory", marks=pytest.mark.long),
+        pytest.param(None, "joint_svrg", id="own fit", marks=pytest.mark.long),
+    ],
+)
+def test_decompose_agrees_with_the_twin(params, estimator):
+    settings = {"estimators": [estimator], "batch_size": 10, "replicates": 4, "columns": 2, "progress": False}
     settings |= {} if params else {"num_steps": 8}
     mine = lowvar.decompose(model(name="twin"), None, params, **settings)
     other = lowvar.decompose(twin, {"x": jnp.asarray(X), "y": jnp.asarray(Y)}, params, **settings)
     np.testing.assert_allclose(mine.table["variance"], other.table["variance"], rtol=1e-6)
-    assert set(mine.time) == {"joint_svrg"}
+    assert set(mine.time) == {estimator}
     assert ("lower" in set(mine.table["block"])) == (params is FULL)
 
 
@@ -142,11 +150,8 @@ def in_place(z, index):
     return Bernoulli(logits=out).log_prob(y[index])
 
 
-compiled = torch.compile(likelihood, backend="eager")
-
-
 def test_models_in_other_forms_are_the_same_model():
-    expected = model().problem().objective_gradient
+    compiled = torch.compile(likelihood, backend="eager")
     forms = {
         "in place": model(in_place),
         "torch.compile": model(compiled, torch.compile(prior, backend="eager")),
