@@ -29,7 +29,7 @@ def begun(folder, *words, **more):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
-@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.long)])
 def test_an_interrupt_at_any_moment_of_the_start(tmp_path, record_property, count):
     """From the first moment to a while after the first checkpoint."""
     (tmp_path / "long.yaml").write_text(yaml.safe_dump(LONG))
