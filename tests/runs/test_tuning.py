@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from studies_of_tuning import FALLING, write
 from lowvar import cli
 from lowvar.datasets.prepare import prepare
 from lowvar.errors import UserError
-from lowvar.files import alone
 from lowvar.runs import artifact, loop
 from lowvar.studies import jobs as commands
 from lowvar.studies.variational import selection
@@ -212,25 +210,6 @@ def test_kill_nine_between_trials(place, whole, tmp_path):
     assert 1 <= len(artifact.read_arrays(checkpoint)[0]["value"]) < 3
     assert lowvar(Path.cwd(), *words).returncode == 0
     assert (tmp_path / "out/study.parquet").read_bytes() == whole["falling"].read_bytes()
-
-
-def test_a_folder_in_use_is_waited_for(tmp_path, recwarn):
-    """The lock of all jobs; it belongs to an open file, so that another thread has to wait too."""
-    entered = threading.Event()
-
-    def other():
-        with alone(tmp_path):
-            entered.set()
-
-    thread = threading.Thread(target=other)
-    with alone(tmp_path):
-        thread.start()
-        while thread.is_alive() and not recwarn.list:
-            time.sleep(0.01)
-        assert not entered.is_set()
-    thread.join()
-    assert entered.is_set()
-    assert f"{tmp_path}: waiting for another process, which works in this folder" in str(recwarn.pop().message)
 
 
 @pytest.mark.long
