@@ -274,9 +274,8 @@ def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
         assert values.tobytes() == expected.params[block].tobytes()
 
 
-@pytest.mark.parametrize(
-    "method", ["mlmc_adaptive", *(pytest.param(one, marks=pytest.mark.long) for one in ("mlmc", "mlmc_prox", "storm"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["mlmc_adaptive", "storm", "mlmc", "mlmc_prox"])
 def test_backends_agree_along_a_run(few, method):
     jax_, torch = (few(method, backend)[1].trace for backend in ("jax", "torch"))
     pd.testing.assert_frame_equal(torch, jax_, rtol=1e-7, atol=1e-9)
