@@ -15,6 +15,7 @@ import torch
 
 import lowvar
 from lowvar import backends
+from lowvar.noise import Noise
 
 N, RNG = 40, np.random.default_rng(0)
 X = RNG.normal(size=(N, 2))
@@ -78,6 +79,7 @@ def test_a_guide_with_correlations_is_that_of_its_numpyro_twin(guide):
         np.testing.assert_allclose(value, mine.guide_params[block], atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("error")
 def test_double_precision_without_that_of_jax():
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 2)))
@@ -94,6 +96,7 @@ def test_double_precision_without_that_of_jax():
     assert fit.params["auto_scale_tril"].dtype is torch.float64
 
 
+@pytest.mark.long
 def test_khat_and_notes_are_those_of_the_twin():
     settings = SHORT | {"estimator": "naive", "khat_samples": 400, "num_steps": 16}
     with warnings.catch_warnings():
@@ -150,28 +153,28 @@ def in_place(z, index):
     return Bernoulli(logits=out).log_prob(y[index])
 
 
-def test_models_in_other_forms_are_the_same_model():
-    compiled = torch.compile(likelihood, backend="eager")
-    forms = {
-        "in place": model(in_place),
-        "torch.compile": model(compiled, torch.compile(prior, backend="eager")),
-        "calls what is compiled": model(lambda z, index: compiled(z, index)),
-        "loop": model(lambda z, index: likelihood(z, index) + sum(0 * z[j] for j in range(2))),
-    }
-    problem = model().problem()
-    noise = _noise(problem)
+def calling(one):
+    return model(lambda z, index: one(z, index))
+
+
+FORMS = {
+    "in place": lambda: model(in_place),
+    "loop": lambda: model(lambda z, index: likelihood(z, index) + sum(0 * z[j] for j in range(2))),
+    "torch.compile": lambda: model(*(torch.compile(one, backend="eager") for one in (likelihood, prior))),
+    "calls what is compiled": lambda: calling(torch.compile(likelihood, backend="eager")),
+}
+
+
+@pytest.mark.parametrize("form", [pytest.param(f, marks=pytest.mark.long if "compile" in f else ()) for f in FORMS])
+def test_models_in_other_forms_are_the_same_model(form):
+    problem, other = model().problem(), FORMS[form]().problem()
     params = {"mu": torch.tensor([0.3, -0.1], dtype=torch.float64), "log_sigma": torch.full((2,), -1.0).double()}
-    expected = problem.objective_gradient(params, noise)
-    for name, form in forms.items():
-        gradient = form.problem()
-        found = gradient.backend.compile(gradient.objective_gradient)(params, noise)
-        for block, value in expected.items():
-            np.testing.assert_allclose(found[block], value, rtol=1e-10, err_msg=name)
+    found = other.backend.compile(other.objective_gradient)(params, _noise(problem))
+    for block, value in problem.objective_gradient(params, _noise(problem)).items():
+        np.testing.assert_allclose(found[block], value, rtol=1e-10)
 
 
 def _noise(problem):
-    from lowvar.noise import Noise
-
     index = torch.tensor([3, 1, 4, 1])
     return Noise(index, torch.full((4,), 0.25).double(), torch.tensor(4.0).double(), torch.ones(1, 2).double(),
                  torch.tensor(0))  # fmt: skip
