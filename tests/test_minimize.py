@@ -28,7 +28,7 @@ from lowvar.solvers.search.peers import PEERS
     [
         pytest.param(sphere, "fast_ingo", 1e-8, {}, marks=pytest.mark.long),
         (ellipsoid, "fast_ingo", 1e-6, {}),
-        (sphere, "ingo", 1e-3, {"beta": 0.15}),
+        pytest.param(sphere, "ingo", 1e-3, {"beta": 0.15}, marks=pytest.mark.long),
         (ellipsoid, "pycma", 1e-6, {}),
     ],
 )
@@ -161,7 +161,7 @@ def test_every_method_keeps_to_bounds(method):
     assert ((result.mean >= low) & (result.mean <= high)).all()
 
 
-@pytest.mark.parametrize("method", ["auto", "fast_ingo", "pycma"])
+@pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.long), "fast_ingo", "pycma"])
 def test_a_minimum_on_the_boundary_is_found(method):
     if method in PEERS:
         pytest.importorskip(SEARCH.about(method).packages[0])
@@ -276,6 +276,7 @@ def test_every_method_is_in_the_readme(repository):
         assert any(f"`{name}`" in row for row in rows), name
 
 
+@pytest.mark.long
 def test_the_example(repository, monkeypatch):
     spec = importlib.util.spec_from_file_location("example_minimize", repository / "examples" / "minimize.py")
     example = importlib.util.module_from_spec(spec)

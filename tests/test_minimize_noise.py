@@ -86,6 +86,7 @@ def test_a_mean_above_the_start_is_told():
     assert any("f at the mean is above the first generation's average" in note for note in result.notes)
 
 
+@pytest.mark.long
 def test_a_mean_that_came_nearer_is_not_called_worse_for_skewed_noise():
     for seed in range(3):
         rng = np.random.default_rng(seed)

@@ -123,6 +123,7 @@ def test_a_resumed_fit_has_the_bytes_of_a_longer_one(mapped):
     assert_equal(short.resume(13), one)
 
 
+@pytest.mark.long
 def test_full_passes_are_those_of_rows_in_memory(problem, monkeypatch):
     monkeypatch.setattr(numpyro_streamed, "_CHUNK", 64)
     whole, z = problem_of(regression, DATA), jnp.asarray(problem.start["mu"])
@@ -135,6 +136,7 @@ def test_full_passes_are_those_of_rows_in_memory(problem, monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_the_elbo_of_a_sample_has_the_error_of_its_rows(mapped, monkeypatch):
     monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 90)
     problem, whole = problem_of(regression, mapped, streams=True), problem_of(regression, DATA)

@@ -94,7 +94,8 @@ def test_plug_in_estimates_would_be_biased():
     assert (np.abs(plug_in.mean(0) - truth[0]) > 5 * error).all()
 
 
-@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.long), 3])
+@pytest.mark.long
+@pytest.mark.parametrize("batch", [1, 3])
 def test_total_is_the_variance_of_a_batch(batch):
     """``V_n / B + V_eps + V_int / B`` is what iid batches with one shared eps show."""
     p = make()
@@ -129,6 +130,7 @@ def test_floor_and_identity_of_cv():
     np.testing.assert_allclose(of_cv[:, 1], of_naive[:, 1], rtol=1e-9)  # log sigma is not controlled
 
 
+@pytest.mark.long
 def test_intervals_cover():
     """95 % intervals from 24 designs cover the exact total in 95 % of 400 repetitions, give or take."""
     p = make()
@@ -178,6 +180,7 @@ def test_intervals_over_runs_cover():
     assert covered[1] < 0.88, f"{covered}; {report}"
 
 
+@pytest.mark.long
 def test_runs_have_their_own_designs_and_one_run_is_the_first_of_several():
     from lowvar.studies.variational.engine import follow
     from lowvar.studies.variational.spec import DecompositionSpec, MethodSpec, SolverSpec
@@ -198,6 +201,7 @@ def test_runs_have_their_own_designs_and_one_run_is_the_first_of_several():
     assert not np.array_equal(rows[0][2], rows[1][2])
 
 
+@pytest.mark.long
 def test_same_designs_for_all():
     """Common random numbers: at a fresh state joint has the naive gradient, number for number."""
     p = make()

@@ -112,6 +112,7 @@ def test_gains_where_there_is_something_to_gain():
     assert found.standard_error[0, 0] < 0.1 * found.info["monte_carlo_error"][0, 0]  # bounded: nothing can hide
 
 
+@pytest.mark.long
 def test_repetitions_of_unlike_kinds_do_not_know_of_each_other():
     rng = np.random.default_rng(8)
     independent, _ = normal(2)(rng, 100)

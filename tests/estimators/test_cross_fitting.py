@@ -73,6 +73,7 @@ def test_folds_of_a_chain_are_blocks():
     assert fold_of(10, 5, False).tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.long
 def test_tasks_of_different_sizes_and_repetitions():
     rng = np.random.default_rng(5)
     points = tuple(rng.normal(size=(3, m, 2)) for m in (21, 34))

@@ -167,7 +167,7 @@ def test_sobol_variance_of_a_gaussian_mean_vanishes_faster_than_iid():
     assert means[128] < 0.03
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.long)])
 def test_the_ends_of_the_unit_interval(dtype):
     from lowvar.noise.gaussian import _normal
 

@@ -163,13 +163,13 @@ def test_tempering_of_van_der_pol_is_that_of_its_densities():
 LADDER_POINT = (20 / 30) ** 5
 
 
-@pytest.mark.parametrize("sizes", [(100, 100), pytest.param((100, 60), marks=pytest.mark.long)])  # one program, or two
-def test_nuts_on_a_normal_target(sizes):
+@pytest.mark.long
+def test_nuts_on_a_normal_target():
     problem = plain()
     np.testing.assert_allclose(normal_covariance(problem, 0), np.diag(WIDTH**2), rtol=1e-6, atol=1e-9)
-    samples = draw(problem, "nuts", sizes, 8, 0, "a", warmup=60)
+    samples = draw(problem, "nuts", (100, 60), 8, 0, "a", warmup=60)
     assert samples.chain
-    assert samples.sizes == sizes
+    assert samples.sizes == (100, 60)
     for t in range(2):
         means = ((samples.points[t] - POINT) / WIDTH).mean(1)
         error = means.std(0, ddof=1) / np.sqrt(8)

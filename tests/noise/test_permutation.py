@@ -36,6 +36,7 @@ def test_numbers_and_pairs_of_them_are_uniform(N):
         assert (pairs[~off] == 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sorted", "parity", "blocks"])
 def test_batch_means_vary_as_without_replacement(kind):
     """Rows in any order, such as sorted ones: the variance of a batch's mean is S^2 / B (1 - B / N)."""

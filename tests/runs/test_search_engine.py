@@ -142,6 +142,7 @@ def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
             assert np.array_equal(value, cut[name]), (method, backend, name)
 
 
+@pytest.mark.long
 def test_backends_agree(experiment):
     jax, torch = (loop.run(engine(experiment, "ellipsoid", "ingo", backend)) for backend in ("jax", "torch"))
     early = jax.trace["iteration"] <= 50
@@ -160,9 +161,10 @@ def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
     assert first["sigma"].tolist() == pytest.approx([0.5] * 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "backend"),
-    [pytest.param("fast_ingo", "jax", marks=pytest.mark.long), ("ingo", "jax"), ("fast_ingo", "torch")],
+    [("fast_ingo", "jax"), ("ingo", "jax"), ("fast_ingo", "torch")],
 )
 def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, backend):
     """Given the same noise; and it goes on from its arrays as if nothing had happened."""
@@ -187,6 +189,7 @@ def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, bac
         np.testing.assert_allclose(value, a[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.long
 def test_a_search_of_its_own_loop_is_the_hosted_one(experiment):
     """The noise of ``Search`` and of jobs on host functions has the same keys."""
     made = engine(experiment, "ellipsoid", "fast_ingo")

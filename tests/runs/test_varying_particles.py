@@ -334,6 +334,7 @@ def test_measuring_moves_nothing(falling):
 # --- what goes wrong -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_run_that_diverges_is_a_row():
     found = build("mlmc_adaptive", step_sizes=(1e6,), repetitions=1, epochs=30, particles=4, per_decade=1)
     last = loop.run(found).trace.iloc[-1]

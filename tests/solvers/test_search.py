@@ -177,6 +177,7 @@ def test_reaches_1e_10_on_the_ellipsoid(name, within):
     assert took <= within
 
 
+@pytest.mark.long
 def test_reinforce_diverges_and_ingo_does_not():
     """Appendix K: near the optimum a step of a fixed size on ``(mu, Sigma)`` is too long."""
     d = 10
