@@ -2,6 +2,8 @@
 
 import os
 import resource
+import threading
+import time
 
 import pytest
 
@@ -114,6 +116,25 @@ def test_one_folder_under_two_names_is_locked_once(tmp_path):
     (tmp_path / "real").mkdir()
     with alone(tmp_path / "real", tmp_path / "link", tmp_path / "new"):
         assert (tmp_path / "new").is_dir()
+
+
+def test_a_folder_in_use_is_waited_for(tmp_path, recwarn):
+    """The lock of all jobs; it belongs to an open file, so that another thread has to wait too."""
+    entered = threading.Event()
+
+    def other():
+        with alone(tmp_path):
+            entered.set()
+
+    thread = threading.Thread(target=other)
+    with alone(tmp_path):
+        thread.start()
+        while thread.is_alive() and not recwarn.list:
+            time.sleep(0.01)
+        assert not entered.is_set()
+    thread.join()
+    assert entered.is_set()
+    assert f"{tmp_path}: waiting for another process, which works in this folder" in str(recwarn.pop().message)
 
 
 def test_a_full_disk_keeps_the_former_files(tiny_disk):

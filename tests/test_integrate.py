@@ -225,17 +225,21 @@ def test_what_the_sparse_method_learnt_has_an_axis_of_tasks():
 def test_lists_of_numbers_are_one_task(scalar):
     x = normal(30, 1)[:, 0]
     lists = [[scalar(float(one)) for one in of] for of in (x, -x, np.sin(x))]
-    assert lowvar.integrate(*lists).value == pytest.approx(lowvar.integrate(x, -x, np.sin(x)).value, abs=1e-5)
+    assert lowvar.integrate(*lists, "zero_variance").value == pytest.approx(
+        lowvar.integrate(x, -x, np.sin(x), "zero_variance").value, abs=1e-5
+    )
     rows = [list(x) for x in (normal(30), -normal(30))]
-    assert len(lowvar.integrate(*rows, [np.float64(one) for one in smooth(normal(30))[:, 0]]).value) == 1
+    assert (
+        len(lowvar.integrate(*rows, [np.float64(one) for one in smooth(normal(30))[:, 0]], "zero_variance").value) == 1
+    )
 
 
 def test_draws_of_several_chains():
     x = normal(400).reshape(4, 100, 2)
     flat = x.reshape(-1, 2)
-    below = lowvar.integrate(flat, -flat, smooth(flat), chain=True)
+    below = lowvar.integrate(flat, -flat, smooth(flat), "zero_variance", chain=True)
     for values in (smooth(flat).reshape(4, 100, 2), smooth(flat)):
-        assert np.array_equal(lowvar.integrate(x, -x, values, chain=True).value, below.value)
+        assert np.array_equal(lowvar.integrate(x, -x, values, "zero_variance", chain=True).value, below.value)
     with pytest.raises(UserError, match=r"set chain=True, or give samples.reshape\(-1, 2\)"):
         lowvar.integrate(x, -x, x[..., 0])
     with pytest.raises(UserError, match=r"with samples \(4, 100, 2\) it must be \(4, 100\)"):
@@ -268,10 +272,10 @@ def test_data_frames_know_names_and_order():
 
     x = pd.DataFrame(normal(), columns=["a", "b"], index=[f"row {i}" for i in range(60)])
     values = pd.DataFrame(smooth(x.to_numpy()), columns=["first", "second"], index=x.index)
-    found = lowvar.integrate(x, -x, values)
+    found = lowvar.integrate(x, -x, values, "zero_variance")
     assert found.table["task"].tolist() == ["first", "second"]
-    assert lowvar.integrate(x, -x, values["second"]).table["task"].tolist() == ["second"]
-    numbered = lowvar.integrate(x, -x, values.reset_index(drop=True), names=["u", "v"])
+    assert lowvar.integrate(x, -x, values["second"], "zero_variance").table["task"].tolist() == ["second"]
+    numbered = lowvar.integrate(x, -x, values.reset_index(drop=True), "zero_variance", names=["u", "v"])
     assert numbered.table["task"].tolist() == ["u", "v"]
     for shuffled in (values.sample(frac=1, random_state=0), values["first"].iloc[::-1]):
         with pytest.raises(UserError, match=r"another order than that of samples; give values.loc\[samples.index\]"):
@@ -280,7 +284,7 @@ def test_data_frames_know_names_and_order():
         lowvar.integrate(x, -x, values.rename(index=lambda label: f"other {label}"))
     with pytest.raises(UserError, match=r"scores: its columns have another order .* give scores\[samples.columns\]"):
         lowvar.integrate(x, -x[["b", "a"]], values)
-    other = lowvar.integrate(x, (-x).set_axis(["da", "db"], axis=1), values)
+    other = lowvar.integrate(x, (-x).set_axis(["da", "db"], axis=1), values, "zero_variance")
     np.testing.assert_array_equal(other.value, found.value)
 
 

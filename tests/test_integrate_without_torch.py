@@ -46,6 +46,7 @@ except lowvar.UserError as error:
     print("refused", error)
 from lowvar.cli import main
 np.savez(sys.argv[1], samples=x, scores=-x, values=f[:, 0])
+lowvar.TorchModel  # its name alone
 print("cli", main(["integrate", sys.argv[1]]))
 print("torch" in sys.modules)
 """

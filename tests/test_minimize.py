@@ -28,7 +28,7 @@ from lowvar.solvers.search.peers import PEERS
     [
         pytest.param(sphere, "fast_ingo", 1e-8, {}, marks=pytest.mark.long),
         (ellipsoid, "fast_ingo", 1e-6, {}),
-        (sphere, "ingo", 1e-3, {"beta": 0.15}),
+        pytest.param(sphere, "ingo", 1e-3, {"beta": 0.15}, marks=pytest.mark.long),
         (ellipsoid, "pycma", 1e-6, {}),
     ],
 )
@@ -107,17 +107,23 @@ def test_the_seed_decides():
     assert (first.x != other.x).any()
 
 
-@pytest.mark.parametrize(
-    ("start", "chosen"),
-    [
-        ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
-        ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
-        ({"domain": "binary", "dim": 4}, "ingo_binary"),
-        ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
-    ],
-)
+DEFAULTS = [
+    ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
+    ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
+    ({"domain": "binary", "dim": 4}, "ingo_binary"),
+    ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
+]
+
+
+@pytest.mark.parametrize(("start", "chosen"), DEFAULTS)
 def test_the_default_goes_by_the_domain(start, chosen):
     assert lowvar.Searcher(**start).method == chosen
+
+
+@pytest.mark.parametrize(
+    ("start", "chosen"), [DEFAULTS[0], *(pytest.param(*one, marks=pytest.mark.long) for one in DEFAULTS[1:])]
+)
+def test_a_search_takes_the_default(start, chosen):
     assert quiet(lambda x: float((x**2).sum()), budget=100, **start).method == chosen
 
 
@@ -137,7 +143,7 @@ class Within:
 
 
 # of ours without and with a covariance matrix, and of each package
-BOUNDED = ("es", "fast_ingo", "ingo_cma", "cmaes", "pycma", "evosax_snes")
+BOUNDED = ("fast_ingo", "ingo_cma", "cmaes", "pycma")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +161,7 @@ def test_every_method_keeps_to_bounds(method):
     assert ((result.mean >= low) & (result.mean <= high)).all()
 
 
-@pytest.mark.parametrize("method", ["auto", "fast_ingo", "pycma"])
+@pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.long), "fast_ingo", "pycma"])
 def test_a_minimum_on_the_boundary_is_found(method):
     if method in PEERS:
         pytest.importorskip(SEARCH.about(method).packages[0])
@@ -270,6 +276,7 @@ def test_every_method_is_in_the_readme(repository):
         assert any(f"`{name}`" in row for row in rows), name
 
 
+@pytest.mark.long
 def test_the_example(repository, monkeypatch):
     spec = importlib.util.spec_from_file_location("example_minimize", repository / "examples" / "minimize.py")
     example = importlib.util.module_from_spec(spec)

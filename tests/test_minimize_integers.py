@@ -31,7 +31,8 @@ def quiet(*args, **options):
     return lowvar.minimize(*args, progress=False, **options)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_search_does_not_stall_on_integers(seed):
     """Rounding alone stalls, which is why there is a margin."""
     settings = {"budget": 8000, "target": 1e-10, "seed": seed}

@@ -85,7 +85,9 @@ def test_tell_takes_any_numbers_and_nothing_else():
 
 
 @pytest.mark.filterwarnings("ignore:population")
-@pytest.mark.parametrize("method", in_full_when_long(VALUES, *(set(VALUES) - {"evosax_open_es", "evosax_xnes"})))
+@pytest.mark.parametrize(
+    "method", in_full_when_long(VALUES, "fast_ingo", "ingo_binary", "ingo_categorical", "pycma", "pymoo_ga")
+)
 def test_every_method_can_be_driven(method):
     if method in PEERS:
         pytest.importorskip(SEARCH.about(method).packages[0])

@@ -47,7 +47,7 @@ def test_noise_is_found_and_the_mean_is_judged(runs, least):
     assert held >= least
 
 
-@pytest.mark.parametrize("method", ["auto", "ingo_path"])
+@pytest.mark.parametrize("method", ["auto", pytest.param("ingo_path", marks=pytest.mark.long)])
 def test_one_noisy_generation_does_not_throw_the_mean_away(method):
     """Three variables, eight points a generation: ``I + beta M`` is indefinite in some generations of these runs."""
     for seed in range(3):
@@ -86,6 +86,7 @@ def test_a_mean_above_the_start_is_told():
     assert any("f at the mean is above the first generation's average" in note for note in result.notes)
 
 
+@pytest.mark.long
 def test_a_mean_that_came_nearer_is_not_called_worse_for_skewed_noise():
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -140,7 +141,7 @@ def test_without_a_second_evaluation_the_noise_is_unknown():
         assert "noisy" not in said.message
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e300])
+@pytest.mark.parametrize("scale", [pytest.param(1e-300, marks=pytest.mark.long), 1e300])
 def test_noise_of_huge_and_tiny_values(scale):
     """Scaled by a power of two, a search by ranks is the same to the last bit."""
     scale = 2.0 ** round(np.log2(scale))

@@ -54,6 +54,7 @@ def elbo_of(page, params):
     return [float(elbo(jax.tree.map(jnp.asarray, dict(one)), page["eps"])[0]) for one in params]
 
 
+@pytest.mark.long
 def test_both_loops_of_the_page_reach_the_same_elbo(page):
     found = page["result"].params
     of_svi = {"mu": found["w_auto_loc"], "log_sigma": jnp.log(found["w_auto_scale"])}
@@ -178,7 +179,7 @@ def lower(gradient):
     return {name: jnp.tril(value) if "tril" in name else value for name, value in gradient.items()}
 
 
-@pytest.mark.parametrize("form", GUIDES)
+@pytest.mark.parametrize("form", ["full", *(pytest.param(one, marks=pytest.mark.long) for one in ("diagonal", "low"))])
 def test_the_gradient_under_numpyros_guides_has_the_exact_mean(form):
     """In the parameters of NumPyro's guide, by its own densities.
 

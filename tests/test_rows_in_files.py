@@ -88,8 +88,8 @@ def by_hand(kind, fit):
 
 @pytest.mark.parametrize(
     ("kind", "num_steps"),
-    [("naive", 10), ("joint_adaptive", 28), *(pytest.param(kind, 28, marks=pytest.mark.long) for kind in
-                                              ("naive", "stl", "cv", "joint_svrg"))],
+    [("naive", 10), *(pytest.param(kind, 28, marks=pytest.mark.long) for kind in
+                      ("naive", "stl", "cv", "joint_svrg", "joint_adaptive"))],
 )  # fmt: skip
 def test_identical_batches_give_identical_parameters(kind, num_steps, mapped):
     """A part of an epoch, which is evaluated within; or two epochs and a part of the third. Each has several windows."""
@@ -123,6 +123,7 @@ def test_a_resumed_fit_has_the_bytes_of_a_longer_one(mapped):
     assert_equal(short.resume(13), one)
 
 
+@pytest.mark.long
 def test_full_passes_are_those_of_rows_in_memory(problem, monkeypatch):
     monkeypatch.setattr(numpyro_streamed, "_CHUNK", 64)
     whole, z = problem_of(regression, DATA), jnp.asarray(problem.start["mu"])
@@ -135,6 +136,7 @@ def test_full_passes_are_those_of_rows_in_memory(problem, monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_the_elbo_of_a_sample_has_the_error_of_its_rows(mapped, monkeypatch):
     monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 90)
     problem, whole = problem_of(regression, mapped, streams=True), problem_of(regression, DATA)
@@ -174,6 +176,7 @@ def test_the_fit_says_how_rows_are_shuffled_and_where_its_elbo_is_from(mapped, m
     assert set(fit.sample(5)) == {"w", "bias", "scale"}
 
 
+@pytest.mark.long
 def test_rows_of_an_elbo_are_counted_however_wide_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 50)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(80, 400)))

@@ -27,11 +27,11 @@ def begun(folder, *words, **more):
                             text=True, **more)  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
-@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.long)])
-def test_an_interrupt_at_any_moment_of_the_start(tmp_path, record_property, count):
+def test_an_interrupt_at_any_moment_of_the_start(tmp_path, record_property):
     """From the first moment to a while after the first checkpoint."""
+    count = 40
     (tmp_path / "long.yaml").write_text(yaml.safe_dump(LONG))
     words = ["run", "long.yaml", "--problem", "ellipsoid", "--method", "es", "--checkpoint-every", "0", "--out"]
     start = time.monotonic()

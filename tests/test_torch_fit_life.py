@@ -95,6 +95,7 @@ def test_a_fit_is_kept_and_continues(way, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.long
 def test_another_fit_starts_from_a_loaded_one(tmp_path):
     fit = lowvar.fit(model(), estimator="naive", **QUICK)
     fit.save(tmp_path / "fit.npz")

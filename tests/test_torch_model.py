@@ -1,6 +1,5 @@
 """``lowvar.TorchModel``: the same estimates as from NumPyro's twin, tensors in and out, and refusals of what is no model."""
 
-import subprocess
 import sys
 import types
 import warnings
@@ -15,6 +14,8 @@ import pytest
 import torch
 
 import lowvar
+from lowvar import backends
+from lowvar.noise import Noise
 
 N, RNG = 40, np.random.default_rng(0)
 X = RNG.normal(size=(N, 2))
@@ -61,7 +62,8 @@ def test_a_fit_is_that_of_its_numpyro_twin(settings):
     np.testing.assert_allclose(mine.sample(3)["z"], other.sample(3)["z"], rtol=1e-7)
 
 
-@pytest.mark.parametrize("guide", ["full_rank", pytest.param({"guide": "low_rank", "rank": 1}, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("guide", ["full_rank", {"guide": "low_rank", "rank": 1}])
 def test_a_guide_with_correlations_is_that_of_its_numpyro_twin(guide):
     """The same parameters, and the same normal as a distribution of PyTorch; a start from them."""
     settings = SHORT | {"estimator": "cv", "guide": guide, "batch_size": N, "num_steps": 19}
@@ -77,6 +79,7 @@ def test_a_guide_with_correlations_is_that_of_its_numpyro_twin(guide):
         np.testing.assert_allclose(value, mine.guide_params[block], atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("error")
 def test_double_precision_without_that_of_jax():
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 2)))
@@ -93,6 +96,7 @@ def test_double_precision_without_that_of_jax():
     assert fit.params["auto_scale_tril"].dtype is torch.float64
 
 
+@pytest.mark.long
 def test_khat_and_notes_are_those_of_the_twin():
     settings = SHORT | {"estimator": "naive", "khat_samples": 400, "num_steps": 16}
     with warnings.catch_warnings():
@@ -117,14 +121,21 @@ def test_a_fit_starts_where_another_ended_or_at_given_values():
 FULL = {"auto_loc": np.array([0.5, -0.3]), "auto_scale_tril": np.array([[0.2, 0.0], [0.1, 0.1]])}
 
 
-@pytest.mark.parametrize("params", [FULL, pytest.param(None, marks=pytest.mark.long)], ids=["full_rank", "own fit"])
-def test_decompose_agrees_with_the_twin(params):
-    settings = {"estimators": ["joint_svrg"], "batch_size": 10, "replicates": 4, "columns": 2, "progress": False}
+@pytest.mark.parametrize(
+    ("params", "estimator"),
+    [
+        pytest.param(FULL, "naive", id="full_rank"),
+        pytest.param(FULL, "joint_svrg", id="full_rank, memory", marks=pytest.mark.long),
+        pytest.param(None, "joint_svrg", id="own fit", marks=pytest.mark.long),
+    ],
+)
+def test_decompose_agrees_with_the_twin(params, estimator):
+    settings = {"estimators": [estimator], "batch_size": 10, "replicates": 4, "columns": 2, "progress": False}
     settings |= {} if params else {"num_steps": 8}
     mine = lowvar.decompose(model(name="twin"), None, params, **settings)
     other = lowvar.decompose(twin, {"x": jnp.asarray(X), "y": jnp.asarray(Y)}, params, **settings)
     np.testing.assert_allclose(mine.table["variance"], other.table["variance"], rtol=1e-6)
-    assert set(mine.time) == {"joint_svrg"}
+    assert set(mine.time) == {estimator}
     assert ("lower" in set(mine.table["block"])) == (params is FULL)
 
 
@@ -142,31 +153,28 @@ def in_place(z, index):
     return Bernoulli(logits=out).log_prob(y[index])
 
 
-compiled = torch.compile(likelihood, backend="eager")
+def calling(one):
+    return model(lambda z, index: one(z, index))
 
 
-def test_models_in_other_forms_are_the_same_model():
-    expected = model().problem().objective_gradient
-    forms = {
-        "in place": model(in_place),
-        "torch.compile": model(compiled, torch.compile(prior, backend="eager")),
-        "calls what is compiled": model(lambda z, index: compiled(z, index)),
-        "loop": model(lambda z, index: likelihood(z, index) + sum(0 * z[j] for j in range(2))),
-    }
-    problem = model().problem()
-    noise = _noise(problem)
+FORMS = {
+    "in place": lambda: model(in_place),
+    "loop": lambda: model(lambda z, index: likelihood(z, index) + sum(0 * z[j] for j in range(2))),
+    "torch.compile": lambda: model(*(torch.compile(one, backend="eager") for one in (likelihood, prior))),
+    "calls what is compiled": lambda: calling(torch.compile(likelihood, backend="eager")),
+}
+
+
+@pytest.mark.parametrize("form", [pytest.param(f, marks=pytest.mark.long if "compile" in f else ()) for f in FORMS])
+def test_models_in_other_forms_are_the_same_model(form):
+    problem, other = model().problem(), FORMS[form]().problem()
     params = {"mu": torch.tensor([0.3, -0.1], dtype=torch.float64), "log_sigma": torch.full((2,), -1.0).double()}
-    expected = problem.objective_gradient(params, noise)
-    for name, form in forms.items():
-        gradient = form.problem()
-        found = gradient.backend.compile(gradient.objective_gradient)(params, noise)
-        for block, value in expected.items():
-            np.testing.assert_allclose(found[block], value, rtol=1e-10, err_msg=name)
+    found = other.backend.compile(other.objective_gradient)(params, _noise(problem))
+    for block, value in problem.objective_gradient(params, _noise(problem)).items():
+        np.testing.assert_allclose(found[block], value, rtol=1e-10)
 
 
 def _noise(problem):
-    from lowvar.noise import Noise
-
     index = torch.tensor([3, 1, 4, 1])
     return Noise(index, torch.full((4,), 0.25).double(), torch.tensor(4.0).double(), torch.ones(1, 2).double(),
                  torch.tensor(0))  # fmt: skip
@@ -257,25 +265,16 @@ def test_a_pyro_model_is_told_where_to_go():
         lowvar.fit(torchy, {"x": X})
 
 
-NOTHING = pytest.param("sys.modules['torch._guards'] = None", marks=pytest.mark.long)
-
-
-@pytest.mark.parametrize("lost", [NOTHING, "del torch._guards.TracingContext"])
-def test_the_import_does_not_need_torch_and_another_version_of_it_is_told(lost):
+@pytest.mark.parametrize("whole", [True, False])
+def test_another_version_of_torch_is_told(whole, monkeypatch):
     """Some names that the backend imports are not public: a version without them is named in one sentence."""
-    code = f"""
-import sys, lowvar, lowvar.api.fit
-lowvar.TorchModel
-assert "torch" not in sys.modules
-import torch, torch._guards
-{lost}
-try:
-    lowvar.TorchModel(lambda z, i: z, lambda z: z, 3, 1)
-except lowvar.UserError as error:
-    print(error)
-"""
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("backend 'torch': the installed version of torch lacks something that lowvar uses (")
+    if whole:
+        monkeypatch.setitem(sys.modules, "torch._guards", None)
+    else:
+        monkeypatch.delattr("torch._guards.TracingContext")
+    monkeypatch.delitem(sys.modules, "lowvar.backends.torch", raising=False)
+    with pytest.raises(lowvar.UserError, match="'torch': the installed version of torch lacks something that lowvar"):
+        backends.get.__wrapped__("torch")  # what is cached stays
 
 
 def hierarchical(sample, plate, dist, exp):

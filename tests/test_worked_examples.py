@@ -44,7 +44,7 @@ def test_example_keeps_the_contract(worked):
     contract.test_backends_agree_on_the_same_noise(worked)
 
 
-@pytest.mark.parametrize(("coefficient", "name"), [(0.0, "naive"), (1.0, "cv")])
+@pytest.mark.parametrize(("coefficient", "name"), [pytest.param(0.0, "naive", marks=pytest.mark.long), (1.0, "cv")])
 def test_example_has_the_ends_that_it_says(worked, coefficient, name):
     from lowvar.estimators import GRADIENT
     from lowvar.noise import Noise, reshuffled

@@ -132,7 +132,10 @@ def test_an_experiment_that_params_do_not_pick_is_a_target(copy):
     assert (jobs["fetch_sonar"], jobs["fetch_australian"], jobs["run"], jobs["claims"]) == (1, 1, 20, 1)
 
 
-@pytest.mark.parametrize("profile", ["--workflow-profile=slurm", "--profile=profiles/slurm"])  # .ci/workflow plans gpu
+@pytest.mark.parametrize(
+    "profile",  # .ci/workflow plans gpu
+    ["--workflow-profile=slurm", pytest.param("--profile=profiles/slurm", marks=pytest.mark.long)],
+)
 def test_profiles_plan_the_same_jobs(copy, planned, profile):
     assert plan(copy, profile) == planned
 
@@ -223,6 +226,10 @@ def tuned(copy):
 def test_a_tuned_method_is_tuned_before_it_runs(tuned):
     jobs = plan(tuned, "tuned")
     assert (jobs["tune"], jobs["run"], jobs["decompose"], jobs["tuned_tables"]) == (1, 2, 1, 1)
+
+
+@pytest.mark.long
+def test_each_method_of_each_backend_is_tuned_once(tuned):
     both = {"naive": {"tune": RANGE}, "joint": {"tune": RANGE}}
     write(tuned, "tuned", methods=both, backends=["jax", "torch"])
     jobs = plan(tuned, "tuned_runs")
@@ -252,25 +259,31 @@ def test_a_study_is_made_once_and_anew_where_its_ranges_change(tuned):
 
 @pytest.mark.slow
 def test_what_is_built_is_not_built_again(built):
-    assert plan(built, *TARGETS) == {}
+    """Nor where a file is newer and says the same."""
     for path in (built / "workflow/experiments").glob("*.yaml"):
         path.touch()
     assert plan(built, *TARGETS) == {}
 
 
 @pytest.mark.slow
-def test_an_edit_reruns_what_depends_on_it_and_nothing_else(built):
+@pytest.mark.parametrize(
+    ("edit", "runs"),
+    [
+        pytest.param({"methods": {"naive": None, "joint": {"options": {"table": "full"}}}}, 1, id="an option"),
+        pytest.param({"seed": 1}, 2, id="the seed", marks=pytest.mark.long),
+        pytest.param({"methods": {"naive": None, "joint": None, "cv": None}}, 1, id="a method", marks=pytest.mark.long),
+    ],
+)
+def test_an_edit_reruns_what_depends_on_it_and_nothing_else(built, edit, runs):
+    former = {"methods": {"naive": None, "joint": None}}
+    write(built, "first", **former | edit)
     after = {"first_tables": 1, "first_seconds": 1, "figure": 1, "no_claims": 1}
-    write(built, "first", methods={"naive": None, "joint": {"options": {"table": "full"}}})
-    assert plan(built, *TARGETS) == {"run": 1, "decompose": 1, **after}
-    write(built, "first", methods={"naive": None, "joint": None}, seed=1)
-    assert plan(built, *TARGETS) == {"run": 2, "decompose": 1, **after}
-    write(built, "first", methods={"naive": None, "joint": None, "cv": None})
-    assert plan(built, *TARGETS) == {"run": 1, "decompose": 1, **after}
-    write(built, "first", methods={"naive": None, "joint": None})
+    assert plan(built, *TARGETS) == {"run": runs, "decompose": 1, **after}
+    write(built, "first", **former)
     assert plan(built, *TARGETS) == {}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_failed_job_shows_the_one_line_of_its_command(built):
     (built / "data/prepared/breast_cancer-minmax.npz").write_bytes(b"PK\x03\x04" + bytes(1000))  # cut off

@@ -241,7 +241,7 @@ def test_lenet_gets_images_and_gives_features(out, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("image", [(1, 28, 28), (3, 32, 32)])
+@pytest.mark.parametrize("image", [(1, 28, 28), pytest.param((3, 32, 32), marks=pytest.mark.long)])
 def test_lenet_end_to_end(tmp_path, image):
     pytest.importorskip("torch")
     pytest.importorskip("lowvar.datasets.lenet")
@@ -308,8 +308,9 @@ def test_true_series(request, tmp_path, name, outputs, first, last):
     np.testing.assert_array_equal(np.diff(rows[:, 0]), 1)
 
 
+@pytest.mark.long
 @pytest.mark.mirror
-@pytest.mark.parametrize("name", ["fashion_mnist", pytest.param("mnist", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["fashion_mnist", "mnist"])
 def test_true_images(true_mirror, tmp_path, name):
     fetch(name, tmp_path / "raw")
     prepared = load(prepare(name, "unit", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
@@ -329,6 +330,7 @@ def test_true_images(true_mirror, tmp_path, name):
         np.testing.assert_allclose(standard.std(axis=0, dtype=np.float64)[moving], 1, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.mirror
 def test_true_tennis(true_mirror, tmp_path):
     fetch("tennis", tmp_path / "raw")

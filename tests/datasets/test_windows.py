@@ -63,6 +63,7 @@ def test_rows_of_a_window_are_mixed_and_one_window_is_read_ahead():
     assert 8 <= len(source.blocks) <= 12  # of 143
 
 
+@pytest.mark.long
 def test_the_inflation_of_the_variance_is_that_of_sorted_rows():
     """The variance of means of batches of the sorted rows 0, ..., N - 1, against that of rows drawn at random."""
     N, size = 7 * 400, 14

@@ -75,15 +75,10 @@ CASES = {
 }
 
 
-QUICK = pytest.param("t(5), variance", 20, id="t(5), variance, quickly")  # heavy tails; all of them take minutes
-
-
-@pytest.mark.parametrize(
-    ("case", "repetitions"),
-    [QUICK, *(pytest.param(one, CASES[one][4], marks=pytest.mark.long, id=one) for one in CASES)],
-)
-def test_intervals_cover_and_nothing_is_lost_against_monte_carlo(case, repetitions):
-    draw, integrand, truth, m, _, chain = CASES[case]
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
+def test_intervals_cover_and_nothing_is_lost_against_monte_carlo(case):
+    draw, integrand, truth, m, repetitions, chain = CASES[case]
     if truth is None:
         truth = scipy.stats.t(5).expect(lambda z: 1 / (1 + z * z))
     pairs = [draw(np.random.default_rng((hash_of(case), r)), m) for r in range(repetitions)]
@@ -117,6 +112,7 @@ def test_gains_where_there_is_something_to_gain():
     assert found.standard_error[0, 0] < 0.1 * found.info["monte_carlo_error"][0, 0]  # bounded: nothing can hide
 
 
+@pytest.mark.long
 def test_repetitions_of_unlike_kinds_do_not_know_of_each_other():
     rng = np.random.default_rng(8)
     independent, _ = normal(2)(rng, 100)
@@ -187,6 +183,7 @@ def test_very_few_points(m):
     assert (found.standard_error > 0).all()
 
 
+@pytest.mark.long
 def test_resampled_points_are_worth_the_distinct_ones():
     rng = np.random.default_rng(10)
     x = np.stack([rng.normal(size=(50, 1))[rng.integers(50, size=400)] for _ in range(40)])

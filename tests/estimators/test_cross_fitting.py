@@ -37,6 +37,7 @@ def test_unbiased_for_independent_points(name, options, m, repetitions):
     assert se < 0.05 * y.std()
 
 
+@pytest.mark.long
 def test_a_fit_to_the_very_points_is_biased_where_cross_fitting_is_not():
     x = normal(4000, 12, seed=1)
     y = np.exp(1.2 * x[..., 0])
@@ -72,6 +73,7 @@ def test_folds_of_a_chain_are_blocks():
     assert fold_of(10, 5, False).tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.long
 def test_tasks_of_different_sizes_and_repetitions():
     rng = np.random.default_rng(5)
     points = tuple(rng.normal(size=(3, m, 2)) for m in (21, 34))

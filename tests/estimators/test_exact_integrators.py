@@ -195,13 +195,13 @@ def test_without_noise_nothing_transfers_at_the_same_points():
         np.testing.assert_allclose(found.value, alone, atol=1e-6)
 
 
-LONG = [(control_functional, True), (alternating, True), (convex, False)]  # which search as others do
+QUICK = [(control_functional, False), (vector_valued, False), (alternating, False)]  # the others search for longer
 
 
 @pytest.mark.parametrize(
     ("make", "learnt"),
     [
-        pytest.param(make, learnt, marks=pytest.mark.long if (make, learnt) in LONG else ())
+        pytest.param(make, learnt, marks=() if (make, learnt) in QUICK else pytest.mark.long)
         for make in (control_functional, vector_valued, alternating, convex)
         for learnt in (False, True)
     ],
@@ -227,6 +227,7 @@ def test_repetitions_do_not_depend_on_how_many_there_are(make, learnt):
     assert (apart > 10 * tolerance * together.standard_error[:1]).all()  # repetitions differ by more than is allowed
 
 
+@pytest.mark.long
 def test_errors_cover_and_both_learn_from_rough_integrands():
     truth, repetitions = 0.5, 60
     samples = normal(
@@ -245,6 +246,7 @@ def test_errors_cover_and_both_learn_from_rough_integrands():
     assert errors[1] < 0.85 * errors[0]
 
 
+@pytest.mark.long
 def test_borehole_to_orders_of_magnitude():
     problem, rng = build("borehole"), np.random.default_rng(0)
     points = [mean + sd * rng.standard_normal((6, 25, 8)) for mean, sd in problem.gaussian for _ in range(2)][:2]

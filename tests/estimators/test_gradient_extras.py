@@ -57,6 +57,7 @@ class Spread:
         return self.of_noise(self.f.mean(axis=0))
 
 
+@pytest.mark.long
 def test_the_variance_of_cv():
     """Eq. 10, and the floor in it; the part that ``f~`` leaves by its definition."""
     p, w = problem(), params(seed=5)
@@ -71,6 +72,7 @@ def test_the_variance_of_cv():
     assert s.of_noise(left[..., MU]) < 0.5 * s.of_noise(s.f[..., MU])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batches", [reshuffled, iid])
 def test_the_variance_of_inc(batches):
     """Eq. 14, and the floor in it, with a memory that the run has left behind."""
@@ -121,6 +123,7 @@ def one(noise, t=0):
     return jax.tree.map(lambda leaf: leaf[t], noise)
 
 
+@pytest.mark.long
 def test_an_ensemble_is_between_its_two():
     p = problem()
     noise = one(epoch_noise(p, reshuffled(N, BATCH), 3))
@@ -148,9 +151,10 @@ def test_the_first_epoch_of_inc_is_naive():
     assert np.abs(flat(later["naive"]) - flat(later["inc"])).max() > 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("batch", "rows", "kind"),  # rows at a time: all snapshots at once, in chunks, and one by one
-    [*(pytest.param(*one, "linear", marks=pytest.mark.long) for one in ((3, 1024), (2, 4))), (3, 3, "generic")],
+    [(3, 1024, "linear"), (2, 4, "linear"), (3, 3, "generic")],
 )
 def test_snapshots_equal_rows(batch, rows, kind, monkeypatch):
     """The same runs with ``2 ceil(N / B)`` vectors as with one for each row, however the pass is cut."""
@@ -193,6 +197,7 @@ def test_full_batches_ignore_the_batch(name):
     assert estimator.oracles_of_run(1, N, 3, steps=1) == (3 * N, N if name == "full_cv" else 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["joint", "joint_svrg"])
 def test_the_variance_of_joint(name):
     """Eqs. 5 and 6, for the part of ``mu``: with ``f~`` at the stored parameters of each row, or at the snapshot."""

@@ -44,6 +44,7 @@ def test_neural_beats_the_mean():
     np.testing.assert_allclose(run(neural(steps=0), samples).value, plain.value, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_neural_folds_have_fair_errors():
     samples = normal(lambda t, x: smooth(0, x), 100, (60,), seed=6)
     found, fitted = run(neural(steps=60, rate=0.1, folds=2), samples), run(neural(steps=60, rate=0.1), samples)

@@ -244,7 +244,7 @@ def test_long_run_least_squares():
 
 @pytest.mark.parametrize(
     ("rho", "most"),
-    [(-0.8, 0.5), (0.5, 1.0)],  # of the mean squared error with least squares
+    [(-0.8, 0.5), pytest.param(0.5, 1.0, marks=pytest.mark.long)],  # of the mean squared error with least squares
 )
 def test_what_the_variance_along_a_chain_is_worth(rho, most):
     """Log-normal target: the score has components that the chain forgets at different rates."""

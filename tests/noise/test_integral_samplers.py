@@ -63,8 +63,14 @@ def powers():
     )
 
 
-@pytest.mark.parametrize("sampler", ["iid", "rqmc"])
-@pytest.mark.parametrize("name", ["south", "borehole"])
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        ("south", "rqmc"),
+        ("borehole", "iid"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("south", "iid"), ("borehole", "rqmc"))),
+    ],
+)
 def test_the_law_of_normal_points(sampler, name):
     problem = catalogue.build(name)
     samples = draw(problem, sampler, (48, 48), 200, 0, name)
@@ -142,6 +148,7 @@ def test_tempered_points_have_the_moments_of_their_temperatures():
         assert abs(stein.mean()) < 5 * stein.std() / np.sqrt(24)
 
 
+@pytest.mark.long
 def test_tempering_of_van_der_pol_is_that_of_its_densities():
     problem = simulated("van_der_pol")
     z = jnp.array([0.4])
@@ -156,6 +163,7 @@ def test_tempering_of_van_der_pol_is_that_of_its_densities():
 LADDER_POINT = (20 / 30) ** 5
 
 
+@pytest.mark.long
 def test_nuts_on_a_normal_target():
     problem = plain()
     np.testing.assert_allclose(normal_covariance(problem, 0), np.diag(WIDTH**2), rtol=1e-6, atol=1e-9)

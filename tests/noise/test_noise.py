@@ -28,6 +28,7 @@ def test_orders_differ_from_epoch_to_epoch():
     assert (np.asarray(draw(jax.random.key(0))) != np.asarray(draw(jax.random.key(1)))).mean() > 0.9
 
 
+@pytest.mark.long
 def test_every_row_is_equally_likely_in_every_place():
     draw = jax.jit(jax.vmap(reshuffled(5, 2).draw))
     first = np.asarray(draw(jax.random.split(jax.random.key(0), 20_000)))[:, 0, 0]

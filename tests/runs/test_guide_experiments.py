@@ -42,6 +42,7 @@ def written(folder, problems=None, **changes):
     return path
 
 
+@pytest.mark.long
 def test_two_guides_side_by_side(tmp_path):
     """Full rank ends with a higher ELBO than mean field from the same start; tables name the guides."""
     written(tmp_path)

@@ -109,7 +109,7 @@ class Killed(Exception):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("vector_valued", {"steps": 20}),
+        pytest.param("vector_valued", {"steps": 20}, marks=pytest.mark.long),
         ("zero_variance", {"order": 1}),
         ("paper_vv", {"epochs": 3, "tuning_epochs": 1}),
         pytest.param("control_functional", {"steps": 20}, marks=pytest.mark.long),

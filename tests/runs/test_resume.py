@@ -14,7 +14,8 @@ from lowvar.datasets.prepare import prepare
 from lowvar.errors import UserError
 from lowvar.runs import artifact
 
-EXPERIMENT = {**GRADIENTS, "name": "small", "title": "small", "scales": {"smoke": {"solver": {"epochs": 12}}}}
+EXPERIMENT = {**GRADIENTS, "name": "small", "title": "small",
+              "scales": {"quick": {"solver": {"epochs": 300}}, "smoke": {"solver": {"epochs": 12}}}}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +41,15 @@ def run(place, out, *more, **options):
 def test_a_checkpoint_in_a_folder_that_outlives_the_results(place, tmp_path):
     """As on a machine whose disk is lost with it: the run goes on elsewhere, from the checkpoint alone."""
     lost, kept, out = tmp_path / "lost", tmp_path / "kept", tmp_path / "out"
-    process = commands.started(place, *words(place, lost, "--checkpoints", str(kept), "--checkpoint-every", "0"))
+    more = "--checkpoints", str(kept)
+    process = commands.started(place, *words(place, lost, *more, "--checkpoint-every", "0", method="naive"))
     while process.is_alive() and not (kept / "checkpoint.npz").exists():
         time.sleep(0.02)
     process.kill()
     process.join()
     assert not (lost / "trace.parquet").exists(), "the run ended before the kill: the test shows little"
     laps = artifact.read_arrays(kept / "checkpoint.npz")[0]["laps"]
-    run(place, out, "--checkpoints", str(kept))
+    run(place, out, *more, method="naive")
     assert list(kept.iterdir()) == []
     timing = artifact.read_table(out / "timing.parquet")
     assert len(laps) > 0

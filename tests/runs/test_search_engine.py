@@ -78,7 +78,11 @@ def test_budgets_and_repetitions_are_the_most_particular_ones(experiment):
 
 @pytest.mark.parametrize(
     ("problem", "method"),
-    [("ellipsoid", "fast_ingo"), ("ellipsoid", "ingo"), ("bits", "pymoo_ga"), ("ellipsoid", "pycma")],
+    [
+        ("ellipsoid", "fast_ingo"),
+        ("bits", "pymoo_ga"),
+        *(pytest.param("ellipsoid", name, marks=pytest.mark.long) for name in ("ingo", "pycma")),
+    ],
 )
 def test_the_trace_and_the_targets_go_by_the_count(experiment, problem, method):
     made = engine(experiment, problem, method)
@@ -138,6 +142,7 @@ def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
             assert np.array_equal(value, cut[name]), (method, backend, name)
 
 
+@pytest.mark.long
 def test_backends_agree(experiment):
     jax, torch = (loop.run(engine(experiment, "ellipsoid", "ingo", backend)) for backend in ("jax", "torch"))
     early = jax.trace["iteration"] <= 50
@@ -156,9 +161,10 @@ def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
     assert first["sigma"].tolist() == pytest.approx([0.5] * 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "backend"),
-    [pytest.param("fast_ingo", "jax", marks=pytest.mark.long), ("ingo", "jax"), ("fast_ingo", "torch")],
+    [("fast_ingo", "jax"), ("ingo", "jax"), ("fast_ingo", "torch")],
 )
 def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, backend):
     """Given the same noise; and it goes on from its arrays as if nothing had happened."""
@@ -183,6 +189,7 @@ def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, bac
         np.testing.assert_allclose(value, a[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.long
 def test_a_search_of_its_own_loop_is_the_hosted_one(experiment):
     """The noise of ``Search`` and of jobs on host functions has the same keys."""
     made = engine(experiment, "ellipsoid", "fast_ingo")
@@ -243,6 +250,7 @@ def test_mistakes_are_one_sentence(experiment):
             search.build(spec.model_copy(update=change))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kill_nine_and_resume(folder, tmp_path):
     """A search long enough to be killed; another one, never killed, has the same bytes."""

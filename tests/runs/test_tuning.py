@@ -212,6 +212,7 @@ def test_kill_nine_between_trials(place, whole, tmp_path):
     assert (tmp_path / "out/study.parquet").read_bytes() == whole["falling"].read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_at_once(place, whole, tmp_path):
     """The second waits until the first has ended; neither meets the other's files."""

@@ -52,7 +52,10 @@ def same(found, expected, rtol=1e-12):
 
 @pytest.mark.parametrize(
     ("method", "backend"),
-    [("joint", "jax"), ("joint_glm", "jax"), pytest.param("joint", "torch", marks=pytest.mark.long)],
+    [
+        ("joint", "jax"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("joint_glm", "jax"), ("joint", "torch"))),
+    ],
 )
 def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
     size = {"batch_size": 12} if backend == "torch" else {}
@@ -89,7 +92,13 @@ def test_a_narrow_table_is_read_by_all_step_sizes_at_once(monkeypatch):
 
 @pytest.mark.parametrize(
     ("batches", "eps"),
-    [("reshuffled", "iid"), ("reshuffled", "rqmc"), ("fixed", "antithetic"), ("iid", "orthogonal")],
+    [
+        ("reshuffled", "rqmc"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("reshuffled", "iid"), ("fixed", "antithetic"), ("iid", "orthogonal"))
+        ),
+    ],
 )
 def test_noise_drawn_batch_by_batch_is_that_of_the_epoch(batches, eps):
     draw = sampler(BATCHES[batches](N, 6), GAUSSIAN[eps](2), DIM, np.float64)
@@ -179,7 +188,7 @@ class Cut(Exception):
     """The run is cut here."""
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.long)])
 def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backend):
     split(monkeypatch, singles=True)
     path, runs = tmp_path / "checkpoint.npz", build("joint", backend, batch_size=12)
@@ -219,6 +228,7 @@ def test_flatten_and_unflatten_are_inverse(monkeypatch):
 # --- a solver of its own -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_smiso_runs_in_the_engine(monkeypatch):
     settings = {"batches": "fixed", "step_sizes": (5e-2, 1e-2), "epochs": 12, "batch_size": 12}
     expected = loop.run(build("smiso", **settings))

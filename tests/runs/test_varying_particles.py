@@ -110,7 +110,8 @@ def test_under_sgd_it_is_the_update_of_the_paper(falling):
         np.testing.assert_allclose(values[0, 0], w[-1][block], rtol=1e-9)
 
 
-@pytest.mark.parametrize("restart", [pytest.param(None, marks=pytest.mark.long), 4])
+@pytest.mark.long
+@pytest.mark.parametrize("restart", [None, 4])
 def test_the_error_is_a_martingale(restart):
     """``E ||e_t||^2 = V_0 / N_0 + sum_s V_s / N_s`` since the last start, along a path that is given.
 
@@ -217,6 +218,7 @@ def test_a_box_and_a_ball_move_points_to_their_border():
         assert np.abs(np.asarray(found["mu"] - plain["mu"])).max() > 0.1  # the border was met
 
 
+@pytest.mark.long
 def test_a_wide_set_changes_nothing(falling):
     found = loop.run(build("mlmc_prox", options={"ball": 1e3}, schedule=STEP, epochs=7, per_decade=1)).params
     for block, expected in falling[1].params.items():
@@ -272,9 +274,8 @@ def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
         assert values.tobytes() == expected.params[block].tobytes()
 
 
-@pytest.mark.parametrize(
-    "method", ["mlmc_adaptive", "storm", *(pytest.param(one, marks=pytest.mark.long) for one in ("mlmc", "mlmc_prox"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["mlmc_adaptive", "storm", "mlmc", "mlmc_prox"])
 def test_backends_agree_along_a_run(few, method):
     jax_, torch = (few(method, backend)[1].trace for backend in ("jax", "torch"))
     pd.testing.assert_frame_equal(torch, jax_, rtol=1e-7, atol=1e-9)
@@ -315,6 +316,7 @@ def test_what_is_remembered_is_no_variance():
     assert 0.5 < last["squared_error"].mean() / mc["squared_error"].mean() < 2
 
 
+@pytest.mark.long
 def test_measuring_moves_nothing(falling):
     plain = falling[1]
     measured = loop.run(build(schedule=STEP, epochs=7, per_decade=1, diagnostics={"draws": 4, "reference": 16}))
@@ -332,6 +334,7 @@ def test_measuring_moves_nothing(falling):
 # --- what goes wrong -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_run_that_diverges_is_a_row():
     found = build("mlmc_adaptive", step_sizes=(1e6,), repetitions=1, epochs=30, particles=4, per_decade=1)
     last = loop.run(found).trace.iloc[-1]
@@ -357,6 +360,7 @@ def test_a_solver_of_its_own_has_no_gradients_to_look_at():
         build("smiso", batch_size=10, batches="fixed", diagnostics={"draws": 4, "reference": 16})
 
 
+@pytest.mark.long
 def test_the_references_error_is_small_beside_a_large_gradient():
     """In single precision: both of its sums are around one of their terms."""
     spec = SolverSpec(step_sizes=(1e-3,), batch_size=N, epochs=1, particles=4, dtype="float32",

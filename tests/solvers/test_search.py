@@ -91,8 +91,14 @@ def test_bad_spreads_and_probabilities():
         search("ingo_categorical", 2, x0=[0.5, 0.5], domain=Domain("categorical", 2, 3))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["fast_ingo", "es"])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("fast_ingo", "jax"),
+        ("es", "torch"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("fast_ingo", "torch"), ("es", "jax"))),
+    ],
+)
 def test_saved_and_restored_it_goes_on_the_same(name, backend, tmp_path):
     options = {"optimizer": "adam"} if name == "es" else {}
     whole = advance(search(name, backend=backend, **options), 12)
@@ -127,6 +133,7 @@ def test_seed_and_name_make_the_noise():
     np.testing.assert_allclose(search(backend="torch").ask(), base, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.long
 def test_float64_also_where_jax_is_in_float32():
     inside = advance(search(), 20).mean
     with jax.enable_x64(False):
@@ -155,7 +162,13 @@ def steps_to(solver, values, x0, sigma0, target, steps):
     return (int(met.argmax()) + 1) * solver.evaluations if met.any() else np.inf, state
 
 
-@pytest.mark.parametrize(("name", "within"), [("fast_ingo", 12_000), ("fast_ingo_adaptive", 12_000), ("ingo", 60_000)])
+@pytest.mark.parametrize(
+    ("name", "within"),
+    [
+        ("fast_ingo", 12_000),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("fast_ingo_adaptive", 12_000), ("ingo", 60_000))),
+    ],
+)
 def test_reaches_1e_10_on_the_ellipsoid(name, within):
     d = 20
     scale = 10.0 ** (6 * np.arange(d) / (d - 1))
@@ -164,6 +177,7 @@ def test_reaches_1e_10_on_the_ellipsoid(name, within):
     assert took <= within
 
 
+@pytest.mark.long
 def test_reinforce_diverges_and_ingo_does_not():
     """Appendix K: near the optimum a step of a fixed size on ``(mu, Sigma)`` is too long."""
     d = 10

@@ -139,6 +139,7 @@ def experiment(function, **more):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_backends_agree_over_generations():
     ends = {}
     for backend in ("jax", "torch"):

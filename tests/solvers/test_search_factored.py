@@ -14,16 +14,20 @@ from lowvar.solvers.search.fast_ingo import DiagonalState
 
 JAX = backends.get("jax")
 SCHEMES = [  # points in the span of few, and points that span everything; rows of Z that depend on each other
-    *[("ingo", d, n, "iid", "mean") for d, n in [(6, 4), (6, 9), (30, 30), (1, 2)]],
-    *[(name, 6, n, "iid", "mean") for name in ("ingo_step", "igo") for n in (4, 9)],
-    *[(name, 6, 4, "iid", "none") for name in ("ingo", "ingo_step", "igo")],
-    ("ingo", 6, 4, "iid", "centre"),
-    *[(name, 12, 8, "antithetic", "centre") for name in ("ingo", "igo")],
-    ("ingo", 6, 6, "orthogonal", "mean"),
-    *[(name, 6, 4, "iid", "raw") for name in ("ingo", "ingo_step")],  # eqs. (16), (17)
+    *[("ingo", d, n, "iid", "mean") for d, n in [(6, 4), (6, 9), (1, 2)]],
+    *[(name, 6, 4, "iid", "mean") for name in ("ingo_step", "igo")],
+    ("ingo", 6, 4, "iid", "none"),
+    ("ingo", 12, 8, "antithetic", "centre"),
+    ("ingo_step", 6, 4, "iid", "raw"),  # eqs. (16), (17)
 ]
 MORE = [
-    *[("ingo", d, n, "iid", "mean") for d, n in [(6, 6), (40, 12)]],
+    *[("ingo", d, n, "iid", "mean") for d, n in [(6, 6), (30, 30), (40, 12)]],
+    *[(name, 6, 9, "iid", "mean") for name in ("ingo_step", "igo")],
+    *[(name, 6, 4, "iid", "none") for name in ("ingo_step", "igo")],
+    ("ingo", 6, 4, "iid", "centre"),
+    ("igo", 12, 8, "antithetic", "centre"),
+    ("ingo", 6, 6, "orthogonal", "mean"),
+    ("ingo", 6, 4, "iid", "raw"),
     *[(name, 30, 30, "iid", "mean") for name in ("ingo_step", "igo")],
     *[(name, 6, 9, "iid", "none") for name in ("ingo", "ingo_step", "igo")],
     *[(name, 6, 9, "iid", "raw") for name in ("ingo", "ingo_step")],

@@ -148,6 +148,7 @@ def test_discrete_points_are_of_their_domain():
     assert (ga.mean == 2).all()
 
 
+@pytest.mark.long
 def test_a_domain_smaller_than_a_generation():
     ga = factory("pymoo_ga")(Domain("binary", 2, 2), np.full(2, 0.5))
     points = run(ga, lambda x: x.sum(1).astype(float), 4)

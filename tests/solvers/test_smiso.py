@@ -77,7 +77,10 @@ def run(batches, backend="jax", dtype=np.float64, points=1, epochs=EPOCHS, **opt
 
 @pytest.mark.parametrize("points", [1, 2])
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize(("draw", "table"), [(reshuffled, "rows"), (fixed, "rows"), (fixed, "batches")])
+@pytest.mark.parametrize(
+    ("draw", "table"),
+    [(reshuffled, "rows"), pytest.param(fixed, "rows", marks=pytest.mark.long), (fixed, "batches")],
+)
 def test_it_is_the_printed_iteration(draw, table, backend, points):
     expected = plain(noise_of(sampler(draw(N, BATCH), independent(points), DIM, np.float64)))
     means, solver, state = run(draw(N, BATCH), backend, points=points, table=table)
