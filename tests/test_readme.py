@@ -21,7 +21,6 @@ def run(block):
     return SimpleNamespace(**scope)
 
 
-@pytest.mark.long
 def test_the_first_example_runs(blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = run(blocks[0])
