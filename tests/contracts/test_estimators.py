@@ -74,6 +74,10 @@ class TestEstimators(EstimatorContract):
     def test_mean_with_iid_batches_all_the_way(self, name):
         super().test_mean_with_iid_batches_all_the_way(name)
 
+    @pytest.mark.parametrize("name", short(*OF_COSTS))
+    def test_declared_full_passes_and_table(self, name):
+        super().test_declared_full_passes_and_table(name)
+
     @pytest.mark.parametrize(
         ("name", "points", "draw"),
         [pytest.param(one.values[0], 4, reshuffled, marks=one.marks) for one in short(*OF_COSTS)]

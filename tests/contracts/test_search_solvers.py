@@ -20,7 +20,10 @@ from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, do
 
 NAMES = sorted(name for name in OURS if not SEARCH.about(name).gradients)
 # their states and draws are those of others: in make test, their runs in each backend and what they refuse
-VARIANTS = ("fast_ingo", "ingo", "ingo_path", "ingo_binary", "ingo_step", "ingo_zeroth_order", "igo", "reinforce_gd")
+VARIANTS = (
+    *("fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_path", "ingo_binary"),
+    *("ingo_step", "ingo_zeroth_order", "igo", "reinforce_gd"),
+)
 
 
 class TestSearches(SearchContract):

@@ -14,6 +14,10 @@ DIM = 5
 RNG = np.random.default_rng(0)
 POINT = np.array([False, True, False, False, False])
 LONG = pytest.mark.long
+# blocks are of full rank; test_guides.py of the contracts has their gradient
+EACH = pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=LONG if one == "block_diagonal" else ()) for one in GUIDES.own]
+)
 
 
 class Given:
@@ -26,10 +30,8 @@ class Given:
         self.noise_dim = self.guide.noise_dim
 
 
-@pytest.mark.parametrize("name", GUIDES.own)
-@pytest.mark.parametrize(
-    "noiseless", [pytest.param(None, marks=pytest.mark.long), POINT], ids=["all", "point estimate"]
-)
+@EACH
+@pytest.mark.parametrize("noiseless", [pytest.param(None, marks=LONG), POINT], ids=["all", "point estimate"])
 def test_derivatives_and_densities(name, noiseless):
     given = Given(name, noiseless=noiseless)
     guide, params = given.guide, guide_params(given)
@@ -72,9 +74,7 @@ def test_derivatives_and_densities(name, noiseless):
     np.testing.assert_allclose(found["log_density"], density, rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=LONG if one == "block_diagonal" else ()) for one in GUIDES.own]
-)
+@EACH
 def test_backends_agree(name):
     found = []
     for backend in ("jax", "torch"):

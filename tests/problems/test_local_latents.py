@@ -42,8 +42,8 @@ def estimate(name, q, params, noise, state=None):
     return {block: jnp.zeros(q.rows.dim).at[at].add(value * counted) for block, value in gradient.items()}
 
 
-# with an old snapshot, in the next test, the controls of the joint ones are at work too
-@pytest.mark.parametrize("name", [one if one == "cv" else pytest.param(one, marks=pytest.mark.long) for one in LOCAL])
+@pytest.mark.long  # the next test has it, with an old snapshot too
+@pytest.mark.parametrize("name", LOCAL)
 def test_gradient_is_that_of_all_rows(name):
     """The mean over all batches is the dense gradient of all rows, for any noise without which its mean is zero."""
     p = problem_of()

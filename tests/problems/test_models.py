@@ -56,7 +56,7 @@ def test_every_model_of_the_catalogue_is_there():
         assert callable(catalogue.MODELS.get(name))
 
 
-@each(long=(*VARIANTS, "blr", "logistic_regression"))  # test_linear.py has their predictors' products
+@each(long=(*VARIANTS, "blr", "logistic_regression", "movielens"))  # test_linear.py has their predictors' products
 def test_density_and_gradient_are_numpyros(name):
     p, q, n = ours(name), theirs(name), on("jax", noise(name))
     z, t = jnp.asarray(point(name)), jnp.asarray(point(name, seed=2))

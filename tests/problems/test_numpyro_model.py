@@ -187,7 +187,7 @@ def test_sizes_from_a_file_and_wrong_data():
     ("outputs", "inner", "given"),
     [
         (2, False, {"batch_size": 4}),
-        (3, True, {"batch_size": 11}),
+        pytest.param(3, True, {"batch_size": 11}, marks=pytest.mark.long),
         *(pytest.param(*one, {}, marks=pytest.mark.long) for one in ((1, True), (2, True), (3, False))),
     ],
     ids=str,

@@ -25,8 +25,8 @@ EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
 UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iteration", "generations", "evaluations", "passes", "step",
          "dimension", "gap", "error", "truth", "iid", "time", "f and fits", "score", "abundance", "x", "y", "α"}  # fmt: skip
 TEXT = dict.fromkeys(("sizes", "kernel"), str)
-# one each with bars, with lines and bands, with steps, with points, with boxes, with functions; `make test-long` has all
-SHORT = ("shares", "convergence", "curves", "errors", "boxes", "stein_kernels")
+# one each with bars, with lines and bands, with steps, with boxes; `make test-long` has all
+SHORT = ("shares", "convergence", "curves", "boxes")
 LONG = pytest.mark.long
 every = pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 
@@ -207,13 +207,8 @@ def test_unwritable_folder_is_the_users_error(tmp_path):
         SHARES.picture(synthetic.decomposition(("sonar",), ("naive",)), tmp_path / "file" / "x")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "shares",
-        *(pytest.param(one, marks=LONG) for one in ("convergence", "along", "split_along", "steps", "schemes")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["shares", "convergence", "along", "split_along", "steps", "schemes"])
 def test_variational_figures_of_many_methods_are_whole(name):
     draw, _ = drawn.of("variational")
     if name in ("convergence", "steps"):

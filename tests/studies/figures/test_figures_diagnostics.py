@@ -122,6 +122,7 @@ def test_sensitivity_maps_the_distance_to_the_best():
     assert max(float(text) for text in texts(wide)) > 100
 
 
+@pytest.mark.long
 def test_sensitivity_of_problems_with_different_decays(tmp_path):
     table = S.small("sensitivity")
     table = table[(table["problem"] == "hlr") | (table["beta"] < 0.5)]
