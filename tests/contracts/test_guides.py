@@ -54,13 +54,15 @@ def check_mean(name, guide):
         np.testing.assert_allclose(mean(state, w), exact, atol=1e-10 * np.linalg.norm(exact))
 
 
-# every estimator with one guide, every guide with one estimator that has memory and one that has none
+# every estimator with one guide, every guide with one estimator that has memory and one that has none; in make test,
+# every guide once
 PAIRS = [(name, guide) for name in MAIN for guide in JOINT if guide == "full_rank" or name in ("stl", "joint_adaptive")]
+SHORT = [("stl", "low_rank"), ("stl", "block_diagonal"), ("joint_adaptive", "full_rank")]
 
 
 @pytest.mark.parametrize(
     ("name", "guide"),
-    [pytest.param(*one, marks=pytest.mark.long if one[0] in ("naive", "joint_current") else ()) for one in PAIRS],
+    [pytest.param(*one, marks=() if one in SHORT else pytest.mark.long) for one in PAIRS],
 )
 def test_mean_is_the_exact_gradient(name, guide):
     check_mean(name, guide)

@@ -5,37 +5,33 @@ import pytest
 from lowvar.errors import UserError
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.options import make
-from lowvar.testing.integrators import FORMS, IntegratorContract
+from lowvar.testing.integrators import IntegratorContract
 
-# variants of what the others do: their linear algebra or their loop of training is the same
-VARIANTS = ("sparse_control_functional", "alternating", "convex", "additive", "paper_cf", "paper_cv", "paper_vv_fixed")
-PLAIN = [("auto", form) for form in ("one task at its points", "three tasks at the same points", "values of size 1e90")]
-
-
-def unless(long):
-    """All integrators, those that are ``long`` in ``make test-long`` alone."""
-    return [pytest.param(name, marks=pytest.mark.long if name in long else ()) for name in INTEGRAL.own]
+# variants of what the others do: their linear algebra or their loop of training is the same; auto chooses among them,
+# and test_auto.py has its choices, errors and intervals
+VARIANTS = (
+    *("sparse_control_functional", "alternating", "convex", "additive"),
+    *("paper_cf", "paper_cv", "paper_vv_fixed", "auto"),
+)
 
 
 class TestIntegrators(IntegratorContract):
-    @pytest.fixture(params=INTEGRAL.own)
+    @pytest.fixture(
+        params=[pytest.param(name, marks=pytest.mark.long if name in VARIANTS else ()) for name in INTEGRAL.own]
+    )
     def name(self, request):
         return request.param
 
-    @pytest.mark.parametrize("name", unless(long=("auto",)))  # test_auto.py has its errors and intervals
-    def test_mean_and_spread_over_repetitions(self, name):
-        super().test_mean_and_spread_over_repetitions(name)
 
-    @pytest.mark.parametrize(
-        ("name", "form"),
-        [
-            pytest.param(name, form, marks=pytest.mark.long if name in VARIANTS or (name, form) in PLAIN else ())
-            for name in INTEGRAL.own
-            for form in FORMS
-        ],
-    )
-    def test_takes_samples_of_every_form(self, name, form):
-        super().test_takes_samples_of_every_form(name, form)
+class TestVariants:
+    """What make test asks of them."""
+
+    @pytest.fixture(params=VARIANTS)
+    def name(self, request):
+        return request.param
+
+    test_shapes_and_flags = IntegratorContract.test_shapes_and_flags
+    test_draws = IntegratorContract.test_repeats_itself_and_draws_only_if_it_says_so
 
 
 def test_unknown_options_are_refused():

@@ -20,7 +20,10 @@ from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, do
 
 NAMES = sorted(name for name in OURS if not SEARCH.about(name).gradients)
 # their states and draws are those of others: in make test, their runs in each backend and what they refuse
-VARIANTS = ("fast_ingo", "ingo_step", "ingo_zeroth_order", "igo", "reinforce_gd")
+VARIANTS = (
+    *("fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_path", "ingo_binary"),
+    *("ingo_step", "ingo_zeroth_order", "igo", "reinforce_gd"),
+)
 
 
 class TestSearches(SearchContract):
@@ -37,7 +40,18 @@ class TestVariants:
         return request.param
 
     test_signature = SearchContract.test_signature
-    test_runs = SearchContract.test_ask_and_tell_are_the_compiled_loop_in_every_backend
+
+    # what the others compute, test_search_factored.py has
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=pytest.mark.long if name in ("ingo", "ingo_step", "igo", "reinforce_gd") else ())
+            for name in VARIANTS
+        ],
+    )
+    def test_runs(self, name):
+        SearchContract().test_ask_and_tell_are_the_compiled_loop_in_every_backend(name)
+
     test_domains = SearchContract.test_it_searches_the_domains_that_the_registry_says
     test_bad_settings = SearchContract.test_bad_settings_are_refused
     test_bad_options = SearchContract.test_bad_options_of_our_own_are_refused
@@ -94,8 +108,11 @@ def test_noise_and_baseline(name, noise, baseline):
 
 @pytest.mark.parametrize(
     "name",
-    ["fast_ingo_adaptive", "ingo_cma"]
-    + [pytest.param(name, marks=pytest.mark.long) for name in ("fast_ingo", "ingo", "ingo_path", "ingo_step")],
+    ["ingo_cma"]
+    + [
+        pytest.param(name, marks=pytest.mark.long)
+        for name in ("fast_ingo_adaptive", "fast_ingo", "ingo", "ingo_path", "ingo_step")
+    ],
 )
 def test_the_step_of_one_dimension_arrives(name):
     """Where a step of 1 lets ``sigma`` blow up far from the minimum, in 6 % of these runs."""
@@ -166,6 +183,7 @@ def test_the_adaptive_step_grows_in_a_valley_and_stays_between_its_bounds():
     assert float(linear.beta) < float(even.beta)
 
 
+@pytest.mark.long
 def test_the_share_is_estimated_as_its_docstring_says():
     """Too low by about 15 % with N = 18; measured by how the step size follows, in one dimension."""
     n, held, each = 18, 0.2, 1e-3
@@ -225,6 +243,7 @@ def rosenbrock(x):
     return jnp.sum(100 * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2, axis=1)
 
 
+@pytest.mark.long
 def test_the_default_turns_with_the_function_and_follows_a_curved_valley():
     """At 6000 and 9000 evaluations, where pycma needs 3900 and 4900; a local minimum of Rosenbrock is left out."""
     assert (hits("ingo_cma", 10, rotated_ellipsoid, MOVED, 500) < 1e-8).sum() >= 11
@@ -250,5 +269,5 @@ def test_ranks_make_runs_of_increasing_functions_equal():
     assert_close(tell(state, noise, points, found), tell(state, noise, points, jnp.exp(3 * found)), 1e-14)
     order = np.roll(np.arange(solver.evaluations), 5)
     tied = jnp.asarray(np.arange(solver.evaluations) // 3.0)
-    one, other = solver.tell(state, noise, points, tied), solver.tell(state, noise[order], points[order], tied[order])
+    (one, *_), (other, *_) = tell(state, noise, points, tied), tell(state, noise[order], points[order], tied[order])
     assert_close((one.mean, one.factor), (other.mean, other.factor), 1e-10)

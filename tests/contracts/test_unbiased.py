@@ -68,9 +68,9 @@ BOX, BALL = {"box": [-40.0, 40.0]}, {"ball": 40.0}  # so wide that nothing is cu
 @pytest.mark.parametrize(
     ("recursive", "fed"),
     [
-        *((name, {"base": "cv"}) for name in sorted(RECURSIVE) if name not in ("mlmc_prox", "mlmc_optimal")),
-        ("mlmc_prox", BALL),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("mlmc_prox", BOX), ("mlmc_optimal", {"base": "cv"}))),
+        *((name, {"base": "cv"}) for name in ("mlmc_adaptive", "storm")),
+        *(pytest.param(name, {"base": "cv"}, marks=pytest.mark.long) for name in ("mlmc", "mlmc_optimal")),
+        *(pytest.param("mlmc_prox", where, marks=pytest.mark.long) for where in (BOX, BALL)),
     ],
 )
 def test_the_bias_is_the_carryover_of_the_last_error(recursive, fed):
@@ -93,7 +93,9 @@ def test_every_recursive_estimator_is_tested_for_its_bias():
 
 
 @pytest.mark.parametrize(
-    ("which", "gaussian"), [("naive", antithetic()), ("joint", independent())], ids=["antithetic", "iid"]
+    ("which", "gaussian"),
+    [("naive", antithetic()), pytest.param("joint", independent(), marks=pytest.mark.long)],
+    ids=["antithetic", "iid"],
 )
 def test_mean_over_draws(which, gaussian):
     """With the noise that samplers draw, which the tests above do not ask for."""
@@ -110,6 +112,7 @@ def test_the_contract_of_the_mean_holds_with_antithetic_points(name):
     contract.test_mean_is_the_exact_gradient(name)
 
 
+@pytest.mark.long
 def test_the_tests_notice_a_bias():
     """The same figures, with a bias of 1 % of the gradient put in, fail; so does a control of the wrong mean."""
     p = problem()

@@ -79,6 +79,7 @@ def of_four_rows():
     return from_numpyro(factors, {"y": Y[:4]}, guide=lowvar.Amortised(linear, START), key=jax.random.key(0))
 
 
+@pytest.mark.long  # the fit above reaches the exact optimum
 @pytest.mark.parametrize("name", ["naive", "stl", "cv"])
 def test_gradient_is_that_of_the_elbo(name, of_four_rows):
     """The mean over all batches and pairs of noise is the derivative of the ELBO of all rows at the same noise."""
@@ -172,12 +173,14 @@ def test_starts_another_one(fit):
     assert again.elbo["elbo"].iloc[0] == pytest.approx(fit.elbo["elbo"].iloc[-1], rel=1e-6)
 
 
+@pytest.mark.long
 def test_starts_a_fit_with_parameters_of_the_rows(fit):
     rows = fitted("mean_field", num_steps=1, init=fit)
     assert rows.elbo["elbo"].iloc[0] == pytest.approx(fit.elbo["elbo"].iloc[-1], rel=1e-6)
     np.testing.assert_allclose(rows.problem.start["mu"][1:], fit.params["z_auto_loc"], rtol=1e-6)
 
 
+@pytest.mark.long
 def test_decomposition_is_that_of_independent_batches(fit):
     """The variance of single rows' gradients, with rows and noise drawn at random, is the sum of the components."""
     found = lowvar.decompose(
@@ -202,6 +205,9 @@ def test_decomposition_is_that_of_independent_batches(fit):
     row = table.loc["amortised", "total"]
     assert error < 0.05 * total
     assert row["low"] - 3 * error < total < row["high"] + 3 * error, (row["low"], total, row["high"])
+
+
+def test_decomposition_needs_the_function(fit):
     with pytest.raises(UserError, match="they have the encoder of an amortised guide: give its function too"):
         lowvar.decompose(factors, {"y": Y}, fit.params, progress=False)
 
@@ -212,6 +218,7 @@ def predict(fit, y):
     return Predictive(factors, guide=fit.guide, params=fit.params, num_samples=3)(jax.random.key(0), y=jnp.asarray(y))
 
 
+@pytest.mark.long  # test_local_latent_fits.py has the same sentence
 def test_predictions_of_other_rows_are_refused(fit):
     with pytest.raises(UserError, match="z of the fit's 120 rows, and these data have 7; for other rows"):
         predict(fit, Y[:7])

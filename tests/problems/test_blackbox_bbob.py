@@ -135,6 +135,7 @@ def test_mistakes_are_one_sentence():
         catalogue.build("bbob_noisy", None, dim=3, number=117)
 
 
+@pytest.mark.long
 def test_cut_anywhere_a_noisy_run_is_the_same(study):
     spec = study.experiment.run("f107_2", "fast_ingo", "jax")
     one = build(spec)

@@ -87,7 +87,8 @@ def far(problem):
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [(factors, {"u", "v"}), (positions, {"u"}), (components, {"z", "loadings"}), (scaled_effects, set()),
+    [(factors, {"u", "v"}), (scaled_effects, set()), pytest.param(positions, {"u"}, marks=pytest.mark.long),
+     pytest.param(components, {"z", "loadings"}, marks=pytest.mark.long),
      pytest.param(network, {"first", "shift", "second"}, marks=pytest.mark.long),
      *(pytest.param(model, set(), marks=pytest.mark.long) for model in (centred_effects, mixture, regression))],
 )  # fmt: skip

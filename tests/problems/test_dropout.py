@@ -145,7 +145,7 @@ def test_equal_rows_are_a_batch(backend):
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("chunk", [7, 1024])
+@pytest.mark.parametrize("chunk", [7, pytest.param(1024, marks=pytest.mark.long)])
 def test_full_passes_are_means_over_rows(backend, chunk, monkeypatch):
     monkeypatch.setattr(dropout, "_CHUNK", chunk)
     problem = made(backend)
@@ -226,7 +226,7 @@ def test_backends_agree():
         close(a, b)
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])  # jax: as the tests above
 def test_programs_and_maps_give_the_same(backend):
     """As engines call it: mapped over runs, and compiled."""
     problem, ops = made(backend), get(backend)
@@ -253,11 +253,12 @@ def exact_objective(w, nodes=25):
     points, mass = np.polynomial.hermite_e.hermegauss(nodes)
     grid = jnp.asarray(np.array(list(itertools.product(points, repeat=D))))
     mass = jnp.asarray(np.array(list(itertools.product(mass / mass.sum(), repeat=D))).prod(1))
-    values = jax.vmap(lambda x, y: mass @ jax.vmap(lambda eps: loss(w, x, y, eps))(grid))
+    values = jax.jit(jax.vmap(lambda x, y: mass @ jax.vmap(lambda eps: loss(w, x, y, eps))(grid)))
     return float(values(jnp.asarray(data()["x"]), jnp.asarray(data()["y"])).mean())
 
 
-@pytest.mark.parametrize("scale", [pytest.param(0.5, marks=pytest.mark.long), 3.0])
+@pytest.mark.long
+@pytest.mark.parametrize("scale", [0.5, 3.0])
 def test_the_objective_is_within_its_standard_errors(scale):
     problem, params = made(), tree(made(), scale * weights())
     exact = exact_objective(params["w"])
@@ -268,6 +269,7 @@ def test_the_objective_is_within_its_standard_errors(scale):
     assert 0.6 < scores.std() < 1.6
 
 
+@pytest.mark.long
 def test_the_control_variate_of_the_objective_pays():
     problem, params = made(), tree(made(), 0.5 * weights())
     eps = jax.random.normal(jax.random.key(0), (4000, D))
@@ -317,8 +319,9 @@ def test_large_weights_do_not_overflow():
 def test_no_noise_without_sigma():
     problem = dropout.problem(data(), sigma=0.0)
     params, noise = tree(problem, weights()), batch(problem)
-    mean, deviation = problem.approximation(params, noise)
-    close(array(problem, mean), array(problem, problem.objective_gradient(params, noise)), 1e-14)
+    found = calls(problem, approximation=(params, noise), objective_gradient=(params, noise))
+    mean, deviation = found["approximation"]
+    close(array(problem, mean), array(problem, found["objective_gradient"]), 1e-14)
     close(array(problem, deviation), np.zeros(K * D), 1e-14)
 
 

@@ -13,6 +13,11 @@ from lowvar.testing.enumerable import guide_params
 DIM = 5
 RNG = np.random.default_rng(0)
 POINT = np.array([False, True, False, False, False])
+LONG = pytest.mark.long
+# blocks are of full rank; test_guides.py of the contracts has their gradient
+EACH = pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=LONG if one == "block_diagonal" else ()) for one in GUIDES.own]
+)
 
 
 class Given:
@@ -25,46 +30,51 @@ class Given:
         self.noise_dim = self.guide.noise_dim
 
 
-@pytest.fixture(params=[None, POINT], ids=["all", "point estimate"])
-def noiseless(request):
-    return request.param
-
-
-@pytest.mark.parametrize("name", GUIDES.own)
+@EACH
+@pytest.mark.parametrize("noiseless", [pytest.param(None, marks=LONG), POINT], ids=["all", "point estimate"])
 def test_derivatives_and_densities(name, noiseless):
     given = Given(name, noiseless=noiseless)
     guide, params = given.guide, guide_params(given)
     eps, gradient = jnp.asarray(RNG.normal(size=guide.noise_dim)), jnp.asarray(RNG.normal(size=DIM))
     assert {block: len(value) for block, value in params.items()} == guide.blocks
     free = np.ones(DIM, bool) if noiseless is None else ~noiseless
-    A, z = guide.matrix(params), guide.transform(params, eps)
+
+    @jax.jit
+    def computed(params):
+        return {
+            "transform": guide.transform(params, eps),
+            "scale": guide.scale(params),
+            "autodiff": jax.grad(lambda params: guide.transform(params, eps) @ gradient)(params),
+            "pull_back": guide.pull_back(params, eps, gradient),
+            "entropy": jax.value_and_grad(guide.entropy)(params),
+            "entropy_gradient": guide.entropy_gradient(params),
+            "path_score": guide.path_score(params, eps),
+            "log_density": guide.log_density(params, eps),
+        }
+
+    found = jax.tree.map(np.asarray, computed(params))
+    A, z = guide.matrix(params), found["transform"]
     np.testing.assert_allclose(z, params["mu"] + A @ eps, rtol=1e-12)
     covariance = (A @ A.T)[np.ix_(free, free)]
-    np.testing.assert_allclose(guide.scale(params)[free], np.sqrt(np.diag(covariance)), rtol=1e-12)
+    np.testing.assert_allclose(found["scale"][free], np.sqrt(np.diag(covariance)), rtol=1e-12)
     assert (A[~free] == 0).all()
-
-    def of_z(params):
-        return guide.transform(params, eps) @ gradient
-
-    autodiff, by_hand = jax.grad(of_z)(params), guide.pull_back(params, eps, gradient)
+    autodiff, by_hand = found["autodiff"], found["pull_back"]
     for block in guide.blocks:
         ours = np.where(by_hand[block] == 0, 0, autodiff[block])  # entries above a diagonal are never moved
         np.testing.assert_allclose(by_hand[block], ours, rtol=1e-12, atol=1e-14, err_msg=block)
-    np.testing.assert_allclose(
-        guide.entropy(params), 0.5 * np.linalg.slogdet(2 * np.pi * np.e * covariance)[1], rtol=1e-12
-    )
-    entropy = jax.grad(guide.entropy)(params)
-    for block, value in guide.entropy_gradient(params).items():
-        np.testing.assert_allclose(value, entropy[block], rtol=1e-12, atol=1e-14, err_msg=block)
-    off = np.asarray(z - params["mu"])[free]
+    entropy, slopes = found["entropy"]
+    np.testing.assert_allclose(entropy, 0.5 * np.linalg.slogdet(2 * np.pi * np.e * covariance)[1], rtol=1e-12)
+    for block, value in found["entropy_gradient"].items():
+        np.testing.assert_allclose(value, slopes[block], rtol=1e-12, atol=1e-14, err_msg=block)
+    off = (z - np.asarray(params["mu"]))[free]
     score = np.zeros(DIM)
     score[free] = -np.linalg.solve(covariance, off)
-    np.testing.assert_allclose(guide.path_score(params, eps), score, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(found["path_score"], score, rtol=1e-10, atol=1e-12)
     density = -0.5 * off @ np.linalg.solve(covariance, off) - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1]
-    np.testing.assert_allclose(guide.log_density(params, eps), density, rtol=1e-10)
+    np.testing.assert_allclose(found["log_density"], density, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", GUIDES.own)
+@EACH
 def test_backends_agree(name):
     found = []
     for backend in ("jax", "torch"):

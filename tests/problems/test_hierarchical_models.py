@@ -36,13 +36,13 @@ from lowvar.problems.variational import VariationalProblem
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
 
-# one model whose rows have parameters of their own, and one without; the others are long
-DESCENTS = [("hlr", "joint_svrg"), ("bnn", "cv"),
-            *(pytest.param(name, one, marks=pytest.mark.long) for name, one in
-              (("blr", "cv"), ("blr_softmax", "cv"), ("hlr", "naive"), ("hlr", "stl"), ("hlr", "cv")))]  # fmt: skip
 
-
-@pytest.mark.parametrize(("name", "estimator"), DESCENTS)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "estimator"),
+    [(name, "cv") for name in ("blr", "blr_softmax", "bnn", "hlr")]
+    + [("hlr", one) for one in ("joint_svrg", "naive", "stl")],
+)
 def test_estimators_descend(name, estimator):
     p, batches = ours(name), reshuffled(N, 5)
     draws = sampler(batches, independent(), p.dim, p.dtype)

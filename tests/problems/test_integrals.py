@@ -144,11 +144,16 @@ def test_where_the_solver_gives_up():
     assert (np.asarray(slope) == 0).all()
 
 
+@pytest.mark.long
 def test_the_evidence_of_van_der_pol_by_two_rules():
     problem = simulated("van_der_pol")
     moments, evidence = by_quadrature(problem.about["log_likelihood"], *gauss_legendre(8, 100, 12))
     np.testing.assert_allclose(problem.truth(1).value, moments, rtol=1e-8)
     assert abs(problem.derived_truth["log_evidence"][0] - evidence) < 1e-8
+
+
+def test_the_tasks_of_van_der_pol():
+    problem = simulated("van_der_pol")
     assert len(problem.tasks) == len(problem.target) == 62
     assert problem.tasks[6] == "mean 07"
     assert problem.tasks[37] == "square 07"

@@ -65,13 +65,13 @@ def test_products(made):
         np.testing.assert_allclose(ours, exact[name], atol=1e-14, err_msg=name)
 
 
-# every product in `joint_glm_sigma`, and `joint` on the design with groups; the rest of the grid is long
+# every product is in `joint_glm_sigma`, and test_products has those of every design; the rest of the grid is long
 CONTROLS = ("joint", "joint_svrg", "joint_current", "joint_glm", "joint_glm_sigma")
 GRID = [
     pytest.param(
         design,
         name,
-        marks=() if name == "joint_glm_sigma" or (design, name) == ("grouped", "joint") else pytest.mark.long,
+        marks=() if name == "joint_glm_sigma" and design in ("grouped", "pairs") else pytest.mark.long,
     )
     for design in sorted(DESIGNS)
     for name in CONTROLS

@@ -41,10 +41,8 @@ def best_and_elbo(y):
 ROWS = np.random.default_rng(0).normal(size=500) * 1.4
 
 
-@pytest.mark.parametrize(
-    ("schedule", "most"),
-    [(None, 2.5), pytest.param({"kind": "cosine", "beta": 0.5, "r": 5000}, 4.0, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("schedule", "most"), [(None, 2.5), ({"kind": "cosine", "beta": 0.5, "r": 5000}, 4.0)])
 def test_mini_batches_reach_the_optimum(schedule, most):
     """In nats of the exact ELBO, with 100 visits to each of 500 rows; 14.5 and 6.7 were lacking with dense moments."""
     best, elbo = best_and_elbo(ROWS)
@@ -52,6 +50,7 @@ def test_mini_batches_reach_the_optimum(schedule, most):
     assert 0 < best - elbo(fit.params) < most
 
 
+@pytest.mark.long  # test_local_latents.py has the sentence, and the next test its number
 def test_what_mini_batches_lack_is_told():
     best, elbo = best_and_elbo(ROWS)
     noisy = quiet(data={"y": ROWS}, batch_size=10, num_steps=5000, estimator="naive")
@@ -80,6 +79,7 @@ def test_gain_is_that_of_the_elbo():
     assert abs(still[1:].sum()) < 0.02 * exact
 
 
+@pytest.mark.long
 def test_a_saved_fit_continues_as_if_it_had_not_ended(tmp_path):
     """Under a schedule of one's own."""
     data = {"y": RNG.normal(size=23)}
@@ -115,19 +115,23 @@ def test_advice_fits_local_latents(fit):
     assert "stand still" not in str(fit)
 
 
-def test_samples_and_predictions_are_of_the_same_rows(fit):
-    """Predictions of other rows are refused in one sentence."""
-    from numpyro.infer import Predictive
-
-    y = fit.problem.data["y"]
+@pytest.mark.long
+def test_samples_of_the_guide_are_of_its_rows(fit):
     params = {name: jnp.asarray(value) for name, value in fit.params.items()}
     with jax.numpy_rank_promotion("allow"):
         drawn = jax.jit(lambda key: fit.guide.sample_posterior(key, params, sample_shape=(200,))["u"])(
             jax.random.key(0)
         )
-    assert fit.sample(3)["u"].shape == (3, 30)
     error = fit.params["u_auto_scale"] / 200**0.5
     assert (np.abs(drawn.mean(0) - fit.params["u_auto_loc"]) < 5 * error).all()
+
+
+def test_samples_and_predictions_are_of_the_same_rows(fit):
+    """Predictions of other rows are refused in one sentence."""
+    from numpyro.infer import Predictive
+
+    y = fit.problem.data["y"]
+    assert fit.sample(3)["u"].shape == (3, 30)
     predict = Predictive(effects, guide=fit.guide, params=fit.params, num_samples=3)
     with pytest.raises(UserError, match="u of the fit's 30 rows, and these data have 4; for other rows"):
         predict(jax.random.key(0), y=jnp.zeros(4))
@@ -142,13 +146,13 @@ def test_samples_and_predictions_are_of_the_same_rows(fit):
 
 def test_decomposition_of_what_rows_share(fit):
     data = {"y": np.asarray(fit.problem.data["y"])}
-    found = lowvar.decompose(effects, data, fit, estimators=["naive", "cv"], replicates=4, columns=3, progress=False)
+    found = lowvar.decompose(effects, data, fit, estimators=["cv"], replicates=4, columns=3, progress=False)
     assert "1 of 31 parameters, which rows share" in found.title
     table = found.table.set_index(["method", "block", "source"])["variance"]
-    assert table["naive", "mu", "subsampling"] > 0
+    assert table["cv", "mu", "subsampling"] > 0
     # the log density is quadratic: its Taylor expansion removes all noise of the means
-    assert abs(table["cv", "mu", "monte_carlo"]) < 1e-9 * table["naive", "mu", "total"]
-    assert abs(table["cv", "mu", "interaction"]) < 1e-9 * table["naive", "mu", "total"]
+    assert abs(table["cv", "mu", "monte_carlo"]) < 1e-9 * table["cv", "mu", "total"]
+    assert abs(table["cv", "mu", "interaction"]) < 1e-9 * table["cv", "mu", "total"]
     with pytest.raises(UserError, match="rows share none, so there is no subsampling noise"):
         shared(from_numpyro(alone, data).of_batch(5))
 

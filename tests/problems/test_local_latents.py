@@ -42,10 +42,8 @@ def estimate(name, q, params, noise, state=None):
     return {block: jnp.zeros(q.rows.dim).at[at].add(value * counted) for block, value in gradient.items()}
 
 
-# with an old snapshot, in the next test, the controls of the long ones are at work too
-@pytest.mark.parametrize(
-    "name", ["naive", "stl", "cv", *(pytest.param(one, marks=pytest.mark.long) for one in LOCAL[3:])]
-)
+@pytest.mark.long  # the next test has it, with an old snapshot too
+@pytest.mark.parametrize("name", LOCAL)
 def test_gradient_is_that_of_all_rows(name):
     """The mean over all batches is the dense gradient of all rows, for any noise without which its mean is zero."""
     p = problem_of()
@@ -67,7 +65,7 @@ def test_gradient_is_that_of_all_rows(name):
         np.testing.assert_allclose(found[block], value, rtol=1e-9, atol=1e-9, err_msg=block)
 
 
-@pytest.mark.parametrize("name", ["joint_svrg", "joint_adaptive"])
+@pytest.mark.parametrize("name", [pytest.param("joint_svrg", marks=pytest.mark.long), "joint_adaptive"])
 def test_gradient_is_that_of_all_rows_with_an_old_snapshot(name):
     """The controls are at work: a snapshot elsewhere, and coefficients of 0.7.
 
@@ -277,6 +275,7 @@ def test_an_optax_transformation_moves_rows_at_visits_only_and_a_clipped_norm_is
     with pytest.warns(UserWarning, match="move when their rows are visited and stand still in between"):
         fit = lowvar.fit(effects, {"y": RNG.normal(size=20)}, khat_samples=0, progress=False, **settings)
     assert "depends on all gradients of a step, as under clip_by_global_norm" in str(fit)
+    assert "in the latent variables of the rows alone, each of which was visited 2 times" in str(fit)
 
 
 UPWARD = {

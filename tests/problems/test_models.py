@@ -56,7 +56,7 @@ def test_every_model_of_the_catalogue_is_there():
         assert callable(catalogue.MODELS.get(name))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each(long=(*VARIANTS, "blr", "logistic_regression", "movielens"))  # test_linear.py has their predictors' products
 def test_density_and_gradient_are_numpyros(name):
     p, q, n = ours(name), theirs(name), on("jax", noise(name))
     z, t = jnp.asarray(point(name)), jnp.asarray(point(name, seed=2))
@@ -72,7 +72,8 @@ def test_density_and_gradient_are_numpyros(name):
         close(found[method], expected[method])
 
 
-@each(long=(*VARIANTS, "blr", "bradley_terry", "logistic_regression"))  # test_linear.py has their designs' products
+# test_linear.py has the products of the long ones' designs
+@each(long=(*VARIANTS, "blr", "bradley_terry", "logistic_regression", "movielens"))
 def test_closed_derivatives_are_those_of_autodiff(name):
     """What a model derives by hand, against what the base class makes of the density that the test above compares."""
     p, n = ours(name), on("jax", noise(name))
@@ -97,7 +98,7 @@ def test_closed_derivatives_are_those_of_autodiff(name):
         close(found[method], expected[method])
 
 
-@each(long=(*VARIANTS, "blr", "logistic_regression"))  # the contract of estimators has the latter
+@each(long=(*VARIANTS, "blr", "blr_softmax", "logistic_regression", "movielens"))  # linear, as bradley_terry is
 def test_backends_agree(name):
     p, q, n = ours(name), ours(name, "torch"), noise(name)
     z, t, rows = point(name), point(name, seed=2), point(name, (5,))
@@ -141,7 +142,7 @@ def test_the_compiled_programs_of_torch_are_what_python_runs(name):
     close(calls(p, arguments, compiled=True), calls(p, arguments), 1e-12)
 
 
-@each(long=VARIANTS)
+@each(long=(*VARIANTS, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"))
 def test_closed_forms_are_means(name):
     """The exact ELBO and its prior's part against 20 000 samples."""
     p = ours(name)
@@ -163,7 +164,10 @@ def test_closed_forms_are_means(name):
     assert float(error) < 0.01 * abs(float(exact))
 
 
-@each(of=[name for name in MODELS if "x" in DATA[name]], long=(*VARIANTS, "blr", "logistic_regression", "movielens"))
+@each(
+    of=[name for name in MODELS if "x" in DATA[name]],
+    long=(*VARIANTS, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"),
+)
 def test_single_precision_stays_single(name):
     single = np.float32
     p = made(name, {k: v.astype(single) if np.asarray(v).dtype.kind == "f" else v for k, v in DATA[name].items()})
@@ -191,7 +195,7 @@ def small(name):
     return functools.partial(PYRO[name], batch_size=4), {key: jnp.asarray(v) for key, v in fitted(name).items()}
 
 
-@each(long=(*VARIANTS, "bradley_terry", "logistic_regression"))
+@each(long=(*VARIANTS, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"))
 def test_the_definition_takes_some_rows_in_numpyro(name):
     """Each row of a batch counts for ``N / 4`` rows."""
     model, arrays = small(name)
@@ -211,11 +215,8 @@ def test_the_definition_takes_some_rows_in_numpyro(name):
     assert all(sites[one]["scale"] is None for one in dict(ours(name).sites))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "bradley_terry" else pytest.mark.long)
-     for name in ("ppca", "hlr", "softmax_regression", "bradley_terry", "movielens")],
-)  # fmt: skip
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["ppca", "hlr", "softmax_regression", "bradley_terry", "movielens"])
 def test_the_definition_runs_in_numpyro(name):
     model, arrays = small(name)
     svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(0.01), Trace_ELBO())

@@ -113,7 +113,12 @@ CASES = {
 }
 
 
-SIMPLER = (two_plates, local_latent, local_vector)  # than others of the cases: long
+SIMPLER = (
+    two_plates,
+    local_latent,
+    local_positive,
+    local_vector,
+)  # than others of the cases or, the third, `counts`: long
 
 
 @pytest.mark.parametrize(
@@ -190,7 +195,13 @@ def test_all_rows_in_every_step():
     assert any("every step uses all rows" in note for note in found.notes)
     with pytest.raises(UserError, match=r"batch_size 5: leave it out; .* there is no data plate"):
         fitted(no_plate, DATA, num_steps=3, batch_size=5)
-    table = lowvar.decompose(no_plate, DATA, found, estimators=["naive", "cv"], replicates=4, progress=False).table
+
+
+@pytest.mark.long
+def test_without_a_plate_there_is_no_noise_of_subsampling():
+    table = lowvar.decompose(
+        no_plate, DATA, num_steps=100, step_size=0.05, estimators=["naive", "cv"], replicates=4, progress=False
+    ).table
     parts = table[table["block"] == "mu"].set_index(["method", "source"])["variance"]
     assert parts["naive", "subsampling"] == parts["naive", "interaction"] == 0
     assert parts["naive", "monte_carlo"] > 0

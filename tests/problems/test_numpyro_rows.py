@@ -60,9 +60,13 @@ INTERACT = {
 }  # fmt: skip
 
 
+# noticed as the others are, or, as the first, by test_few_rows too
+ALIKE = ("centred by the batch", "scaled by the batch", "sorted", "a factor of all")
+
+
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=pytest.mark.long if one in ("scaled by the batch", "sorted") else ()) for one in INTERACT],
+    [pytest.param(one, marks=pytest.mark.long if one in ALIKE else ()) for one in INTERACT],
 )
 def test_rows_that_interact(name):
     model, data = INTERACT[name]
@@ -75,7 +79,12 @@ def test_rows_that_interact(name):
 @pytest.mark.parametrize(
     ("data", "observe", "shapes"),
     [
-        ({**DATA, "y": DATA["y"][:, None]}, lambda x, w, y: normal(x @ w, y), r"\(7, 1\) and its distribution \(7,\)"),
+        pytest.param(
+            {**DATA, "y": DATA["y"][:, None]},
+            lambda x, w, y: normal(x @ w, y),
+            r"\(7, 1\) and its distribution \(7,\)",
+            marks=pytest.mark.long,
+        ),
         (DATA, lambda x, w, y: normal((x @ w)[:, None], y), r"\(7,\) and its distribution \(7, 7\)"),
     ],
     ids=["values", "means"],
@@ -169,12 +178,14 @@ SOUND = {
 }
 
 
-# in float32, which rounds more; simple models of more and of fewer digits are long
+# in float32, which rounds more; one with everything and one with many digits, the others are long
 @pytest.mark.parametrize("dtype", [pytest.param(np.float64, marks=pytest.mark.long), np.float32])
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(one, marks=pytest.mark.long if one in ("large predictors", "no rows in it") else ())
+        pytest.param(
+            one, marks=pytest.mark.long if one in ("cancelling", "counts", "large predictors", "no rows in it") else ()
+        )
         for one in SOUND
     ],
 )

@@ -131,7 +131,11 @@ def test_a_bound_that_is_a_hypothesis(verdict, interval, bounds, expected):
 
 
 @pytest.mark.parametrize(
-    ("n", "detectable", "holds"), [(100, 0.1, True), (100, 0.02, False), (20, 0.1, False), (1000, 0.02, True)]
+    ("n", "detectable", "holds"),
+    [
+        *((100, 0.1, True), (100, 0.02, False), (20, 0.1, False)),
+        pytest.param(1000, 0.02, True, marks=pytest.mark.long),
+    ],
 )
 def test_intervals_that_promise_95_percent_are_held_to_it(verdict, n, detectable, holds):
     """The verdict over the binomial law of coverage: true intervals rarely fail; short ones do, if it can be seen."""

@@ -123,7 +123,9 @@ def test_a_method_that_diverged_at_every_step():
 
 
 @pytest.mark.mirror
-@pytest.mark.parametrize(("name", "value"), [("sonar", -154.130), ("australian", -253.816)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("sonar", -154.130), pytest.param("australian", -253.816, marks=pytest.mark.long)]
+)
 def test_known_optima(mirror, tmp_path, name, value):
     from lowvar.datasets import fetch, load, prepare
     from lowvar.problems.catalogue import build

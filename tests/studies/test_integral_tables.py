@@ -40,6 +40,7 @@ def test_errors_of_a_few_repetitions_by_hand():
     assert np.isnan([row["rmse_low"], row["to_mc"]]).all()  # too few for a bootstrap, no Monte Carlo
 
 
+@pytest.mark.long
 def test_intervals_cover_what_they_are_of():
     """Of 120 experiments with known bias and spread, about 95 % of the intervals contain what is estimated."""
     bias, sd, n, count = 0.3, 0.5, 40, 120

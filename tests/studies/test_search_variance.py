@@ -114,6 +114,7 @@ def mixed():
     )
 
 
+@pytest.mark.long  # the closed forms above have odd and even parts
 @pytest.mark.parametrize("block", S.BLOCKS)
 @pytest.mark.parametrize("scheme", list(GAUSSIAN))
 def test_odd_and_even_add_up(mixed, scheme, block):
@@ -126,6 +127,7 @@ def test_odd_and_even_add_up(mixed, scheme, block):
         np.testing.assert_allclose(total.variance, odd.variance + even.variance, rtol=0.1)
 
 
+@pytest.mark.long
 def test_the_estimate_is_the_librarys(mixed):
     """The total is the variance of what a solver would be given."""
 
@@ -145,6 +147,7 @@ def test_the_estimate_is_the_librarys(mixed):
         assert_within(row, float(jnp.var(sample, 0).sum()), widest=0.5)
 
 
+@pytest.mark.long
 def test_intervals_cover():
     """Nominal 95 % over independent tables of few replicates."""
     count, batches = 200, 25

@@ -25,13 +25,16 @@ EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
 UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iteration", "generations", "evaluations", "passes", "step",
          "dimension", "gap", "error", "truth", "iid", "time", "f and fits", "score", "abundance", "x", "y", "α"}  # fmt: skip
 TEXT = dict.fromkeys(("sizes", "kernel"), str)
-# drawn twice each time: those with points, with lines and bands, with bars, with boxes; `make test-long` draws all twice
-AGAIN = ("shares", "convergence", "sensitivity", "curves", "effort", "errors", "boxes", "stein_kernels")
+# one each with bars, with lines and bands, with steps, with boxes; `make test-long` has all
+SHORT = ("shares", "convergence", "curves", "boxes")
 LONG = pytest.mark.long
 every = pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 
 
-@pytest.fixture(scope="module", params=drawn.FIGURES, ids="-".join)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(one, marks=() if one[1] in SHORT else LONG, id="-".join(one)) for one in drawn.FIGURES],
+)
 def pictured(request, tmp_path_factory):
     """A figure, its table, and what is drawn and saved of it, but for the png, once for all tests of it."""
     figure, table = drawn.FIGURES[request.param], drawn.TABLES[request.param][0]()
@@ -56,12 +59,6 @@ def test_the_rows_that_are_drawn_are_saved(pictured):
     assert "<image" not in svg  # all of it is vector
 
 
-@pytest.mark.parametrize(
-    "pictured",
-    [one if one[1] in AGAIN else pytest.param(one, marks=pytest.mark.long) for one in drawn.FIGURES],
-    ids=["-".join(one) for one in drawn.FIGURES],
-    indirect=True,
-)
 def test_drawn_from_the_saved_rows_the_picture_is_the_same(pictured, tmp_path, monkeypatch):
     """To the byte."""
     figure, _, _, first = pictured
@@ -90,7 +87,13 @@ def test_axes_with_numbers_have_three_labelled_ticks(pictured):
         assert len(set(words)) >= 3, (axis.axes.get_title(loc="left"), axis.axis_name, words)
 
 
-@pytest.mark.parametrize("ends", [(0.9, 1.1), (30, 400), (2e-4, 9e-4), (1.1, 1.9), (3e4, 2e6), (99.9, 100.1)])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        *((30, 400), (2e-4, 9e-4), (99.9, 100.1)),
+        *(pytest.param(ends, marks=LONG) for ends in ((0.9, 1.1), (1.1, 1.9), (3e4, 2e6))),
+    ],
+)
 def test_an_axis_of_any_range_gets_ticks_that_do_not_touch(ends):
     from lowvar.studies.drawing.panels import grid
 
@@ -204,13 +207,8 @@ def test_unwritable_folder_is_the_users_error(tmp_path):
         SHARES.picture(synthetic.decomposition(("sonar",), ("naive",)), tmp_path / "file" / "x")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("shares", "convergence"),
-        *(pytest.param(one, marks=LONG) for one in ("along", "split_along", "steps", "schemes")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["shares", "convergence", "along", "split_along", "steps", "schemes"])
 def test_variational_figures_of_many_methods_are_whole(name):
     draw, _ = drawn.of("variational")
     if name in ("convergence", "steps"):
@@ -239,13 +237,12 @@ def searched(make):
     return getattr(synthetic_search, make)(*synthetic_search.made_up(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "make"),
-    [("profiles", lambda: searched("profiles")),
-     pytest.param("curves", lambda: searched("curves"), marks=LONG),
-     pytest.param("effort", lambda: searched("targets"), marks=LONG),
-     pytest.param("curves", synthetic_search.policies, marks=LONG),
-     pytest.param("curves", synthetic_search.discrete, marks=LONG)],
+    [("profiles", lambda: searched("profiles")), ("curves", lambda: searched("curves")),
+     ("effort", lambda: searched("targets")), ("curves", synthetic_search.policies),
+     ("curves", synthetic_search.discrete)],
 )  # fmt: skip
 def test_searches_of_ten_methods_are_whole(name, make):
     draw, _ = drawn.of("search")

@@ -31,6 +31,7 @@ def test_true_and_conditional_part_for_mlmc_alone():
             assert apart.min() > 1e4 if method == "mlmc" else np.allclose(apart, 1, atol=0.3)
 
 
+@pytest.mark.long
 def test_many_methods_have_a_panel_for_each_error():
     _, _, found = S.tables(S.traces(("blr",), S.ALL, repetitions=2))
     left, right = draw("variance", found).axes
@@ -121,6 +122,7 @@ def test_sensitivity_maps_the_distance_to_the_best():
     assert max(float(text) for text in texts(wide)) > 100
 
 
+@pytest.mark.long
 def test_sensitivity_of_problems_with_different_decays(tmp_path):
     table = S.small("sensitivity")
     table = table[(table["problem"] == "hlr") | (table["beta"] < 0.5)]
@@ -131,7 +133,7 @@ def test_sensitivity_of_problems_with_different_decays(tmp_path):
     assert "ELBO below the best (nats)" in [ax.get_ylabel() for ax in fig.axes]
 
 
-@pytest.mark.parametrize("methods", [("mc",), S.PAPER])
+@pytest.mark.parametrize("methods", [("mc",), pytest.param(S.PAPER, marks=pytest.mark.long)])
 @pytest.mark.filterwarnings("error")
 def test_steps_of_a_single_step_size_is_a_point_with_its_interval(methods, tmp_path):
     table, _, _ = S.tables(S.traces(("blr",), methods, steps=(0.01,)))
