@@ -160,6 +160,9 @@ def test_parquet_and_memory_mapped_rows_give_the_same_fit(mapped, tmp_path):
     one, other = (lowvar.fit(regression, data, num_steps=15, **QUICK) for data in (rows, mapped))
     assert_equal(one, other)
     assert set(threading.enumerate()) <= threads  # both ended within an epoch: its windows are no longer read
+    with pytest.raises(ZeroDivisionError):
+        lowvar.fit(regression, mapped, num_steps=15, callback=lambda *_: 1 // 0, **QUICK)
+    assert set(threading.enumerate()) <= threads
 
 
 def test_the_fit_says_how_rows_are_shuffled_and_where_its_elbo_is_from(mapped, monkeypatch):

@@ -149,6 +149,19 @@ def test_a_bad_row_is_named():
         from_numpyro(gamma_regression, {"x": X, "y": y})
 
 
+def test_a_missing_entry_of_a_group_is_named():
+    u = np.array([0.3, np.nan, 0.1])
+
+    def groups(u, g, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", 11) as index:
+            numpyro.sample("y", dist.Normal(w * u[g[index]], 1), obs=y[index])
+
+    message = r"row 1 is nan at the start; 'u' is NaN in 1 places, the first in row 1"
+    with numpyro.validation_enabled(False), pytest.raises(UserError, match=message):
+        from_numpyro(groups, {"u": u, "g": np.arange(11) % 3, "y": np.zeros(11)})
+
+
 def test_a_missing_entry_that_the_model_handles_is_not_blamed_for_another_row():
     x, y = np.array(X), np.array(DATA["y"])
     x[4], y[9] = np.nan, -1.0

@@ -1,5 +1,6 @@
 """``lowvar.decompose``: sources of gradient variance in a model, and the estimators that would reduce it."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -316,8 +317,8 @@ def _along(problem, methods, label, run):
     fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
     copy = partial(problem.backend.xp.asarray, copy=True)
     begun = [DescentState(*(jax.tree.map(copy, part) for part in (state.params, fresh, state.optimizer)))]
-    ended = runs.advance(begun, early, last - early) if last > early else begun
-    runs.close()
+    with contextlib.closing(runs):
+        ended = runs.advance(begun, early, last - early) if last > early else begun
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
     origin = f"accumulated along the fit's last {last - early} epochs" if last > early else "as at the fit's start"
     origins = dict.fromkeys(methods, origin) | {label: "the fit's own"}

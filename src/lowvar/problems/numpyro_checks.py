@@ -126,9 +126,13 @@ def check_density(problem):
 
 
 def _missing_at(row, problem):
-    """The data with an entry for each row that are not finite in this one."""
-    arrays = {key: value for key, value in problem.data.items() if isinstance(value, jax.Array) and value.ndim}
-    return {key: of for key, of in arrays.items() if len(of) == problem.N and not np.isfinite(of[row]).all()}
+    """The data but for those that have an entry for each row and are finite in this one."""
+
+    def finite(value):
+        rows = isinstance(value, jax.Array) and value.ndim and len(value) == problem.N
+        return rows and np.isfinite(value[row]).all()
+
+    return {key: value for key, value in problem.data.items() if not finite(value)}
 
 
 def _check_lengths(problem, free, local):

@@ -157,6 +157,11 @@ def run(
         begun: a state to continue from, its position, and the measurements up to there.
         halt: asked every few seconds; True ends the run where it stands, which is then measured.
     """
+    with contextlib.closing(engine):
+        return _run(engine, progress, checkpoint, mark, every, begun, halt)
+
+
+def _run(engine, progress, checkpoint, mark, every, begun, halt) -> Result:
     import pandas as pd
 
     stops = engine.stops
@@ -206,7 +211,6 @@ def run(
             break
         if done < stops[-1]:
             save()
-    engine.close()
     stops = reached
     stacked = {name: np.array([one[name] for one in measured]) for name in measured[0]}
     timing = pd.DataFrame(
