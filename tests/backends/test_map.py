@@ -52,6 +52,16 @@ def test_what_calls_share_does_not_limit_their_number(monkeypatch):
     assert "f64[8,100]" in traced or "f64[100,8]" in traced
 
 
+def test_a_callback_is_called_for_one_at_a_time(monkeypatch):
+    monkeypatch.setattr(of_jax, "_HELD", 8)
+
+    def doubled(x):
+        return jax.pure_callback(lambda x: 2 * x, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    xs = jnp.arange(12.0).reshape(3, 4)
+    assert (of_jax.BACKEND.map(doubled, xs, 64) == 2 * xs).all()
+
+
 @pytest.mark.parametrize(("count", "most", "group"), [(200, 64, 50), (10, 64, 10), (13, 5, 5), (64, 64, 64), (7, 7, 7)])
 def test_groups_leave_no_remainder_where_a_large_divisor_exists(count, most, group):
     assert of_jax._group(count, most) == group

@@ -147,10 +147,14 @@ def _widest_of_one(function, xs) -> int:
     """The length of the longest array that a call of a mapped function has for itself.
 
     Arrays that do not depend on ``xs``, such as the rows of a chunk, are there once for all calls that are mapped at
-    once. The lengths of the others are multiples of the number of calls.
+    once. The lengths of the others are multiples of the number of calls. A function of which no two calls can be mapped
+    at once, such as a callback, counts as one of the longest allowed.
     """
     many = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((_CALLS, *leaf.shape[1:]), leaf.dtype), xs)
-    lengths = _lengths(jax.make_jaxpr(jax.vmap(function))(many).jaxpr)
+    try:
+        lengths = _lengths(jax.make_jaxpr(jax.vmap(function))(many).jaxpr)
+    except NotImplementedError:
+        return _HELD
     return max((length // _CALLS for length in lengths if length % _CALLS == 0), default=1)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 UNITS = 8  # in the last place: what the calculation of a number may leave as its rounding, in either precision
-_FEW_BITS = 16  # numbers of fewer significant bits, as halves, are exact, and say nothing of their precision
+_FEW_BITS = 16  # numbers of no more significant bits, as halves, are taken as exact
 
 
 @dataclass(frozen=True)
