@@ -2,14 +2,15 @@
 anew.
 
     python benchmarks/performance.py                    # the page, in seconds; measures nothing
-    python benchmarks/performance.py --measure          # every record of another state of src: hours; can be
-continued
+    python benchmarks/performance.py --measure          # every record of another state of src: hours
     python benchmarks/performance.py --measure growth_rows devices   # these records
     python benchmarks/performance.py --keep devices benchmarks/out/devices.json  # an output that exists already
     python benchmarks/performance.py --list             # the records, with what measures them
 
-A record is what one run of a benchmark found, with date, commit, processor and versions; the page has no number that
-comes from elsewhere. ``performance_sections`` declares the sections: their records, text, figure and aims.
+A record is what one run of a benchmark found, with date, commit, processor and versions; the page has no measured
+number that comes from elsewhere. An interrupted ``--measure`` continues where it was. ``--keep`` takes date, commit,
+processor and load from the entry ``measured`` of the output; without one, they are unknown. ``performance_sections``
+declares the sections: their records, text, figure and aims.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import textwrap
 from pathlib import Path
 
 from performance_sections import estimators, figures, fits, integrals, particles, searches
-from performance_sections.common import REPOSITORY, Aim, Measurement, Section, source, table
+from performance_sections.common import REPOSITORY, UNKNOWN, Aim, Measurement, Section, about, source, table
 from vi_step import add_sizes, write
 
 PAGE = REPOSITORY / "docs/performance.md"
@@ -47,16 +48,26 @@ def measure(one: Measurement) -> bool:
         print(f"{one.name}: {' '.join(command)}", flush=True)
         try:
             subprocess.run(command, cwd=REPOSITORY, check=True)
-            one.kept(json.loads(out.read_text()))
+            one.kept(json.loads(out.read_text()), about())
         except (subprocess.CalledProcessError, ValueError, KeyError) as error:
             print(f"{one.name}: {error}; its record stays as it was", file=sys.stderr)
             return False
     return True
 
 
+def keep(one: Measurement, path: Path) -> None:
+    """Makes a record of an output that exists; where and when it was measured is what its ``measured`` says."""
+    found = json.loads(path.read_text("utf-8"))
+    measured = found.pop("measured", UNKNOWN)
+    one.kept(found, measured)
+
+
 def stale(one: Measurement) -> bool:
-    """Whether a record is of another state of ``src`` than the last commit's."""
-    return not one.path.is_file() or one.record()["measured"]["source"] != source()
+    """Whether a record is of another state of ``src`` than the last commit's, or of none."""
+    if not one.path.is_file():
+        return True
+    state = one.record()["measured"]["source"]
+    return not state or state != source()
 
 
 def page() -> tuple[str, list[Aim]]:
@@ -67,8 +78,7 @@ def page() -> tuple[str, list[Aim]]:
     """
     parts, aims = [], []
     for section in SECTIONS:
-        section.load()
-        parts.append(f"## {section.title}\n\n{section.write(section.results, aims).strip()}\n")
+        parts.append(f"## {section.title}\n\n{section.write(section.results(), aims).strip()}\n")
     missed = [aim for aim in aims if not aim.met]
     if untold := [aim.what for aim in missed if not aim.limit]:
         raise ValueError(f"missed, and no section says what limits it: {'; '.join(untold)}")
@@ -109,7 +119,7 @@ def flowed(text: str) -> str:
 
 def drawn() -> dict[str, list[figures.Panel]]:
     """The panels of every figure, by its file's stem."""
-    return {stem: shown for section in SECTIONS if section.figure for stem, shown in [section.figure(section.results)]}
+    return dict(section.figure(section.results()) for section in SECTIONS if section.figure)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -129,7 +139,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name:24s}{one.command}")
         return 0
     if args.keep:
-        every[args.keep[0]].kept(json.loads(Path(args.keep[1]).read_text()))
+        keep(every[args.keep[0]], Path(args.keep[1]))
     chosen = [every[name] for name in args.measure or ()]
     if args.measure == []:
         chosen = [one for one in every.values() if stale(one)]
@@ -149,27 +159,22 @@ def main(argv: list[str] | None = None) -> int:
 
 _HEAD = """# Performance
 
-Written by `python benchmarks/performance.py` from the [records](#measurements) of the benchmarks, which say where
-and when each
+Written by `python benchmarks/performance.py` from the [records](#measurements) of the benchmarks, which say when each
 number was measured; `--measure` measures them again. Times are CPU seconds of one thread of a CPU, with noise,
-shuffling and full
-passes; ratios are those of alternating rounds in one process, as medians with the smallest and the largest round in
-brackets,
-unless a table says otherwise. The machines were shared with other jobs, so compare ratios, not seconds. What is the
-same on both
-sides of a comparison, and what is not: [benchmarks/README.md](../benchmarks/README.md). On a GPU, nothing is
-measured yet:
+shuffling and full passes; ratios are those of alternating rounds in one process, as medians with the smallest and the
+largest round in brackets, unless a table says otherwise. The machines were shared with other jobs, so compare ratios,
+not seconds. What is the same on both sides of a comparison, and what is not:
+[benchmarks/README.md](../benchmarks/README.md). On a GPU, nothing is measured yet:
 `python benchmarks/joint.py --only steps` times the table of [estimators](#cost-of-an-estimator) there.
 
-{met} of {all} aims are met. These are missed:
+{met} of {all} aims are met. These are missed. The last column is what limits them, where a record of that very case
+has the times of its parts; the others are not profiled, so why they are missed is not known.
 
 {missed}
 """
-_MEASURED = """Each record has the command that made it, its versions and the load of the machine; those without a
-processor
-are from before there were records, and hold what the page of their commit said. `python benchmarks/performance.py
---list` lists all
-commands; `--measure RECORD` measures one again."""
+_MEASURED = """Each record has the command that made it, date, commit and versions; the newer ones also have processor
+and load of the machine, the older ones hold the numbers that the page of their commit had.
+`python benchmarks/performance.py --list` lists all commands; `--measure RECORD` measures one again."""
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import performance
-from performance_sections import figures
-from performance_sections.common import RECORDS, REPOSITORY, Aim, number, ratio, rounded
+from performance_sections import common, figures
+from performance_sections.common import RECORDS, REPOSITORY, Aim, Measurement, number, ratio, rounded
 
 AGAIN = "write it again: python benchmarks/performance.py"
 
@@ -19,10 +19,12 @@ def test_the_page_is_that_of_the_records():
     assert performance.PAGE.read_text("utf-8") == text, AGAIN
     assert any(aim.met for aim in aims)
     assert len({aim.what for aim in aims}) == len(aims)
+    of = {aim.what: aim.limit for aim in aims}
+    assert [what for what, limit in of.items() if "compilation" in limit] == ["first fit of `rate` over SVI"]
+    assert {"CPU time of a step over SVI, 4 devices", "seconds of `vector_valued` over `paper_vv`, T = 8"} <= set(of)
 
 
 def test_figures_show_the_records():
-    performance.page()
     found = {stem: figures.csv(shown) for stem, shown in performance.drawn().items()}
     assert len(found) >= 4
     for stem, rows in found.items():
@@ -39,8 +41,36 @@ def test_every_record_belongs_to_a_measurement_and_says_when():
     for one in every.values():
         record = json.loads(one.path.read_text("utf-8"))
         assert record["result"], one.name
+        assert record["command"] == one.command, f"{one.name} was made by another command: measure it again"
         assert {"date", "commit", "source", "processor"} <= set(record["measured"]), one.name
         assert (REPOSITORY / "benchmarks" / one.command.split()[0]).is_file()
+
+
+def test_a_record_of_edits_is_marked_and_stale(monkeypatch, tmp_path):
+    one = Measurement("made", "made.py")
+    monkeypatch.setattr(common, "RECORDS", tmp_path)
+    monkeypatch.setattr(common, "git", lambda *arguments: "abc" if arguments[0] == "rev-parse" else "")
+    assert performance.stale(one)
+    one.kept({"a": 1}, common.about())
+    assert not performance.stale(one)
+    monkeypatch.setattr(common, "git", lambda *arguments: "abc" if arguments[0] == "rev-parse" else " M src/a.py")
+    one.kept({"a": 1}, common.about())
+    assert one.record()["measured"]["commit"] == "abc with edits"
+    assert performance.stale(one)
+
+
+def test_an_output_that_exists_keeps_its_own_origin(monkeypatch, tmp_path):
+    monkeypatch.setattr(common, "RECORDS", tmp_path)
+    one = Measurement("made", "made.py")
+    out = tmp_path / "out.json"
+    out.write_text('{"a": 1, "measured": {"date": "2020-01-01", "commit": "f00", "source": "b", "processor": "c"}}')
+    performance.keep(one, out)
+    assert one.record()["measured"]["commit"] == "f00"
+    assert one.record()["result"] == {"a": 1}
+    out.write_text('{"a": 1}')
+    performance.keep(one, out)
+    assert one.record()["measured"]["date"] == one.record()["measured"]["commit"] == "unknown"
+    assert performance.stale(one)
 
 
 def test_a_missed_aim_without_a_limit_is_an_error(monkeypatch):

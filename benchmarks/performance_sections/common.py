@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -42,24 +42,27 @@ class Measurement:
         """What was measured, ``{"command", "measured", "result"}``."""
         return json.loads(self.path.read_text("utf-8"))
 
-    def kept(self, found: dict) -> dict:
-        """Writes the record of an output that was just measured."""
-        record = {"command": self.command, "measured": about(), "result": rounded(self.keep(found))}
+    def kept(self, found: dict, measured: dict) -> dict:
+        """Writes the record of an output that was ``measured`` so: see ``about``."""
+        record = {"command": self.command, "measured": measured, "result": rounded(self.keep(found))}
         RECORDS.mkdir(exist_ok=True)
         self.path.write_text(dumped(record), "utf-8")
         return record
 
 
+NOT_PROFILED = "not profiled"
+
+
 @dataclass(frozen=True)
 class Aim:
-    """A number that was aimed at; a missed one needs a limit: what keeps it there, by a profile.
+    """A number that was aimed at; a missed one needs a limit: what keeps it there, or ``NOT_PROFILED``.
 
     Attributes:
         what: the number, in words.
         value: as measured.
         bound: as aimed.
         below: whether the value should be at most the bound; else at least.
-        limit: why it is missed.
+        limit: why it is missed, by a record of that very case.
     """
 
     what: str
@@ -86,21 +89,21 @@ class Section:
         title: its heading.
         measurements: whose results it shows.
         write: ``(results by name, aims) -> text`` in Markdown; it adds its aims to the list.
-        figure: ``(results) -> (stem, picture, rows)``; None without a figure.
+        figure: ``(results) -> (stem, panels)``, the stem of its file and what ``figures.draw`` draws; None without one.
     """
 
     title: str
     measurements: tuple[Measurement, ...]
     write: Callable[[dict[str, Any], list[Aim]], str]
     figure: Callable[[dict[str, Any]], tuple] | None = None
-    results: dict[str, Any] = field(default_factory=dict)
 
-    def load(self) -> None:
-        self.results = {one.name: one.record()["result"] for one in self.measurements}
+    def results(self) -> dict[str, Any]:
+        """The results of its records, by name."""
+        return {one.name: one.record()["result"] for one in self.measurements}
 
 
 def about() -> dict:
-    """Where and with what a measurement was made."""
+    """Where and with what a measurement is made now."""
     packages = {}
     for name in _PACKAGES:
         try:
@@ -108,10 +111,21 @@ def about() -> dict:
         except PackageNotFoundError:
             continue
     return {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": git("rev-parse", "--short", "HEAD"),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit(),
         "source": source(), "processor": processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
         "python": platform.python_version(), "packages": packages,
     }  # fmt: skip
+
+
+# of an output that does not say where it comes from
+UNKNOWN = {"date": "unknown", "commit": "unknown", "source": "", "processor": ""}
+
+
+def commit() -> str:
+    """The last commit, and whether ``src`` or the benchmarks differ from it."""
+    name = git("rev-parse", "--short", "HEAD")
+    edits = git("status", "--porcelain", "src", "benchmarks", ":!benchmarks/records")
+    return f"{name} with edits" if edits else name
 
 
 def source() -> str:

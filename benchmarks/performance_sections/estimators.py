@@ -5,7 +5,7 @@ import numpy as np
 from lowvar.studies.variational import published
 
 from . import aims as bounds
-from .common import Aim, Measurement, Section, number, ratio, rows_of, table
+from .common import NOT_PROFILED, Aim, Measurement, Section, number, ratio, rows_of, table
 
 # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ GPU. Cells without a range are medians of three short rounds of another day.
 
 With fixed batches (`batches: fixed`), a batch reads one stored vector instead of one for each row, and a step needs
 one
-Hessian-vector product. In the rounds of that row, on a machine with seven times as many jobs as cores, `joint_svrg`
+Hessian-vector product. In the rounds of that row, of another day than the others, `joint_svrg`
 took {svrg}. Full batches on ppca are fast because only the data's second moments matter. What the parts
 of a step take
 alone, each in a loop over an epoch's batches, µs:
@@ -178,7 +178,7 @@ included ({sweeps.word}, on two cores)."""
 def _limit(case: str, task: str, parts: dict, main: dict, rest: dict) -> str:
     """What keeps a step from its aim, from the parts that were timed alone."""
     if task not in parts:
-        return ""
+        return NOT_PROFILED
     of = parts[task]
     if case == PEER:
         shared = ", ".join(f"{part} {number(of[part], 3)}" for part in ("shuffle", "noise", "gradient"))
@@ -192,8 +192,10 @@ def _limit(case: str, task: str, parts: dict, main: dict, rest: dict) -> str:
         return (
             f"beside the {number(of['naive'], 3)} µs of `naive`, a step makes a gradient without noise "
             f"({number(more, 3)}) and a Hessian-vector product with its gradient ({number(product, 3)}); the other "
-            f"{number(rest, 3)} of its {number(of[case], 3)} µs are its table"
+            f"{number(rest, 3)} of its {number(of[case], 3)} µs are not profiled"
         )
+    if case != "joint_svrg":
+        return NOT_PROFILED
     return (
         f"beside the {number(of['naive'], 3)} µs of `naive`, a Hessian-vector product with its gradient "
         f"({number(product, 3)}): {number((of['naive'] + product) / of['naive'], 3)} times `naive` if nothing is "
@@ -253,9 +255,8 @@ in nats, with the half width of its 95 % interval over the seeds, and the time o
 convex (`bnn`), the
 table can add noise. A snapshot is more recent, and its steps cost less. `joint_adaptive` also has a coefficient for
 each
-coordinate, which is zero where the control does not help; estimating the coefficients adds about one part in a
-hundred to the
-variance. Hence `joint_adaptive` is the default. In fits of less than two passes over the data, no memory can repay
+coordinate, which is zero where the control does not help; estimating the coefficients adds a little variance.
+Hence `joint_adaptive` is the default. In fits of less than two passes over the data, no memory can repay
 its initial
 full pass: the default is then `naive`. Intervals of `bnn`, `factors`, `many_rows` and `mixture` are wide because
 seeds end in

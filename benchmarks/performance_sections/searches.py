@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import aims as bounds
-from .common import Aim, Measurement, Section, number, ratio, table
+from .common import NOT_PROFILED, Aim, Measurement, Section, number, ratio, table
 
 NAMES = {"evosax_snes": "evosax SNES", "evosax_xnes": "evosax xNES", "evosax_open_es": "evosax Open-ES"}
 DRIVEN = {"pycma": "pycma", "pycma, diagonal": "pycma, diagonal", "cmaes": "cmaes CMA", "sep_cmaes": "cmaes SepCMA"}
@@ -38,13 +38,13 @@ def time_kept(found: dict) -> dict:
 
 
 def default_kept(found: dict) -> dict:
-    kept: dict[str, dict] = {}
+    kept: dict[tuple, dict] = {}
     for row in found["sections"]["default"]["cases"]:
-        noise = f", {row['noise']:g}" if row["noise"] else ""
-        name = f"{row['function'].replace('rosenbrock', 'Rosenbrock')}{noise}, d = {row['dim']}"
+        case = {key: row[key] for key in ("function", "noise", "dim")}
         reached = [row["evaluations"]] if row["successes"] else []
-        kept.setdefault(name, {})[row["method"]] = [row["successes"], *reached]
-    return kept
+        of = kept.setdefault(tuple(case.values()), case | {"reached": {}})
+        of["reached"][row["method"]] = [row["successes"], *reached]
+    return {"cases": list(kept.values())}
 
 
 def noisy_kept(found: dict) -> dict:
@@ -71,17 +71,8 @@ def times(results: dict, aims: list[Aim]) -> str:
         cells = [ratio(one[column], 3) if column in one else "" for column in COLUMNS]
         if name in bounds.GENERATION:
             for at in (0, 2):
-                limit = (
-                    "noise, which JAX draws for both backends so that their runs agree: in JAX a generation takes "
-                    f"{number(one['JAX, mapped'][0], 3)} µs with it; PyTorch adds its copy and the dispatch of small "
-                    "operations"
-                )
-                aim = Aim(
-                    f"`{name}`, {COLUMNS[at]}: µs a generation",
-                    one[COLUMNS[at]][0],
-                    bounds.GENERATION[name],
-                    limit=limit,
-                )
+                what = f"`{name}`, {COLUMNS[at]}: µs a generation"
+                aim = Aim(what, one[COLUMNS[at]][0], bounds.GENERATION[name], limit=NOT_PROFILED)
                 aims.append(aim)
                 cells[at] += f", {aim.word}"
         rows.append([name if " " in name else f"`{name}`", *cells])
@@ -102,20 +93,20 @@ Driven from Python, one run, µs: {driven}.
 
 {table(["speed per evaluation", "ratio", "aim"], ratios)}
 
-The lead over SNES is nearly all noise: lowvar draws 24 random bits a number in single precision and computes the
-rest in double;
-evosax draws 53 bits. The next bottleneck of Fast-INGO is again the noise; the full version is bound by products of
-the 100 x 100
-factor and an 18 x 18 eigendecomposition. How many evaluations a search needs:
+Not the same on both sides: lowvar draws 24 random bits a number in single precision and computes the rest in double;
+evosax draws 53 bits. JAX draws the noise for both backends, so that their runs agree. How many evaluations a
+search needs:
 [reproduction/ingo.md](reproduction/ingo.md)."""
 
 
 def default(results: dict, aims: list[Aim]) -> str:
     methods = ("ingo_cma", "ingo_path", "ingo", "fast_ingo", "pycma")
     rows = []
-    for name, one in results["search_default"].items():
+    for case in results["search_default"]["cases"]:
+        one, noise = case["reached"], f", {case['noise']:g}" if case["noise"] else ""
+        name = f"{case['function'].replace('rosenbrock', 'Rosenbrock')}{noise}, d = {case['dim']}"
         cells = [", ".join([str(one[m][0]), *(f"{e:.3g}".replace("e+0", "e") for e in one[m][1:])]) for m in methods]
-        both = len(one["ingo_cma"]) > 1 and len(one["pycma"]) > 1 and ", 0" not in name.replace(", d", "")
+        both = not case["noise"] and len(one["ingo_cma"]) > 1 and len(one["pycma"]) > 1
         rows.append([name, *cells, number(one["ingo_cma"][1] / one["pycma"][1]) if both else ""])
     return f"""Functions under a random rotation about an optimum ~ N(0, I), start ~ U(0, 1)^d, sigma0 = 0.5, 12
 runs. Cells show
@@ -146,6 +137,22 @@ def noisy(results: dict, aims: list[Aim]) -> str:
     names = " / ".join(case["function"] for case in next(iter(groups.values())))
     worst = max(case[m][1] for case in results["search_noisy"]["cases"] for m in methods)
     usual = np.median([case[m][1] for case in results["search_noisy"]["cases"] for m in methods])
+
+    def gaps(noise: str, functions: str = names) -> list[dict]:
+        """The final values of the cells with a kind of noise, and which cell it is."""
+        return [
+            {m: case[m][0] for m in methods} | {"of": f"{case['function']}, d = {dim}, {per} d evaluations"}
+            for (kind, dim, per), cases in groups.items()
+            for case in cases
+            if kind.startswith(noise) and case["function"] in functions
+        ]
+
+    factor, added, convex = gaps("factor"), gaps("added"), gaps("added", "sphere / ellipsoid")
+    ahead = sum(one["auto"] < one["ingo_path"] for one in factor)
+    near = sum(one["auto"] <= one["ingo_cma"] + 1 for one in factor)
+    far = max(factor, key=lambda one: one["auto"] - one["ingo_cma"])
+    better = sum(one["ingo_path"] < one["auto"] for one in convex)
+    best = max(one["auto"] - one["ingo_path"] for one in convex)
     return f"""The decimal logarithm of the true value at the final mean, averaged over three seeds, for {names}.
 Noise is normal with
 standard deviation 1 (added), or lognormal (a factor exp(0.5 e)); start 0, `sigma0 = 1`. Two standard errors of a
@@ -156,11 +163,12 @@ cell are
 
 `auto` starts with `ingo_cma`, and changes to `ingo_path` when noise is four fifths of the variance within a
 generation, on average
-over eight checks. With a factor, which vanishes at the minimum, it is near `ingo_cma` and far ahead of `ingo_path`.
-With added noise
-it notices only after some hundred evaluations: if you know that the noise has a constant size and `f` has one
-minimum,
-`method="ingo_path"` is better by up to a factor of 25 (sphere, ellipsoid)."""
+over eight checks. With a factor, which vanishes at the minimum, it is lower than `ingo_path` in {ahead} of the
+{len(factor)} cells, and lower than `ingo_cma` or within a factor of ten of it in {near}; it is furthest behind on
+{far["of"]}: {far["auto"]:.1f} against {far["ingo_cma"]:.1f}. With added noise, `method="ingo_path"` is lower than
+`auto` in {sum(one["ingo_path"] < one["auto"] for one in added)} of the {len(added)} cells, and on sphere and
+ellipsoid in {better} of {len(convex)}, by a factor of up to {10**best:.0f}: choose it if you
+know that the noise has a constant size and `f` one minimum."""
 
 
 SECTIONS = (
