@@ -14,7 +14,8 @@ from lowvar.noise import named_key
 _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
 _TOGETHER = 50  # draws of an ELBO, from which on the draws of k-hat come as many at a time, in the same program
 _MANY = 20  # from this dimension on, small misfits accumulate
-_WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation
+_WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation,
+_NARROWER = 1.25  # and a larger one of the guide's to the posterior's, which steps would mend
 _CHECK = (
     "Check the intervals against NUTS, {wider}or reparameterise the model (whitened features, non-centred hierarchies)"
 )
@@ -30,7 +31,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         seed: its seed.
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
     """
-    problem, k, narrow = fit.problem, None, None
+    problem, k, narrow, wide = fit.problem, None, None, None
     params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.rows_of_pass)
@@ -41,9 +42,14 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         together = solver.elbo_samples if _TOGETHER <= solver.elbo_samples <= draws else None
         weights = psis.log_weights(problem, params, eps, together)
         k = psis.khat(weights)
-        narrow = _narrowest(problem, params, weights, eps)
+        narrow, wide = _extremes(problem, params, weights, eps)
     good = k is not None and k <= psis.good(draws)
     unfinished, late = _unfinished(fit, params, solver, seed, good)
+    if good and wide and not unfinished:
+        unfinished = (
+            f"the fit has not converged: by importance weights, the guide's standard deviation of {wide[0]} is "
+            f"{wide[1]:.1f} times the posterior's; increase num_steps, or change step_size"
+        )
     notes = [f"{problem.name}: {unfinished}"] if unfinished else []
     if k is not None and not good:
         notes.append(
@@ -97,19 +103,30 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
     return "", False
 
 
-def _narrowest(problem, params, weights, eps) -> tuple[str, float] | None:
-    """The latent site whose posterior is widest relative to the guide, and the ratio; or None if below ``_WIDER``."""
+def _extremes(problem, params, weights, eps) -> tuple[tuple[str, float] | None, tuple[str, float] | None]:
+    """The latent sites whose posterior is widest and narrowest relative to the guide, if by much.
+
+    Returns:
+        Site and ratio of the posterior's to the guide's standard deviation, None up to ``_WIDER``; site and ratio of
+        the guide's to the posterior's, None up to ``_NARROWER`` and four standard errors.
+    """
     if np.isnan(weights).any() or not np.isfinite(weights.max()):
-        return None
+        return None, None
     backend = problem.backend
     drawn = backend.jit(lambda p, eps: (backend.vmap(lambda one: problem.guide.transform(p, one))(eps),
                                         problem.guide.scale(p)))  # fmt: skip
     z, scale = backend.to_numpy(drawn(params, backend.asarray(eps)))
     free = problem.noiseless is None or ~np.asarray(problem.noiseless)
-    wider = np.where(free, psis.spread(weights, z) / scale, 0.0)
-    site, most = max(((name, float(wider[where].max())) for name, where in problem.sites.items()),
-                     key=lambda pair: pair[1])  # fmt: skip
-    return (site, most) if most > _WIDER else None
+    ratio = np.where(free, psis.spread(weights, z) / np.where(free, scale, 1.0), 1.0)
+    shares = np.exp(weights - weights.max())
+    error = np.sqrt((shares**2).sum() / 2) / shares.sum()
+
+    def most(of, least):
+        pairs = ((name, float(of[where].max())) for name, where in problem.sites.items())
+        site, value = max(pairs, key=lambda pair: pair[1])
+        return (site, value) if value > least else None
+
+    return most(ratio, _WIDER), most(1 / ratio, _NARROWER * (1 + 4 * error))
 
 
 def _remedy(fit, params, solver, late: bool) -> str:

@@ -6,6 +6,7 @@ jointly and one by one.
 """
 
 import contextlib
+import math
 import warnings
 from functools import partial
 
@@ -20,7 +21,7 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError
 from lowvar.problems.drawn_start import saddle_sites
-from lowvar.problems.numpyro_trace import FixedIndex, InRows, frame_of, log_prob_of, missing, one_line
+from lowvar.problems.numpyro_trace import FixedIndex, InRows, frame_of, is_latent, log_prob_of, missing, one_line
 from lowvar.problems.variational import prior_of
 
 _ROWS = 7  # rows evaluated jointly
@@ -47,7 +48,7 @@ def check(problem, functions, free, centre, near) -> list[str]:
     start = _start(problem)
     _check_traceable(problem, start)
     check_density(problem)
-    _check_randomness(problem, functions.of(free), start)
+    _check_sites(problem, functions.of(free), start)
     if not problem.plate:  # all rows count as one, in the program of `check_density`
         values, only = problem.backend.jit(problem.log_likelihood), np.zeros(1, np.int32)
         return saddle_sites(lambda z: values(jnp.asarray(z, problem.dtype), only), problem.sites, centre, near)
@@ -181,12 +182,18 @@ class _Asked(Messenger):
             self.keys.append(msg["type"])
 
 
-def _check_randomness(problem, densities, z):
-    """Checks that all random numbers belong to latent sites: others would be drawn once and stay fixed."""
+def _check_sites(problem, densities, z):
+    """Checks that all random numbers belong to latent sites: others would be drawn once and stay fixed.
+
+    Without a data plate, also that no observed values are paired with all entries of their distribution.
+    """
     keys: list[str] = []
 
     def run(z):
-        densities.traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
+        sites = densities.traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
+        if not problem.plate:
+            for site in sites.values():
+                _check_pairs(problem, site)
         return z
 
     jax.eval_shape(run, z)
@@ -194,6 +201,20 @@ def _check_randomness(problem, densities, z):
         raise UserError(
             f"{problem.name}: the model draws random numbers outside latent sites (numpyro.prng_key, dropout), "
             "which would be the same at every step; make them latent sites, or remove them"
+        )
+
+
+def _check_pairs(problem, site):
+    if site["type"] != "sample" or is_latent(site):
+        return
+    batch, event = site["fn"].batch_shape, site["fn"].event_shape
+    value, log_prob = jnp.shape(site["value"]), jnp.shape(log_prob_of(site))
+    given = math.prod(value[: len(value) - len(event)])
+    if math.prod(log_prob) > max(given, math.prod(batch)):
+        raise UserError(
+            f"{problem.name}: site {site['name']!r}: its values have shape {value} and its distribution "
+            f"{(*batch, *event)}, which broadcast to {log_prob}, every entry with every other; give both the same "
+            "shape, such as y[:, 0] in place of a y of shape (N, 1)"
         )
 
 
