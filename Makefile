@@ -18,7 +18,7 @@ PART := @python .ci/part.py
 PYTEST := pytest -q --durations=25
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-slurm faults lint types workflow smoke wheel doctests unit pull checkout push clean distclean help
+.PHONY: report results install test test-long test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -74,6 +74,9 @@ test-long: install  ## the long tests alone: statistics that take minutes, as CI
 
 test-slurm: install  ## the workflow on a Slurm of its own, with its faults (Debian, as root; skipped elsewhere)
 	$(PART) slurm .ci/slurm $(PYTEST) -s -m "'slurm and not long'" tests/slurm
+
+test-slurm-long: install  ## many short runs on it, RUNS of them (1000)
+	$(PART) slurm-long .ci/slurm $(PYTEST) -s -m "'slurm and long'" tests/slurm
 
 faults: install  ## the fault matrix of docs/reliability.md with its long budgets (hours), and its counts
 	@python .ci/faults.py

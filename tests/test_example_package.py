@@ -70,8 +70,8 @@ def test_it_is_listed(run):
 def test_it_stands_in_tables_and_figures(run, way, tmp_path):
     """With no edit of lowvar, in an experiment file that lies anywhere.
 
-    In ``make test``, ``test_open.py`` has what an experiment makes of ``module:function``, and ``test_docs.py`` walks
-    one with an estimator of its own.
+    In ``make test``, ``test_open.py`` has the hash of an experiment with ``module:function``, and ``test_docs.py`` runs
+    one to its tables and figures with the estimator that the documentation registers; neither has a package's.
     """
     file, results = tmp_path / "mine.yaml", tmp_path / "results" / "smoke" / "mine"
     if way == "entry point":

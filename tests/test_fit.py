@@ -166,13 +166,30 @@ def centred(group, y=None, batch_size=None, groups=12):
 def test_a_guide_that_is_too_narrow_is_flagged_whatever_khat_is(seed):
     """Here k-hat is near 0.7, on either side; the weights themselves show the standard deviation of ``tau``.
 
-    The next test has the standard deviations by weights.
+    The next tests have the note's text, and the standard deviations by weights.
     """
     data = {"group": np.arange(24) % 12, "y": 3.0 * np.random.default_rng(seed).normal(size=24)}
     with pytest.warns(
         UserWarning, match=r"k-hat \d|by importance weights, the standard deviation of tau is 1\.\d times the guide's"
     ):
         lowvar.fit(centred, data, num_steps=3000, seed=seed, progress=False)
+
+
+def test_the_note_of_a_guide_that_is_too_narrow():
+    """With a standard deviation of 1 / 1.6, weights have k-hat 1 - 1 / 1.6^2 = 0.61, which is not flagged."""
+
+    def model(y, batch_size=None):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([1]).to_event(1))
+        with numpyro.plate("rows", y.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(0.0 * z[0], 1.0), obs=y[index])
+
+    start = {"z_auto_loc": np.zeros(1), "z_auto_scale": np.full(1, 1 / 1.6)}
+    found = fitted(model, {"y": np.zeros(2)}, init=start, num_steps=1, step_size=1e-9, khat_samples=10_000, seed=3)
+    assert found.khat < 0.7
+    assert re.search(
+        r"by importance weights, the standard deviation of z is 1\.[56] times the guide's: a mean-field guide is too "
+        "narrow where latent variables are .*Check the intervals against NUTS", "".join(found.notes)
+    ), found.notes  # fmt: skip
 
 
 def test_importance_weights_give_the_posteriors_standard_deviations():

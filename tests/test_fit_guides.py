@@ -52,9 +52,6 @@ def fits():
     return functools.cache(fitted)
 
 
-LOW_RANK = pytest.param("low_rank", marks=pytest.mark.long)  # an experiment has it in runs/test_guide_experiments.py
-
-
 def covariance_of(params):
     if "auto_scale_tril" in params:
         return params["auto_scale_tril"] @ params["auto_scale_tril"].T
@@ -62,7 +59,7 @@ def covariance_of(params):
     return factor @ factor.T
 
 
-@pytest.mark.parametrize("guide", ["full_rank", LOW_RANK])
+@pytest.mark.parametrize("guide", ["full_rank", "low_rank"])
 def test_it_is_the_posterior(fits, guide):
     """Correlations of about -0.8, which the mean-field guide does not have."""
     mean, covariance = exact()
@@ -86,7 +83,7 @@ def test_blocks_are_independent(fits):
 
 @pytest.mark.parametrize(
     "guide",
-    ["full_rank", LOW_RANK, pytest.param("block_diagonal", marks=pytest.mark.long)],  # NumPyro's is the first
+    ["full_rank", "low_rank", pytest.param("block_diagonal", marks=pytest.mark.long)],  # NumPyro's is the first
 )
 def test_numpyros_guide_has_the_same_draws(fits, guide):
     found = fits(guide)
@@ -126,7 +123,7 @@ def test_warm_starts(fits):
 @pytest.mark.long
 @pytest.mark.parametrize("given", ["params", "fit"])
 def test_it_is_decomposed(fits, given):
-    """With the fit's own guide, and in blocks of the guide's parameters; an experiment in make test has the same."""
+    """With the fit's own guide, and in blocks of the guide's parameters."""
     settings = {"replicates": 8, "columns": 4, "estimators": ["naive", "joint_adaptive"], "progress": False}
     at = fits("full_rank") if given == "fit" else fits("full_rank").params
     found = lowvar.decompose(regression, DATA, at, batch_size=20, **settings)
@@ -158,7 +155,7 @@ def test_an_unknown_guide():
         fitted("fullrank")
 
 
-@pytest.mark.parametrize("guide", ["full_rank", LOW_RANK])
+@pytest.mark.parametrize("guide", ["full_rank", pytest.param("low_rank", marks=pytest.mark.long)])
 def test_it_is_saved_and_loaded_with_its_guide(fits, tmp_path, guide):
     fits(guide).save(tmp_path / "fit.npz")
     loaded = lowvar.load(tmp_path / "fit.npz", regression, DATA)

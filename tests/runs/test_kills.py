@@ -54,7 +54,7 @@ def place(tmp_path_factory):
     return folder
 
 
-# In `make test`, a search is killed by tests/runs/test_search_engine.py, and a run by tests/runs/test_resume.py.
+# In `make test`, tests/runs/test_resume.py kills one run, and compares its bytes with those of a run that was not killed.
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(

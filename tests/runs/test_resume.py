@@ -39,7 +39,10 @@ def run(place, out, *more, **options):
 
 @pytest.mark.slow
 def test_a_checkpoint_in_a_folder_that_outlives_the_results(place, tmp_path):
-    """As on a machine whose disk is lost with it: the run goes on elsewhere, from the checkpoint alone."""
+    """As on a machine whose disk is lost with it: the run goes on elsewhere, from the checkpoint alone.
+
+    It ends with the bytes of a run that was not killed.
+    """
     lost, kept, out = tmp_path / "lost", tmp_path / "kept", tmp_path / "out"
     more = "--checkpoints", str(kept)
     process = commands.started(place, *words(place, lost, *more, "--checkpoint-every", "0", method="naive"))
@@ -50,6 +53,9 @@ def test_a_checkpoint_in_a_folder_that_outlives_the_results(place, tmp_path):
     assert not (lost / "trace.parquet").exists(), "the run ended before the kill: the test shows little"
     laps = artifact.read_arrays(kept / "checkpoint.npz")[0]["laps"]
     run(place, out, *more, method="naive")
+    run(place, tmp_path / "whole", method="naive")
+    for result in ("trace.parquet", "params.npz"):
+        assert (out / result).read_bytes() == (tmp_path / "whole" / result).read_bytes(), result
     assert list(kept.iterdir()) == []
     timing = artifact.read_table(out / "timing.parquet")
     assert len(laps) > 0
