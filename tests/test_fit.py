@@ -175,7 +175,7 @@ def test_a_guide_that_is_too_narrow_is_flagged_whatever_khat_is(seed):
         lowvar.fit(centred, data, num_steps=3000, seed=seed, progress=False)
 
 
-def test_the_note_of_a_guide_that_is_too_narrow():
+def test_the_notes_of_guides_that_are_too_narrow_and_too_wide():
     """With a standard deviation of 1 / 1.6, weights have k-hat 1 - 1 / 1.6^2 = 0.61, which is not flagged."""
 
     def model(y, batch_size=None):
@@ -183,13 +183,15 @@ def test_the_note_of_a_guide_that_is_too_narrow():
         with numpyro.plate("rows", y.shape[0], subsample_size=batch_size) as index:
             numpyro.sample("y", dist.Normal(0.0 * z[0], 1.0), obs=y[index])
 
-    start = {"z_auto_loc": np.zeros(1), "z_auto_scale": np.full(1, 1 / 1.6)}
-    found = fitted(model, {"y": np.zeros(2)}, init=start, num_steps=1, step_size=1e-9, khat_samples=10_000, seed=3)
-    assert found.khat < 0.7
-    assert re.search(
-        r"by importance weights, the standard deviation of z is 1\.[56] times the guide's: a mean-field guide is too "
-        "narrow where latent variables are .*Check the intervals against NUTS", "".join(found.notes)
-    ), found.notes  # fmt: skip
+    narrow = (
+        r"deviation of z is 1\.[56] times the guide's: a mean-field guide is too narrow where .*Check the intervals"
+    )
+    for scale, message in ((1 / 1.6, narrow), (2.0, r"not converged: .* z is (1\.9|2\.[01]) times the posterior's")):
+        start = {"z_auto_loc": np.zeros(1), "z_auto_scale": np.full(1, scale)}
+        data, few = {"y": np.zeros(2)}, {"num_steps": 1, "step_size": 1e-9}
+        found = fitted(model, data, init=start, khat_samples=10_000, seed=3, **few)
+        assert found.khat < 0.7
+        assert re.search(message, "".join(found.notes)), found.notes
 
 
 def test_importance_weights_give_the_posteriors_standard_deviations():
