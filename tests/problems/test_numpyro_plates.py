@@ -197,25 +197,19 @@ def test_all_rows_in_every_step():
         fitted(no_plate, DATA, num_steps=3, batch_size=5)
 
 
+def test_entries_without_a_plate_are_not_paired_with_all_others():
+    def line(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(w * x, 1), obs=y)
+
+    message = r"shape \(5, 1\) and its distribution \(5,\), .* such as y\[:, 0\]"
+    with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=message):
+        from_numpyro(line, {"x": np.ones(5), "y": np.ones((5, 1))})
+    with pytest.raises(UserError, match=r"line: the model fails \(TypeError: .*incompatible shapes"):
+        from_numpyro(line, {"x": np.ones(5), "y": np.ones(4)})
+
+
 @pytest.mark.long
-def test_entries_without_a_plate_are_not_paired_with_all_others():
-    def line(x, y):
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        numpyro.sample("y", dist.Normal(w * x, 1), obs=y)
-
-    with pytest.raises(UserError, match=r"shape \(5, 1\) and its distribution \(5,\), .* such as y\[:, 0\]"):
-        from_numpyro(line, {"x": np.ones(5), "y": np.ones((5, 1))})
-
-
-def test_entries_without_a_plate_are_not_paired_with_all_others():
-    def line(x, y):
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        numpyro.sample("y", dist.Normal(w * x, 1), obs=y)
-
-    with pytest.raises(UserError, match=r"shape \(5, 1\) and its distribution \(5,\), .* such as y\[:, 0\]"):
-        from_numpyro(line, {"x": np.ones(5), "y": np.ones((5, 1))})
-
-
 def test_without_a_plate_there_is_no_noise_of_subsampling():
     table = lowvar.decompose(
         no_plate, DATA, num_steps=100, step_size=0.05, estimators=["naive", "cv"], replicates=4, progress=False

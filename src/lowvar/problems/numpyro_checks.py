@@ -82,7 +82,8 @@ def _check_traceable(problem, z):
                     "a squeeze() that also removes the axis of the rows"
                 ) from error
             numpy = isinstance(error, jax.errors.TracerArrayConversionError)
-            message = (_NUMPY if numpy else _NOT_INDEXED).format(name=problem.name, plate=problem.plate)
+            message = _NUMPY if numpy else _NOT_INDEXED if problem.plate else "{name}: the model fails"
+            message = message.format(name=problem.name, plate=problem.plate)
             raise UserError(f"{message} ({one_line(error)})") from error
         if not jnp.issubdtype(shape.dtype, jnp.floating):
             raise UserError(f"{problem.name}: the log-likelihood is {shape.dtype}; it must be real: are data complex?")
