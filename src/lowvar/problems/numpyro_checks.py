@@ -20,7 +20,7 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError
 from lowvar.problems.drawn_start import saddle_sites
-from lowvar.problems.numpyro_trace import FixedIndex, InRows, frame_of, log_prob_of, missing, one_line
+from lowvar.problems.numpyro_trace import FixedIndex, InRows, Longer, frame_of, log_prob_of, missing, one_line
 from lowvar.problems.variational import prior_of
 
 _ROWS = 7  # rows evaluated jointly
@@ -148,9 +148,10 @@ def _check_lengths(problem, free, local):
         ) from error
     for key, value in problem.data.items():
         if isinstance(value, jax.Array) and value.ndim and len(value) > problem.N and _is_paired(problem, free, key):
-            raise UserError(
+            raise Longer(
                 f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but {key!r}, which its index "
-                f"reads, has {len(value)}; give matching rows"
+                f"reads, has {len(value)}; give matching rows",
+                key,
             )
 
 
