@@ -114,6 +114,9 @@ def usual():
     return fitted(estimator="naive").params["w_auto_loc"]
 
 
+LABELS = [f"row {i}" for i in range(N)]
+
+
 def frame():
     return pd.DataFrame(X, columns=["a", "b"])
 
@@ -134,6 +137,12 @@ KINDS = {
 def test_kinds_of_models_and_data(kind, usual):
     model, data = KINDS[kind]
     np.testing.assert_array_equal(fitted(model, DATA | data, estimator="naive").params["w_auto_loc"], usual)
+
+
+def test_the_batch_size_of_the_plate_is_the_default(usual):
+    fit = fitted(data=DATA | {"batch_size": 10}, batch_size=None, estimator="naive")
+    np.testing.assert_array_equal(fit.params["w_auto_loc"], usual)
+    assert fit.run.solver.batch_size == 10
 
 
 def test_tensors_of_torch(usual):
@@ -190,6 +199,11 @@ WRONG = {
     "a mixed frame": (regression, {"x": frame().assign(c="u")}, "'x' holds"),
     "ragged lists": (regression, {"x": [[1.0, 2.0], [3.0]]}, "'x' is not an array of numbers: .*inhomogeneous"),
     "a tuple": (regression, {"y": tuple(DATA["y"])}, "'y' is a tuple: give an array"),
+    "rows of pandas in another order": (
+        regression,
+        {"n": pd.Series(range(3)), "x": frame().set_axis(LABELS), "y": pd.Series(DATA["y"], index=LABELS).iloc[::-1]},
+        r"^y: its index has another order than that of x; give y.loc\[x.index\]$",
+    ),
     "complex": (regression, {"x": X + 0j}, "the log-likelihood is complex128; it must be real"),
 }
 

@@ -179,6 +179,31 @@ def test_a_missing_entry_that_the_model_handles_is_not_blamed_for_another_row():
 def test_arrays_of_different_lengths():
     with pytest.raises(UserError, match="the plate 'rows' has 11 rows, but an array has fewer: x 11, y 7"):
         from_numpyro(gamma_regression, {"x": X, "y": DATA["y"][:7]})
+
+    def model(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", min(x.shape[0], y.shape[0])) as index:
+            numpyro.sample("y", dist.Normal(w * x[index, 0], 1), obs=y[index])
+
+    for longer in ("x", "y"):
+        data = {**DATA, longer: np.concatenate([DATA[longer]] * 2)}
+        told = f"the plate 'rows' has 11 rows, but '{longer}', which its index reads, has 22; give matching rows"
+        with pytest.raises(UserError, match=told):
+            from_numpyro(model, data)
+
+
+def test_longer_arrays_that_the_plate_does_not_pair_are_allowed():
+    def model(table, group, series):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", 11) as index:
+            numpyro.sample("y", dist.Normal(w * table[group[index]] + series[index], 1), obs=series[index + 1])
+
+    table, series = np.arange(30.0) % 7, np.arange(12.0) % 5
+    for group in (np.arange(11), np.full(11, 11)):
+        assert from_numpyro(model, {"table": table, "group": group, "series": series}).N == 11
+
+
+def test_lengths_of_a_problem_of_the_library():
     with pytest.raises(UserError, match="x has 11 rows and y 7"):
         logistic_regression({"x": X, "y": np.ones(7)})
 

@@ -115,7 +115,7 @@ def decompose(
             {"estimator": "joint", "naive_epochs": 3}}``. A factory ``(problem, batches, **options) -> Estimator`` of
             your own may replace a name. The table has the labels; ratios are relative to ``naive``, or to the first
             if there is no ``naive``. If not given: naive, cv, joint, joint_svrg and joint_adaptive.
-        batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else 100, or all rows if they are fewer.
+        batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else as for ``fit``.
         num_particles: particles per update; the ``Fit``'s if not given, else 1.
         noise: noise scheme of the particles, see ``fit``; the ``Fit``'s if not given, else ``"iid"``.
         optimizer: optimizer of the fit that is made without ``params``, see ``fit``; ``"adam"`` if not given.

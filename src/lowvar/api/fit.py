@@ -179,7 +179,8 @@ def fit(
         step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given, or an optax schedule of it; an optax
             optimizer has its own.
         num_steps: number of updates; ``1e4`` counts as a whole number.
-        batch_size: data rows of a mini-batch; 100 if not given, or all rows if they are fewer.
+        batch_size: data rows of a mini-batch; if not given, the ``subsample_size`` of the model's plate, or 100 if it
+            has none or that of all rows; or all rows if they are fewer.
         num_particles: particles per update, shared by the rows of the batch; for ``mlmc``, those of the first update.
         noise: noise scheme of the particles: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
         schedule: decay of step sizes (for optax optimizers: of updates). ``{"kind": "step", "beta": 0.5, "r": 100}``

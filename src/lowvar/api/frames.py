@@ -1,5 +1,7 @@
 """Labels of a user's pandas objects: names of columns, and the order of rows."""
 
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from lowvar.errors import UserError
@@ -34,12 +36,21 @@ def check_order(samples: Any, scores: Any, values: Any) -> None:
 
 
 def _check(inputs: dict[str, Any]) -> None:
-    frames = {name: item for name, item in inputs.items() if _is_frame(item)}
-    first = next(iter(frames), "")
-    for name, frame in frames.items():
-        if name.startswith("scores") and first.startswith("samples"):
-            _check_columns(name, frame, first, frames[first])
-        own, other = frame.index, frames[first].index
+    first = next((name for name, item in inputs.items() if _is_frame(item)), "")
+    for name, item in inputs.items():
+        if _is_frame(item) and name.startswith("scores") and first.startswith("samples"):
+            _check_columns(name, item, first, inputs[first])
+    check_index(inputs)
+
+
+def check_index(inputs: Mapping[str, Any]) -> None:
+    """Rejects objects of pandas of one length, by name, whose rows have other labels or another order.
+
+    Raises:
+        UserError: see ``check_order``.
+    """
+    frames = {name: item.index for name, item in inputs.items() if _is_frame(item)}
+    for (first, other), (name, own) in itertools.combinations(frames.items(), 2):
         if len(own) != len(other) or own.equals(other):
             continue
         shuffled = own.is_unique and len(own.difference(other)) == 0

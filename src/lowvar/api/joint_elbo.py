@@ -10,7 +10,7 @@ from numpyro.primitives import mutable
 
 from lowvar.api.own_loop import estimator as make_estimator
 from lowvar.api.own_loop import problem as make_problem
-from lowvar.api.settings import BATCH, DEFAULT
+from lowvar.api.settings import DEFAULT, batch_of
 from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import GAUSSIAN, Noise, reshuffled
@@ -37,7 +37,7 @@ class JointELBO:
         guide: the guide that ``SVI`` is given: an ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal`` or
             ``AutoLowRankMultivariateNormal``, with the prefix ``auto``; one of the first two if not given.
         estimator: as for ``lowvar.fit``.
-        batch_size: data rows of a batch; 100 if not given, or all rows if they are fewer.
+        batch_size: data rows of a batch; as for ``lowvar.fit`` if not given.
         num_particles: particles per update, shared by the rows of the batch.
         noise: their noise scheme, as for ``lowvar.fit``.
         options: options of the estimator.
@@ -60,7 +60,7 @@ class JointELBO:
                 f"{self.problem.name}: JointELBO: {self.problem.params[0]!r} is a numpyro.param, which is none of the "
                 "guide's parameters; use lowvar.fit, or give it a prior"
             )
-        size = min(BATCH, self.problem.N) if batch_size is None else whole("batch_size", batch_size, 1)
+        size = batch_of(self.problem) if batch_size is None else whole("batch_size", batch_size, 1)
         self.estimator = make_estimator(estimator, self.problem, size, **options)
         if self.estimator.particles is not None:
             raise UserError(

@@ -2,7 +2,9 @@
 
 import inspect
 import sys
+from collections.abc import Mapping
 
+from lowvar.api.frames import check_index
 from lowvar.datasets.rows import in_files
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_model import from_numpyro
@@ -23,7 +25,8 @@ def problem_of(model, data, *, streams: bool = False, **start):
         ``auto_guide``, which give results in the model's own terms.
 
     Raises:
-        UserError: the model does not permit mini-batches, see there; or it is a module of PyTorch, or Pyro's.
+        UserError: the model does not permit mini-batches, see there; or it is a module of PyTorch, or Pyro's; or data
+            of pandas have rows in another order.
     """
     if isinstance(model, getattr(sys.modules.get("torch.nn"), "Module", ())) and not hasattr(model, "problem"):
         raise UserError(
@@ -37,6 +40,8 @@ def problem_of(model, data, *, streams: bool = False, **start):
         )
     if holds_data(model):
         return model.problem(data, **start)
+    if isinstance(data, Mapping):
+        check_index(data)
     source, others = in_files(data) if streams else (None, {})
     return from_numpyro(model, data, **start) if source is None else from_files(model, source, others, **start)
 

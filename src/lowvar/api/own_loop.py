@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.api.fit import start_of
 from lowvar.api.models import problem_of
-from lowvar.api.settings import BATCH, check_estimator
+from lowvar.api.settings import batch_of, check_estimator
 from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import BATCHES, GAUSSIAN, Noise
@@ -47,7 +47,7 @@ def estimator(
     Args:
         name: as for ``fit``.
         problem: from ``lowvar.problem``.
-        batch_size: rows of a batch; 100 if not given, or all rows if they are fewer.
+        batch_size: rows of a batch; as for ``lowvar.fit`` if not given.
         batches: ``"reshuffled"``, epochs that visit every row once; or ``"iid"``, rows drawn with replacement.
         options: options of the estimator.
 
@@ -60,7 +60,7 @@ def estimator(
     """
     check_estimator(name)
     check_known("batches", batches, ("reshuffled", "iid"))
-    size = min(BATCH, problem.N) if batch_size is None else whole("batch_size", batch_size, 1)
+    size = batch_of(problem) if batch_size is None else whole("batch_size", batch_size, 1)
     return make_estimator(MethodSpec.of(name, options, where="estimator"), problem, BATCHES[batches](problem.N, size))
 
 

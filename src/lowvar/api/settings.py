@@ -19,13 +19,18 @@ from lowvar.solvers.optimizers import OPTIMIZERS
 from lowvar.studies.common_spec import validated
 from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 
-BATCH = 100  # default batch size; all rows if they are fewer
+BATCH = 100  # default batch size, see `batch_of`
 ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # particles of an ELBO; maximum of particles x data rows
 LEAST_SAMPLES = 16  # minimum number of particles of an ELBO, for any number of rows
 DEFAULT = "joint_adaptive"
 _EPOCHS_OF_MEMORY = 2  # with fewer, an estimator with memory could not repay its initial full pass
 STEP_SIZE = 0.01
 _GRADIENTS = 8  # random ones, of which an optimizer must follow some downwards
+
+
+def batch_of(problem) -> int:
+    """The default batch size: the plate's ``subsample_size`` if it has one, else 100, or all rows if they are fewer."""
+    return min(getattr(problem, "subsample_size", None) or BATCH, problem.N)
 
 
 def check_estimator(name: str | Callable) -> None:
@@ -218,7 +223,7 @@ def solver_of(
     check_known("noise", str(noise), GAUSSIAN)
     if batch_size is not None and not getattr(problem, "plate", True):
         raise UserError(f"batch_size {batch_size}: leave it out; {problem.remarks[0]}")
-    size = min(BATCH, problem.N) if batch_size is None else batch_size
+    size = batch_of(problem) if batch_size is None else batch_size
     size = int(size) if isinstance(size, np.integer) else size
     if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
         raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")

@@ -21,7 +21,16 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError
 from lowvar.problems.drawn_start import saddle_sites
-from lowvar.problems.numpyro_trace import FixedIndex, InRows, frame_of, is_latent, log_prob_of, missing, one_line
+from lowvar.problems.numpyro_trace import (
+    FixedIndex,
+    InRows,
+    Longer,
+    frame_of,
+    is_latent,
+    log_prob_of,
+    missing,
+    one_line,
+)  # fmt: skip
 from lowvar.problems.variational import prior_of
 
 _ROWS = 7  # rows evaluated jointly
@@ -138,13 +147,40 @@ def _missing_at(row, problem):
 
 
 def _check_lengths(problem, free, local):
-    """Checks that arrays indexed by the plate have N rows: JAX would silently repeat the last row of a shorter one."""
+    """Checks that arrays indexed by the plate have N rows.
+
+    JAX would silently repeat the last row of a shorter one, and pair the first rows of a longer one.
+    """
     free = {site: value for site, value in free.items() if site not in local}  # those have values for all rows
     if (error := too_short(problem.model, problem.plate, problem.N, problem.data, free)) is not None:
         lengths = ", ".join(f"{key} {np.shape(value)[0]}" for key, value in problem.data.items() if np.ndim(value))
         raise UserError(
             f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but an array has fewer: {lengths}"
         ) from error
+    for key, value in problem.data.items():
+        if isinstance(value, jax.Array) and value.ndim and len(value) > problem.N and _is_paired(problem, free, key):
+            raise Longer(
+                f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but {key!r}, which its index "
+                f"reads, has {len(value)}; give matching rows",
+                key,
+            )
+
+
+def _is_paired(problem, free, key) -> bool:
+    """Whether the plate's index itself reads ``data[key]``, which has more than N rows.
+
+    Row N, beyond the plate, is a copy of row 0 in arrays of N rows. What another index reads, as of groups, is the same
+    in both rows; a neighbour of the row, as in a time series, lies beyond row N.
+    """
+    N, value = problem.N, np.asarray(problem.data[key])
+    arrays = {name: np.asarray(one) for name, one in problem.data.items() if isinstance(one, jax.Array) and one.ndim}
+    copied = {name: np.concatenate([one, one[:1]]) for name, one in arrays.items() if len(one) == N}
+
+    def fails(row, length):
+        data = {**problem.data, **copied, key: value[:length]}
+        return too_short(problem.model, problem.plate, row + 1, data, free) is not None
+
+    return fails(N, N) and not fails(N, N + 1) and not fails(0, N)
 
 
 def too_short(model, plate, N, data, free) -> IndexError | None:

@@ -62,6 +62,7 @@ class NumPyroProblem(VariationalProblem):
         log_joint: ``(z (dim,), index (B,)) -> ((B,), ())``, nats: ``log_likelihood`` and ``log_prior`` from one run of
             the model.
         remarks: sentences for the user on how the model is subsampled.
+        subsample_size: that of the data plate, if it is below N; else None.
         densities: the model's, if it has latent variables in the data plate.
     """
 
@@ -76,6 +77,7 @@ class NumPyroProblem(VariationalProblem):
     values: Callable = None  # type: ignore[assignment]
     log_joint: Callable = None  # type: ignore[assignment]
     remarks: tuple[str, ...] = ()
+    subsample_size: int | None = None
     densities: Densities | None = None
 
     @property
@@ -177,6 +179,7 @@ def from_numpyro(
     trace = prototype(model, data, name, init if callable(init) else None, key)
     model, unused = without_unused(model, data, trace)
     plate, N, remark = data_plate(model, data, trace, name)
+    subsample_size = trace[plate]["args"][1] if plate else None
     # with all rows, for the values of latent sites in the plate
     whole = FixedIndex(model, plate, jnp.arange(N, dtype=jnp.int32)) if plate else AllRows(model)
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
@@ -235,7 +238,8 @@ def from_numpyro(
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
         constrain=constrain, values=values, log_joint=densities.log_joint, family=family(guide),
-        remarks=(remark,) if remark else (), densities=densities if local else None,
+        remarks=(remark,) if remark else (), subsample_size=None if subsample_size == N else subsample_size,
+        densities=densities if local else None,
     )  # fmt: skip
     init, joint = guide_forms.split(init, sites, where)
     centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)

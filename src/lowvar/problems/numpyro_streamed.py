@@ -24,7 +24,7 @@ from lowvar.datasets.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_densities import Functions
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro, transform
-from lowvar.problems.numpyro_trace import InRows, prototype
+from lowvar.problems.numpyro_trace import InRows, Longer, prototype
 
 _SAMPLE = 2**15  # rows held in memory
 _CHUNK = 2**13  # rows of a full pass evaluated at once
@@ -230,6 +230,9 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
         sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
     except InRows as error:
         raise UserError(error.told(dict.fromkeys(held, index))) from error.__cause__
+    except Longer as error:  # than the sample
+        name = str(given.get("name") or getattr(model, "__name__", "model"))
+        raise _disagreeing(name, error.key, others[error.key], next(iter(held)), N) from None
     except UserError as error:
         cause, about = error.__cause__, source.about()
         if not about or not isinstance(cause, TypeError | ValueError | IndexError):  # those of wrong shapes
@@ -295,10 +298,7 @@ def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
     """
     sample = problem.sample
     if longer := _indexed(problem, fixed):
-        raise UserError(
-            f"{problem.name}: the model indexes {longer!r} by the row: it has {len(fixed[longer])} entries, and "
-            f"{next(iter(problem.data))!r}, which is read from a file, {problem.N}; they must agree"
-        )
+        raise _disagreeing(problem.name, longer, fixed[longer], next(iter(problem.data)), problem.N)
     rng = np.random.default_rng(0)
     index = rng.choice(sample.N, max(1, min(_COMPARED, sample.N // 2)), replace=False).astype(np.int32)
     z = jnp.asarray(sample.start["mu"] + 0.03 * rng.normal(size=sample.dim), sample.dtype)
@@ -311,6 +311,13 @@ def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
                 f"{problem.name}: the model computes from all rows (a mean, a scale, their number), and is given those "
                 "of one batch at a time, from files: compute such statistics before, and give them as further data"
             )
+
+
+def _disagreeing(name: str, key: str, value, column: str, N: int) -> UserError:
+    return UserError(
+        f"{name}: the model indexes {key!r} by the row: it has {len(value)} entries, and {column!r}, which is read "
+        f"from a file, {N}; they must agree"
+    )
 
 
 def _indexed(problem: Streamed, fixed: Mapping[str, Any]) -> str | None:

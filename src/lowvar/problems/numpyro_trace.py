@@ -209,6 +209,14 @@ class InRows(UserError):
         self.told = told
 
 
+class Longer(UserError):
+    """The plate's index reads an array of more rows, whose name is ``key``."""
+
+    def __init__(self, message: str, key: str):
+        super().__init__(message)
+        self.key = key
+
+
 def missing(data, rows: Mapping[str, np.ndarray] = MappingProxyType({})) -> str:
     """A sentence on the first entry of the data with missing values; empty if there are none.
 
