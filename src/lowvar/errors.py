@@ -43,6 +43,16 @@ def check_known(kind: str, name: object, known: Collection[str], *, where: str =
         raise unknown_name(kind, name, known, where=where)
 
 
+def kind_of(value: object) -> str:
+    """The name of a value's type with its article.
+
+    >>> kind_of(1), kind_of("1")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__.removesuffix("Impl")  # jax.Array is an ArrayImpl
+    return f"{'an' if name[:1].lower() in set('aeio') or name == 'ndarray' else 'a'} {name}"
+
+
 def whole(name: str, value: object, least: int, *, or_float: bool = False) -> int:
     """``value`` as an int; raises UserError unless it is a whole number, ``least`` or more.
 

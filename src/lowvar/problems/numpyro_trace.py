@@ -15,7 +15,7 @@ from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
 from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, native, refuse_mask
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of
 
 
 class FixedIndex(Messenger):
@@ -82,7 +82,7 @@ def as_array(key, value, where="data"):
                 value = np.asarray(value)  # torch
         except (TypeError, ValueError, RuntimeError) as error:
             raise UserError(
-                f"{where}: {key!r} is a {type(value).__name__} that NumPy cannot read: {one_line(error)}"
+                f"{where}: {key!r} is {kind_of(value)} that NumPy cannot read: {one_line(error)}"
             ) from error
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
@@ -186,7 +186,7 @@ def run_on(name, data: Any = ()):
         if "argument" in str(error):
             raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
         sequences = [key for key in data if isinstance(data, Mapping) and isinstance(data[key], tuple | range)]
-        hint = f"; {sequences[0]!r} is a {type(data[sequences[0]]).__name__}: give an array" if sequences else ""
+        hint = f"; {sequences[0]!r} is {kind_of(data[sequences[0]])}: give an array" if sequences else ""
         raise UserError(_RAISED.format(name=name, error=one_line(error)) + hint) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
