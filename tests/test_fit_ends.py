@@ -44,11 +44,9 @@ def test_what_a_callback_may_return():
     assert [str(one.message) for one in told] == list(ended.notes)
     assert "k-hat was not computed: no step was made" in str(ended)
     assert fitted(callback=lambda _: np.False_).run.ended == "budget"
-    for end in (jnp.array(True), np.True_):
-        assert fitted(callback=lambda _, end=end: end).run.ended == "callback"
-    for wrong, kind in (("no", "a str"), (1, "an int"), (np.ones(1, bool), "an ndarray"), (jnp.array(1), "an Array")):
-        with pytest.raises(UserError, match=f"callback: it returned {kind}; return True to end the fit"):
-            fitted(callback=lambda _, wrong=wrong: wrong)
+    assert fitted(callback=lambda _: jnp.array(True)).run.ended == "callback"
+    with pytest.raises(UserError, match="callback: it returned an int; return True to end the fit"):
+        fitted(callback=lambda _: 1)
     with pytest.raises(ZeroDivisionError):
         fitted(callback=lambda _: 1 / 0)
 
