@@ -4,6 +4,7 @@ import difflib
 import math
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
+from typing import Any
 
 
 class UserError(ValueError):
@@ -61,8 +62,17 @@ def whole(name: str, value: object, least: int, *, or_float: bool = False) -> in
     if or_float and isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():  # type: ignore[arg-type]
         value = int(value)  # type: ignore[call-overload]
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
+        if _is_jax_key(value):
+            raise UserError(f"{name}: a JAX key: give a whole number, such as {name}={least}")
+        raise UserError(f"{name} {' '.join(repr(value).split())}: it must be a whole number, {least} or more")
     return int(value)
+
+
+def _is_jax_key(value: Any) -> bool:
+    """Whether it is of ``jax.random.key``, or has the form of those of ``PRNGKey``; JAX is not imported."""
+    if not type(value).__module__.startswith("jax") or not hasattr(value, "dtype"):
+        return False
+    return str(value.dtype).startswith("key<") or (str(value.dtype) == "uint32" and value.shape in ((2,), (4,)))
 
 
 def positive(name: str, value: object, *, or_zero: bool = False) -> float:
