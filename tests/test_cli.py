@@ -83,7 +83,7 @@ def branches(x, y=None):
         ([*RUN, "--checkpoint-every", "nan"], "--checkpoint-every nan: it must be a number, 0 or more"),
         (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such experiment file"),
         (["decompose", "model.py", "--data", "d.npz"], "model.py: no function is named; write model.py:FUNCTION"),
-        (["decompose", "model.py:good", "--data", "empty.npz"], "the model cannot be run on these data: AssertionError"),
+        (["decompose", "model.py:good", "--data", "empty.npz"], "good: there are no rows: 'x' has shape (0, 2), 'y' has shape (0,)"),
         (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
         (["decompose", "leaves.py:model", "--data", "d.npz"], "leaves.py: cannot be imported: SystemExit: 0"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),

@@ -178,6 +178,11 @@ def inside(x, y):
 
 WRONG = {
     "a site under jit": (inside, {}, "(site 'w'|a sample statement) lies inside a function under jax.jit"),
+    "no rows": (
+        lambda x, y: numpyro.sample("y", dist.Normal(numpyro.sample("z", dist.Normal()), 1.0), obs=y),
+        {"x": None, "y": np.zeros(0)},
+        "there are no rows: the observations are empty",
+    ),
     "no observations": (regression, {"y": None}, "the model observes nothing; pass its observations in the data too"),
     "an unknown argument": (regression, {"z": X}, r"the model does not accept these data \(x, y, z\)"),
     "strings": (regression, {"y": ["u"] * N}, "'y' holds|'y' is not an array of numbers"),

@@ -4,6 +4,7 @@ import difflib
 import math
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
+from textwrap import shorten
 from typing import Any
 
 
@@ -81,3 +82,9 @@ def positive(name: str, value: object, *, or_zero: bool = False) -> float:
     if not (number and (0 < value < math.inf or (or_zero and value == 0))):  # pyright: ignore[reportOperatorIssue]
         raise UserError(f"{name} {value!r}: it must be a {'number, 0 or more' if or_zero else 'positive number'}")
     return float(value)  # type: ignore[arg-type]
+
+
+def one_line(error: BaseException, width: int = 200) -> str:
+    """An error's type and message in one line of some 200 characters, without JAX's account of the place."""
+    said = str(error).split("The error occurred while tracing")[0]
+    return f"{type(error).__name__}: {shorten(said, width, placeholder=' …')}"
