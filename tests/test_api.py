@@ -347,7 +347,7 @@ def test_command_line_on_a_model_file(request, tmp_path, monkeypatch, estimators
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (lambda problem, batches=None: 3, "the factory returned a int, not an Estimator"),
+        (lambda problem, batches=None: 3, "the factory returned an int, not an Estimator"),
         (lambda: 3, r"its factory must take \(problem, batches\)"),
     ],
 )

@@ -19,6 +19,10 @@ SMALL = {
     "decomposition": {"leader": "naive", "step_size": 1e-3, "epochs": 2, "replicates": 4, "columns": 2,
                       "points_along": 1},
 }  # fmt: skip
+TWO = SMALL | {
+    "name": "two",
+    "problems": SMALL["problems"] | {"sonar": {"model": "logistic_regression", "dataset": "sonar"}},
+}
 SEARCH = {
     "name": "search",
     "title": "A small search",
@@ -45,7 +49,7 @@ RUN = ["run", "small.yaml", "--problem", "bc", "--method", "naive"]
 
 @pytest.fixture
 def folder(tmp_path):
-    for content in (SMALL, SEARCH, INTEGRAL):
+    for content in (SMALL, TWO, SEARCH, INTEGRAL):
         (tmp_path / f"{content['name']}.yaml").write_text(yaml.safe_dump(content))
     return tmp_path
 
@@ -79,7 +83,7 @@ def branches(x, y=None):
         ([*RUN, "--checkpoint-every", "nan"], "--checkpoint-every nan: it must be a number, 0 or more"),
         (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such experiment file"),
         (["decompose", "model.py", "--data", "d.npz"], "model.py: no function is named; write model.py:FUNCTION"),
-        (["decompose", "model.py:good", "--data", "empty.npz"], "the model cannot be run on these data: AssertionError"),
+        (["decompose", "model.py:good", "--data", "empty.npz"], "good: there are no rows: 'x' has shape (0, 2), 'y' has shape (0,)"),
         (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
         (["decompose", "leaves.py:model", "--data", "d.npz"], "leaves.py: cannot be imported: SystemExit: 0"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
@@ -88,7 +92,8 @@ def branches(x, y=None):
         (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed: only for a model of your own"),
         (["decompose", "model.py:good", "--data", "d.npz", "--scale", "quick"], "--scale: only for an experiment; model.py:good is a model of your own: leave it out"),
         (["decompose", "model.py:good", "--data", "d.npz", "--problem", "bc"], "--problem: only for an experiment"),
-        (["decompose", "small.yaml"], "--problem: name one (known: bc)"),
+        (["decompose", "small.yaml"], "breast_cancer"),  # its only problem, whose data are missing
+        (["decompose", "two.yaml"], "--problem: name one (known: bc, sonar)"),
         (["decompose", "nosuch.py:model", "--data", "d.npz"], "nosuch.py: no such file; write MODEL.py:FUNCTION"),
         (["decompose", "model.py:good"], "--data: give an npz file whose names are the model's keyword arguments"),
         (["decompose", "model.py:goood", "--data", "d.npz"], "unknown function 'goood': did you mean 'good'?"),

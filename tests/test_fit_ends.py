@@ -4,7 +4,9 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from short_fits import assert_equal, fitted
@@ -34,12 +36,17 @@ def test_what_a_callback_may_return():
     def exhausted(_):
         raise StopIteration
 
-    ended = fitted(callback=exhausted)
-    assert (ended.run.num_steps, ended.run.ended) == (0, "callback")
-    assert "the callback ended the fit" in str(ended)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ended = fitted(callback=exhausted, khat_samples=None)
+    assert (ended.run.num_steps, ended.run.ended, ended.khat) == (0, "callback", None)
+    assert ended.notes == ("regression: the callback ended the fit before its first step",)
+    assert [str(one.message) for one in told] == list(ended.notes)
+    assert "k-hat was not computed: no step was made" in str(ended)
     assert fitted(callback=lambda _: np.False_).run.ended == "budget"
-    with pytest.raises(UserError, match="callback: it returned a str; return True to end the fit"):
-        fitted(callback=lambda _: "no")
+    assert fitted(callback=lambda _: jnp.array(True)).run.ended == "callback"
+    with pytest.raises(UserError, match="callback: it returned an int; return True to end the fit"):
+        fitted(callback=lambda _: 1)
     with pytest.raises(ZeroDivisionError):
         fitted(callback=lambda _: 1 / 0)
 

@@ -187,6 +187,11 @@ def inside(x, y):
 
 WRONG = {
     "a site under jit": (inside, {}, "(site 'w'|a sample statement) lies inside a function under jax.jit"),
+    "no rows": (
+        lambda x, y: numpyro.sample("y", dist.Normal(numpyro.sample("z", dist.Normal()), 1.0), obs=y),
+        {"x": None, "y": np.zeros(0)},
+        "there are no rows: the observations are empty",
+    ),
     "no observations": (regression, {"y": None}, "the model observes nothing; pass its observations in the data too"),
     "an unknown argument": (regression, {"z": X}, r"the model does not accept these data \(x, y, z\)"),
     "strings": (regression, {"y": ["u"] * N}, "'y' holds|'y' is not an array of numbers"),
@@ -246,3 +251,17 @@ def test_draws_are_fewer_where_a_model_without_a_plate_has_many_rows():
     settings = {"optimizer": "adam", "step_size": None, "num_steps": 1, "batch_size": None, "num_particles": 1}
     assert problem.N == 1
     assert solver_of(problem, elbo_samples=None, **settings).elbo_samples == 82  # 2**23 / 1e5, and even: two groups
+
+
+@pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)], ids=["key", "PRNGKey"])
+def test_a_key_of_jax_is_no_seed(key):
+    x = np.zeros((5, 1))
+    for call in (
+        lambda: lowvar.fit(np.sum, DATA, seed=key),
+        lambda: lowvar.decompose(np.sum, DATA, seed=key),
+        lambda: lowvar.integrate(x, x, x, seed=key),
+        lambda: lowvar.minimize(np.sum, x[0], 1.0, budget=20, seed=key),
+    ):
+        with pytest.raises(UserError) as told:
+            call()
+        assert str(told.value) == "seed: a JAX key: give a whole number, such as seed=0"

@@ -336,7 +336,7 @@ def test_chains_of_a_scalar_need_an_axis_for_it():
     [
         ({"values": np.array(["1.0"] * 30)}, "values: cannot be converted to an array of numbers: its entries are <U3"),
         ({"samples": np.full((30, 1), 1j)}, "samples: the numbers are complex; they must be real"),
-        ({"method": lambda: 3}, "the factory returned a int, not an Integrator"),
+        ({"method": lambda: 3}, "the factory returned an int, not an Integrator"),
     ],
 )
 def test_what_is_no_number_and_no_integrator(change, message):

@@ -34,7 +34,7 @@ def test_the_callback():
     assert quiet(sphere, X0, 0.5, budget=500, callback=stop).nit == 1
     for going, status in ((None, "budget"), (0, "budget"), (1, "callback"), (np.array([1]), "callback")):
         assert quiet(sphere, X0, 0.5, budget=100, callback=lambda generation, going=going: going).status == status
-    with pytest.raises(UserError, match="callback: it returned a ndarray that is neither true nor false"):
+    with pytest.raises(UserError, match="callback: it returned an ndarray that is neither true nor false"):
         quiet(sphere, X0, 0.5, budget=100, callback=lambda generation: generation.x)
 
 

@@ -116,7 +116,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"seed": -1}, "seed -1: it must be a whole number, 0 or more"),
         (sphere, {"target": "low"}, "target 'low': it must be a number"),
         (sphere, {"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
-        (sphere, {"callback": 3}, "callback is a int: it must be a function"),
+        (sphere, {"callback": 3}, "callback is an int: it must be a function"),
         (sphere, {"noisy": "yes"}, "noisy 'yes': it must be True, False, or None to detect it"),
         (sphere, {"bounds": 3}, r"bounds: they must be \(low, high\), each a number or 20 numbers"),
         (sphere, {"bounds": [(0, 2)] * 20}, "bounds: .*not a pair for each coordinate"),
@@ -157,5 +157,5 @@ def test_a_late_failure_keeps_what_was_found():
 
 
 def test_a_factory_that_makes_no_search():
-    with pytest.raises(UserError, match="the factory returned a int, not a SearchSolver"):
+    with pytest.raises(UserError, match="the factory returned an int, not a SearchSolver"):
         lowvar.minimize(sphere, np.ones(2), 0.5, budget=100, method=lambda backend, domain, population=None: 3)

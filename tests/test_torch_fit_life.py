@@ -159,3 +159,8 @@ def test_a_model_that_cannot_be_pickled_is_told():
     fit = lowvar.fit(lowvar.TorchModel(likelihood, prior, N, 2, name="mine"), estimator="naive", **QUICK)
     with pytest.raises(UserError, match=r"mine: the fit cannot be pickled.*generator.*write fit\.save\(path\) instead"):
         pickle.dumps(fit)
+
+
+def test_a_callback_answers_with_a_boolean_of_torch():
+    ended = lowvar.fit(model(), callback=lambda at: torch.tensor(at.iteration > 0), **QUICK)
+    assert (ended.run.ended, ended.run.num_steps > 0) == ("callback", True)

@@ -93,7 +93,7 @@ def _parser():
     sub = command("decompose", _decompose, "decompose the variance of a gradient by source")
     sub.add_argument("target", metavar="TARGET", help="EXPERIMENT.yaml, or MODEL.py:FUNCTION with --data")
     sub.add_argument("--scale", help="scale of the experiment: smoke, quick or paper (default: quick)")
-    sub.add_argument("--problem", help="problem of the experiment")
+    sub.add_argument("--problem", help="problem of the experiment (default: the only one)")
     _job_options(sub)
     own = sub.add_argument_group("for a model of your own")
     own.add_argument("--estimators", help="comma-separated (default: {estimators})".format(**_OWN))
@@ -243,8 +243,10 @@ def _decompose(args):
     study = Study.load(args.target, args.scale or "quick")
     if args.problem is None:
         problems = study.experiment.decompositions()
-        raise UserError(f"--problem: name one (known: {', '.join(problems)})" if problems
-                        else f"{args.target}: this experiment has no decomposition")  # fmt: skip
+        if len(problems) != 1:
+            raise UserError(f"--problem: name one (known: {', '.join(problems)})" if problems
+                            else f"{args.target}: this experiment has no decomposition")  # fmt: skip
+        (args.problem,) = problems
     job = study.job("decompose", args.problem)
     job.spec  # noqa: B018
     _configure(args, backend="jax", dtype=study.experiment.dtype(args.problem))

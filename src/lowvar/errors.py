@@ -4,6 +4,8 @@ import difflib
 import math
 from collections.abc import Collection, Iterable
 from numbers import Integral, Real
+from textwrap import shorten
+from typing import Any
 
 
 class UserError(ValueError):
@@ -43,6 +45,16 @@ def check_known(kind: str, name: object, known: Collection[str], *, where: str =
         raise unknown_name(kind, name, known, where=where)
 
 
+def kind_of(value: object) -> str:
+    """The name of a value's type with its article.
+
+    >>> kind_of(1), kind_of("1")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__.removesuffix("Impl")  # jax.Array is an ArrayImpl
+    return f"{'an' if name[:1].lower() in set('aeio') or name == 'ndarray' else 'a'} {name}"
+
+
 def whole(name: str, value: object, least: int, *, or_float: bool = False) -> int:
     """``value`` as an int; raises UserError unless it is a whole number, ``least`` or more.
 
@@ -51,8 +63,17 @@ def whole(name: str, value: object, least: int, *, or_float: bool = False) -> in
     if or_float and isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():  # type: ignore[arg-type]
         value = int(value)  # type: ignore[call-overload]
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise UserError(f"{name} {value!r}: it must be a whole number, {least} or more")
+        if _is_jax_key(value):
+            raise UserError(f"{name}: a JAX key: give a whole number, such as {name}={least}")
+        raise UserError(f"{name} {' '.join(repr(value).split())}: it must be a whole number, {least} or more")
     return int(value)
+
+
+def _is_jax_key(value: Any) -> bool:
+    """Whether it is of ``jax.random.key``, or has the form of those of ``PRNGKey``; JAX is not imported."""
+    if not type(value).__module__.startswith("jax") or not hasattr(value, "dtype"):
+        return False
+    return str(value.dtype).startswith("key<") or (str(value.dtype) == "uint32" and value.shape in ((2,), (4,)))
 
 
 def positive(name: str, value: object, *, or_zero: bool = False) -> float:
@@ -61,3 +82,9 @@ def positive(name: str, value: object, *, or_zero: bool = False) -> float:
     if not (number and (0 < value < math.inf or (or_zero and value == 0))):  # pyright: ignore[reportOperatorIssue]
         raise UserError(f"{name} {value!r}: it must be a {'number, 0 or more' if or_zero else 'positive number'}")
     return float(value)  # type: ignore[arg-type]
+
+
+def one_line(error: BaseException, width: int = 200) -> str:
+    """An error's type and message in one line of some 200 characters, without JAX's account of the place."""
+    said = str(error).split("The error occurred while tracing")[0]
+    return f"{type(error).__name__}: {shorten(said, width, placeholder=' …')}"

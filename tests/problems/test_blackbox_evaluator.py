@@ -234,7 +234,7 @@ def test_starts():
         ({"start": [1, 2, 3]}, r"start has shape \(3,\): it must hold finite numbers in shape \(2,\)"),
         ({"sigma0": 0}, "sigma0 0: it must be a positive number"),
         ({"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
-        ({"f": 3}, "f is a int: it must be a function of a point"),
+        ({"f": 3}, "f is an int: it must be a function of a point"),
     ],
 )
 def test_wrong_options(options, message):

@@ -304,7 +304,7 @@ def of_numpy(x, y):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (outside, "index of a NumPy array that is not in data, .* give it in data, or as jax.numpy.asarray"),
+        (outside, "index of a NumPy array that is not in data, .* give it in data, .*shape int32.7..$"),
         (of_numpy, "by a NumPy function, for which use that of jax.numpy; or"),
         (discrete, "latent site 'k' is discrete"),
         (bad_support, "the log-likelihood of row 0 is (nan|-inf) at the start"),

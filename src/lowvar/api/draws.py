@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of
 
 
 def is_mcmc(given: Any) -> bool:
@@ -40,7 +40,7 @@ def by_site(given: Any) -> dict[str, Any]:
         return dict(given)
     raise UserError(
         "draws: give a mapping of sites to arrays (mcmc.get_samples()), NumPyro's MCMC, or ArviZ's DataTree or "
-        f"InferenceData, not a {type(given).__name__}"
+        f"InferenceData, not {kind_of(given)}"
     )
 
 

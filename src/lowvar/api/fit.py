@@ -90,6 +90,7 @@ class Fit(Kept):
         if self.khat is None:
             ended, told = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
             why = "the fit was interrupted" if ended == "interrupted" else "khat_samples is 0" if told == 0 else _COSTLY
+            why = why if self.run is None or self.run.num_steps else "no step was made"
             lines.append(f"k-hat was not computed: {why}")
         return "\n".join([*lines, *self.notes])
 
@@ -202,8 +203,8 @@ def fit(
             the rise that still counts, in nats for a doubling of the steps, in place of the ELBO's standard error.
         devices: number of JAX's devices that share the rows of every batch and of full passes, each with the same
             parameters; one if not given. See docs/large-data.md.
-        callback: called with an ``Evaluation`` whenever the ELBO is computed, after whole epochs on a geometric grid;
-            the fit ends if it returns True or raises ``StopIteration``.
+        callback: called with an ``Evaluation`` whenever the ELBO is computed, before the first step and after whole
+            epochs on a geometric grid; the fit ends if it returns True or raises ``StopIteration``.
         progress: whether to show a progress bar; by default on a terminal and in a notebook.
         **options: options of the estimator.
 
@@ -258,7 +259,10 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
         if not runs.num_steps:
             raise KeyboardInterrupt
     fitted = made(problem, result, run.solver.own)
-    k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
+    if runs.num_steps:
+        k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
+    else:  # there is no fit to judge
+        k, notes = None, (f"{problem.name}: the callback ended the fit before its first step",)
     notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, runs), *notes)
     if runs.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)

@@ -10,7 +10,7 @@ import scipy.stats
 from lowvar.api.bring import bring, without_copies
 from lowvar.api.frames import check_order, names_in
 from lowvar.api.posterior import arrays
-from lowvar.errors import UserError
+from lowvar.errors import UserError, whole
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
 from lowvar.estimators.integral.options import make
@@ -160,8 +160,8 @@ def integrate(
     INTEGRAL.check_options(method, options)
     if not isinstance(chain, (bool, np.bool_, type(None))):
         raise UserError(f"chain {chain!r}: it must be True, False or None")
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
-        raise UserError(f"seed {seed!r}: it must be a whole number, 0 or more")
+    if (seed := whole("seed", seed, 0)) >= 2**62:
+        raise UserError(f"seed {seed}: it must be less than 2**62")
     (samples, scores, values, along, names), notes = arrays(samples, scores, values, chain, names)
     check_order(samples, scores, values)
     data, doubts = bring(samples, scores, values, chain=along)

@@ -11,7 +11,7 @@ from lowvar.api.draws import by_site, check_chains, divergences, is_by_site, is_
 from lowvar.api.scores import scores as scores_of
 from lowvar.api.scores_pymc import is_pymc
 from lowvar.api.scores_stan import is_stan
-from lowvar.errors import UserError, check_known
+from lowvar.errors import UserError, check_known, kind_of
 
 
 def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: Any) -> tuple[tuple, list[str]]:
@@ -75,7 +75,7 @@ def _from_model(samples: Any, scores: Any, model: bool) -> tuple[np.ndarray, np.
     points = np.asarray(scores_of(samples)[0]) if is_mcmc(samples) else None
     if points is None:
         raise UserError(
-            f"scores: with draws by site, give their model, not a {type(scores).__name__}; or give the unconstrained "
+            f"scores: with draws by site, give their model, not {kind_of(scores)}; or give the unconstrained "
             "points and their scores as arrays"
         )
     slopes = np.asarray(scores, float)

@@ -10,7 +10,7 @@ import numpy as np
 from lowvar.api.search_result import Generation, SearchResult, Status
 from lowvar.api.search_run import Run
 from lowvar.api.searcher import Searcher, known_method, own_options, where
-from lowvar.errors import UserError, whole
+from lowvar.errors import UserError, kind_of, whole
 from lowvar.noise import named_key
 from lowvar.problems.blackbox.callable import Errors, from_callable
 from lowvar.problems.blackbox.evaluator import Evaluator
@@ -119,13 +119,13 @@ def minimize(
     """
     known_method(method)
     if callback is not None and not callable(callback):
-        raise UserError(f"callback is a {type(callback).__name__}: it must be a function of a Generation")
+        raise UserError(f"callback is {kind_of(callback)}: it must be a function of a Generation")
     if noisy is not None and not isinstance(noisy, (bool, np.bool_)):
         raise UserError(f"noisy {noisy!r}: it must be True, False, or None to detect it")
     if isinstance(f, BlackBoxProblem):
         x0, sigma0, domain, dim, choices = _of_problem(f, x0, sigma0, domain, batched, workers, seed)
     elif not callable(f):
-        raise UserError(f"f is a {type(f).__name__}: it must be a function of a point, or a BlackBoxProblem")
+        raise UserError(f"f is {kind_of(f)}: it must be a function of a point, or a BlackBoxProblem")
     space, _ = where(domain, x0, dim, choices)
     chosen = default_method(space) if method == "auto" else method
     SEARCH.check_options(chosen, options, also=own_options(minimize))

@@ -11,7 +11,7 @@ import numpy as np
 from lowvar.api.search_result import Generation, SearchResult, Status
 from lowvar.api.search_watch import Noise, Rest, around, average, deviation, dominated, error_of_mean
 from lowvar.api.searcher import Searcher
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of
 from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.runs.loop import geometric
 
@@ -222,7 +222,7 @@ class Run:
             stop = bool(stop)
         except (TypeError, ValueError) as error:  # an array
             raise UserError(
-                f"callback: it returned a {type(stop).__name__} that is neither true nor false; return True to end the "
+                f"callback: it returned {kind_of(stop)} that is neither true nor false; return True to end the "
                 "search, and None to continue"
             ) from error
         if stop:

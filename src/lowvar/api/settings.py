@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lowvar.errors import UserError, check_known, positive, whole
+from lowvar.errors import UserError, check_known, one_line, positive, whole
 from lowvar.estimators import GRADIENT
 from lowvar.noise import GAUSSIAN
-from lowvar.problems.numpyro_trace import one_line
 from lowvar.registry import label
 from lowvar.solvers import OWN
 from lowvar.solvers.optimizers import OPTIMIZERS

@@ -13,7 +13,7 @@ import numpy as np
 from lowvar.analysis.draws import elbo
 from lowvar.api.stopping import LATE
 from lowvar.backends.generator import numpy_generator
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of
 from lowvar.noise import named_key
 from lowvar.runs.loop import Reached
 from lowvar.studies.variational.exact import ExactRun
@@ -145,10 +145,10 @@ class WatchedRun(ExactRun):
             answer = self._callback(evaluation)
         except StopIteration:
             return True
-        if not isinstance(answer, bool | np.bool_ | None):
+        scalar = getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")) in ("bool", "torch.bool")
+        if not (scalar or isinstance(answer, bool | None)):
             raise UserError(
-                f"callback: it returned a {type(answer).__name__}; return True to end the fit, and None or False to "
-                "continue"
+                f"callback: it returned {kind_of(answer)}; return True to end the fit, and None or False to continue"
             )
         return bool(answer)
 

@@ -13,9 +13,8 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, one_line
 from lowvar.problems.guide import Gaussian, MeanField
-from lowvar.problems.numpyro_trace import one_line
 from lowvar.problems.rows import Rows
 
 BLOCK = "amortised"  # of the encoder's parameters

@@ -19,18 +19,9 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import Messenger
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
-from lowvar.problems.numpyro_trace import (
-    FixedIndex,
-    InRows,
-    Longer,
-    frame_of,
-    is_latent,
-    log_prob_of,
-    missing,
-    one_line,
-)  # fmt: skip
+from lowvar.problems.numpyro_trace import FixedIndex, InRows, Longer, frame_of, is_latent, log_prob_of, missing
 from lowvar.problems.variational import prior_of
 
 _ROWS = 7  # rows evaluated jointly
@@ -80,7 +71,7 @@ def _check_traceable(problem, z):
         except jax.errors.ConcretizationTypeError as error:
             raise UserError(
                 f"{problem.name}: the model branches in Python on a value that JAX traces; use jnp.where or "
-                f"jax.lax.cond ({one_line(error)[:80]})"
+                f"jax.lax.cond ({one_line(error, 60)})"
             ) from error
         except UserError:
             raise

@@ -15,7 +15,7 @@ from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
 from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, native, refuse_mask
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of, one_line
 
 
 class FixedIndex(Messenger):
@@ -82,7 +82,7 @@ def as_array(key, value, where="data"):
                 value = np.asarray(value)  # torch
         except (TypeError, ValueError, RuntimeError) as error:
             raise UserError(
-                f"{where}: {key!r} is a {type(value).__name__} that NumPy cannot read: {one_line(error)}"
+                f"{where}: {key!r} is {kind_of(value)} that NumPy cannot read: {one_line(error)}"
             ) from error
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
@@ -186,15 +186,15 @@ def run_on(name, data: Any = ()):
         if "argument" in str(error):
             raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
         sequences = [key for key in data if isinstance(data, Mapping) and isinstance(data[key], tuple | range)]
-        hint = f"; {sequences[0]!r} is a {type(data[sequences[0]]).__name__}: give an array" if sequences else ""
-        raise UserError(_RAISED.format(name=name, error=one_line(error)) + hint) from error
+        hint = f"; {sequences[0]!r} is {kind_of(data[sequences[0]])}: give an array" if sequences else ""
+        raise UserError(_raised(name, data, error) + hint) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's own check of a distribution's parameters
             invalid = f"{name}: {error} "
             raise InRows(lambda rows: invalid + (missing(data, rows) or "Check the priors and the data.")) from error
-        raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
+        raise UserError(_raised(name, data, error)) from error
     except Exception as error:
-        raise UserError(_RAISED.format(name=name, error=one_line(error))) from error
+        raise UserError(_raised(name, data, error)) from error
 
 
 class InRows(UserError):
@@ -243,12 +243,17 @@ _HIDDEN = (
     "{name}: {what} lies inside a function under jax.jit, jax.vmap or jax.lax.scan, where NumPyro cannot see it; call "
     "the plain function, or use a plate or numpyro.contrib.control_flow.scan"
 )
-_RAISED = "{name}: the model cannot be run on these data: {error}"
 
 
-def one_line(error):
-    """An error's type and message in one line of at most 200 characters."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+def _raised(name, data, error) -> str:
+    """The message for an error of a model."""
+    shapes = {key: getattr(one, "shape", ()) for key, one in data.items()} if isinstance(data, Mapping) else {}
+    arrays = {key: shape for key, shape in shapes.items() if shape}
+    empty = [f"{key!r} has shape {shape}" for key, shape in arrays.items() if not shape[0]]
+    if empty and len(empty) == len(arrays):
+        return f"{name}: there are no rows: {', '.join(empty)}"
+    hint = f"; {', '.join(empty)}" if empty else ""
+    return f"{name}: the model cannot be run on these data: {one_line(error)}{hint}"
 
 
 def data_plate(model, data, trace, name) -> tuple[str, int, str]:
@@ -267,6 +272,8 @@ def data_plate(model, data, trace, name) -> tuple[str, int, str]:
     ]
     if not stacks:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
+    if all(_without_rows(site) for site in trace.values() if site["type"] == "sample" and site["is_observed"]):
+        raise UserError(f"{name}: there are no rows: the observations are empty")
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
     holding = set().union(*stacks)
     subsampled = {
@@ -284,6 +291,12 @@ def data_plate(model, data, trace, name) -> tuple[str, int, str]:
     if not full:
         return plate, sizes[plate], ""
     return plate, sizes[plate], _FULL.format(name=name, plate=plate, N=sizes[plate], full=", ".join(map(repr, full)))
+
+
+def _without_rows(site) -> bool:
+    """Whether a site has no values; one of ``numpyro.factor`` has an empty event alone."""
+    shape, fn = jnp.shape(site["value"]), site["fn"]
+    return 0 in (*shape[: len(shape) - fn.event_dim], *fn.batch_shape)
 
 
 _FEW = 2  # rows of a plate that is too small to find out whether the model uses its index

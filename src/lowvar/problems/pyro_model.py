@@ -17,7 +17,7 @@ from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro.poutine.util import site_is_subsample
 from torch.distributions import biject_to
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, one_line
 from lowvar.problems.torch_functions import plain, traceable
 
 
@@ -89,7 +89,9 @@ def from_pyro(cls, model, data, name):
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{name}: the model cannot be run on these data ({', '.join(data)}): {_line(error)}") from error
+        raise UserError(
+            f"{name}: the model cannot be run on these data ({', '.join(data)}): {one_line(error)}"
+        ) from error
     nodes: dict[str, Any] = dict(trace.nodes)
     sites = {key: site for key, site in nodes.items() if site["type"] == "sample" and not site_is_subsample(site)}
     latent = {key: site for key, site in sites.items() if not site["is_observed"]}
@@ -182,7 +184,7 @@ def _check_indexed(name, model, plate):
         raise UserError(
             f"{name}: the model fails on 2 of the {model.N} rows of plate {plate!r}; index the data by it: "
             f"`with pyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and x[index], obs=y[index] "
-            f"({_line(error)})"
+            f"({one_line(error)})"
         ) from error
 
 
@@ -201,7 +203,3 @@ def _by_row(log_prob, dim, rows):
     """Sums a site's log density over everything but the plate's axis ``dim`` (negative)."""
     log_prob = log_prob.expand(torch.broadcast_shapes(log_prob.shape, (rows, *[1] * (-dim - 1))))
     return sum_rightmost(log_prob.movedim(dim, 0), log_prob.ndim - 1)
-
-
-def _line(error):
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -9,7 +9,7 @@ import contextlib
 import numpy as np
 import torch
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
 from lowvar.problems.torch_functions import plain
 
@@ -53,7 +53,7 @@ def dtype_of(model, name: str, mu: np.ndarray):
         return np.dtype("float64" if wide else str(dtype).removeprefix("torch."))
     raise UserError(
         f"{name}: the model cannot be run on z of shape ({model.dim},) and index of shape "
-        f"({len(_some_rows(model.N))},): {_one_line(errors[0])}"
+        f"({len(_some_rows(model.N))},): {one_line(errors[0])}"
     ) from errors[0]
 
 
@@ -295,7 +295,7 @@ def _explained(problem, what, traced=False):
         text = str(error)
         if isinstance(error, IndexError) or "out of bounds" in text or "out of range" in text:
             raise UserError(
-                f"{problem.name}: {what} fails: an array has fewer than N = {problem.N} rows ({_one_line(error)})"
+                f"{problem.name}: {what} fails: an array has fewer than N = {problem.N} rows ({one_line(error)})"
             ) from error
         if traced and any(sign in text for sign in _BRANCHES):
             raise UserError(
@@ -308,16 +308,12 @@ def _explained(problem, what, traced=False):
                 "that tensor with z.new_zeros(...), or write out = out + ... for out += ..."
             ) from error
         if traced:
-            raise UserError(f"{problem.name}: torch.func cannot transform the model: {_one_line(error)}") from error
+            raise UserError(f"{problem.name}: torch.func cannot transform the model: {one_line(error)}") from error
         hint = "; batch normalisation needs module.eval()" if "per channel when training" in text else ""
-        raise UserError(f"{problem.name}: {what} fails: {_one_line(error)}{hint}") from error
+        raise UserError(f"{problem.name}: {what} fails: {one_line(error)}{hint}") from error
 
 
 _BRANCHES = (
     "data-dependent control flow", ".item()", "data-dependent", "dynamic shape", "get value out of a tracing tensor",
 )  # fmt: skip
 _IN_PLACE = ("inplace arithmetic", "doesn't match the broadcast shape")
-
-
-def _one_line(error):
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import Integrator
 from lowvar.registry import label
@@ -28,5 +28,5 @@ def make(name: str | Callable[..., Integrator], options: Mapping[str, Any]) -> I
     except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
         raise UserError(f"{label(name)}: it cannot be made with the options {dict(options)}: {error}") from error
     if not isinstance(integrator, Integrator):
-        raise UserError(f"{label(name)}: the factory returned a {type(integrator).__name__}, not an Integrator")
+        raise UserError(f"{label(name)}: the factory returned {kind_of(integrator)}, not an Integrator")
     return integrator

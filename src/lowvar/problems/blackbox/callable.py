@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known, positive, whole
+from lowvar.errors import UserError, check_known, kind_of, positive, whole
 from lowvar.problems.blackbox.discrete import uniform_probabilities
 from lowvar.problems.blackbox.points import PointErrors, number, numbers, one_by_one
 from lowvar.problems.blackbox.problem import KINDS, BlackBoxProblem, Domain, Kind
@@ -49,7 +49,7 @@ def from_callable(
         UserError: an option out of range.
     """
     if not callable(f):
-        raise UserError(f"f is a {type(f).__name__}: it must be a function of a point")
+        raise UserError(f"f is {kind_of(f)}: it must be a function of a point")
     check_known("way to treat errors", errors, get_args(Errors))
     workers = whole("workers", workers, 1)
     if batched and workers > 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of
 
 
 class PointErrors(UserError):
@@ -72,7 +72,7 @@ def describe(value: Any, array: np.ndarray) -> str:
     if array.dtype.kind in "biufc":
         kind = "complex numbers" if array.dtype.kind == "c" else "an array"
         return f"{kind} of shape {array.shape}"
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else kind_of(value)
 
 
 def one_by_one(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lowvar.backends import Backend
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of
 from lowvar.problems.blackbox.problem import Domain
 from lowvar.registry import label
 from lowvar.solvers.search import OURS, SEARCH
@@ -51,7 +51,7 @@ def make_solver(
     with _refusals(name):
         solver = factory(backend, domain, **options)
     if not isinstance(solver, SearchSolver):
-        raise UserError(f"{label(name)}: the factory returned a {type(solver).__name__}, not a SearchSolver")
+        raise UserError(f"{label(name)}: the factory returned {kind_of(solver)}, not a SearchSolver")
     return solver
 
 

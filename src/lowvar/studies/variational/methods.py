@@ -4,7 +4,7 @@ import contextlib
 import inspect
 from dataclasses import replace
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, kind_of
 from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient.amortised import amortised
 from lowvar.estimators.gradient.base import Estimator
@@ -68,7 +68,7 @@ def make_estimator(method, problem, batches, spec=None):
     factory = GRADIENT.get(method.factory)
     estimator = _made("estimator", method, factory, problem, batches)
     if not isinstance(estimator, Estimator):
-        raise UserError(f"{method.estimator}: the factory returned a {type(estimator).__name__}, not an Estimator")
+        raise UserError(f"{method.estimator}: the factory returned {kind_of(estimator)}, not an Estimator")
     if backend not in estimator.properties.backends:
         known = ", ".join(estimator.properties.backends)
         raise UserError(f"estimator {method.estimator!r} does not run on {backend}: it supports {known}")
