@@ -16,7 +16,8 @@ for name, study in STUDIES.items():
             f"{LOGS}/{name}/tables.log",
         benchmark:
             f"{LOGS}/{name}/tables.tsv"
-        group: "analysis"
+        group:
+            ANALYSIS
         threads: 1
         resources:
             **small(minutes=20),
@@ -44,7 +45,8 @@ for name, study in STUDIES.items():
                 f"{LOGS}/{name}/seconds.log",
             benchmark:
                 f"{LOGS}/{name}/seconds.tsv"
-            group: "analysis"
+            group:
+                ANALYSIS
             threads: 1
             resources:
                 **small(minutes=5),
@@ -66,7 +68,8 @@ rule figure:
         f"{LOGS}/{{experiment}}/figures/{{kind}}.log",
     benchmark:
         f"{LOGS}/{{experiment}}/figures/{{kind}}.tsv"
-    group: "analysis"
+    group:
+        ANALYSIS
     threads: 1
     resources:
         **small(minutes=5),
@@ -97,7 +100,8 @@ rule claims:
         f"{LOGS}/{{experiment}}/claims.log",
     benchmark:
         f"{LOGS}/{{experiment}}/claims.tsv"
-    group: "analysis"
+    group:
+        ANALYSIS
     threads: 1
     resources:
         **small(minutes=5),

@@ -253,6 +253,12 @@ def together(job):
     return "short" if many and job.short else None
 
 
+# The group of the tables, figures and claims of an experiment. Without a shared folder, Snakemake takes a job with a local
+# file, such as claims, for one of this machine, which cannot be in a group with others.
+SHARED = any(str(one).lower() == "input-output" for one in workflow.storage_settings.shared_fs_usage)
+ANALYSIS = "analysis" if SHARED else None
+
+
 def small(minutes):
     """The resources of a job of tables, figures or claims, which grow with each retry."""
     return {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * minutes}
