@@ -121,16 +121,19 @@ def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property, kill
     call(whole, *words)
     seconds = time.monotonic() - start
     moments, locked = random.Random(3), 0
+    locks = lambda: any((killed / ".snakemake/locks").glob("*"))  # noqa: E731
     for kill in range(kills):
         process = subprocess.Popen([sys.executable, "-m", *words], cwd=killed, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
-        time.sleep(moments.uniform(0.05, 0.9) * seconds / 2)
+        while process.poll() is None and not locks():
+            time.sleep(0.02)
+        time.sleep(moments.uniform(0, 0.15) * seconds)
         if kill % 3 == 2:
             process.kill()
         else:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        if any((killed / ".snakemake/locks").glob("*")):
+        if locks():
             locked += 1
             if locked == 1:
                 assert "--unlock" in call(killed, *words, code=1)
