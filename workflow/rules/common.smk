@@ -253,10 +253,9 @@ def together(job):
     return "short" if many and job.short else None
 
 
-# The group of the tables, figures and claims of an experiment. Without a shared folder, Snakemake takes a job with a local
-# file, such as claims, for one of this machine, which cannot be in a group with others.
-SHARED = any(str(one).lower() == "input-output" for one in workflow.storage_settings.shared_fs_usage)
-ANALYSIS = "analysis" if SHARED else None
+# The group of the tables, figures and claims of an experiment. With a storage, Snakemake takes a job with a local file, such as
+# claims, for one of this machine, which cannot be in a group with others.
+ANALYSIS = None if STORED else "analysis"
 
 
 def small(minutes):
