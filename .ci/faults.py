@@ -49,7 +49,7 @@ def run(tests):
 
 
 def kept():
-    """What the last run of each test counted, and where; a file of before may not say where."""
+    """What the last run of each test counted, and where; what does not say where is left out."""
     found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     return {test: last for test, last in found.items() if "at" in last}
 

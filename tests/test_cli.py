@@ -257,14 +257,14 @@ def test_an_option_wins_over_an_exported_variable(given, exported, limits, monke
 
 
 def test_xla_flags_may_name_a_file(tmp_path, monkeypatch):
-    from lowvar import compiled
+    from lowvar import xla
     from lowvar.errors import UserError
 
     monkeypatch.setenv("XLA_FLAGS", str(tmp_path / "flags"))
     with pytest.raises(UserError, match=r"XLA_FLAGS=.*: it must be flags, which begin with --, or a file of them"):
-        compiled.flags()
+        xla.flags()
     (tmp_path / "flags").write_text("--xla_a=1\n--xla_b=2\n")
-    assert compiled.flags() == "--xla_a=1 --xla_b=2"
+    assert xla.flags() == "--xla_a=1 --xla_b=2"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 
-from lowvar import __version__, compiled
+from lowvar import __version__, xla
 from lowvar.errors import UserError, positive, unknown_name, whole
 from lowvar.terminal import exit_code
 
@@ -359,7 +359,7 @@ def _limit_threads(threads: int | None) -> int:
     number = whole("--threads", 1 if threads is None else threads, 1)
     if number > _MOST_THREADS:  # libraries crash without a word
         raise UserError(f"--threads {number}: it must be at most {_MOST_THREADS}")
-    flag, flags = "--xla_cpu_multi_thread_eigen", compiled.flags()
+    flag, flags = "--xla_cpu_multi_thread_eigen", xla.flags()
     if threads is not None or flag not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {flag}={'false' if number == 1 else 'true'}".strip()  # the last one counts
     for name in ("OMP_NUM_THREADS", "NPROC"):  # NPROC is of XLA's thread pool
@@ -379,7 +379,7 @@ def _configure(args, *, backend: str, dtype: str) -> None:
     # JAX draws only noise for PyTorch: on a GPU it would reserve most of the memory
     if device == "cpu" or (backend == "torch" and "JAX_PLATFORMS" not in os.environ):
         jax.config.update("jax_platforms", "cpu")
-    compiled.keep()
+    xla.keep()
     get(backend)
     if backend == "torch":
         import torch

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from projects import LITTLE
 
-from lowvar.compiled import Programs
+from lowvar.xla import Programs
 
 RUN = ["run", "little.yaml", "--problem", "ellipsoid", "--method", "fast_ingo", "--out"]
 
@@ -57,7 +57,7 @@ def test_a_run_with_damaged_programs(tmp_path, record_property):
 def test_no_home(tmp_path):
     """Nothing is kept, rather than in a folder called ~ or one of the folder that a command runs in."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "JAX_"))}
-    script = "import jax; from lowvar import compiled; compiled.keep(); print(jax.config.jax_compilation_cache_dir)"
+    script = "import jax; from lowvar import xla; xla.keep(); print(jax.config.jax_compilation_cache_dir)"
     said = subprocess.check_output([sys.executable, "-c", script], env={**variables, "HOME": "home"}, text=True)
     assert said == "None\n"
 
@@ -66,5 +66,5 @@ def test_a_jax_without_this_module():
     """Nothing is kept, and commands run."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     moved = "import sys, jax; sys.modules['jax._src.compilation_cache'] = None; del jax._src.compilation_cache"
-    script = f"{moved}; from lowvar import compiled; compiled.keep(); print(jax.config.jax_compilation_cache_dir)"
+    script = f"{moved}; from lowvar import xla; xla.keep(); print(jax.config.jax_compilation_cache_dir)"
     assert subprocess.check_output([sys.executable, "-c", script], env=variables, text=True) == "None\n"
