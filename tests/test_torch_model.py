@@ -303,7 +303,7 @@ def test_a_pyro_model_is_its_numpyro_twin(batch_size):
         hierarchical(numpyro.sample, numpyro.plate, jdist, jnp.exp), {"x": jnp.asarray(X), "y": jnp.asarray(counts)}
     )
     assert mine.sites == dict(other.sites)
-    assert (mine.N, mine.dtype) == (N, np.float64)
+    assert (mine.N, mine.dtype, mine.subsample_size) == (N, np.float64, batch_size)
     z = RNG.normal(size=4)
     for index in (np.array([3, 1, 3]), RNG.permutation(N)):
         found = mine.log_likelihood(torch.from_numpy(z), torch.from_numpy(index))

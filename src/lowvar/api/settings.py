@@ -29,7 +29,7 @@ _GRADIENTS = 8  # random ones, of which an optimizer must follow some downwards
 
 def batch_of(problem) -> int:
     """The default batch size: the plate's ``subsample_size`` if it has one, else 100, or all rows if they are fewer."""
-    return min(getattr(problem, "subsample_size", None) or BATCH, problem.N)
+    return min(problem.subsample_size or BATCH, problem.N)
 
 
 def check_estimator(name: str | Callable) -> None:

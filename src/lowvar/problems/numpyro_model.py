@@ -62,7 +62,6 @@ class NumPyroProblem(VariationalProblem):
         log_joint: ``(z (dim,), index (B,)) -> ((B,), ())``, nats: ``log_likelihood`` and ``log_prior`` from one run of
             the model.
         remarks: sentences for the user on how the model is subsampled.
-        subsample_size: that of the data plate, if it is below N; else None.
         densities: the model's, if it has latent variables in the data plate.
     """
 
@@ -77,7 +76,6 @@ class NumPyroProblem(VariationalProblem):
     values: Callable = None  # type: ignore[assignment]
     log_joint: Callable = None  # type: ignore[assignment]
     remarks: tuple[str, ...] = ()
-    subsample_size: int | None = None
     densities: Densities | None = None
 
     @property

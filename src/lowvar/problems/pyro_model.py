@@ -95,7 +95,8 @@ def from_pyro(cls, model, data, name):
     nodes: dict[str, Any] = dict(trace.nodes)
     sites = {key: site for key, site in nodes.items() if site["type"] == "sample" and not site_is_subsample(site)}
     latent = {key: site for key, site in sites.items() if not site["is_observed"]}
-    plate, N = _data_plate(name, sites, sizes)
+    plate = _data_plate(name, sites, sizes)
+    N, subsample_size = int(sizes[plate][0]), sizes[plate][1]
     _check(name, nodes, latent, plate)
     free = {key: biject_to(site["fn"].support).inv(site["value"]) for key, site in latent.items()}
     shapes = {key: tuple(value.shape) for key, value in free.items()}
@@ -131,13 +132,14 @@ def from_pyro(cls, model, data, name):
     made = cls(
         log_likelihood, log_prior, N, sum(lengths), name, dtype, shapes, constrain=constrain,
         unconstrain={key: biject_to(site["fn"].support).inv for key, site in latent.items()},
+        subsample_size=subsample_size,
     )  # fmt: skip
     _check_indexed(name, made, plate)
     return made
 
 
 def _data_plate(name, sites, sizes):
-    """Name and size of the plate to subsample: the one around all observations, or that with a subsample size."""
+    """The plate to subsample: the one around all observations, or that with a subsample size."""
     observed = [site for site in sites.values() if site["is_observed"] and not site["infer"].get("_deterministic")]
     if not observed:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
@@ -153,7 +155,7 @@ def _data_plate(name, sites, sizes):
             "`with pyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it alone"
         )
     (plate,) = chosen
-    return plate, int(sizes[plate][0])
+    return plate
 
 
 def _check(name, nodes, latent, plate):

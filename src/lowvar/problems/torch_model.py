@@ -28,6 +28,7 @@ class TorchModel:
             drawn by the seed of the fit.
         constrain: ``z -> {site: value}``, what ``sample`` returns; the parts of ``z`` if not given.
         unconstrain: ``value -> part of z``, for some of the sites; others are unconstrained.
+        subsample_size: default batch size; 100 if not given, or all rows if they are fewer.
 
     The functions are differentiated twice and vectorised by ``torch.func``, and traced once for each shape: they must
     not branch in Python on values that depend on ``z`` or on the rows, and must not draw random numbers.
@@ -56,6 +57,7 @@ class TorchModel:
     mean: Any = None
     constrain: Callable[[Any], Mapping[str, Any]] | None = None
     unconstrain: Mapping[str, Callable] = field(default_factory=dict)
+    subsample_size: int | None = None
 
     def __post_init__(self):
         get("torch")
@@ -64,6 +66,9 @@ class TorchModel:
                 raise UserError(f"TorchModel: {name} must be a function, not {type(getattr(self, name)).__name__}")
         object.__setattr__(self, "N", whole("TorchModel: N", self.N, 1))
         object.__setattr__(self, "dim", whole("TorchModel: dim", self.dim, 1))
+        if self.subsample_size is not None:
+            size = whole("TorchModel: subsample_size", self.subsample_size, 1)
+            object.__setattr__(self, "subsample_size", size if size < self.N else None)
         object.__setattr__(self, "sites", dict(self.sites) or {"z": (self.dim,)})
 
     @classmethod
@@ -95,7 +100,8 @@ class TorchModel:
         """A Pyro model whose observations lie in one ``pyro.plate``, indexed by it.
 
         Args:
-            model: the model. Its latent sites must be continuous and outside the plate.
+            model: the model. Its latent sites must be continuous and outside the plate, whose ``subsample_size`` is the
+                default batch size.
             data: the model's keyword arguments.
             name: name in reports; the function's if not given.
 

@@ -140,7 +140,7 @@ def problem_of(model: TorchModel, *, name, init, init_is, key, guide) -> TorchPr
     near = [] if key is None or guide_forms.LOC in joint else near
     problem = TorchProblem(
         name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype_of(model, name, centre),
-        model=model, family=family(guide),
+        model=model, family=family(guide), subsample_size=model.subsample_size,
     )  # fmt: skip
     return drawn_start(
         centre, sites, near, key,

@@ -45,6 +45,7 @@ class VariationalProblem:
         noiseless: mask of the entries of ``z`` that are parameters of the model, ``(dim,)`` booleans, without prior
             or noise, see ``Gaussian``.
         family: ``problem -> guide``, see ``guides.family``; the mean-field guide if not given.
+        subsample_size: that of the model's own data plate, if it is below N; else None.
     """
 
     name: str
@@ -62,6 +63,7 @@ class VariationalProblem:
     spread: np.ndarray | None = None
     noiseless: np.ndarray | None = None
     family: Callable[[Any], Gaussian] | None = None
+    subsample_size: int | None = None
 
     @cached_property
     def guide(self) -> Gaussian:
