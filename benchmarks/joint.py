@@ -217,7 +217,7 @@ def models(task: str, arrays, batch: int):
         if task == "ppca":
             return ppca.model(rows["x"], 16, batch)
         if task == "tennis":
-            return bradley_terry.model(rows["winner"], rows["loser"], players, False, batch)
+            return bradley_terry.model(rows["winner"], rows["loser"], players, batch)
         return movielens.model(rows["user"], rows["x"], users, 5, rows["y"], batch)
 
     def latent(name, law, shape):
