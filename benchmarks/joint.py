@@ -406,10 +406,13 @@ def parts(task: str, dtype: str | None, size: str) -> dict:
     import jax.numpy as jnp
 
     from lowvar.backends import get
+    from lowvar.estimators.gradient.base import plus
+    from lowvar.estimators.gradient.tables import of_batches
     from lowvar.solvers.optimizers import optimizer
 
     problem, _, settings, title = problem_of(task, dtype, size)
     noise, _ = solver_of("naive", problem, settings)
+    fixed, _ = solver_of("joint, fixed batches", problem, settings)
     adam, count = optimizer("adam", STEP_SIZE, get("jax")), min(sized(size, 200, 200, 2), noise.batches.steps)
     params = {block: jnp.asarray(value) for block, value in start(problem).items()}
     eps = jax.random.normal(jax.random.key(2), (1, problem.dim), problem.dtype)
@@ -434,11 +437,25 @@ def parts(task: str, dtype: str | None, size: str) -> dict:
         change, state = adam.update(moved, state, params)
         return jax.tree.map(jnp.add, params, change), state
 
+    def means(kept, one):
+        return tuple(plus(each, moved, one.rows / problem.N) for each in kept)
+
+    def table(kept, plan):
+        """An epoch of reads and writes of the table of batches, and what it does at the end of the epoch."""
+
+        def step(kept, one):
+            total, state = kept
+            return (plus(total, stored.read(state, one.index), 1e-9), stored.write(state, one, total)), None
+
+        (total, state), _ = jax.lax.scan(step, kept, plan)
+        return total, stored.end_epoch(state, plan.index)
+
+    stored = of_batches(get("jax"), fixed.batches)
     mu = params["mu"]
     loops = {
         "noise": (drawn, mu), "gradient": (gradient, params), "gradient without noise": (plain, mu),
         "gradient and Hessian-vector product": (product, mu),
-        "Adam": (updated, (params, adam.init(params))),
+        "Adam": (updated, (params, adam.init(params))), "running means": (means, (params, moved)),
     }  # fmt: skip
     plan = jax.tree.map(lambda leaf: leaf[:count], jax.jit(noise.plan)(jax.random.key(1)))
 
@@ -451,6 +468,11 @@ def parts(task: str, dtype: str | None, size: str) -> dict:
         Case("shuffle", lambda n: (jax.block_until_ready(shuffle(jax.random.key(n))), n + 1)[1], 0, noise.batches.steps)
     ]
     cases += [case(name, *what) for name, what in loops.items()]
+    whole_plan, program = jax.jit(fixed.plan)(jax.random.key(1)), jax.jit(table, donate_argnums=0)
+    cases.append(
+        Case("table of batches", lambda kept: jax.block_until_ready(program(kept, whole_plan)),
+             jax.tree.map(jnp.copy, (params, stored.init(params))), fixed.batches.steps)
+    )  # fmt: skip
     whole = methods(size, ("naive", "joint, fixed batches", "joint_svrg"))
     cases += [ours(name, problem, settings, None) for name in whole]
     alternate(cases, sized(size, 9, 5, 1))

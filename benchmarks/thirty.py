@@ -32,7 +32,7 @@ from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from thirty_cases import forms, latents, regressions  # noqa: F401  registers the cases
 from thirty_cases.common import CASES
-from thirty_cases.page import line_of, page
+from thirty_cases.page import head, line_of, page
 from vi_step import add_sizes, sized, write
 
 import lowvar
@@ -265,6 +265,8 @@ def main(argv: list[str] | None = None) -> int:
     names = args.cases or sized(args.size, list(CASES), list(CASES), ["one", "gaps"])
     sections = args.only or sized(args.size, SECTIONS, ("outcome",), SECTIONS)
     found = json.loads(args.out.read_text()) if args.out.is_file() else {}
+    if not args.page:
+        print("\n".join(head()))
     for name in [] if args.page else names:
         for N in args.rows or CASES[name].rows:
             record = found.setdefault(f"{name}, {N}", {})

@@ -102,6 +102,25 @@ class Section:
         return {one.name: one.record()["result"] for one in self.measurements}
 
 
+OPERATORS = Measurement("operators", "operators.py")
+
+
+def operators(results: dict[str, Any], *cases: str) -> str:
+    """What steps in PyTorch are made of, the first case's beside those of the others."""
+    found = results["operators"]
+
+    def of(case):
+        one = found["cases"][case]
+        each = number(one["microseconds"] / one["operators"])
+        return f"{number(one['operators'], 3)} operators of {each} µs"
+
+    first, *others = cases
+    kinds = sorted(found["cases"][first]["shares"].items(), key=lambda kind: -kind[1])
+    shares = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in kinds if share >= 0.05)
+    beside = "".join(f"; {case.rpartition(': ')[2]}: {of(case)}" for case in others)
+    return f"{of(first)}, where one on a single number takes {number(found['smallest'])} ({shares}){beside}"
+
+
 def about() -> dict:
     """Where and with what a measurement is made now."""
     packages = {}

@@ -188,10 +188,12 @@ def _limit(case: str, task: str, parts: dict, main: dict, rest: dict) -> str:
         )
     more, product = of["gradient without noise"], of["gradient and Hessian-vector product"]
     if case == "joint, fixed batches":
-        rest = of[case] - of["naive"] - more - product
+        table, means = of["table of batches"], of["running means"]
+        rest = of[case] - of["naive"] - more - product - table - means
         return (
             f"beside the {number(of['naive'], 3)} µs of `naive`, a step makes a gradient without noise "
-            f"({number(more, 3)}) and a Hessian-vector product with its gradient ({number(product, 3)}); the other "
+            f"({number(more, 3)}) and a Hessian-vector product with its gradient ({number(product, 3)}), reads and "
+            f"writes the table ({number(table, 3)}) and two running means ({number(means, 3)}); the other "
             f"{number(rest, 3)} of its {number(of[case], 3)} µs are not profiled"
         )
     if case != "joint_svrg":

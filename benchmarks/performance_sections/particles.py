@@ -1,7 +1,7 @@
 """Many particles a step, and PyTorch."""
 
 from . import aims as bounds
-from .common import NOT_PROFILED, Aim, Measurement, Section, number, ratio, rows_of, table
+from .common import NOT_PROFILED, OPERATORS, Aim, Measurement, Section, number, operators, ratio, rows_of, table
 from .figures import NAIVE, PEER, Line, Panel
 
 
@@ -67,7 +67,7 @@ def limits(results: dict) -> dict[tuple[str, str, str], str]:
     mc = torch["blr"]["mc"][3]
     said["PyTorch", "blr", "few"] = (
         f"a part that does not depend on N: a step takes {one * mc:.0f} µs with N = 1 and {many * mc:.0f} with "
-        "N = 100; what that part is made of is not profiled"
+        f"N = 100: {operators(results, 'blr: mlmc, N = 1', 'blr: mlmc, N = 100')}"
     )
     of = results["particles_noise"]["bnn"]
     said["JAX", "bnn", "peer"] = (
@@ -176,7 +176,7 @@ def loop(results: dict, aims: list[Aim]) -> str:
         cells = [ratio(found[name]) for name in names]
         for at, name in enumerate(names[:2]):
             aim = Aim(f"PyTorch, {task}: `{name}` over a loop by hand", found[name][0], bounds.BY_HAND,
-                      limit=NOT_PROFILED)  # fmt: skip
+                      limit=_by_operators(results, task, name))  # fmt: skip
             aims.append(aim)
             cells[at] += f", {aim.word}"
         rows.append([task, *cells])
@@ -191,7 +191,13 @@ Times are without tracing. The first fit of a process also imports PyTorch's tra
 draw the noise in JAX."""
 
 
+def _by_operators(results: dict, task: str, name: str) -> str:
+    """What a step of an estimator is made of beside one by hand, if it was counted."""
+    case, hand = f"{task}: {name}", f"{task}: by hand"
+    return operators(results, case, hand) if case in results["operators"]["cases"] else NOT_PROFILED
+
+
 SECTIONS = (
-    Section("Many particles", (JAX, TORCH, GROWTH, NOISE, VARIANCE), particles, particles_figure),
-    Section("A small model in PyTorch", (LOOP,), loop),
+    Section("Many particles", (JAX, TORCH, GROWTH, NOISE, VARIANCE, OPERATORS), particles, particles_figure),
+    Section("A small model in PyTorch", (LOOP, OPERATORS), loop),
 )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import aims as bounds
-from .common import NOT_PROFILED, Aim, Measurement, Section, number, ratio, table
+from .common import NOT_PROFILED, OPERATORS, Aim, Measurement, Section, number, operators, ratio, table
 
 NAMES = {"evosax_snes": "evosax SNES", "evosax_xnes": "evosax xNES", "evosax_open_es": "evosax Open-ES"}
 DRIVEN = {"pycma": "pycma", "pycma, diagonal": "pycma, diagonal", "cmaes": "cmaes CMA", "sep_cmaes": "cmaes SepCMA"}
@@ -72,7 +72,7 @@ def times(results: dict, aims: list[Aim]) -> str:
         if name in bounds.GENERATION:
             for at in (0, 2):
                 what = f"`{name}`, {COLUMNS[at]}: µs a generation"
-                aim = Aim(what, one[COLUMNS[at]][0], bounds.GENERATION[name], limit=NOT_PROFILED)
+                aim = Aim(what, one[COLUMNS[at]][0], bounds.GENERATION[name], limit=_by_operators(results, name, at))
                 aims.append(aim)
                 cells[at] += f", {aim.word}"
         rows.append([name if " " in name else f"`{name}`", *cells])
@@ -97,6 +97,13 @@ Not the same on both sides: lowvar draws 24 random bits a number in single preci
 evosax draws 53 bits. JAX draws the noise for both backends, so that their runs agree. How many evaluations a
 search needs:
 [reproduction/ingo.md](reproduction/ingo.md)."""
+
+
+def _by_operators(results: dict, name: str, column: int) -> str:
+    """What a generation of mapped runs in PyTorch is made of, if it was counted."""
+    case = f"{name}, 20 runs mapped"
+    counted = COLUMNS[column] == "PyTorch, mapped" and case in results["operators"]["cases"]
+    return f"a generation of 20 runs: {operators(results, case)}" if counted else NOT_PROFILED
 
 
 def default(results: dict, aims: list[Aim]) -> str:
@@ -172,7 +179,7 @@ know that the noise has a constant size and `f` one minimum."""
 
 
 SECTIONS = (
-    Section("Black-box search", (TIME,), times),
+    Section("Black-box search", (TIME, OPERATORS), times),
     Section("What the default search reaches", (DEFAULT,), default),
     Section("Noisy functions", (NOISY,), noisy),
 )

@@ -78,6 +78,11 @@ def line_of(name: str, N: int, record: dict) -> str:
     return f"| {' | '.join(one.replace('|', '/') for one in cells(name, N, record))} |"
 
 
+def head() -> list[str]:
+    """The lines above the rows."""
+    return [f"| {' | '.join(_COLUMNS)} |", "| --- " * len(_COLUMNS) + "|"]
+
+
 def page(found: dict, settings: dict) -> str:
     """The page in Markdown, from the records of ``thirty.py``."""
     known = [(key.split(", "), record) for key, record in found.items() if record]
@@ -85,13 +90,12 @@ def page(found: dict, settings: dict) -> str:
     verdicts = [verdict(name, record).strip("*") for name, _, record in rows]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(verdicts) if one)
     about = [f"* `{name}`: {CASES[name].about}" for name in dict.fromkeys(name for name, *_ in rows)]
-    head = [f"| {' | '.join(_COLUMNS)} |", "| --- " * len(_COLUMNS) + "|"]
     table = [line_of(name, N, record).replace("\n", " ") for name, N, record in rows]
     packages = ", ".join(f"{one} {version(one)}" for one in ("lowvar", "jax", "numpyro", "optax", "numpy"))
     about_page = _PAGE.format(off=_OFF, behind=_BEHIND, **settings)
     measured = f"Measured with {packages}, Python {platform.python_version()}, on {platform.machine()}."
     counted = f"{len(rows)} problems: {counts}."
-    return "\n".join([about_page, counted, "", *head, *table, "", "## The models", "", *about, "", measured, ""])
+    return "\n".join([about_page, counted, "", *head(), *table, "", "## The models", "", *about, "", measured, ""])
 
 
 _PAGE = """# Models of a practitioner
