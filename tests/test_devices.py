@@ -15,7 +15,7 @@ import lowvar
 
 TESTS = Path(__file__).parent
 FIT = """
-import json, sys, tempfile, warnings
+import json, re, sys, tempfile, warnings
 import jax
 jax.config.update("jax_enable_x64", True)
 warnings.simplefilter("ignore")
@@ -50,6 +50,11 @@ for function, rows, given in (  # the last is a draw of an ELBO
     program = jax.jit(function).lower(problem.start["mu"], *given).compile().as_text()
     part, whole = (f"f64[{{count}},2]" in program for count in (rows // {count}, rows))
     assert part and not whole and "all-reduce" in program, function.__name__
+every = np.arange(2000), np.full(2000, 1 / 2000)
+program = jax.jit(problem.gradient).lower(problem.start["mu"], *every).compile().as_text()
+shapes = re.findall(r"= f64\\[([,\\d]*)\\]\\S* gather\\(", program)
+gathered = [np.prod([int(size) for size in shape.split(",")]) for shape in shapes]
+assert gathered and max(gathered) == 2 * 2000 // {count}, shapes  # two features of the device's rows
 print(json.dumps(found), flush=True)
 {after}
 """

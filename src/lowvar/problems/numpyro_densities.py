@@ -147,11 +147,16 @@ class Functions:
     def _joint(self, layout, z, index):
         rows, N = index.shape[0], self.N
         if self.plate and rows == N > 1:
-            # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program
-            places = jnp.arange(N)
-            halves = jnp.append(places, places[: N % 2]).reshape(2, -1)
-            of_half = lambda half: self._joint(layout, layout.among(z, half), index[half])  # noqa: E731
-            likelihood, prior = jax.vmap(of_half)(halves)
+            # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program; every other row
+            # each, since devices share the rows in order
+            def halves(rows):
+                return jnp.append(rows, rows[: N % 2]).reshape(-1, 2)
+
+            def of_half(places, index):
+                return self._joint(layout, layout.among(z, places), index)
+
+            each = jax.vmap(of_half, in_axes=1, out_axes=(1, 0))
+            likelihood, prior = each(halves(jnp.arange(N)), halves(index))
             return likelihood.reshape(-1)[:N], prior[0]
         return self._in_order(layout, z, index)
 
