@@ -1,9 +1,10 @@
-"""What steps in PyTorch are made of: operators a step, their time beside that of the smallest operator, and its kinds.
+"""What steps in PyTorch are made of: calls of operators, and the share of their time that each kind takes.
 
-PyTorch runs a step operator by operator. On small arrays an operator takes about as long as on one number, so their
-count decides; on large ones their kinds do. Counts and shares are those of PyTorch's profiler, which makes the step
-slower; the microseconds are CPU time without it. The cases are those of other benchmarks:
-`torch_loop.py`, `mlmc.py`, `search.py` and the growth of `integrals.py`.
+PyTorch runs a step operator by operator. On small arrays a call takes about as long as on one number, so the number of
+calls decides; on large ones the kinds of operators do. Calls and shares are those of PyTorch's profiler, where an
+operator that calls another counts as two; the microseconds of a step are CPU time without the profiler, where the cases
+of a group alternate. The cases are those of other benchmarks: `torch_loop.py`, `mlmc.py`, `search.py` and the growth of
+`integrals.py`.
 Usage: `python benchmarks/operators.py [--quick | --smallest]`.
 """
 
@@ -22,49 +23,59 @@ from torch.profiler import ProfilerActivity, profile
 from vi_step import add_sizes, sized, write
 
 KINDS = {
-    "products and factorisations": ("mm", "bmm", "mv", "dot", "baddbmm", "cholesky", "triangular", "qr"),
-    "gathers, copies and new arrays": ("index", "copy", "empty", "cat", "stack", "gather", "select", "clone", "fill"),
-    "random numbers and orders": ("rand", "normal", "uniform", "sort"),
-}  # the rest is elementwise arithmetic and sums
-REST = "arithmetic and sums"
+    "products": ("addmm", "addmv", "addr", "baddbmm", "bmm", "dot", "linear", "matmul", "mm", "mv"),
+    "factorisations": ("cholesky_inverse", "cholesky_solve", "linalg_cholesky_ex", "linalg_eigh", "linalg_qr",
+                       "linalg_solve_triangular", "triangular_solve"),
+    "gathers, copies and new arrays": (
+        "_to_copy", "cat", "clone", "contiguous", "copy", "empty", "empty_like", "empty_strided", "fill", "full",
+        "gather", "index", "index_select", "new_empty", "new_empty_strided", "ones", "ones_like", "stack", "to",
+        "zero", "zeros", "zeros_like",
+    ),
+    "random numbers and orders": ("normal", "rand", "randn", "randperm", "random", "sort", "uniform"),
+}  # fmt: skip
+REST = "arithmetic, sums and the rest"
 
 
 def kind_of(operator: str) -> str:
     """The kind of an operator, ``aten::...``."""
-    return next((kind for kind, words in KINDS.items() if any(word in operator for word in words)), REST)
+    name = operator.removeprefix("aten::").rstrip("_")
+    return next((kind for kind, names in KINDS.items() if name in names), REST)
 
 
-def measured(run: Callable[[int], object], steps: int, rounds: int) -> dict:
-    """Of ``run(steps)``: operators a step, CPU microseconds a step, and the kinds' shares of the operators' time."""
-    run(steps)  # traces
-    spent = []
-    for _ in range(rounds):
-        start = time.process_time()
-        run(steps)
-        spent.append(time.process_time() - start)
+def alternated(cases: dict[str, tuple[Callable[[int], object], int]], rounds: int) -> dict[str, float]:
+    """CPU microseconds of a step of each case, medians over rounds in which the cases alternate."""
+    spent: dict[str, list[float]] = {name: [] for name in cases}
+    for r in range(rounds + 1):
+        for name, (run, steps) in cases.items():
+            start = time.process_time()
+            run(steps)
+            if r:  # the first round traces
+                spent[name].append(1e6 * (time.process_time() - start) / steps)
+    return {name: float(np.median(times)) for name, times in spent.items()}
+
+
+def profiled(run: Callable[[int], object], steps: int) -> dict:
+    """Of ``run(steps)``: calls of operators a step, and the kinds' shares of the time in operators."""
     with profile(activities=[ProfilerActivity.CPU]) as found:
         run(steps)
     operators = [one for one in found.key_averages() if one.key.startswith("aten::")]
     total = sum(one.self_cpu_time_total for one in operators)
-    kinds = dict.fromkeys((*KINDS, REST), 0.0)
+    shares = dict.fromkeys((*KINDS, REST), 0.0)
     for one in operators:
-        kinds[kind_of(one.key)] += one.self_cpu_time_total / total
-    counts = {one.key: one.count / steps for one in operators}
-    return {
-        "operators": sum(counts.values()), "microseconds": 1e6 * float(np.median(spent)) / steps, "shares": kinds,
-        "factorisations": sum(count for key, count in counts.items() if "cholesky_ex" in key),
-    }  # fmt: skip
+        shares[kind_of(one.key)] += one.self_cpu_time_total / total
+    count = {one.key: one.count / steps for one in operators}
+    return {"calls": sum(count.values()), "shares": shares, "factorised": count.get("aten::linalg_cholesky_ex", 0.0)}
 
 
 def smallest(rounds: int) -> float:
     """CPU microseconds of an operator on one number."""
-    one, number = [], torch.ones(1)
-    for _ in range(rounds):
-        start = time.process_time()
-        for _ in range(10_000):
+    number = torch.ones(1)
+
+    def run(calls):
+        for _ in range(calls):
             torch.neg(number)
-        one.append(1e2 * (time.process_time() - start))
-    return float(np.median(one))
+
+    return alternated({"": (run, 10_000)}, rounds)[""]
 
 
 def loops(size: str) -> dict[str, tuple[Callable[[int], object], int]]:
@@ -99,8 +110,9 @@ def levels(size: str) -> dict[str, tuple[Callable[[int], object], int]]:
 
 def searches(size: str) -> dict[str, tuple[Callable[[int], object], int]]:
     """A generation of 20 mapped runs."""
-    case = search.torch_case("fast_ingo", 100, 20)
-    return {"fast_ingo, 20 runs mapped": (case.call, sized(size, 10, 2, 1) * search.LEAST)}
+    case, name = search.torch_case("fast_ingo", 100, 20), "fast_ingo, 20 runs mapped"
+    generations = sized(size, 10, 2, 1) * search.LEAST
+    return {name: (case.call, generations), f"{name}: noise by JAX": (case.noise, generations)}
 
 
 def integrators(size: str) -> dict[str, tuple[Callable[[int], object], int]]:
@@ -124,15 +136,18 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     rounds, cases = sized(args.size, 7, 3, 1), {}
-    print("| | operators a step | us a step | us an operator | shares of the operators' time |\n" + "|---" * 5 + "|")
+    print("| | calls of operators a step | us a step | shares of the operators' time |\n" + "|---" * 4 + "|")
     for made in (loops, levels, searches, integrators):
-        for name, (run, steps) in made(args.size).items():
-            one = cases[name] = measured(run, steps, 1 if made is integrators else rounds)
-            each = one["microseconds"] / one["operators"]
+        group = made(args.size)
+        spent = alternated(group, 1 if made is integrators else rounds)
+        for name, (run, steps) in group.items():
+            if name.endswith("noise by JAX"):
+                cases[name] = {"microseconds": spent[name]}
+                print(f"| {name} | | {spent[name]:.0f} | |", flush=True)
+                continue
+            one = cases[name] = profiled(run, steps) | {"microseconds": spent[name]}
             shares = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in one["shares"].items())
-            print(
-                f"| {name} | {one['operators']:.0f} | {one['microseconds']:.0f} | {each:.1f} | {shares} |", flush=True
-            )
+            print(f"| {name} | {one['calls']:.0f} | {spent[name]:.0f} | {shares} |", flush=True)
     least = smallest(rounds)
     print(f"\nan operator on one number: {least:.2f} us")
     write(args.out, {"cases": cases, "smallest": least})

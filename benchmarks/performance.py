@@ -47,8 +47,9 @@ def measure(one: Measurement) -> bool:
         command = [sys.executable, f"benchmarks/{script}", *arguments, "--out", str(out)]
         print(f"{one.name}: {' '.join(command)}", flush=True)
         try:
+            begun = about()
             subprocess.run(command, cwd=REPOSITORY, check=True)
-            one.kept(json.loads(out.read_text()), about())
+            one.kept(json.loads(out.read_text()), begun)
         except (subprocess.CalledProcessError, ValueError, KeyError) as error:
             print(f"{one.name}: {error}; its record stays as it was", file=sys.stderr)
             return False

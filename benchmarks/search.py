@@ -61,6 +61,7 @@ class Search:
     runs: int
     population: int
     project: str = "lowvar"
+    noise: Callable[[int], None] | None = None
     generations: int = 0
     compiling: float = 0.0
     seconds: list[float] = field(default_factory=list)
@@ -179,14 +180,21 @@ def torch_case(name: str, dim: int, runs: int) -> Search:
     one = [opened(solver, backend.asarray(x0)) for x0 in starts(dim, runs)]
     states = backend.tree_map(lambda *leaves: torch.stack(leaves), *one)
 
+    def some(first):
+        return np.asarray(draw(jax.random.key(2), first + np.arange(LEAST)))
+
     def call(generations):
         now = states
         for first in range(0, generations, LEAST):
-            noise = backend.asarray(np.asarray(draw(jax.random.key(2), first + np.arange(LEAST))))
+            noise = backend.asarray(some(first))
             for i in range(0, min(LEAST, generations - first), TRACED):
                 now = advance(now, noise[i : i + TRACED])
 
-    return Search(f"{name}, PyTorch", call, runs, solver.population)
+    def noise(generations):
+        for first in range(0, generations, LEAST):
+            some(first)
+
+    return Search(f"{name}, PyTorch", call, runs, solver.population, noise=noise)
 
 
 def driven_case(label: str, dim: int) -> Search:

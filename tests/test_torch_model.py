@@ -15,6 +15,7 @@ import torch
 
 import lowvar
 from lowvar import backends
+from lowvar.api.settings import batch_of
 from lowvar.noise import Noise
 
 N, RNG = 40, np.random.default_rng(0)
@@ -235,12 +236,11 @@ def test_what_is_no_model_is_refused(case):
 def test_other_mistakes_are_refused():
     with pytest.raises(lowvar.UserError, match="log_prior returned shape \\(2,\\)"):
         model(log_prior=Normal(0.0, 1.0).log_prob).problem()
-    with pytest.raises(lowvar.UserError, match="fewer than N = 41 rows"):
-        model(N=41).problem()
-    with pytest.raises(lowvar.UserError, match="cannot be run on z of shape"):
-        model(dim=3).problem()
-    with pytest.raises(lowvar.UserError, match="N 0: it must be a whole number"):
-        model(N=0)
+    wrong = {"N 0: it must be a whole": {"N": 0}, "fewer than N = 41 rows": {"N": 41}, "run on z of shape": {"dim": 3},
+             "subsample_size 41: there are 40 rows": {"subsample_size": 41}}  # fmt: skip
+    for message, given in wrong.items():
+        with pytest.raises(lowvar.UserError, match=message):
+            model(**given).problem()
     with pytest.raises(lowvar.UserError, match="holds its data; leave data out"):
         lowvar.fit(model(), {"x": X})
     with pytest.raises(lowvar.UserError, match="from_module"):
@@ -303,7 +303,7 @@ def test_a_pyro_model_is_its_numpyro_twin(batch_size):
         hierarchical(numpyro.sample, numpyro.plate, jdist, jnp.exp), {"x": jnp.asarray(X), "y": jnp.asarray(counts)}
     )
     assert mine.sites == dict(other.sites)
-    assert (mine.N, mine.dtype, mine.subsample_size) == (N, np.float64, batch_size)
+    assert (mine.N, mine.dtype, batch_of(mine)) == (N, np.float64, batch_size or N)
     z = RNG.normal(size=4)
     for index in (np.array([3, 1, 3]), RNG.permutation(N)):
         found = mine.log_likelihood(torch.from_numpy(z), torch.from_numpy(index))

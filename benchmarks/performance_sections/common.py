@@ -106,19 +106,19 @@ OPERATORS = Measurement("operators", "operators.py")
 
 
 def operators(results: dict[str, Any], *cases: str) -> str:
-    """What steps in PyTorch are made of, the first case's beside those of the others."""
+    """What a step in PyTorch is made of, the first case's beside those of the others."""
     found = results["operators"]
-
-    def of(case):
-        one = found["cases"][case]
-        each = number(one["microseconds"] / one["operators"])
-        return f"{number(one['operators'], 3)} operators of {each} µs"
-
-    first, *others = cases
-    kinds = sorted(found["cases"][first]["shares"].items(), key=lambda kind: -kind[1])
+    first, least = found["cases"][cases[0]], found["smallest"]
+    kinds = sorted(first["shares"].items(), key=lambda kind: -kind[1])
     shares = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in kinds if share >= 0.05)
-    beside = "".join(f"; {case.rpartition(': ')[2]}: {of(case)}" for case in others)
-    return f"{of(first)}, where one on a single number takes {number(found['smallest'])} ({shares}){beside}"
+    beside = "".join(
+        f"; {case.rpartition(': ')[2]}: {number(found['cases'][case]['calls'], 3)} calls, "
+        f"{number(found['cases'][case]['microseconds'], 3)} µs" for case in cases[1:]
+    )  # fmt: skip
+    return (
+        f"{number(first['calls'], 3)} calls of PyTorch's operators in {number(first['microseconds'], 3)} µs, where one "
+        f"on a single number takes {number(least)} ({shares}){beside}"
+    )
 
 
 def about() -> dict:

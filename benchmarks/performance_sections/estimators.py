@@ -190,11 +190,14 @@ def _limit(case: str, task: str, parts: dict, main: dict, rest: dict) -> str:
     if case == "joint, fixed batches":
         table, means = of["table of batches"], of["running means"]
         rest = of[case] - of["naive"] - more - product - table - means
+        whole = (
+            f"alone, these add up to {number(of[case] - rest, 3)}" if rest < 0
+            else f"the other {100 * rest / of[case]:.0f} % are in none of these"
+        )  # fmt: skip
         return (
-            f"beside the {number(of['naive'], 3)} µs of `naive`, a step makes a gradient without noise "
-            f"({number(more, 3)}) and a Hessian-vector product with its gradient ({number(product, 3)}), reads and "
-            f"writes the table ({number(table, 3)}) and two running means ({number(means, 3)}); the other "
-            f"{number(rest, 3)} of its {number(of[case], 3)} µs are not profiled"
+            f"of {number(of[case], 3)} µs: a step of `naive` {number(of['naive'], 3)}, a gradient without noise "
+            f"{number(more, 3)}, a Hessian-vector product with its gradient {number(product, 3)}, reading and writing "
+            f"the table {number(table, 3)}, two running means {number(means, 3)}; {whole}"
         )
     if case != "joint_svrg":
         return NOT_PROFILED

@@ -13,6 +13,7 @@ from lowvar.studies.drawing.style import Estimator, styled
 from .common import FIGURES
 
 PEER = Estimator("NumPyro SVI", "#767676", "s", 1.8, (0, (4, 1.5)))
+INDEXED = Estimator("NumPyro SVI, rows by index", "#56B4E9", "^", 1.8, (0, (2, 1)))
 NAIVE = Estimator("lowvar, naive", "#000000", "o", 2.2)
 DEFAULT = Estimator("lowvar, default", "#D55E00", "D", 2.2)
 

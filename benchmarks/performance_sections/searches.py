@@ -103,7 +103,10 @@ def _by_operators(results: dict, name: str, column: int) -> str:
     """What a generation of mapped runs in PyTorch is made of, if it was counted."""
     case = f"{name}, 20 runs mapped"
     counted = COLUMNS[column] == "PyTorch, mapped" and case in results["operators"]["cases"]
-    return f"a generation of 20 runs: {operators(results, case)}" if counted else NOT_PROFILED
+    if not counted:
+        return NOT_PROFILED
+    noise = results["operators"]["cases"][f"{case}: noise by JAX"]["microseconds"]
+    return f"a generation of 20 runs: {operators(results, case)}; JAX draws the noise in {number(noise, 3)} of them"
 
 
 def default(results: dict, aims: list[Aim]) -> str:

@@ -132,7 +132,7 @@ def from_pyro(cls, model, data, name):
     made = cls(
         log_likelihood, log_prior, N, sum(lengths), name, dtype, shapes, constrain=constrain,
         unconstrain={key: biject_to(site["fn"].support).inv for key, site in latent.items()},
-        subsample_size=subsample_size,
+        subsample_size=None if subsample_size == N else subsample_size,
     )  # fmt: skip
     _check_indexed(name, made, plate)
     return made

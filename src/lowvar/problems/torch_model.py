@@ -67,8 +67,9 @@ class TorchModel:
         object.__setattr__(self, "N", whole("TorchModel: N", self.N, 1))
         object.__setattr__(self, "dim", whole("TorchModel: dim", self.dim, 1))
         if self.subsample_size is not None:
-            size = whole("TorchModel: subsample_size", self.subsample_size, 1)
-            object.__setattr__(self, "subsample_size", size if size < self.N else None)
+            object.__setattr__(self, "subsample_size", whole("TorchModel: subsample_size", self.subsample_size, 1))
+            if self.subsample_size > self.N:
+                raise UserError(f"TorchModel: subsample_size {self.subsample_size}: there are {self.N} rows")
         object.__setattr__(self, "sites", dict(self.sites) or {"z": (self.dim,)})
 
     @classmethod
