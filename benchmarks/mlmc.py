@@ -264,7 +264,7 @@ def steps(task: str, backend: str, size: str, methods=None) -> dict:
         print(f"{row['case']:28s}{row['microseconds_per_step']:11.1f}  {said:26s}{judged(row)}", flush=True)
     of = {case.name: np.array(case.seconds) / case.steps for case in cases}
     few = {}
-    for how in ("", ", fixed"):  # rows shuffled at every step, and not
+    for how in ("", ", fixed"):  # the batch of all rows in their order, and in another one
         if not {f"mlmc, N = {POINTS}{how}", f"mlmc, N = 1{how}"} <= of.keys():
             continue
         few[how] = spread(of[f"mlmc, N = {POINTS}{how}"] / of[f"mlmc, N = 1{how}"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from worked_examples import DOCS, blocks, walked
 
 from lowvar import estimators
@@ -73,6 +74,34 @@ def test_example_of_a_search_costs_some_percent(place, capsys):
     assert np.isfinite(effort["ranked"]).all()
     assert ((effort["ranked"] / effort["fast_ingo"]).between(0.9, 1.25)).all()
     assert (found["hardest"].set_index("method").loc["ranked", "reached"] == 6).all()
+
+
+@pytest.mark.parametrize("place", ["search"], indirect=True)
+def test_examples_of_claims_and_of_an_effect(place):
+    from lowvar.studies.claims import judge, parse
+    from lowvar.studies.gathered import Gathered
+
+    tables = Gathered(place, place.family.tables, made=False)
+    verdicts = judge(map(parse, yaml.safe_load(blocks("adding-a-claim.md", "yaml")[0])), tables)
+    assert list(verdicts["verdict"]) == ["holds", "holds"]
+    exec(blocks("adding-a-claim.md", "python")[0], found := {})
+    effect = found["EFFECTS"]["mean_evaluations"](tables, "ellipsoid_30", "ranked")
+    assert effect.low < effect.value < effect.high
+    wide = tables["ends"].query("problem == 'ellipsoid_30'").groupby("method")["evaluations_to_target"].mean()
+    assert effect.value == pytest.approx(wide["ranked"])
+
+
+@pytest.mark.parametrize("place", ["search"], indirect=True)
+def test_example_of_a_figure_draws_what_it_saves(place, monkeypatch):
+    """The page's first block is its file, which the last imports from a folder of one's own."""
+    import pandas as pd
+
+    source, use = blocks("adding-a-figure.md", "python")
+    Path("starts.py").write_text(source)
+    monkeypatch.syspath_prepend(".")
+    exec(use, found := {})
+    assert [path.suffix for path in (found["svg"], found["png"], found["csv"])] == [".svg", ".png", ".csv"]
+    assert len(pd.read_csv(found["csv"])) == len(place.table("ends"))
 
 
 @pytest.mark.parametrize("place", ["integral"], indirect=True)
@@ -280,5 +309,5 @@ def test_the_pages_on_the_design_name_what_there_is():
 
     text = "".join((DOCS / page).read_text() for page in ("architecture.md", "design-notes.md"))
     there = {*estimators.GRADIENT, *estimators.INTEGRAL, *GAUSSIAN, *SAMPLERS, *PROBLEMS, *SEARCH}
-    for name in there - {"damped_cv", "ranked_ingo", "ridge", "growth"}:  # the worked examples
+    for name in there:
         assert f"`{name}`" in text, name

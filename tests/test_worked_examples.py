@@ -5,31 +5,29 @@ import inspect
 import jax
 import numpy as np
 import pytest
-from worked_examples import registered
+from worked_examples import factory
 
 from lowvar.errors import UserError
+from lowvar.registry import label
 from lowvar.testing.estimators import EstimatorContract
 from lowvar.testing.integrators import IntegratorContract
 from lowvar.testing.searches import SearchContract
 
 
 @pytest.fixture(scope="module")
-def worked(tmp_path_factory):
-    with registered("variational", tmp_path_factory.mktemp("estimators")) as name:
-        yield name
+def worked():
+    return factory("variational")
 
 
 @pytest.fixture(scope="module")
-def search(tmp_path_factory):
-    with registered("search", tmp_path_factory.mktemp("searches")) as name:
-        yield name
+def search():
+    return factory("search")
 
 
 @pytest.fixture(scope="module")
-def integrator(tmp_path_factory):
+def integrator():
     pytest.importorskip("torch")
-    with registered("integral", tmp_path_factory.mktemp("integrators")) as name:
-        yield name
+    return factory("integral")
 
 
 @pytest.mark.long
@@ -53,9 +51,9 @@ def test_example_has_the_ends_that_it_says(worked, coefficient, name):
     p, gradients = problem(), []
     noise = Noise(*(part[0] for part in epoch_noise(p, reshuffled(p.N, 3), 0)))
     assert inspect.getdoc(GRADIENT.get(worked)).count("References:") == 1
-    for factory, options in ((worked, {"coefficient": coefficient}), (name, {})):
-        estimator = GRADIENT.get(factory)(p, None, **options)
-        assert estimator.name == factory
+    for given, options in ((worked, {"coefficient": coefficient}), (name, {})):
+        estimator = GRADIENT.get(given)(p, None, **options)
+        assert estimator.name == label(given)
         gradient = jax.jit(lambda w, noise, one=estimator: one.estimate(one.init(w), w, noise)[0])
         gradients.append(flat(gradient(params(), noise)))
     np.testing.assert_allclose(*gradients, rtol=1e-12)

@@ -1,6 +1,5 @@
-"""The worked examples of docs: their code, registered under the names of their factories."""
+"""The worked examples of docs: their code, and their experiments beside it, as a reader has them."""
 
-import importlib.util
 import re
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,10 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from lowvar import estimators
 from lowvar.files import write_text
-from lowvar.registry import Entry
-from lowvar.solvers.search import SEARCH
 from lowvar.studies import jobs as commands
 from lowvar.studies.common_spec import merged
 
@@ -84,7 +80,7 @@ ALSO = {
     },
     "integral": {
         "problems": {"borehole": {"methods": ["monte_carlo", "zero_variance", "ridge"]},
-                     "growth": {"problem": "growth", "sizes": [[6, 5], [12, 10]],
+                     "growth": {"problem": "worked_examples:growth", "sizes": [[6, 5], [12, 10]],
                                 "methods": ["monte_carlo", "ridge", "paper_cv"]},
                      "last": {"within": "growth", "tasks": ["second"], "sizes": [10], "methods": ["ridge"]}},
         "methods": {"paper_cv": {"options": {"epochs": 4, "tuning_epochs": 0, "batch": 5, "rate": 0.01, "record": 2}}},
@@ -101,19 +97,21 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
 
 
-def loaded(page, folder, patch, registry):
-    """The name of a page's factory, registered, with its module in ``folder``."""
-    content = blocks(page, "python")[0]
-    name = re.findall(r"^def (\w+)\(", content, re.M)[0]
-    (folder / f"{name}.py").write_text(content)
-    patch.syspath_prepend(str(folder))
-    factory = getattr(importlib.import_module(name), name)
-    patch.setitem(registry._own, name, Entry(name, factory))
-    return name
+def code(family):
+    """The code of a family's page, and the name of its factory."""
+    content = blocks(PAGES[family], "python")[0]
+    return content, re.findall(r"^def (\w+)\(", content, re.M)[0]
+
+
+def factory(family):
+    """The factory of a family's page."""
+    content, name = code(family)
+    exec(content, found := {})
+    return found[name]
 
 
 def growth():
-    """A problem in the catalogue of this module alone: two targets, a derived quantity, facts for every picture."""
+    """A problem of one's own: two targets, a derived quantity, facts for every picture."""
     from lowvar.problems.integrals.normal import independent_normals
     from lowvar.problems.integrals.problem import Truth
 
@@ -137,22 +135,10 @@ def growth():
 
 
 PAGES = {
-    "variational": ("adding-an-estimator.md", estimators.GRADIENT),
-    "search": ("adding-a-search.md", SEARCH),
-    "integral": ("adding-an-integrator.md", estimators.INTEGRAL),
+    "variational": "adding-an-estimator.md",
+    "search": "adding-a-search.md",
+    "integral": "adding-an-integrator.md",
 }
-
-
-@contextmanager
-def registered(family, folder):
-    """The name of the example of a family's page: its file, under the name of its factory."""
-    page, registry = PAGES[family]
-    with pytest.MonkeyPatch.context() as patch:
-        if family == "integral":
-            from lowvar.problems.integrals.catalogue import PROBLEMS
-
-            patch.setitem(PROBLEMS._own, "growth", Entry("growth", growth))
-        yield loaded(page, folder, patch, registry)
 
 
 @contextmanager
@@ -160,10 +146,12 @@ def walked(family, folder):
     """The experiment of a family's page and its folder, run whole there by the functions behind the commands."""
     from lowvar.datasets.prepare import prepare
 
-    content = merged(yaml.safe_load(blocks(PAGES[family][0], "yaml")[0]), ALSO[family])
+    content = merged(yaml.safe_load(blocks(PAGES[family], "yaml")[0]), ALSO[family])
+    source, name = code(family)
+    (folder / f"{name}.py").write_text(source)
     (folder / f"{content['name']}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     (folder / "claims.yaml").write_text(CLAIMS[family])
-    with registered(family, folder), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         place = commands.Study.load(f"{content['name']}.yaml", SCALE)
         for problem in place.experiment.problems:
