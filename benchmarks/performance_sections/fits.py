@@ -59,7 +59,8 @@ with empty caches. `fit` also checks the model, computes ELBOs along the run, an
 of [thirty-models.md](thirty-models.md) that took longer under `fit` than under SVI in an earlier run, one round, over
 the 44 that are not refused (commit `147f5be`; no record of it was kept), with all their numbers of rows: the slowest
 beside SVI, not a sample of all. {under} of {len(ratios)} cases take at most as long as under SVI; the median ratio of
-these is {number(np.median([of[0] for of in ratios.values()]))}, the smallest {number(min(of[0] for of in ratios.values()))}.
+these is {number(np.median([of[0] for of in ratios.values()]))},
+the smallest {number(min(of[0] for of in ratios.values()))}.
 The largest:
 
 {table(["model", "`fit`, s", "SVI, s", "ratio"], rows)}
