@@ -98,6 +98,7 @@ def from_pyro(cls, model, data, name):
     plate = _data_plate(name, sites, sizes)
     N, subsample_size = int(sizes[plate][0]), sizes[plate][1]
     _check(name, nodes, latent, plate)
+    outside = [site["name"] for site in _observed(sites) if _frame(site, plate) is None]
     free = {key: biject_to(site["fn"].support).inv(site["value"]) for key, site in latent.items()}
     shapes = {key: tuple(value.shape) for key, value in free.items()}
     lengths = [value.numel() for value in free.values()]
@@ -121,9 +122,12 @@ def from_pyro(cls, model, data, name):
                 total = total + _by_row(_log_prob(site, rows / N), frame.dim, rows)
         return total
 
-    def log_prior(z):
+    def log_prior(z):  # with observations outside the plate, which count once
         found, jacobian = run(z, torch.zeros(1, dtype=torch.int64))
         return sum((_log_prob(site).sum() for site in found if _frame(site, plate) is None), z.new_zeros(()) + jacobian)
+
+    def observed_outside(z, index):
+        return {site["name"]: _log_prob(site).sum() for site in run(z, index)[0] if site["name"] in outside}
 
     def constrain(z):
         return {site["name"]: site["value"] for site in run(z, torch.zeros(1, dtype=torch.int64))[0]
@@ -135,23 +139,34 @@ def from_pyro(cls, model, data, name):
         subsample_size=None if subsample_size == N else subsample_size,
     )  # fmt: skip
     _check_indexed(name, made, plate)
+    if outside:
+        _check_outside(name, made, plate, observed_outside)
     return made
 
 
+def _observed(sites):
+    """The sites with observations, and factors."""
+    return [site for site in sites.values() if site["is_observed"] and not site["infer"].get("_deterministic")]
+
+
 def _data_plate(name, sites, sizes):
-    """The plate to subsample: the one around all observations, or that with a subsample size."""
-    observed = [site for site in sites.values() if site["is_observed"] and not site["infer"].get("_deterministic")]
+    """The plate to subsample: the one around all observations that are in plates, or that with a subsample size."""
+    observed = _observed(sites)
     if not observed:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
     if any(frame.dim is None for site in sites.values() for frame in site["cond_indep_stack"]):
         raise UserError(f"{name}: the model loops over a plate; write `with pyro.plate(...) as index:`")
-    around = set.intersection(*({frame.name for frame in site["cond_indep_stack"]} for site in observed))
+    stacks = {site["name"]: {frame.name for frame in site["cond_indep_stack"]} for site in observed}
+    stacks = {key: stack for key, stack in stacks.items() if stack}
+    around = set.intersection(*stacks.values()) if stacks else set()
     subsampled = {plate for plate, (size, subsample) in sizes.items() if subsample is not None and subsample < size}
     chosen = (around & subsampled or around) if subsampled <= around else set()
     if len(chosen) != 1:
+        apart = ", ".join(f"{key!r} in {' and '.join(map(repr, sorted(stack)))}" for key, stack in stacks.items())
+        none = f"none ({apart})" if apart else "none"
         raise UserError(
             f"{name}: the model needs exactly one data plate around all its observations and has "
-            f"{', '.join(map(repr, sorted(around))) or 'none'}; write "
+            f"{', '.join(map(repr, sorted(around))) or none}; write "
             "`with pyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it alone"
         )
     (plate,) = chosen
@@ -188,6 +203,18 @@ def _check_indexed(name, model, plate):
             f"`with pyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and x[index], obs=y[index] "
             f"({one_line(error)})"
         ) from error
+
+
+def _check_outside(name, model, plate, observed_outside):
+    """Checks that what is observed outside the plate is the same for every batch."""
+    z = torch.linspace(-0.3, 0.5, model.dim, dtype=model.dtype)
+    values = [observed_outside(z, torch.tensor(rows)) for rows in ([0], [model.N - 1, 0])]
+    for key, first in values[0].items():
+        if not torch.allclose(first, values[1][key], rtol=1e-5, equal_nan=True):
+            raise UserError(
+                f"{name}: the log density of {key!r}, outside the plate {plate!r}, changes with the rows of the batch; "
+                "move it into the plate, with a value for each row"
+            )
 
 
 def _frame(site, plate):

@@ -1,0 +1,64 @@
+"""Pyro models: what is outside the data plate, and mistakes."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as jdist
+import pytest
+
+import lowvar
+
+pyro = pytest.importorskip("pyro")
+torch = pytest.importorskip("torch")
+dist = pyro.distributions
+
+N = 12
+Y = np.random.default_rng(0).normal(size=N)
+y = torch.from_numpy(Y)
+
+
+def test_factors_outside_the_plate_count_once():
+    """Those outside are a part of the prior, and those inside of their rows, as for the NumPyro twin."""
+
+    def model(lib, dist):
+        def run(y):
+            w = lib.sample("w", dist.Normal(0.0, 1.0))
+            lib.factor("f", -0.5 * (w - 2.0) ** 2)
+            lib.factor("g", 0.3 * w)
+            with lib.plate("d", N) as i:
+                lib.sample("y", dist.Normal(w, 1.0), obs=y[i])
+                lib.factor("h", w * y[i])
+
+        return run
+
+    mine = lowvar.TorchModel.from_pyro(model(pyro, dist), {"y": y})
+    twin = lowvar.problem(model(numpyro, jdist), {"y": jnp.asarray(Y)})
+    z, index = np.array([0.7]), np.array([3, 1, 3])
+    assert float(mine.log_prior(torch.from_numpy(z))) == pytest.approx(float(twin.log_prior(jnp.asarray(z))), rel=1e-6)
+    np.testing.assert_allclose(
+        mine.log_likelihood(torch.from_numpy(z), torch.from_numpy(index)),
+        twin.log_likelihood(jnp.asarray(z), jnp.asarray(index)), rtol=1e-5,
+    )  # fmt: skip
+
+
+def test_a_factor_outside_the_plate_that_reads_the_batch_is_refused():
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+        pyro.factor("f", (w * y[i]).sum())
+
+    with pytest.raises(lowvar.UserError, match="of 'f', outside the plate 'd', changes with the rows"):
+        lowvar.TorchModel.from_pyro(model, {"y": y})
+
+
+def test_a_factor_in_another_plate_is_named():
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+        with pyro.plate("g", 3):
+            pyro.factor("f", w)
+
+    with pytest.raises(lowvar.UserError, match=r"none \('y' in 'd', 'f' in 'g'\)"):
+        lowvar.TorchModel.from_pyro(model, {"y": y})
