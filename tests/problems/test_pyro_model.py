@@ -62,3 +62,33 @@ def test_a_factor_in_another_plate_is_named():
 
     with pytest.raises(lowvar.UserError, match=r"none \('y' in 'd', 'f' in 'g'\)"):
         lowvar.TorchModel.from_pyro(model, {"y": y})
+
+
+def test_an_explicit_subsample_is_refused():
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", size=N, subsample=torch.arange(4)) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+
+    with pytest.raises(lowvar.UserError, match="plate 'd' has an explicit `subsample`"):
+        lowvar.TorchModel.from_pyro(model, {"y": y})
+
+
+def test_missing_observations_are_masked():
+    """``obs_mask`` makes latent sites in the plate; the mask that its refusal advises leaves the rows out."""
+    mask = torch.arange(N) % 3 > 0
+
+    def latent(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i], obs_mask=mask[i])
+
+    def masked(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N) as i, pyro.poutine.mask(mask=mask[i]):
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+
+    with pytest.raises(lowvar.UserError, match=r"'y' has an obs_mask.*poutine\.mask\(mask=mask\[index\]\)"):
+        lowvar.TorchModel.from_pyro(latent, {"y": y})
+    found = lowvar.TorchModel.from_pyro(masked, {"y": y}).log_likelihood(torch.zeros(1).double(), torch.arange(N))
+    torch.testing.assert_close(found, torch.where(mask, dist.Normal(0.0, 1.0).log_prob(y), 0.0))

@@ -37,14 +37,14 @@ class _Free(Messenger):
 
 @contextlib.contextmanager
 def _plates(rows):
-    """Plates whose rows are ``rows(name, size, subsample_size)``, their own if that is None.
+    """Plates whose rows are ``rows(name, size, subsample_size, subsample)``, their own if that is None.
 
     A plate's own ``subsample_size`` cannot be overridden by a handler.
     """
     own = SubsampleMessenger._subsample
 
     def subsample(name, size=None, subsample_size=None, subsample=None, use_cuda=None, device=None):
-        index = None if size is None else rows(name, size, subsample_size)
+        index = None if size is None else rows(name, size, subsample_size, subsample)
         if index is None:
             return own(name, size, subsample_size, subsample, use_cuda, device)
         return size, len(index), index
@@ -75,12 +75,14 @@ def from_pyro(cls, model, data, name):
     name = str(name or getattr(model, "__name__", type(model).__name__))
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
-    data, sizes = dict(data), {}
+    data, sizes, chosen = dict(data), {}, set()
     wide = any(isinstance(value, torch.Tensor) and value.dtype is torch.float64 for value in data.values())
     dtype = torch.float64 if wide else torch.get_default_dtype()
 
-    def record(plate, size, subsample_size):
-        sizes[plate] = size, subsample_size
+    def record(plate, size, subsample_size, subsample):
+        sizes[plate] = size, subsample_size if subsample is None else len(subsample)
+        if subsample is not None:
+            chosen.add(plate)
 
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad(), _plates(record), _precision(dtype):
@@ -97,6 +99,11 @@ def from_pyro(cls, model, data, name):
     latent = {key: site for key, site in sites.items() if not site["is_observed"]}
     plate = _data_plate(name, sites, sizes)
     N, subsample_size = int(sizes[plate][0]), sizes[plate][1]
+    if plate in chosen:
+        raise UserError(
+            f"{name}: plate {plate!r} has an explicit `subsample`, which mini-batches cannot override; give it a "
+            f"subsample_size instead: `with pyro.plate({plate!r}, N, subsample_size=batch_size) as index:`"
+        )
     _check(name, nodes, latent, plate)
     outside = [site["name"] for site in _observed(sites) if _frame(site, plate) is None]
     free = {key: biject_to(site["fn"].support).inv(site["value"]) for key, site in latent.items()}
@@ -107,8 +114,8 @@ def from_pyro(cls, model, data, name):
         """The sites at a point, for some rows, and the log determinant of the constraints' Jacobian."""
         parts = zip(shapes.items(), torch.split(z, lengths), strict=True)
         values = _Free({key: part.reshape(shape) for (key, shape), part in parts})
-        chosen = _plates(lambda name, size, subsample_size: index if name == plate else None)
-        with traceable(), pyro.validation_enabled(False), _precision(dtype), chosen, values:
+        given = _plates(lambda name, *_: index if name == plate else None)
+        with traceable(), pyro.validation_enabled(False), _precision(dtype), given, values:
             found: dict[str, Any] = dict(poutine.trace(model).get_trace(**data).nodes)
         return [site for key, site in found.items() if key in sites], values.jacobian
 
@@ -182,6 +189,12 @@ def _check(name, nodes, latent, plate):
             f"{name}: {params[0]!r} is a pyro.param; a TorchModel has no point estimates: give it a prior, pyro.sample"
         )
     for key, site in latent.items():
+        base = key.removesuffix("_unobserved")
+        if base != key and {base, f"{base}_observed"} <= nodes.keys():  # the sites that Pyro makes of obs_mask
+            raise UserError(
+                f"{name}: site {base!r} has an obs_mask, which makes its masked values latent; leave them out: "
+                f"`with pyro.poutine.mask(mask=mask[index]): pyro.sample({base!r}, ..., obs=y[index])`"
+            )
         if site["fn"].support.is_discrete:
             raise UserError(f"{name}: latent site {key!r} is discrete; marginalise it out of the model")
         if _frame(site, plate) is not None:
