@@ -90,5 +90,34 @@ def test_missing_observations_are_masked():
 
     with pytest.raises(lowvar.UserError, match=r"'y' has an obs_mask.*poutine\.mask\(mask=mask\[index\]\)"):
         lowvar.TorchModel.from_pyro(latent, {"y": y})
-    found = lowvar.TorchModel.from_pyro(masked, {"y": y}).log_likelihood(torch.zeros(1).double(), torch.arange(N))
+    gaps = torch.where(mask, y, torch.nan)
+    found = lowvar.TorchModel.from_pyro(masked, {"y": gaps}).log_likelihood(torch.zeros(1).double(), torch.arange(N))
     torch.testing.assert_close(found, torch.where(mask, dist.Normal(0.0, 1.0).log_prob(y), 0.0))
+
+
+def test_the_cause_of_a_failing_density_is_named():
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N, subsample_size=4) as i:
+            pyro.sample("y", dist.Bernoulli(logits=w), obs=y[i])
+
+    message = r"density of site 'y', a value of torch.int64, fails: .*desired output type Long"
+    with pytest.raises(lowvar.UserError, match=message):
+        lowvar.TorchModel.from_pyro(model, {"y": torch.ones(N, dtype=torch.int64)})
+    with pytest.raises(lowvar.UserError, match="'y' holds text, not numbers"):
+        lowvar.TorchModel.from_pyro(model, {"y": np.array(["a"] * N)})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", ">f8"])
+def test_numpy_arrays_keep_their_precision(dtype):
+    def model(y, rows):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", rows) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+
+    found = lowvar.TorchModel.from_pyro(model, {"y": Y.astype(dtype)[::-1], "rows": np.array(N)})
+    assert found.dtype is (torch.float32 if dtype == "float32" else torch.float64)
+    values = found.log_likelihood(torch.zeros(1, dtype=found.dtype), torch.arange(N))
+    np.testing.assert_allclose(
+        values, -0.5 * (Y[::-1] ** 2 + np.log(2 * np.pi)), rtol=1e-5 if dtype == "float32" else 1e-12
+    )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from numbers import Number
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
-from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, native, refuse_mask
+from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, of_numbers
 from lowvar.errors import UserError, kind_of, one_line
 
 
@@ -86,19 +85,9 @@ def as_array(key, value, where="data"):
             ) from error
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
-    refuse_mask(where, key, value)
+    value = of_numbers(where, key, value)
     if isinstance(value, Parquet):
         raise UserError(f"{where}: {key!r} is a Parquet, which takes the place of all rows: {USE_OF_PARQUET}")
-    value = native(value)
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
-        names = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
-        other = next((type(one).__name__ for one in value.flat if not isinstance(one, Number)), "")
-        held = names.get(value.dtype.kind, other or str(value.dtype))
-        if value.dtype == object and value.size and not other:
-            raise UserError(f"{where}: {key!r} has numbers as objects (dtype object); give it with .astype(float)")
-        raise UserError(
-            f"{where}: {key!r} holds {held}, not numbers; encode categories as integers, and dates as floats"
-        )
     try:
         array = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
         if isinstance(array, jax.Array) and array.dtype in (jnp.float16, jnp.bfloat16):

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
 from pyro import poutine
@@ -17,6 +18,7 @@ from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro.poutine.util import site_is_subsample
 from torch.distributions import biject_to
 
+from lowvar.datasets.rows import of_numbers
 from lowvar.errors import UserError, one_line
 from lowvar.problems.torch_functions import plain, traceable
 
@@ -75,7 +77,7 @@ def from_pyro(cls, model, data, name):
     name = str(name or getattr(model, "__name__", type(model).__name__))
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
-    data, sizes, chosen = dict(data), {}, set()
+    data, sizes, chosen = {key: _tensor(name, key, value) for key, value in data.items()}, {}, set()
     wide = any(isinstance(value, torch.Tensor) and value.dtype is torch.float64 for value in data.values())
     dtype = torch.float64 if wide else torch.get_default_dtype()
 
@@ -111,7 +113,10 @@ def from_pyro(cls, model, data, name):
     lengths = [value.numel() for value in free.values()]
 
     def run(z, index):
-        """The sites at a point, for some rows, and the log determinant of the constraints' Jacobian."""
+        """The sites at a point, for some rows, and the log determinant of the constraints' Jacobian.
+
+        Without an index, for the rows of the plate itself.
+        """
         parts = zip(shapes.items(), torch.split(z, lengths), strict=True)
         values = _Free({key: part.reshape(shape) for (key, shape), part in parts})
         given = _plates(lambda name, *_: index if name == plate else None)
@@ -145,10 +150,25 @@ def from_pyro(cls, model, data, name):
         unconstrain={key: biject_to(site["fn"].support).inv for key, site in latent.items()},
         subsample_size=None if subsample_size == N else subsample_size,
     )  # fmt: skip
+    _check_densities(name, made, lambda z: run(z, None)[0])
     _check_indexed(name, made, plate)
     if outside:
         _check_outside(name, made, plate, observed_outside)
     return made
+
+
+def _tensor(name, key, value):
+    """``value`` as a tensor of the same precision, if it is an array of NumPy; 0-dimensional integers as Python's."""
+    if not isinstance(value, np.ndarray):
+        return value
+    value = np.array(of_numbers(name, key, value), order="C")
+    if value.ndim == 0 and value.dtype.kind in "iub":
+        return value.item()
+    try:
+        tensor = torch.from_numpy(value)
+    except TypeError as error:
+        raise UserError(f"{name}: {key!r} is a NumPy array of {value.dtype}: give a torch tensor") from error
+    return tensor.to(torch.get_default_device())
 
 
 def _observed(sites):
@@ -202,6 +222,19 @@ def _check(name, nodes, latent, plate):
                 f"{name}: latent site {key!r} is inside the data plate {plate!r}; sample all of its values before the "
                 "plate (dist.Normal(0, 1).expand([N]).to_event(1)) and index them inside, or marginalise it"
             )
+
+
+def _check_densities(name, model, sites_at):
+    """Checks that the log densities can be computed, for the plate's own rows; masked values may be anything."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        for site in sites_at(torch.zeros(model.dim, dtype=model.dtype)):
+            try:
+                _log_prob(site)
+            except Exception as error:
+                kind = f", a value of {site['value'].dtype}" if isinstance(site["value"], torch.Tensor) else ""
+                raise UserError(
+                    f"{name}: the log density of site {site['name']!r}{kind}, fails: {one_line(error)}"
+                ) from error
 
 
 def _check_indexed(name, model, plate):

@@ -105,7 +105,7 @@ class TorchModel:
         Args:
             model: the model. Its latent sites must be continuous and outside the plate, whose ``subsample_size`` is the
                 default batch size.
-            data: the model's keyword arguments.
+            data: the model's keyword arguments; arrays of NumPy become tensors of the same type.
             name: name in reports; the function's if not given.
 
         ``Predictive(model, posterior_samples=fit.sample())`` predicts.
