@@ -1,5 +1,6 @@
 """A user's NumPyro model and data: conversion, a first trace, the sites, and the data plate."""
 
+import copy
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -68,7 +69,32 @@ def converted(model, data, name) -> dict[str, Any]:
         raise UserError(f"{name}: rows of a Parquet are for lowvar.fit alone; give arrays, of a sample of the rows")
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
-    return {key: as_array(key, value) for key, value in data.items()}
+    return {
+        key: each(lambda name, leaf: as_array(name, leaf) if isinstance(leaf, np.ndarray) else leaf, key, value)
+        if isinstance(value, dict | tuple)
+        else as_array(key, value)
+        for key, value in data.items()
+    }
+
+
+def each(function, name, value):
+    """``value`` with ``function(name, leaf)`` in place of the leaves of its dicts, tuples and lists."""
+    if isinstance(value, dict):
+        parts = copy.copy(value)
+        parts.update({key: each(function, f"{name}[{key!r}]", one) for key, one in value.items()})
+        return parts
+    if isinstance(value, tuple | list):
+        parts = [each(function, f"{name}[{k}]", one) for k, one in enumerate(value)]
+        return parts if isinstance(value, list) else value._make(parts) if hasattr(value, "_make") else tuple(parts)
+    return function(name, value)
+
+
+def leaves(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of ``data`` by name, such as ``d['y']`` for those of a dict ``d``."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        each(found.__setitem__, key, value)
+    return found
 
 
 def as_array(key, value, where="data"):
@@ -83,6 +109,11 @@ def as_array(key, value, where="data"):
             raise UserError(
                 f"{where}: {key!r} is {kind_of(value)} that NumPy cannot read: {one_line(error)}"
             ) from error
+    if type(value).__module__.startswith("scipy.sparse"):
+        raise UserError(
+            f"{where}: {key!r} is a sparse matrix of SciPy, which JAX cannot index; give it dense, with .toarray(), or "
+            "as jax.experimental.sparse.BCOO"
+        )
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
     value = of_numbers(where, key, value)
@@ -199,11 +230,11 @@ class InRows(UserError):
 
 
 class Longer(UserError):
-    """The plate's index reads an array of more rows, whose name is ``key``."""
+    """The plate's index reads an array of more rows, ``length``, whose name is ``key``."""
 
-    def __init__(self, message: str, key: str):
+    def __init__(self, message: str, key: str, length: int):
         super().__init__(message)
-        self.key = key
+        self.key, self.length = key, length
 
 
 def missing(data, rows: Mapping[str, np.ndarray] = MappingProxyType({})) -> str:
@@ -213,7 +244,7 @@ def missing(data, rows: Mapping[str, np.ndarray] = MappingProxyType({})) -> str:
         data: arrays by name.
         rows: for arrays that are a sample of rows, the numbers of these among all rows.
     """
-    for key, value in data.items() if isinstance(data, Mapping) else ():
+    for key, value in leaves(data).items() if isinstance(data, Mapping) else ():
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating):
             array = np.asarray(value)
             for gone, what, way in (
