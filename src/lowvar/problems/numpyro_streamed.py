@@ -239,7 +239,7 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
             raise
         raise UserError(f"{error}; {about}") from cause
     if not sample.plate:
-        raise UserError(f"{sample.remarks[0]}; or load the arrays: numpy.array(x)")
+        raise UserError(f"{sample.remarks[0]}; to use all rows in every step, load the arrays: numpy.array(x)")
     if sample.densities is not None:
         raise UserError(
             f"{sample.name}: the plate {sample.plate!r} has latent variables, whose parameters grow with the number of "

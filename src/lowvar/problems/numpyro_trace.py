@@ -1,6 +1,7 @@
 """A user's NumPyro model and data: conversion, a first trace, the sites, and the data plate."""
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
@@ -285,14 +287,11 @@ def data_plate(model, data, trace, name) -> tuple[str, int, str]:
     Raises:
         UserError: the model observes nothing.
     """
-    stacks = [
-        {frame.name for frame in site["cond_indep_stack"]}
-        for site in trace.values()
-        if site["type"] == "sample" and site["is_observed"]
-    ]
+    observed = [site for site in trace.values() if site["type"] == "sample" and site["is_observed"]]
+    stacks = [{frame.name for frame in site["cond_indep_stack"]} for site in observed]
     if not stacks:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
-    if all(_without_rows(site) for site in trace.values() if site["type"] == "sample" and site["is_observed"]):
+    if all(map(_without_rows, observed)):
         raise UserError(f"{name}: there are no rows: the observations are empty")
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
     holding = set().union(*stacks)
@@ -303,7 +302,7 @@ def data_plate(model, data, trace, name) -> tuple[str, int, str]:
     if not pool and len(holding) == 1 and max(sizes[one] for one in holding) <= _FEW:
         pool = holding
     if not pool:
-        return "", 1, _ALL_ROWS.format(name=name)
+        return "", 1, (_ALL_ROWS if all(map(_is_one_draw, observed)) else _ALL_ROWS + _PLATE).format(name=name)
     around = {plate for plate in pool if all(plate in stack for stack in stacks if stack)}
     plate = max(sorted(around or pool), key=sizes.__getitem__)
     apart = {one for stack in stacks if plate not in stack for one in stack}
@@ -319,11 +318,22 @@ def _without_rows(site) -> bool:
     return 0 in (*shape[: len(shape) - fn.event_dim], *fn.batch_shape)
 
 
+def _is_one_draw(site) -> bool:
+    """Whether a site is one draw of a multivariate distribution, as of a Gaussian process, not of independent rows."""
+    fn = site["fn"]
+    while isinstance(fn, dist.ExpandedDistribution | dist.MaskedDistribution):
+        fn = fn.base_dist
+    return (
+        fn.event_dim > 0 and not isinstance(fn, dist.Independent | dist.Unit) and math.prod(site["fn"].batch_shape) == 1
+    )
+
+
 _FEW = 2  # rows of a plate that is too small to find out whether the model uses its index
 
-_ALL_ROWS = (
-    "{name}: there is no data plate whose index the model uses, so every step uses all rows; for mini-batches write "
-    "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
+_ALL_ROWS = "{name}: there is no data plate whose index the model uses, so every step uses all rows"
+_PLATE = (
+    "; for mini-batches write `with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data "
+    "by it"
 )
 _FULL = (
     "{name}: the rows of mini-batches are those of the plate {plate!r} ({N}); {full} is evaluated in full in every "
