@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import scipy.sparse
 from numpyro import handlers
 from numpyro.infer.util import log_density, potential_energy
 
@@ -190,6 +191,27 @@ def test_arrays_of_different_lengths():
         told = f"the plate 'rows' has 11 rows, but '{longer}', which its index reads, has 22; give matching rows"
         with pytest.raises(UserError, match=told):
             from_numpyro(model, data)
+
+
+def test_nested_data_are_converted_and_checked():
+    def model(d):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", 11, subsample_size=4) as index:
+            numpyro.sample("y", dist.Normal(w * d["x"][0][index], 1), obs=d["y"][index])
+
+    x, y = X[:, 0], DATA["y"]
+    nested = from_numpyro(model, {"d": {"x": (x,), "y": y}})
+    values = nested.log_likelihood(jnp.ones(1), jnp.arange(11))
+    np.testing.assert_allclose(values, -0.5 * ((y - x) ** 2 + np.log(2 * np.pi)), rtol=1e-5)
+    with pytest.raises(UserError, match=r"rows' has 11 rows, but an array has fewer: d\['x'\]\[0\] 11, d\['y'\] 7"):
+        from_numpyro(model, {"d": {"x": (x,), "y": y[:7]}})
+    with pytest.raises(UserError, match=r"but \"d\['x'\]\[0\]\", which its index reads, has 22"):
+        from_numpyro(model, {"d": {"x": (np.tile(x, 2),), "y": y}})
+
+
+def test_a_sparse_matrix_of_scipy_is_refused():
+    with pytest.raises(UserError, match=r"'x' is a sparse matrix of SciPy.*experimental\.sparse\.BCOO"):
+        from_numpyro(gamma_regression, {**DATA, "x": scipy.sparse.csr_array(X)})
 
 
 def test_longer_arrays_that_the_plate_does_not_pair_are_allowed():

@@ -13,7 +13,7 @@ from numpyro.infer.util import potential_energy
 import lowvar
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_model import from_numpyro
-from lowvar.problems.numpyro_trace import AllRows
+from lowvar.problems.numpyro_trace import AllRows, data_plate, prototype
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(11, 3))
@@ -195,6 +195,25 @@ def test_all_rows_in_every_step():
     assert any("every step uses all rows" in note for note in found.notes)
     with pytest.raises(UserError, match=r"batch_size 5: leave it out; .* there is no data plate"):
         fitted(no_plate, DATA, num_steps=3, batch_size=5)
+
+
+@pytest.mark.parametrize("rows", ["one draw", "independent", "a factor"])
+def test_a_plate_is_advised_where_rows_are_independent(rows):
+    """Not for one draw of a multivariate distribution, as of a Gaussian process."""
+
+    def model(y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        if rows == "one draw":
+            numpyro.sample("y", dist.MultivariateNormal(w * jnp.ones(5), jnp.eye(5)), obs=y)
+        elif rows == "independent":
+            numpyro.sample("y", dist.Normal(w * jnp.ones(5), 1).to_event(1), obs=y)
+        else:
+            numpyro.factor("y", dist.Normal(w, 1).log_prob(y).sum())
+
+    data = {"y": np.arange(5.0)}
+    remark = data_plate(model, data, prototype(model, data, "model"), "model")[2]
+    assert "every step uses all rows" in remark
+    assert ("for mini-batches write" in remark) == (rows != "one draw")
 
 
 def test_entries_without_a_plate_are_not_paired_with_all_others():

@@ -8,6 +8,7 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Number
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -239,6 +240,22 @@ def native(value: Any) -> Any:
     """``value``, an array of NumPy in the machine's byte order: those of FITS and HDF5 files have another."""
     if isinstance(value, np.ndarray | np.generic) and not value.dtype.isnative:
         return value.astype(value.dtype.newbyteorder("="))
+    return value
+
+
+def of_numbers(where: str, key: str, value: Any) -> Any:
+    """``value``, an array of NumPy in the machine's byte order; raises a ``UserError`` unless it holds numbers."""
+    refuse_mask(where, key, value)
+    value = native(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
+        names = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
+        other = next((type(one).__name__ for one in value.flat if not isinstance(one, Number)), "")
+        held = names.get(value.dtype.kind, other or str(value.dtype))
+        if value.dtype == object and value.size and not other:
+            raise UserError(f"{where}: {key!r} has numbers as objects (dtype object); give it with .astype(float)")
+        raise UserError(
+            f"{where}: {key!r} holds {held}, not numbers; encode categories as integers, and dates as floats"
+        )
     return value
 
 

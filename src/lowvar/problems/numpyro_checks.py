@@ -21,7 +21,17 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
-from lowvar.problems.numpyro_trace import FixedIndex, InRows, Longer, frame_of, is_latent, log_prob_of, missing
+from lowvar.problems.numpyro_trace import (
+    FixedIndex,
+    InRows,
+    Longer,
+    each,
+    frame_of,
+    is_latent,
+    leaves,
+    log_prob_of,
+    missing,
+)
 from lowvar.problems.variational import prior_of
 
 _ROWS = 7  # rows evaluated jointly
@@ -134,7 +144,7 @@ def _missing_at(row, problem):
         rows = isinstance(value, jax.Array) and value.ndim and len(value) == problem.N
         return rows and np.isfinite(value[row]).all()
 
-    return {key: value for key, value in problem.data.items() if not finite(value)}
+    return {key: value for key, value in leaves(problem.data).items() if not finite(value)}
 
 
 def _check_lengths(problem, free, local):
@@ -144,31 +154,35 @@ def _check_lengths(problem, free, local):
     """
     free = {site: value for site, value in free.items() if site not in local}  # those have values for all rows
     if (error := too_short(problem.model, problem.plate, problem.N, problem.data, free)) is not None:
-        lengths = ", ".join(f"{key} {np.shape(value)[0]}" for key, value in problem.data.items() if np.ndim(value))
+        arrays = leaves(problem.data)
+        lengths = ", ".join(f"{key} {np.shape(value)[0]}" for key, value in arrays.items() if np.ndim(value))
         raise UserError(
             f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but an array has fewer: {lengths}"
         ) from error
-    for key, value in problem.data.items():
+    for key, value in leaves(problem.data).items():
         if isinstance(value, jax.Array) and value.ndim and len(value) > problem.N and _is_paired(problem, free, key):
             raise Longer(
                 f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but {key!r}, which its index "
                 f"reads, has {len(value)}; give matching rows",
                 key,
+                len(value),
             )
 
 
 def _is_paired(problem, free, key) -> bool:
-    """Whether the plate's index itself reads ``data[key]``, which has more than N rows.
+    """Whether the plate's index itself reads the leaf ``key`` of the data, which has more than N rows.
 
     Row N, beyond the plate, is a copy of row 0 in arrays of N rows. What another index reads, as of groups, is the same
     in both rows; a neighbour of the row, as in a time series, lies beyond row N.
     """
-    N, value = problem.N, np.asarray(problem.data[key])
-    arrays = {name: np.asarray(one) for name, one in problem.data.items() if isinstance(one, jax.Array) and one.ndim}
+    N, given = problem.N, leaves(problem.data)
+    value = np.asarray(given[key])
+    arrays = {name: np.asarray(one) for name, one in given.items() if isinstance(one, jax.Array) and one.ndim}
     copied = {name: np.concatenate([one, one[:1]]) for name, one in arrays.items() if len(one) == N}
 
     def fails(row, length):
-        data = {**problem.data, **copied, key: value[:length]}
+        put = {**copied, key: value[:length]}
+        data = {name: each(lambda leaf, was: put.get(leaf, was), name, one) for name, one in problem.data.items()}
         return too_short(problem.model, problem.plate, row + 1, data, free) is not None
 
     return fails(N, N) and not fails(N, N + 1) and not fails(0, N)
@@ -176,7 +190,11 @@ def _is_paired(problem, free, key) -> bool:
 
 def too_short(model, plate, N, data, free) -> IndexError | None:
     """The error of a model that indexes an array of fewer than ``N`` rows by its plate; None without one."""
-    data = {key: np.asarray(value) if isinstance(value, jax.Array) else value for key, value in data.items()}
+
+    def numpy(_, leaf):
+        return np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
+
+    data = {key: each(numpy, key, value) for key, value in data.items()}
     last = jnp.full(1, N - 1, jnp.int32)
 
     def run(free):

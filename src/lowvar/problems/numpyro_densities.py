@@ -13,7 +13,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import _unconstrain_reparam
 
-from lowvar.problems.numpyro_trace import FixedIndex, by_row, frame_of, is_latent, log_prob_of
+from lowvar.problems.numpyro_trace import FixedIndex, by_row, each, frame_of, is_latent, log_prob_of
 from lowvar.problems.rows import Rows
 
 
@@ -140,7 +140,7 @@ class Functions:
         seeded = handlers.seed(FixedIndex(watch(substituted), self.plate, index), jax.random.key(0))
         data = self.data
         if self._other:
-            data = {key: value.astype(self.dtype) if _is_floating(value) else value for key, value in data.items()}
+            data = {key: each(lambda _, leaf: _cast(self.dtype, leaf), key, value) for key, value in data.items()}
         trace = handlers.trace(seeded).get_trace(**data)
         return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
@@ -218,5 +218,6 @@ def _total(site):
     return jnp.sum(log_prob_of(site)) * (1.0 if site["scale"] is None else site["scale"])
 
 
-def _is_floating(value):
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
+def _cast(dtype, value):
+    floating = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
+    return value.astype(dtype) if floating else value

@@ -35,6 +35,7 @@ from lowvar.problems.numpyro_trace import (
     data_plate,
     frame_of,
     is_latent,
+    leaves,
     plain,
     prototype,
 )
@@ -84,7 +85,7 @@ class NumPyroProblem(VariationalProblem):
 
         Where rows are wide, as many as the data have times ``_WIDE`` numbers: a pass takes as long.
         """
-        arrays = [np.shape(one) for one in self.data.values() if np.ndim(one)]
+        arrays = [np.shape(one) for one in leaves(self.data).values() if np.ndim(one)]
         rows = self.N if self.plate else max([1, *(shape[0] for shape in arrays)])
         return max(rows, sum(map(math.prod, arrays)) // _WIDE)
 
@@ -192,7 +193,8 @@ def from_numpyro(
     transforms = {key: transform(site, name) for key, site in (latent | params).items()}
     free = {key: transforms[key].inv(site["value"]) for key, site in (latent | params).items()}
     # use the data's precision: under x64, NumPyro draws its first values in float64 for data of any precision
-    floating = [v.dtype for v in data.values() if isinstance(v, jax.Array) and jnp.issubdtype(v.dtype, jnp.floating)]
+    arrays = [leaf for leaf in leaves(data).values() if isinstance(leaf, jax.Array)]
+    floating = [leaf.dtype for leaf in arrays if jnp.issubdtype(leaf.dtype, jnp.floating)]
     dtype = jnp.result_type(*floating) if floating else jax.flatten_util.ravel_pytree(free)[0].dtype
     dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.zeros(()).dtype
     free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free)

@@ -232,14 +232,14 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
         raise UserError(error.told(dict.fromkeys(held, index))) from error.__cause__
     except Longer as error:  # than the sample
         name = str(given.get("name") or getattr(model, "__name__", "model"))
-        raise _disagreeing(name, error.key, others[error.key], next(iter(held)), N) from None
+        raise _disagreeing(name, error.key, error.length, next(iter(held)), N) from None
     except UserError as error:
         cause, about = error.__cause__, source.about()
         if not about or not isinstance(cause, TypeError | ValueError | IndexError):  # those of wrong shapes
             raise
         raise UserError(f"{error}; {about}") from cause
     if not sample.plate:
-        raise UserError(f"{sample.remarks[0]}; or load the arrays: numpy.array(x)")
+        raise UserError(f"{sample.remarks[0]}; to use all rows in every step, load the arrays: numpy.array(x)")
     if sample.densities is not None:
         raise UserError(
             f"{sample.name}: the plate {sample.plate!r} has latent variables, whose parameters grow with the number of "
@@ -298,7 +298,7 @@ def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
     """
     sample = problem.sample
     if longer := _indexed(problem, fixed):
-        raise _disagreeing(problem.name, longer, fixed[longer], next(iter(problem.data)), problem.N)
+        raise _disagreeing(problem.name, longer, len(fixed[longer]), next(iter(problem.data)), problem.N)
     rng = np.random.default_rng(0)
     index = rng.choice(sample.N, max(1, min(_COMPARED, sample.N // 2)), replace=False).astype(np.int32)
     z = jnp.asarray(sample.start["mu"] + 0.03 * rng.normal(size=sample.dim), sample.dtype)
@@ -313,9 +313,9 @@ def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
             )
 
 
-def _disagreeing(name: str, key: str, value, column: str, N: int) -> UserError:
+def _disagreeing(name: str, key: str, length: int, column: str, N: int) -> UserError:
     return UserError(
-        f"{name}: the model indexes {key!r} by the row: it has {len(value)} entries, and {column!r}, which is read "
+        f"{name}: the model indexes {key!r} by the row: it has {length} entries, and {column!r}, which is read "
         f"from a file, {N}; they must agree"
     )
 

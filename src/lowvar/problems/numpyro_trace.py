@@ -1,20 +1,22 @@
 """A user's NumPyro model and data: conversion, a first trace, the sites, and the data plate."""
 
+import copy
+import math
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from numbers import Number
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
-from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, native, refuse_mask
+from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, of_numbers
 from lowvar.errors import UserError, kind_of, one_line
 
 
@@ -69,7 +71,32 @@ def converted(model, data, name) -> dict[str, Any]:
         raise UserError(f"{name}: rows of a Parquet are for lowvar.fit alone; give arrays, of a sample of the rows")
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
-    return {key: as_array(key, value) for key, value in data.items()}
+    return {
+        key: each(lambda name, leaf: as_array(name, leaf) if isinstance(leaf, np.ndarray) else leaf, key, value)
+        if isinstance(value, dict | tuple)
+        else as_array(key, value)
+        for key, value in data.items()
+    }
+
+
+def each(function, name, value):
+    """``value`` with ``function(name, leaf)`` in place of the leaves of its dicts, tuples and lists."""
+    if isinstance(value, dict):
+        parts = copy.copy(value)
+        parts.update({key: each(function, f"{name}[{key!r}]", one) for key, one in value.items()})
+        return parts
+    if isinstance(value, tuple | list):
+        parts = [each(function, f"{name}[{k}]", one) for k, one in enumerate(value)]
+        return parts if isinstance(value, list) else value._make(parts) if hasattr(value, "_make") else tuple(parts)
+    return function(name, value)
+
+
+def leaves(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of ``data`` by name, such as ``d['y']`` for those of a dict ``d``."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        each(found.__setitem__, key, value)
+    return found
 
 
 def as_array(key, value, where="data"):
@@ -84,21 +111,16 @@ def as_array(key, value, where="data"):
             raise UserError(
                 f"{where}: {key!r} is {kind_of(value)} that NumPy cannot read: {one_line(error)}"
             ) from error
+    if type(value).__module__.startswith("scipy.sparse"):
+        raise UserError(
+            f"{where}: {key!r} is a sparse matrix of SciPy, which JAX cannot index; give it dense, with .toarray(), or "
+            "as jax.experimental.sparse.BCOO"
+        )
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
-    refuse_mask(where, key, value)
+    value = of_numbers(where, key, value)
     if isinstance(value, Parquet):
         raise UserError(f"{where}: {key!r} is a Parquet, which takes the place of all rows: {USE_OF_PARQUET}")
-    value = native(value)
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
-        names = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
-        other = next((type(one).__name__ for one in value.flat if not isinstance(one, Number)), "")
-        held = names.get(value.dtype.kind, other or str(value.dtype))
-        if value.dtype == object and value.size and not other:
-            raise UserError(f"{where}: {key!r} has numbers as objects (dtype object); give it with .astype(float)")
-        raise UserError(
-            f"{where}: {key!r} holds {held}, not numbers; encode categories as integers, and dates as floats"
-        )
     try:
         array = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
         if isinstance(array, jax.Array) and array.dtype in (jnp.float16, jnp.bfloat16):
@@ -210,11 +232,11 @@ class InRows(UserError):
 
 
 class Longer(UserError):
-    """The plate's index reads an array of more rows, whose name is ``key``."""
+    """The plate's index reads an array of more rows, ``length``, whose name is ``key``."""
 
-    def __init__(self, message: str, key: str):
+    def __init__(self, message: str, key: str, length: int):
         super().__init__(message)
-        self.key = key
+        self.key, self.length = key, length
 
 
 def missing(data, rows: Mapping[str, np.ndarray] = MappingProxyType({})) -> str:
@@ -224,7 +246,7 @@ def missing(data, rows: Mapping[str, np.ndarray] = MappingProxyType({})) -> str:
         data: arrays by name.
         rows: for arrays that are a sample of rows, the numbers of these among all rows.
     """
-    for key, value in data.items() if isinstance(data, Mapping) else ():
+    for key, value in leaves(data).items() if isinstance(data, Mapping) else ():
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating):
             array = np.asarray(value)
             for gone, what, way in (
@@ -265,14 +287,11 @@ def data_plate(model, data, trace, name) -> tuple[str, int, str]:
     Raises:
         UserError: the model observes nothing.
     """
-    stacks = [
-        {frame.name for frame in site["cond_indep_stack"]}
-        for site in trace.values()
-        if site["type"] == "sample" and site["is_observed"]
-    ]
+    observed = [site for site in trace.values() if site["type"] == "sample" and site["is_observed"]]
+    stacks = [{frame.name for frame in site["cond_indep_stack"]} for site in observed]
     if not stacks:
         raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
-    if all(_without_rows(site) for site in trace.values() if site["type"] == "sample" and site["is_observed"]):
+    if all(map(_without_rows, observed)):
         raise UserError(f"{name}: there are no rows: the observations are empty")
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
     holding = set().union(*stacks)
@@ -283,7 +302,7 @@ def data_plate(model, data, trace, name) -> tuple[str, int, str]:
     if not pool and len(holding) == 1 and max(sizes[one] for one in holding) <= _FEW:
         pool = holding
     if not pool:
-        return "", 1, _ALL_ROWS.format(name=name)
+        return "", 1, (_ALL_ROWS if all(map(_is_one_draw, observed)) else _ALL_ROWS + _PLATE).format(name=name)
     around = {plate for plate in pool if all(plate in stack for stack in stacks if stack)}
     plate = max(sorted(around or pool), key=sizes.__getitem__)
     apart = {one for stack in stacks if plate not in stack for one in stack}
@@ -299,11 +318,22 @@ def _without_rows(site) -> bool:
     return 0 in (*shape[: len(shape) - fn.event_dim], *fn.batch_shape)
 
 
+def _is_one_draw(site) -> bool:
+    """Whether a site is one draw of a multivariate distribution, as of a Gaussian process, not of independent rows."""
+    fn = site["fn"]
+    while isinstance(fn, dist.ExpandedDistribution | dist.MaskedDistribution):
+        fn = fn.base_dist
+    return (
+        fn.event_dim > 0 and not isinstance(fn, dist.Independent | dist.Unit) and math.prod(site["fn"].batch_shape) == 1
+    )
+
+
 _FEW = 2  # rows of a plate that is too small to find out whether the model uses its index
 
-_ALL_ROWS = (
-    "{name}: there is no data plate whose index the model uses, so every step uses all rows; for mini-batches write "
-    "`with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data by it"
+_ALL_ROWS = "{name}: there is no data plate whose index the model uses, so every step uses all rows"
+_PLATE = (
+    "; for mini-batches write `with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data "
+    "by it"
 )
 _FULL = (
     "{name}: the rows of mini-batches are those of the plate {plate!r} ({N}); {full} is evaluated in full in every "

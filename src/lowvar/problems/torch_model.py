@@ -100,10 +100,12 @@ class TorchModel:
     def from_pyro(cls, model, data: Mapping[str, Any], *, name: str | None = None) -> "TorchModel":
         """A Pyro model whose observations lie in one ``pyro.plate``, indexed by it.
 
+        Factors and observations outside all plates count once, as a part of the prior.
+
         Args:
             model: the model. Its latent sites must be continuous and outside the plate, whose ``subsample_size`` is the
                 default batch size.
-            data: the model's keyword arguments.
+            data: the model's keyword arguments; arrays of NumPy become tensors of the same type.
             name: name in reports; the function's if not given.
 
         ``Predictive(model, posterior_samples=fit.sample())`` predicts.

@@ -49,7 +49,8 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
         return {"mu": params["mu"], "mean": problem.full_gradient(params["mu"])}
 
     def unseen(params):
-        return {} if whole_batch else {"mu": params["mu"], "mean": xp.full_like(params["mu"], xp.nan)}
+        # not finite, so that its use would show; not NaN, which jax_debug_nans reports
+        return {} if whole_batch else {"mu": params["mu"], "mean": xp.full_like(params["mu"], xp.inf)}
 
     def init(params, snapshot=snapshot):
         zero = {block: xp.zeros_like(params[block]) for block in controls}

@@ -1,0 +1,123 @@
+"""Pyro models: what is outside the data plate, and mistakes."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as jdist
+import pytest
+
+import lowvar
+
+pyro = pytest.importorskip("pyro")
+torch = pytest.importorskip("torch")
+dist = pyro.distributions
+
+N = 12
+Y = np.random.default_rng(0).normal(size=N)
+y = torch.from_numpy(Y)
+
+
+def test_factors_outside_the_plate_count_once():
+    """Those outside are a part of the prior, and those inside of their rows, as for the NumPyro twin."""
+
+    def model(lib, dist):
+        def run(y):
+            w = lib.sample("w", dist.Normal(0.0, 1.0))
+            lib.factor("f", -0.5 * (w - 2.0) ** 2)
+            lib.factor("g", 0.3 * w)
+            with lib.plate("d", N) as i:
+                lib.sample("y", dist.Normal(w, 1.0), obs=y[i])
+                lib.factor("h", w * y[i])
+
+        return run
+
+    mine = lowvar.TorchModel.from_pyro(model(pyro, dist), {"y": y})
+    twin = lowvar.problem(model(numpyro, jdist), {"y": jnp.asarray(Y)})
+    z, index = np.array([0.7]), np.array([3, 1, 3])
+    assert float(mine.log_prior(torch.from_numpy(z))) == pytest.approx(float(twin.log_prior(jnp.asarray(z))), rel=1e-6)
+    np.testing.assert_allclose(
+        mine.log_likelihood(torch.from_numpy(z), torch.from_numpy(index)),
+        twin.log_likelihood(jnp.asarray(z), jnp.asarray(index)), rtol=1e-5,
+    )  # fmt: skip
+
+
+def test_a_factor_outside_the_plate_that_reads_the_batch_is_refused():
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+        pyro.factor("f", (w * y[i]).sum())
+
+    with pytest.raises(lowvar.UserError, match="of 'f', outside the plate 'd', changes with the rows"):
+        lowvar.TorchModel.from_pyro(model, {"y": y})
+
+
+def test_a_factor_in_another_plate_is_named():
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+        with pyro.plate("g", 3):
+            pyro.factor("f", w)
+
+    with pytest.raises(lowvar.UserError, match=r"none \('y' in 'd', 'f' in 'g'\)"):
+        lowvar.TorchModel.from_pyro(model, {"y": y})
+
+
+def test_an_explicit_subsample_is_refused():
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", size=N, subsample=torch.arange(4)) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+
+    with pytest.raises(lowvar.UserError, match="plate 'd' has an explicit `subsample`"):
+        lowvar.TorchModel.from_pyro(model, {"y": y})
+
+
+def test_missing_observations_are_masked():
+    """``obs_mask`` makes latent sites in the plate; the mask that its refusal advises leaves the rows out."""
+    mask = torch.arange(N) % 3 > 0
+
+    def latent(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i], obs_mask=mask[i])
+
+    def masked(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N) as i, pyro.poutine.mask(mask=mask[i]):
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+
+    with pytest.raises(lowvar.UserError, match=r"'y' has an obs_mask.*poutine\.mask\(mask=mask\[index\]\)"):
+        lowvar.TorchModel.from_pyro(latent, {"y": y})
+    gaps = torch.where(mask, y, torch.nan)
+    found = lowvar.TorchModel.from_pyro(masked, {"y": gaps}).log_likelihood(torch.zeros(1).double(), torch.arange(N))
+    torch.testing.assert_close(found, torch.where(mask, dist.Normal(0.0, 1.0).log_prob(y), 0.0))
+
+
+def test_the_cause_of_a_failing_density_is_named():
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", N, subsample_size=4) as i:
+            pyro.sample("y", dist.Bernoulli(logits=w), obs=y[i])
+
+    message = r"density of site 'y', a value of torch.int64, fails: .*desired output type Long"
+    with pytest.raises(lowvar.UserError, match=message):
+        lowvar.TorchModel.from_pyro(model, {"y": torch.ones(N, dtype=torch.int64)})
+    with pytest.raises(lowvar.UserError, match="'y' holds text, not numbers"):
+        lowvar.TorchModel.from_pyro(model, {"y": np.array(["a"] * N)})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", ">f8"])
+def test_numpy_arrays_keep_their_precision(dtype):
+    def model(y, rows):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("d", rows) as i:
+            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+
+    found = lowvar.TorchModel.from_pyro(model, {"y": Y.astype(dtype)[::-1], "rows": np.array(N)})
+    assert found.dtype is (torch.float32 if dtype == "float32" else torch.float64)
+    values = found.log_likelihood(torch.zeros(1, dtype=found.dtype), torch.arange(N))
+    np.testing.assert_allclose(
+        values, -0.5 * (Y[::-1] ** 2 + np.log(2 * np.pi)), rtol=1e-5 if dtype == "float32" else 1e-12
+    )
