@@ -54,6 +54,13 @@ def test_a_function_that_stops_having_values():
     assert 14 * 14 <= result.nfev == counted.calls <= 14 * 14 + 5
 
 
+def test_a_function_without_a_minimum():
+    result = quiet(lambda x: -sphere(x), X0, 0.5, budget=5000)
+    assert result.status == "failed"
+    assert "f may be unbounded below" in result.message
+    assert result.mean_fun == -sphere(result.mean)
+
+
 def test_a_failure_at_the_last_mean_loses_nothing():
     counted = Counted(sphere)
     counted.f = lambda x: sphere(x) if counted.calls <= 28 else np.zeros(2)
