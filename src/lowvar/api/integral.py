@@ -21,6 +21,8 @@ from lowvar.registry import label
 _COPIES = "duplicate samples were dropped"
 _APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
 _FALSE = np.zeros(1, bool)
+_UNWEIGHTED = "importance weights are not supported: give samples of the density whose scores these are"
+_INSTEAD = dict.fromkeys(("weights", "weight", "log_weights"), _UNWEIGHTED)
 _HALF = scipy.stats.norm.isf(0.025)
 
 
@@ -156,8 +158,9 @@ def integrate(
 
     INTEGRAL.entry(method)
     if method == "auto" and options:
-        raise UserError(f"{next(iter(options))}: auto takes no options; name a method with method=...")
-    INTEGRAL.check_options(method, options)
+        first = next(iter(options))
+        raise UserError(f"{first}: {_INSTEAD.get(first, 'auto takes no options; name a method with method=...')}")
+    INTEGRAL.check_options(method, options, instead=_INSTEAD)
     if not isinstance(chain, (bool, np.bool_, type(None))):
         raise UserError(f"chain {chain!r}: it must be True, False or None")
     if (seed := whole("seed", seed, 0)) >= 2**62:
