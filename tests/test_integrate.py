@@ -152,11 +152,6 @@ def test_mistakes(words, message):
 def test_options_and_names():
     with pytest.raises(UserError, match="auto takes no options"):
         lowvar.integrate(X, -X, X[:, 0], nugget=1e-6)
-    for method in ("auto", "zero_variance"):
-        with pytest.raises(UserError, match="weights'?: importance weights are not supported"):
-            lowvar.integrate(X, -X, X[:, 0], method, weights=X[:, 0])
-    with pytest.raises(UserError, match=r"scores are an array too, such as jax.vmap\(jax.grad\(logp\)\)"):
-        lowvar.integrate(X, lambda x: -x, X[:, 0])
     with pytest.raises(UserError, match="unknown option 'nuget': did you mean 'nugget'"):
         lowvar.integrate(X, -X, X[:, 0], "control_functional", nuget=1e-6)
     with pytest.raises(UserError, match="names: there are 2 for 1 integrals"):

@@ -162,6 +162,15 @@ def test_huge_and_tiny_values_are_searched_without_a_warning():
         assert result.status == "target"
 
 
+def test_a_minimum_in_integers_that_the_budget_leaves_unchecked_is_not_called_a_failure():
+    """The last quarter of the generations finds no more, as the minimum is found."""
+    result = quiet(
+        lambda x: float(((x - 3) ** 2).sum()), np.full(6, 50.0), 1.0, budget=1020, population=12, integers=True
+    )
+    assert (result.status, result.x.tolist()) == ("budget", [3] * 6)
+    assert any("x may be a minimum, whose neighbours a larger budget checks" in n for n in result.notes), result.notes
+
+
 def test_noise_at_a_bound_ends_without_a_warning():
     """All points are equal there, so the search shrinks until its deviations are rounding."""
     rng = np.random.default_rng(0)

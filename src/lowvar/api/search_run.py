@@ -249,6 +249,8 @@ class Run:
             message += self._evaluate_mean(min(int(evaluator.remaining), self.kept) if self.noise.known else 1)
         if evaluator.best_at is None:
             shows = "; errors='raise' shows the first failure" if evaluator.evaluations else ""
+            if shows and searcher.domain.kind == "real":
+                shows += ", and a smaller sigma0 keeps points nearer to x0"
             raise UserError(f"{evaluator.problem.name}: f never returned a finite value: {message}{shows}")
         if self.target is not None and status not in ("target", "failed", "interrupted"):
             status, message = self._judged(self.target, status, message)
@@ -296,8 +298,13 @@ class Run:
             others.remove("a larger sigma0")
         if domain.kind == "real" and domain.dim <= 1000 and method not in ("ingo_cma", "pycma", "cmaes"):
             others.insert(0, "method='ingo_cma'")
+        near = ""
+        if domain.kind != "real" or self.searcher.integers is not None:
+            near = "x may be a minimum, whose neighbours a larger budget checks; otherwise "
+            others.remove("more budget")
         tried = f"{', '.join(others[:-1])} or {others[-1]}"
-        self.advice.append(f"stalled: the last quarter of the generations made hardly any progress; try {tried}")
+        slow = "the last quarter of the generations made hardly any progress"
+        self.advice.append(f"stalled: {slow}; {near}try {tried}")
         return ", and the search had stalled"
 
     def _evaluate_mean(self, count: int) -> str:
