@@ -6,6 +6,7 @@ import pytest
 import lowvar
 from lowvar.api.chain_checks import chain_notes
 from lowvar.errors import UserError
+from lowvar.estimators.integral.choosing.tails import on_grid
 
 DEPENDENT = "do not count as independent: give each chain its own seed"
 
@@ -129,6 +130,25 @@ def test_repeated_samples_that_are_said_to_be_independent_are_noted():
         lowvar.integrate(drawn, -drawn, drawn[:, 0] ** 2, "monte_carlo")
     assert not lowvar.integrate(x, -x, x[:, 0] ** 2, "monte_carlo").notes
     assert not any("repeat" in n for n in lowvar.integrate(drawn, -drawn, drawn[:, 0], "monte_carlo", chain=True).notes)
+
+
+@pytest.mark.filterwarnings("ignore:many samples are equal", "ignore:scores")
+def test_ties_of_discrete_or_rounded_samples_are_no_copies():
+    """Monte Carlo's ordinary error, and no control variate; copies of rounded samples are still copies."""
+    rng = np.random.default_rng(0)
+    for x in (rng.poisson(3, 300) + 0.0, rng.normal(size=300).round(1), rng.binomial(1, 0.5, (300, 5)) + 0.0):
+        f = x.reshape(300, -1)[:, 0]
+        found = lowvar.integrate(x, f.mean() - x, f)
+        assert found.method == "monte_carlo"
+        np.testing.assert_allclose(found.standard_error, f.std(ddof=1) / np.sqrt(300), rtol=0.03)
+        assert any("many samples are equal, and they lie on a grid" in n for n in found.notes), found.notes
+        assert not any("repeat others" in n or "very few" in n for n in found.notes), found.notes
+    named = lowvar.integrate(f, -f, f, "monte_carlo").notes
+    assert any(n.startswith("many samples are equal") for n in named), named
+    x = rng.normal(size=300)
+    for source in (x, x.astype(np.float16) + 0.0, rng.normal(size=(300, 2)).round(2)):
+        assert not on_grid(source[rng.integers(0, 300, 300)].reshape(300, -1))
+    assert not on_grid(np.repeat(x[:2], 150)[:, None])
 
 
 @pytest.mark.parametrize(

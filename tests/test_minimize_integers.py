@@ -162,6 +162,26 @@ def test_huge_and_tiny_values_are_searched_without_a_warning():
         assert result.status == "target"
 
 
+def test_a_minimum_in_integers_that_the_budget_leaves_unchecked_is_not_called_a_failure():
+    """The last quarter of the generations finds no more, as the minimum is found."""
+    result = quiet(
+        lambda x: float(((x - 3) ** 2).sum()), np.full(6, 50.0), 1.0, budget=1020, population=12, integers=True
+    )
+    assert (result.status, result.x.tolist()) == ("budget", [3] * 6)
+    assert any("x may be a minimum, whose neighbours a larger budget checks" in n for n in result.notes), result.notes
+
+
+def test_noise_at_a_bound_ends_without_a_warning():
+    """All points are equal there, so the search shrinks until its deviations are rounding."""
+    rng = np.random.default_rng(0)
+    f = lambda x: float(((x - 10) ** 2).sum() + 0.5 * rng.normal())  # noqa: E731
+    result = quiet(f, np.ones(3), 0.5, budget=4000, integers=True, bounds=(0, 5))
+    assert result.status == "stalled"
+    assert "its whole numbers no longer change" in result.message
+    assert result.mean.tolist() == [5, 5, 5]
+    assert abs(result.mean_fun - 75) < 5 * result.mean_fun_se < 1
+
+
 def test_a_constant_that_hides_all_differences_is_named():
     result = quiet(lambda x: 1e12 + float(x @ x), np.ones(4), 0.5, budget=3000)
     assert result.status == "stalled"

@@ -38,7 +38,8 @@ def test_failures_raise_by_default(workers):
 
 def test_a_function_that_never_has_a_value():
     with pytest.raises(
-        UserError, match=r"<lambda>: f never returned a finite value: .* in 10 generations.*errors='raise'"
+        UserError,
+        match=r"<lambda>: f never returned a finite value: .* in 10 generations.*errors='raise'.* smaller sigma0",
     ):
         quiet(lambda x: np.nan, X0, 0.5, budget=10_000, errors="mark")
     with pytest.raises(UserError, match="f never returned a finite value: the budget of 50 evaluations is spent"):
@@ -52,6 +53,13 @@ def test_a_function_that_stops_having_values():
     assert (result.status, result.success) == ("failed", False)
     assert result.nit == 14
     assert 14 * 14 <= result.nfev == counted.calls <= 14 * 14 + 5
+
+
+def test_a_function_without_a_minimum():
+    result = quiet(lambda x: -sphere(x), X0, 0.5, budget=5000)
+    assert result.status == "failed"
+    assert "f may be unbounded below" in result.message
+    assert result.mean_fun == -sphere(result.mean)
 
 
 def test_a_failure_at_the_last_mean_loses_nothing():
@@ -91,6 +99,9 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         (sphere, {"method": "fast_igno"}, "unknown search 'fast_igno': did you mean 'fast_ingo'?"),
         (sphere, {"method": "fast_ingo", "betta": 1}, "fast_ingo: unknown option 'betta': did you mean 'beta'?"),
         (sphere, {"method": "fast_ingo", "budjet": 8}, "fast_ingo: unknown option 'budjet': did you mean 'budget'?"),
+        (sphere, {"tol": 1e-6}, "unknown option 'tol': a search ends by itself .* target= .* callback"),
+        (sphere, {"maxiter": 9}, "unknown option 'maxiter': budget= limits the evaluations .* callback"),
+        (sphere, {"timeout": 9}, "unknown option 'timeout': a callback that returns True ends"),
         (sphere, {"method": "fast_ingo", "normalise": 1}, "fast_ingo: normalise 1: it must be true or false"),
         (sphere, {"method": "fast_ingo", "noise": ["iid"]}, r"fast_ingo: noise \['iid'\]: it must be a name"),
         (sphere, {"method": "fast_ingo", "beta": "small"}, "fast_ingo: beta 'small': it must be a number"),

@@ -228,3 +228,12 @@ def test_r_hat_is_that_of_arviz():
     arviz = pytest.importorskip("arviz")
     x = np.random.default_rng(0).normal(size=(3, 60, 2)).cumsum(axis=1)
     np.testing.assert_allclose(split_r_hat(x), [float(arviz.rhat(x[..., k])) for k in range(2)], rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["auto", "zero_variance"])
+def test_weights_and_a_function_in_place_of_scores_are_refused(method):
+    x = np.ones((9, 2))
+    with pytest.raises(UserError, match=r"weights'?: importance weights are not supported"):
+        lowvar.integrate(x, -x, x[:, 0], method, weights=x[:, 0])
+    with pytest.raises(UserError, match=r"scores are an array too, such as jax.vmap\(jax.grad\(logp\)\)"):
+        lowvar.integrate(x, lambda x: -x, x[:, 0], method)

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from textwrap import shorten
 from typing import Any
@@ -20,7 +20,9 @@ class TooFewPoints(UserError):
     """Too few points for this method; another method may need fewer."""
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
+def unknown_name(
+    kind: str, name: object, known: Iterable[str], *, where: str = "", instead: Mapping[str, str] | None = None
+) -> UserError:
     """The error for a name that is not in a list, with the nearest one that is.
 
     Args:
@@ -28,6 +30,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
         name: the given name.
         known: the valid names.
         where: the file or key that the name came from, if any.
+        instead: what serves in place of names that other libraries have, in words.
 
     >>> unknown_name("estimator", "jiont", ["naive", "cv", "joint"]).args[0]
     "unknown estimator 'jiont': did you mean 'joint'? (known: cv, joint, naive)"
@@ -35,6 +38,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
     known = sorted(known)
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
     hint = f": did you mean {near[0]!r}?" if near else ""
+    hint = f": {instead[str(name)]}" if instead and name in instead else hint
     prefix = f"{where}: " if where else ""
     return UserError(f"{prefix}unknown {kind} {name!r}{hint} (known: {', '.join(known) or 'none'})")
 

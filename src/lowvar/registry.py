@@ -231,8 +231,8 @@ class Registry:
         return {name: one for name, one in _arguments(self.entry(given))[0].items() if name not in self.given}
 
     def check_options(self, given: str | Callable[..., Any], options: Mapping[str, Any], *, where: str = "",
-                      also: Iterable[str] = ()) -> None:  # fmt: skip
-        """Checks a factory's ``options``; other arguments as for ``entry``.
+                      also: Iterable[str] = (), instead: Mapping[str, str] | None = None) -> None:  # fmt: skip
+        """Checks a factory's ``options``; other arguments as for ``entry`` and ``unknown_name``.
 
         Raises:
             UserError: an option is unknown, missing or of the wrong type.
@@ -245,7 +245,7 @@ class Registry:
             if name in own:
                 _check_type(f"{who}: {name}", value, own[name].types)
             elif not takes_any or name in self.given:
-                raise unknown_name("option", name, {*own, *also}, where=who)
+                raise unknown_name("option", name, {*own, *also}, where=who, instead=instead)
         for name, option in own.items():
             if option.required and name not in options:
                 others = self.given and set(self.given).isdisjoint(arguments)

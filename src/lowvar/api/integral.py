@@ -13,14 +13,16 @@ from lowvar.api.posterior import arrays
 from lowvar.errors import UserError, whole
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
+from lowvar.estimators.integral.choosing.tails import OFTEN, on_grid
 from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
 _APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
-_OFTEN = 0.05  # a larger share of repeated samples is noted
 _FALSE = np.zeros(1, bool)
+_UNWEIGHTED = "importance weights are not supported: give samples of the density whose scores these are"
+_INSTEAD: dict[str, str] = dict.fromkeys(("weights", "weight", "log_weights"), _UNWEIGHTED)
 _HALF = scipy.stats.norm.isf(0.025)
 
 
@@ -118,7 +120,9 @@ def integrate(
             for each integral by the residuals of held-out samples, and returns Monte Carlo where no method beats it or
             the scores fail their test. Numbers of single precision, also if converted to double, are judged as such:
             residuals of a few roundings count as none, and no error below the rounding of the values is stated. This is
-            read from the bits of each integral's own values and of its samples and scores.
+            read from the bits of each integral's own values and of its samples and scores. With thousands of samples,
+            most of the time of ``auto`` goes into sparse kernels and polynomials of high order; ``zero_variance`` with
+            ``folds=5`` is faster.
         chain: whether the samples are successive states of a Markov chain: standard errors, and the check of the
             scores, then use effective sample sizes, and folds are blocks. Independent chains may be concatenated, or be
             the first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``. By
@@ -156,8 +160,9 @@ def integrate(
 
     INTEGRAL.entry(method)
     if method == "auto" and options:
-        raise UserError(f"{next(iter(options))}: auto takes no options; name a method with method=...")
-    INTEGRAL.check_options(method, options)
+        first = next(iter(options))
+        raise UserError(f"{first}: {_INSTEAD.get(first, 'auto takes no options; name a method with method=...')}")
+    INTEGRAL.check_options(method, options, instead=_INSTEAD)
     if not isinstance(chain, (bool, np.bool_, type(None))):
         raise UserError(f"chain {chain!r}: it must be True, False or None")
     if (seed := whole("seed", seed, 0)) >= 2**62:
@@ -174,7 +179,7 @@ def integrate(
         method, result = "monte_carlo", plain
     else:
         result, more = _run(method, options, folds, data, seeds)
-        notes += more or _repeated(data)
+        notes += more or _repeated(data, method)
         method = label(method)
     notes += result.untried
     raised = {name: sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])}
@@ -227,14 +232,21 @@ def _run(method: str | Callable[..., Integrator], options, folds, data: Samples,
     return integrator.integrate(used, seeds), [f"{copies} {_COPIES}"] if copies else []
 
 
-def _repeated(data: Samples) -> list[str]:
+def _repeated(data: Samples, method: str | Callable[..., Integrator]) -> list[str]:
     """A note if independent samples are often equal."""
     if data.chain:
         return []
-    sizes = [len(np.unique(points[0], axis=0)) for points in data.points[: 1 if data.shared else None]]
-    often = [m - size for m, size in zip(data.sizes, sizes, strict=False) if m - size > _OFTEN * m]
+    sets = [points[0] for points in data.points[: 1 if data.shared else None]]
+    grids = [on_grid(points) for points in sets]
+    copies = [len(x) - len(np.unique(x, axis=0)) for x, grid in zip(sets, grids, strict=True) if not grid]
+    often = [number for number, m in zip(copies, data.sizes, strict=False) if number > OFTEN * m]
     if not often:
-        return []
+        if method == "auto" or not any(grids):  # `auto` has a flag for it
+            return []
+        return [
+            "many samples are equal, and they lie on a grid: they look discrete or rounded, and scores do not exist "
+            "for discrete variables; or they were drawn by weights, which makes standard errors too small"
+        ]
     return [
         f"{max(often)} samples repeat others, which makes standard errors of independent samples too small: set "
         "chain=True for states of a Markov chain; for samples drawn by weights, give those before the draw"

@@ -55,8 +55,8 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
 def _refuse_names(scores: Any, values: Any, model: bool) -> None:
     if model:
         raise UserError(
-            "scores: a model needs draws by site; give samples as NumPyro's MCMC, ArviZ's DataTree or a dict of sites, "
-            "or an array of scores"
+            "scores: a model needs draws by site; give samples as NumPyro's MCMC, ArviZ's DataTree or a dict of sites. "
+            "With samples as an array, scores are an array too, such as jax.vmap(jax.grad(logp))(samples)"
         )
     if scores is None:
         raise UserError("scores: give the gradient of the log density at each sample, an array of the samples' shape")

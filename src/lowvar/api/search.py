@@ -21,6 +21,15 @@ from lowvar.solvers.search.make import default_method
 
 __all__ = ["Generation", "SearchResult", "Status", "minimize"]
 
+_TOLERANCE = "a search ends by itself where it stops moving; earlier by target= or a callback that returns True"
+_COUNT = "budget= limits the evaluations of f, and a callback that returns True ends the search"
+_TIME = "a callback that returns True ends the search, for example when the time is up"
+_INSTEAD = {  # of the options of SciPy and pycma
+    **dict.fromkeys(("tol", "xtol", "ftol", "xatol", "fatol", "gtol", "tolx", "tolfun"), _TOLERANCE),
+    **dict.fromkeys(("maxiter", "maxfev", "maxfun", "maxfevals"), _COUNT),
+    **dict.fromkeys(("timeout", "maxtime", "max_time"), _TIME),
+}
+
 
 def minimize(
     f: Callable[[Any], Any] | BlackBoxProblem,
@@ -86,7 +95,7 @@ def minimize(
             as a failure, which counts as the worst of its generation, and continue.
         progress: whether to show a progress bar; by default on a terminal only.
         callback: called with a ``Generation`` after each; returning a true value, or raising ``StopIteration``, ends
-            the search.
+            the search. So a search ends at a time: ``callback=lambda _: time.monotonic() > end``.
         bounds: ``(low, high)`` of a real search, each a number, ``(dim,)`` numbers (possibly infinite), or None;
             or a ``scipy.optimize.Bounds``. ``f`` is called only at points within them; any method accepts them.
         noisy: whether repeated evaluations of a point differ; None to detect it, which may miss noise in few of the
@@ -128,7 +137,7 @@ def minimize(
         raise UserError(f"f is {kind_of(f)}: it must be a function of a point, or a BlackBoxProblem")
     space, _ = where(domain, x0, dim, choices)
     chosen = default_method(space) if method == "auto" else method
-    SEARCH.check_options(chosen, options, also=own_options(minimize))
+    SEARCH.check_options(chosen, options, also=own_options(minimize), instead=_INSTEAD)
 
     def make(method, x0=x0, sigma0=sigma0):
         return Searcher(

@@ -54,7 +54,7 @@ class Run:
         self.rows: list[tuple] = []
         self.noise, self.rest = Noise(noisy, instead is not None), Rest(self.searcher)
         self.sigma0 = self.searcher.sigma
-        self.dead = 0
+        self.dead, self.diverged = 0, False
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
         self.middle = np.nan  # of the last generation's values
@@ -103,13 +103,15 @@ class Run:
         searcher, evaluator = self.searcher, self.evaluator
         points = searcher.ask()
         if not (np.abs(points) <= self.far).all():
-            return (
-                "failed",
-                "the search diverged: f may be unbounded below; otherwise try a smaller sigma0 or a larger population",
-            )
+            why = "" if searcher.bounded else " f may be unbounded below; otherwise"
+            self.diverged = True
+            return "failed", f"the search diverged:{why} try a smaller sigma0 or a larger population"
         whole = searcher.domain.kind != "real" or searcher.integers is not None
         if not whole and self.rest.points(points):
             return self._at_rest("the points of a generation no longer differ")
+        if searcher.spent:
+            why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
+            return ("stalled", why) if self.noise.known else self._at_rest(why)
         if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"
         with self._precision():
@@ -242,10 +244,13 @@ class Run:
         if status == "budget" and evaluator.best_at is not None and evaluator.remaining >= 2:
             evaluator.errors = "mark"
             self.noise.lucky(evaluator, evaluator.best_at, evaluator.best)
-        if status in ("budget", "converged", "stalled") and evaluator.remaining >= 1:
+        ended = status in ("budget", "converged", "stalled") or self.diverged
+        if ended and evaluator.remaining >= 1 and (np.abs(searcher.mean) <= self.far).all():
             message += self._evaluate_mean(min(int(evaluator.remaining), self.kept) if self.noise.known else 1)
         if evaluator.best_at is None:
             shows = "; errors='raise' shows the first failure" if evaluator.evaluations else ""
+            if shows and searcher.domain.kind == "real":
+                shows += ", and a smaller sigma0 keeps points nearer to x0"
             raise UserError(f"{evaluator.problem.name}: f never returned a finite value: {message}{shows}")
         if self.target is not None and status not in ("target", "failed", "interrupted"):
             status, message = self._judged(self.target, status, message)
@@ -293,8 +298,13 @@ class Run:
             others.remove("a larger sigma0")
         if domain.kind == "real" and domain.dim <= 1000 and method not in ("ingo_cma", "pycma", "cmaes"):
             others.insert(0, "method='ingo_cma'")
+        near = ""
+        if domain.kind != "real" or self.searcher.integers is not None:
+            near = "x may be a minimum, whose neighbours a larger budget checks; otherwise "
+            others.remove("more budget")
         tried = f"{', '.join(others[:-1])} or {others[-1]}"
-        self.advice.append(f"stalled: the last quarter of the generations made hardly any progress; try {tried}")
+        slow = "the last quarter of the generations made hardly any progress"
+        self.advice.append(f"stalled: {slow}; {near}try {tried}")
         return ", and the search had stalled"
 
     def _evaluate_mean(self, count: int) -> str:

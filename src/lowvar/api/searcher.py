@@ -142,6 +142,16 @@ class Searcher:
         """``sigma`` and ``condition`` at once."""
         return self._search.spread
 
+    @property
+    def bounded(self) -> bool:
+        """Whether every coordinate has finite bounds."""
+        return self._box is not None and bool(np.isfinite(self._box.inner).all())
+
+    @property
+    def spent(self) -> bool:
+        """Whether the search's deviations have shrunk to rounding, so that its whole numbers stay where they are."""
+        return self._margin is not None and self._margin.spent
+
     def ask(self) -> np.ndarray:
         """The points of this generation, ``(n, dim)``; the same ones until their values are told."""
         if self._points is None:

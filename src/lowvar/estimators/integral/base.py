@@ -67,6 +67,9 @@ FLAGS = {
     "at_bound": "a hyper-parameter ended at its bound: the kernel may not suit the integrand",
     "not_converged": "the optimiser stopped before it converged",
     "scores_doubted": "the scores do not match the density of the samples: Monte Carlo's estimate was returned",
+    "discrete": "many samples are equal, and they lie on a grid: they look discrete or rounded. Scores do not exist "
+    "for discrete variables, and Monte Carlo's estimate was returned, with its error for independent samples; which is "
+    "too small if the samples were drawn by weights: then give those before the draw",
     "far_from_monte_carlo": "a control variate moved the estimate by more than four standard errors of Monte Carlo's, "
     "which was returned: the scores may be another density's, or few samples hold most of the integral",
     "like_a_chain": "the samples are autocorrelated and were treated as Markov chains; pass chain=True, with one chain "

@@ -9,6 +9,8 @@ from lowvar.errors import UserError
 from lowvar.problems.blackbox.points import to_host
 from lowvar.solvers.search.box import Box
 
+_DIGITS = 1e3  # roundings of its own mean that a search's deviation must exceed: else its points are rounding alone
+
 
 class Margin:
     """Keeps the coordinates that are rounded moving.
@@ -18,7 +20,7 @@ class Margin:
     points are ``m + A (z - mean)``, with the search's own points ``z``, and a mean ``m`` and a diagonal ``A`` of this
     class. After each generation they are changed as little as needed for a coordinate to leave its cell on either side
     with a probability of at least ``1 / (2 N d)``. The search itself is not touched, so that any Gaussian one can be
-    used.
+    used. Its deviations shrink while ``A`` grows; where they reach the rounding of its mean, the margin is ``spent``.
 
     Args:
         integers: mask of the coordinates, ``(dim,)``.
@@ -36,6 +38,7 @@ class Margin:
         self._mean, self._own = mean.astype(float), mean.astype(float)
         self._scale = np.ones(len(mean))
         self._least = 0.5 / (population * len(mean))
+        self.spent = False
 
     def mean(self) -> np.ndarray:
         """``m``, ``(dim,)``, before rounding."""
@@ -59,6 +62,8 @@ class Margin:
         sigma = np.maximum(self._scale[i] * deviations[i], 1e-300)
         low, high = ndtr(-below / sigma), ndtr(-above / sigma)
         short = (np.minimum(low, high) < self._least) & np.isfinite(below + above)
+        fine = deviations[i] <= _DIGITS * np.spacing(np.abs(own[i]))
+        self.spent, short = bool((short & fine).any()), short & ~fine
         low, high, below, above = (part[short] for part in (low, high, below, above))
         stay, least = 1 - low - high, self._least
         low, high = np.maximum(low, least), np.maximum(high, least)

@@ -10,7 +10,7 @@ from lowvar.estimators.integral.choosing.candidates import WITHOUT_KERNELS, kern
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit, cross_fit
 from lowvar.estimators.integral.choosing.held_out import GAIN, floor, judge, negligible
 from lowvar.estimators.integral.choosing.kinds import in_order, kind_of, stacked, strides
-from lowvar.estimators.integral.choosing.tails import average, worth_of_chain, worth_of_copies
+from lowvar.estimators.integral.choosing.tails import average, on_grid, worth_of_chain, worth_of_copies
 from lowvar.problems.integrals.samples import Samples
 
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
@@ -32,8 +32,9 @@ def auto(folds: int = 5) -> Integrator:
 
     Without PyTorch, polynomials alone are tried, and ``untried`` says so.
 
-    Monte Carlo is returned where nothing is better, where the scores fail their test (``score_check.doubt``), and where
-    the estimate is more than four of its standard errors away from it.
+    Monte Carlo is returned where nothing is better, where the scores fail their test (``score_check.doubt``), where
+    the points are discrete or rounded (``tails.on_grid``), and where the estimate is more than four of its standard
+    errors away from it.
 
     Args:
         folds: of the cross-fitting, 2 or more; blocks of successive points along a chain.
@@ -64,11 +65,14 @@ def auto(folds: int = 5) -> Integrator:
         chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
         samples = in_order(samples, apart)
         sets = samples.points[:1] if samples.shared else samples.points
-        worths = [worth_of_chain(points) if chain else worth_of_copies(points) for points in sets]
+        grids = [not chain and on_grid(points[0]) for points in sets]
+        of = worth_of_chain if chain else worth_of_copies
+        worths = [None if grid else of(points) for points, grid in zip(sets, grids, strict=True)]
         worths = worths * samples.tasks if samples.shared else worths
         plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
         doubted = np.array([[scores_fail(samples, r, t) for t in range(len(sets))] for r in range(shape[0])])
-        doubted = np.broadcast_to(doubted, shape)
+        failing = np.broadcast_to(doubted, shape)
+        doubted = np.broadcast_to(doubted | np.array(grids), shape)
         monte_carlo = np.stack([one.mean for one in plain], axis=1)
         error = np.stack([one.error for one in plain], axis=1)
         tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
@@ -106,7 +110,8 @@ def auto(folds: int = 5) -> Integrator:
         exact = negligible(plain, rounding)
 
         flags = {
-            "scores_doubted": doubted.any(axis=1),
+            "scores_doubted": failing.any(axis=1),
+            "discrete": np.full(shape[0], any(grids)),
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
             "like_a_chain": np.full(shape[0], chain and not told),
             "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),

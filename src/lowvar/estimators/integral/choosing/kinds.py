@@ -6,7 +6,7 @@ import numpy as np
 
 from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.choosing.candidates import heavy, orders, scores_fail
-from lowvar.estimators.integral.choosing.tails import stride
+from lowvar.estimators.integral.choosing.tails import on_grid, stride
 from lowvar.problems.integrals.samples import Samples
 
 
@@ -31,7 +31,9 @@ def kind_of(samples: Samples) -> tuple:
     """Of one repetition: all that decides what is tried."""
     sets = range(1 if samples.shared else samples.tasks)
     distinct = tuple(len(np.unique(samples.points[t][0], axis=0)) for t in sets)
-    return strides(samples), tuple(scores_fail(samples, 0, t) for t in sets), distinct, orders(samples), heavy(samples)
+    grids = tuple(on_grid(samples.points[t][0]) for t in sets)
+    failing = tuple(scores_fail(samples, 0, t) for t in sets)
+    return strides(samples), failing, distinct, grids, orders(samples), heavy(samples)
 
 
 def stacked(results: list[Integrals], rows: list[np.ndarray]) -> Integrals:

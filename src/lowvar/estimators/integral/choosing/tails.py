@@ -7,6 +7,8 @@ import scipy.stats
 
 from lowvar.estimators.integral.chains import effective_size, student
 
+OFTEN = 0.05  # a larger share of points that repeat others is no chance
+
 
 @dataclass(frozen=True)
 class Average:
@@ -87,6 +89,36 @@ def worth_of_copies(points: np.ndarray) -> np.ndarray | None:
     if all(len(one) == points.shape[1] for one in counts):
         return None
     return np.array([points.shape[1] ** 2 / (one**2).sum() for one in counts], dtype=float)
+
+
+def on_grid(points: np.ndarray) -> bool:
+    """Whether independent points repeat because they are discrete or rounded, rather than copied by a resampling.
+
+    So it is if more than a twentieth of the points repeat others, every coordinate lies on a grid (three values or
+    fewer: if they are whole numbers), and points are equal about as often as a grid of so many cells makes them.
+    Resampled points of a finer grid are equal more often; those of a grid as coarse as this cannot be told apart.
+
+    Args:
+        points: ``(m, d)``.
+    """
+    m, d = points.shape
+    counts = np.unique(points, axis=0, return_counts=True)[1]
+    if m - len(counts) <= OFTEN * m:
+        return False
+    cells = 0.0
+    for column in points.T:
+        values = np.unique(column)
+        if len(values) < 4:
+            step = 1.0 if (values == np.rint(values)).all() else np.inf
+        else:
+            gaps = np.diff(values) / np.diff(values).min()
+            whole = [k for k in range(1, 7) if (np.abs(k * gaps - np.rint(k * gaps)) < 1e-3).all()]
+            step = np.diff(values).min() / whole[0] if whole else 0.0
+        if not 0 < step < np.inf:
+            return False
+        cells += np.log(np.ptp(np.quantile(column, [0.05, 0.95])) / step + 1)
+    equal = (counts * (counts - 1.0)).sum() / (m * (m - 1.0))
+    return bool(np.log(equal) + cells < (d + 1) * np.log(2))
 
 
 def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
