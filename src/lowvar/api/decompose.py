@@ -125,7 +125,7 @@ def decompose(
         replicates: number of independent crossed designs, the sample size of the intervals.
         columns: noise draws of a design.
         rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
-        seed: seed of the fit and of the designs.
+        seed: seed of the fit and of the designs; the name of the model enters them too.
         progress: whether to show a progress bar; by default on a terminal only.
         name: name of the model in the summary; its function's name if not given.
 
