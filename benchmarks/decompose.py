@@ -3,11 +3,11 @@
     python benchmarks/decompose.py              # 1e3 to 1e6 rows: some minutes
     python benchmarks/decompose.py --smallest
 
-Logistic regression with 50 features at a fit of 2000 steps, batches of 100, the default estimators (``naive``, ``cv``,
-``joint``, ``joint_svrg``, ``joint_adaptive``), a first call with compilation. CPU seconds. The precision is the largest
-half width of a 95 % interval of a total variance of all parameters, relative to that variance. Parts of the time:
-``follow`` (the last epochs of the fit again, for the memories of the estimators) and ``times`` (the time of a step of
-each estimator).
+Logistic regression with 50 features at a fit of 2000 steps, batches of 100, the default estimators (``naive``, ``stl``,
+``cv``, ``joint``, ``joint_svrg``, ``joint_adaptive``), a first call with compilation. CPU seconds. The precision is the
+largest half width of a 95 % interval of a total variance of all parameters, relative to that variance. Parts of the
+time: ``follow`` (the last epochs of the fit again, for the memories of the estimators) and ``times`` (the time of a
+step of each estimator).
 """
 
 import argparse

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import lowvar
+from lowvar import cli
+from lowvar.api.decompose import COMPARED
 from lowvar.api.settings import methods_of
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.storm import storm
@@ -168,6 +170,12 @@ def test_decompose(example, data, fitted, given):
     text = str(found)
     assert text.splitlines()[0].startswith("gradient variance of model at")
     assert "`joint` pays" in text
+
+
+def test_the_command_compares_the_default_estimators():
+    """Sticking the landing among them: with an exact guide no other takes the Monte Carlo noise away."""
+    assert cli._OWN["estimators"] == ",".join(COMPARED)
+    assert "stl" in COMPARED
 
 
 @pytest.mark.parametrize("more", [{}, pytest.param({"in use": {"estimator": "joint"}}, marks=pytest.mark.long)])

@@ -1,5 +1,8 @@
 """A fit from its first step to its last use: stopping, watching, interrupting, saving, resuming, showing."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +17,7 @@ from short_fits import QUICK, N, assert_equal, fitted, regression
 import lowvar
 from lowvar.api.stopping import fall_of, late_rise
 from lowvar.errors import UserError
+from lowvar.problems.numpyro_trace import prototype
 from lowvar.studies.variational.spec import ScheduleSpec
 
 _RUNS_OF_A_FIT = 17
@@ -191,6 +195,8 @@ def test_an_estimator_that_plans_for_the_length_is_not_resumed():
         fit.resume(10)
     with pytest.raises(UserError, match="num_steps 0: it must be a whole number, 1 or more"):
         fitted().resume(0)
+    with jax.enable_x64(False), pytest.raises(UserError, match="resume: the fit is in float64; set jax_enable_x64 as"):
+        fit.resume(1)
 
 
 def test_a_schedule_that_ends_before_the_steps_is_told():
@@ -201,3 +207,16 @@ def test_a_schedule_that_ends_before_the_steps_is_told():
     ended = optax.cosine_decay_schedule(0.05, 30)
     with pytest.warns(UserWarning, match="no parameter moved in the last .* steps: if the optimizer's step size is 0"):
         fitted(num_steps=400, estimator="naive", optimizer=optax.adam(ended))
+
+
+def test_models_in_several_threads_run_one_after_another():
+    """NumPyro's handlers are one stack for all threads; without the lock, each run sees the sites of the others."""
+
+    def slow():
+        numpyro.sample("mu", dist.Normal())
+        time.sleep(0.01)  # the others start
+        numpyro.sample("y", dist.Normal(), obs=0.0)
+
+    with ThreadPoolExecutor(4) as pool:
+        traces = list(pool.map(lambda _: prototype(slow, {}, "slow"), range(4)))
+    assert [list(trace) for trace in traces] == 4 * [["mu", "y"]]

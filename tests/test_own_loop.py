@@ -252,6 +252,26 @@ def test_mistakes_are_refused():
         lowvar.batch_noise(jax.random.key(0), problem, np.arange(6), size=5)
     with pytest.raises(lowvar.UserError, match="did you mean 'joint'"):
         lowvar.estimator("jiont", problem)
+    key = jax.random.key(0)
+    for rows, message in (
+        (np.arange(19, 24), "index has row 23, but the model has 23 rows: give the numbers .* 0 to 22"),  # from 1 on
+        ([3, -1, 2, 0, 1], "index has row -1"),
+        (jnp.linspace(0.5, 4.5, 5), r"index is an array float\d\d\[5\] that starts with 0.5"),
+        (np.zeros((1, 5), int), r"index is an array int64\[1, 5\]"),
+    ):
+        with pytest.raises(lowvar.UserError, match=message):
+            lowvar.batch_noise(key, problem, rows)
+    for position, message in ((5, "an epoch has 5 batches of 5 rows, at 0 to 4"), (-1, "whole number, 0 or more")):
+        with pytest.raises(lowvar.UserError, match=message):
+            lowvar.batch_noise(key, problem, np.arange(B), position=position)
+    joint, drawn = lowvar.estimator("joint", problem, B), lowvar.estimator("joint", problem, B, batches="iid")
+    anywhere, few = (lowvar.batch_noise(key, problem, np.arange(rows)) for rows in (B, 3))
+    with pytest.raises(lowvar.UserError, match=r"give batch_noise position=0, 1, \.\.\. up to 4"):
+        jax.eval_shape(joint.estimate, (), problem.start, anywhere)
+    with pytest.raises(lowvar.UserError, match="the batch has 3 rows, but batch_size is 5: give batch_noise size=5"):
+        joint.estimate(None, problem.start, few)
+    start = jax.tree.map(jnp.asarray, dict(problem.start))
+    jax.eval_shape(drawn.estimate, drawn.init(start), start, anywhere)  # needs no position
 
     def with_param(x, y):
         b = numpyro.param("b", 0.0)

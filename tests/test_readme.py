@@ -28,7 +28,7 @@ def test_the_first_example_runs(blocks, tmp_path, monkeypatch):
     assert set(fit.params) == {"scale_auto_loc", "scale_auto_scale", "w_auto_loc", "w_auto_scale"}
     np.testing.assert_allclose(fit.sample()["w"].mean(0), [0.5, -0.3, 0.1], atol=0.15)
     total = table[(table["block"] == "all") & (table["source"] == "total")].set_index("method")
-    assert set(total.index) == {"naive", "cv", "joint", "joint_svrg", "joint_adaptive"}
+    assert set(total.index) == {"naive", "stl", "cv", "joint", "joint_svrg", "joint_adaptive"}
     assert total.loc["joint", "high"] < total.loc["naive", "low"]
     assert str(found.where).startswith("gradient variance of model at")
 

@@ -20,9 +20,10 @@ def decompose(results: dict, aims: list[Aim]) -> str:
                      f"{100 * max(one['half_widths'].values()):.0f} %"])  # fmt: skip
     found = results["decompose"]
     least, *_, most = found["rows"].values()
+    names = ", ".join(f"`{name}`" for name in most["half_widths"])
     return f"""`lowvar.decompose(model, data, fit)` of logistic regression with {found["dim"]} features after
 {found["steps"]} steps
-with batches of 100: a first call with empty caches, all five default estimators. The precision is the largest half
+with batches of 100: a first call with empty caches, estimators {names}. The precision is the largest half
 width of a 95 %
 interval of a total variance, relative to it.
 

@@ -24,7 +24,7 @@ _LISTS = {  # modules and names of the collections that `list` shows
     "figures": ("lowvar.studies.load", "FIGURES"),
 }
 # defaults of the options of `decompose` for a model of your own
-_OWN = {"estimators": "naive,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
+_OWN = {"estimators": "naive,stl,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
         "step_size": 0.01, "seed": 0, "dtype": "float64", "guide": "mean_field", "rank": None}  # fmt: skip
 _MOST_THREADS = 1024
 

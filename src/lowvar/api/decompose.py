@@ -30,7 +30,7 @@ from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun
 from lowvar.studies.variational.methods import taking
 
-COMPARED = ("naive", "cv", "joint", "joint_svrg", DEFAULT)
+COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
 _COMPARED_ROWS = 7  # rows whose densities tell whether two functions are the same model
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
@@ -114,7 +114,7 @@ def decompose(
             ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
             {"estimator": "joint", "naive_epochs": 3}}``. A factory ``(problem, batches, **options) -> Estimator`` of
             your own may replace a name. The table has the labels; ratios are relative to ``naive``, or to the first
-            if there is no ``naive``. If not given: naive, cv, joint, joint_svrg and joint_adaptive.
+            if there is no ``naive``. If not given: naive, stl, cv, joint, joint_svrg and joint_adaptive.
         batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else as for ``fit``.
         num_particles: particles per update; the ``Fit``'s if not given, else 1.
         noise: noise scheme of the particles, see ``fit``; the ``Fit``'s if not given, else ``"iid"``.
@@ -125,7 +125,7 @@ def decompose(
         replicates: number of independent crossed designs, the sample size of the intervals.
         columns: noise draws of a design.
         rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
-        seed: seed of the fit and of the designs.
+        seed: seed of the fit and of the designs; the name of the model enters them too.
         progress: whether to show a progress bar; by default on a terminal only.
         name: name of the model in the summary; its function's name if not given.
 

@@ -193,7 +193,8 @@ def fit(
             ``seed`` with standard deviation 0.1; or uniformly on (-2, 2) if 0 is a saddle point of the likelihood in
             them, as of the factors of a matrix or the weights of a network, see docs/life-of-a-fit.md. Standard
             deviations of the guide start at 0.1, or at those of the ``Fit``.
-        seed: seed of starts and noise; the same seed gives the same result.
+        seed: seed of starts and noise; the same seed gives the same result, for a model function (or ``TorchModel``)
+            of the same name, which enters the noise too.
         elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
             rows. Where rows of a NumPyro model have more than 200 numbers, 200 numbers count as a row; a row of a
             ``TorchModel`` counts as one.

@@ -154,8 +154,11 @@ def _remedy(fit, params, solver, late: bool) -> str:
 
 
 def _wider(problem) -> str:
-    """The advice to fit a wider guide; not where rows have latent variables, with which dense guides are too large."""
-    return "" if problem.local is not None else problem.guide.wider
+    """The advice to fit a wider guide; not where rows have latent variables, with which dense guides are too large.
+
+    Nor with a single one, in which all guides are the same.
+    """
+    return "" if problem.local is not None or len(noisy_of(problem)) < 2 else problem.guide.wider
 
 
 def noisy_of(problem) -> np.ndarray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import numpy as np
 
 from lowvar.api.watched import Ended, Evaluation
 from lowvar.errors import UserError, whole
@@ -97,6 +98,9 @@ class Kept:
                 "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
                 "was given as an object"
             )
+        needed = np.dtype(self.problem.dtype)
+        if self.problem.backend.name == "jax" and needed != jax.dtypes.canonicalize_dtype(needed):
+            raise UserError(f"resume: the fit is in {needed}; set jax_enable_x64 as in the fit")
         if "epochs" in GRADIENT.options_of(run.method.factory):
             raise UserError(
                 f"resume: {run.method.estimator!r} plans its particles for the number of steps of the whole run; make "

@@ -95,7 +95,7 @@ def _numpyro_scores(model, data, draws: dict[str, Any], params) -> tuple[np.ndar
     from numpyro import handlers
     from numpyro.infer.util import potential_energy, unconstrain_fn
 
-    from lowvar.problems.numpyro_trace import AllRows, converted, plain, prototype, run_on
+    from lowvar.problems.numpyro_trace import RUNNING, AllRows, converted, plain, prototype, run_on
 
     name = getattr(getattr(model, "func", model), "__name__", "model")
     model, data = plain(model), converted(model, data, name)
@@ -104,9 +104,10 @@ def _numpyro_scores(model, data, draws: dict[str, Any], params) -> tuple[np.ndar
     sites, leading = _sites(trace, draws, name)
 
     def at(one):
-        free = unconstrain_fn(model, (), data, one)
-        point, unravel = ravel_pytree(free)
-        slope = jax.grad(lambda x: -potential_energy(model, (), data, unravel(x)))(point)
+        with RUNNING:  # where this is traced
+            free = unconstrain_fn(model, (), data, one)
+            point, unravel = ravel_pytree(free)
+            slope = jax.grad(lambda x: -potential_energy(model, (), data, unravel(x)))(point)
         return free, point, slope, unravel(slope)
 
     with run_on(name):

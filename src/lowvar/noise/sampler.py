@@ -20,7 +20,7 @@ class Noise(NamedTuple):
         weight: their weights in the batch's mean, ``(B,)``; they sum to one, and padding has zero.
         rows: number of real rows, a floating scalar.
         eps: base noise, ``(S, dim)``; all rows of a batch share it.
-        position: the batch's place in its epoch, an integer scalar.
+        position: the batch's place in its epoch, an integer scalar; None if the estimator needs none.
     """
 
     index: Any

@@ -61,6 +61,8 @@ def autoguide(problem):
     from numpyro import handlers
     from numpyro.infer import autoguide as theirs
 
+    from lowvar.problems.numpyro_trace import RUNNING
+
     form = form_of(problem.guide)
     kind = getattr(theirs, form.autoguide)
 
@@ -74,7 +76,7 @@ def autoguide(problem):
     made: list[Any] = []
     guide = (Guide if problem.densities else kind)(problem.model, **form.options(problem.guide))
     # sets up the guide, which can then be used without the data; under jit, its sites would be in alphabetical order
-    with jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):
+    with RUNNING, jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):
         guide(**problem.data)
     made.append(guide)
     return guide
@@ -90,7 +92,9 @@ def _check_rows(problem, args, data) -> None:
     """
     from numpyro import handlers
 
-    with handlers.block(), handlers.seed(rng_seed=0):
+    from lowvar.problems.numpyro_trace import RUNNING
+
+    with RUNNING, handlers.block(), handlers.seed(rng_seed=0):
         plates = handlers.trace(problem.model).get_trace(*args, **data)
     local, N = ", ".join(problem.densities.layout.sites), problem.N
     size, rows = plates[problem.plate]["args"] if problem.plate in plates else (N, N)

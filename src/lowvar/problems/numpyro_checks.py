@@ -22,6 +22,7 @@ from numpyro.primitives import Messenger
 from lowvar.errors import UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
 from lowvar.problems.numpyro_trace import (
+    RUNNING,
     FixedIndex,
     InRows,
     Longer,
@@ -31,6 +32,7 @@ from lowvar.problems.numpyro_trace import (
     leaves,
     log_prob_of,
     missing,
+    sites_of,
 )
 from lowvar.problems.variational import prior_of
 
@@ -199,10 +201,10 @@ def too_short(model, plate, N, data, free) -> IndexError | None:
 
     def run(free):
         start = handlers.substitute(model, substitute_fn=partial(_unconstrain_reparam, free))
-        handlers.trace(handlers.seed(FixedIndex(start, plate, last), jax.random.key(0))).get_trace(**data)
+        sites_of(handlers.seed(FixedIndex(start, plate, last), jax.random.key(0)), **data)
 
     try:
-        with warnings.catch_warnings(), validation_enabled(False):
+        with RUNNING, warnings.catch_warnings(), validation_enabled(False):  # these two are of all threads
             warnings.simplefilter("ignore")  # NumPyro has already issued them, and checked parameters
             # the index has a value, without which NumPy would not refuse one that is too large
             with contextlib.suppress(Exception):

@@ -13,7 +13,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import _unconstrain_reparam
 
-from lowvar.problems.numpyro_trace import FixedIndex, by_row, each, frame_of, is_latent, log_prob_of
+from lowvar.problems.numpyro_trace import FixedIndex, by_row, each, frame_of, is_latent, log_prob_of, sites_of
 from lowvar.problems.rows import Rows
 
 
@@ -141,7 +141,7 @@ class Functions:
         data = self.data
         if self._other:
             data = {key: each(lambda _, leaf: _cast(self.dtype, leaf), key, value) for key, value in data.items()}
-        trace = handlers.trace(seeded).get_trace(**data)
+        trace = sites_of(seeded, **data)
         return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
     def _joint(self, layout, z, index):

@@ -11,7 +11,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from lowvar.problems.numpyro_trace import is_latent, log_prob_of
+from lowvar.problems.numpyro_trace import is_latent, log_prob_of, sites_of
 
 _SEEDS = 3  # draws of the imputed values that are compared
 
@@ -49,7 +49,7 @@ def _is_used(model, data, trace, name) -> bool:
 
     def densities(seed):
         seeded = handlers.seed(handlers.substitute(model, data=fixed), jax.random.key(seed))
-        sites = handlers.trace(seeded).get_trace(**data)
+        sites = sites_of(seeded, **data)
         return [
             np.asarray(log_prob_of(site)) for key, site in sites.items() if site["type"] == "sample" and key != name
         ]

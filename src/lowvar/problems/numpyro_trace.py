@@ -2,6 +2,7 @@
 
 import copy
 import math
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -18,6 +19,14 @@ from numpyro.primitives import Messenger
 
 from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, of_numbers
 from lowvar.errors import UserError, kind_of, one_line
+
+RUNNING = threading.RLock()  # held while a model runs: NumPyro's handlers are one stack for all threads
+
+
+def sites_of(handled, /, **data):
+    """The sites of one run of a model under handlers; it waits for runs in other threads."""
+    with RUNNING:
+        return handlers.trace(handled).get_trace(**data)
 
 
 class FixedIndex(Messenger):
@@ -180,7 +189,7 @@ def prototype(model, data, name, init=None, key=None):
     def run():
         seeded = handlers.seed(model, jax.random.key(0) if key is None or init is None else key)
         started = handlers.substitute(seeded, substitute_fn=init or _near_zero())  # type: ignore[arg-type]
-        return handlers.trace(started).get_trace(**data)
+        return sites_of(started, **data)
 
     with run_on(name, data):
         trace = run()
@@ -354,7 +363,7 @@ def _is_indexed(model, data, trace, plate, size):
     started = FixedIndex(handlers.substitute(model, data=outside), plate, index)
 
     def run(key):
-        sites = handlers.trace(handlers.seed(started, key)).get_trace(**data)
+        sites = sites_of(handlers.seed(started, key), **data)
         return [log_prob_of(site) for site in sites.values() if site["type"] == "sample"]
 
     try:
