@@ -98,8 +98,8 @@ class Kept:
                 "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
                 "was given as an object"
             )
-        needed = np.dtype(self.problem.dtype)
-        if self.problem.backend.name == "jax" and needed != jax.dtypes.canonicalize_dtype(needed):
+        needed, backend = np.dtype(self.problem.dtype), self.problem.backend
+        if backend.to_numpy(backend.asarray(np.zeros((), needed))).dtype != needed:
             raise UserError(f"resume: the fit is in {needed}; set jax_enable_x64 as in the fit")
         if "epochs" in GRADIENT.options_of(run.method.factory):
             raise UserError(
