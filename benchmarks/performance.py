@@ -24,7 +24,17 @@ import textwrap
 from pathlib import Path
 
 from performance_sections import estimators, figures, fits, integrals, particles, searches
-from performance_sections.common import REPOSITORY, UNKNOWN, Aim, Measurement, Section, about, source, table
+from performance_sections.common import (
+    NOT_PROFILED,
+    REPOSITORY,
+    UNKNOWN,
+    Aim,
+    Measurement,
+    Section,
+    about,
+    source,
+    table,
+)
 from vi_step import add_sizes, write
 
 PAGE = REPOSITORY / "docs/performance.md"
@@ -84,7 +94,11 @@ def page() -> tuple[str, list[Aim]]:
     if untold := [aim.what for aim in missed if not aim.limit]:
         raise ValueError(f"missed, and no section says what limits it: {'; '.join(untold)}")
     rows = [[aim.what, f"{aim.value:.3g}", f"{'≤' if aim.below else '≥'} {aim.bound:g}", aim.limit] for aim in missed]
-    head = _HEAD.format(met=len(aims) - len(missed), all=len(aims), missed=table(["", "is", "aim", "limit"], rows))
+    unknown = any(aim.limit == NOT_PROFILED for aim in missed)
+    head = _HEAD.format(
+        met=len(aims) - len(missed), all=len(aims), missed=table(["", "is", "aim", "limit"], rows),
+        but="; where it says so, no part is timed, so why they are missed is not known" if unknown else "",
+    )  # fmt: skip
     text = "\n\n".join(one.strip() for one in [head, *parts, f"## Measurements\n\n{_MEASURED}\n\n{measured()}"])
     return flowed(text) + "\n", aims
 
@@ -168,8 +182,7 @@ not seconds. What is the same on both sides of a comparison, and what is not:
 [benchmarks/README.md](../benchmarks/README.md). On a GPU, nothing is measured yet:
 `python benchmarks/joint.py --only steps` times the table of [estimators](#cost-of-an-estimator) there.
 
-{met} of {all} aims are met. These are missed. The last column is what limits them, where a record of that very case
-has the times of its parts; the others are not profiled, so why they are missed is not known.
+{met} of {all} aims are met. These are missed. The last column is what limits them, by records of these very cases{but}.
 
 {missed}
 """
