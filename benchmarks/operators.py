@@ -20,7 +20,7 @@ import torch
 import torch_loop
 from integrals import independent
 from torch.profiler import ProfilerActivity, profile
-from vi_step import add_sizes, sized, write
+from vi_step import Case, add_sizes, alternate, sized, write
 
 KINDS = {
     "products": ("addmm", "addmv", "addr", "baddbmm", "bmm", "dot", "linear", "matmul", "mm", "mv"),
@@ -44,14 +44,11 @@ def kind_of(operator: str) -> str:
 
 def alternated(cases: dict[str, tuple[Callable[[int], object], int]], rounds: int) -> dict[str, float]:
     """CPU microseconds of a step of each case, medians over rounds in which the cases alternate."""
-    spent: dict[str, list[float]] = {name: [] for name in cases}
-    for r in range(rounds + 1):
-        for name, (run, steps) in cases.items():
-            start = time.process_time()
-            run(steps)
-            if r:  # the first round traces
-                spent[name].append(1e6 * (time.process_time() - start) / steps)
-    return {name: float(np.median(times)) for name, times in spent.items()}
+    timed = [
+        Case(name, lambda _, run=run, steps=steps: run(steps), None, steps) for name, (run, steps) in cases.items()
+    ]
+    alternate(timed, rounds, time.process_time)
+    return {case.name: 1e6 * float(np.median(case.seconds)) / case.steps for case in timed}
 
 
 def profiled(run: Callable[[int], object], steps: int) -> dict:

@@ -45,7 +45,7 @@ class VariationalProblem:
         noiseless: mask of the entries of ``z`` that are parameters of the model, ``(dim,)`` booleans, without prior
             or noise, see ``Gaussian``.
         family: ``problem -> guide``, see ``guides.family``; the mean-field guide if not given.
-        subsample_size: that of the model's own data plate, if it is below N; else None.
+        subsample_size: the default batch size, if the model has one, as by its data plate; else None.
     """
 
     name: str
