@@ -107,12 +107,12 @@ def test_reliable_weights_and_their_moments():
 
 def test_errors_of_skew_terms():
     """``s / sqrt(m)``, times Student's ``t`` over the normal's quantile, by ``(sum q)^2 / sum q^2 - 1`` freedoms."""
-    terms = np.random.default_rng(1).exponential(size=(3, 12))
+    terms = np.random.default_rng(1).exponential(size=(3, 24))
     found, q = average(terms), (terms - terms.mean(1, keepdims=True)) ** 2
     carriers = q.sum(1) ** 2 / (q**2).sum(1)
-    np.testing.assert_allclose(found.plain_error, terms.std(1, ddof=1) / np.sqrt(12), rtol=1e-12)
+    np.testing.assert_allclose(found.plain_error, terms.std(1, ddof=1) / np.sqrt(24), rtol=1e-12)
     np.testing.assert_allclose(found.carriers, carriers, rtol=1e-10)
-    wider = scipy.stats.t.ppf(0.975, carriers - 1) / scipy.stats.norm.ppf(0.975)
+    wider = scipy.stats.t.ppf(0.975, np.maximum(carriers - 1, 1)) / scipy.stats.norm.ppf(0.975)
     np.testing.assert_allclose(found.error, found.plain_error * wider, rtol=1e-10)
     np.testing.assert_allclose(student(np.array([0.2, 3.0])), scipy.stats.t.ppf(0.975, [1, 3]) / 1.959963984540054)
 
@@ -174,8 +174,8 @@ def test_the_studentised_bootstrap_of_a_ratio():
 
 
 def test_the_gain_of_a_newton_step_is_exact_for_an_independent_posterior():
-    """``sigma^2 g_mu^2 / 2 + g_log_sigma^2 / 4`` at ``sigma`` of the optimum, where the path derivative has no noise
-    but that of ``mu``: with a normal posterior, ``(mu - m)^2 / (2 s^2)``."""
+    """``sigma^2 g_mu^2 / 2 + g_log_sigma^2 / 4``: at the optimal ``sigma``, ``(mu - m)^2 / (2 s^2)``, as the path
+    derivative in ``mu`` has no noise there, and that in ``log sigma`` has mean zero."""
     import jax
 
     from lowvar.problems.variational import VariationalProblem
@@ -186,11 +186,9 @@ def test_the_gain_of_a_newton_step_is_exact_for_an_independent_posterior():
         lambda z: -0.5 * jnp.sum(z * z),
     )  # fmt: skip
     precision, mean = np.array([3.0, 2.0]), np.array([1.0, 1.5])
-    off = np.array([0.3, -0.2])
+    off = np.array([1.0, -1.0])
     found, _ = gain(p, {"mu": jnp.asarray(mean + off), "log_sigma": -0.5 * jnp.log(precision)}, jax.random.key(0))
-    # the path derivative of mu is (mu - m) / s^2 in every draw; of log sigma its mean is zero
-    of_mu = off**2 * precision / 2
-    assert (np.abs(found - of_mu) < 0.5 * of_mu + 0.05).all()
+    np.testing.assert_allclose(found, off**2 * precision / 2, rtol=0.25)  # log sigma's noise over 16 particles
 
 
 def test_densities_of_local_events_have_their_jacobians():
@@ -198,7 +196,6 @@ def test_densities_of_local_events_have_their_jacobians():
     import jax
     import numpyro
     import numpyro.distributions as dist
-
     from numpyro.infer.util import potential_energy
 
     from lowvar.problems.numpyro_model import from_numpyro
@@ -213,7 +210,7 @@ def test_densities_of_local_events_have_their_jacobians():
     data, rng = {"y": np.arange(4)}, np.random.default_rng(5)
     with jax.numpy_rank_promotion("allow"):  # in NumPyro's transformation to a simplex
         p = from_numpyro(model, data, key=jax.random.key(0))
-        z = [jnp.asarray(0.5 * rng.normal(size=p.dim)) for _ in range(2)]
-        ours = [float(p.log_likelihood(one, jnp.arange(4)).sum() + p.log_prior(one)) for one in z]
-        theirs = [-float(potential_energy(model, (), data, p.unravel(one))) for one in z]
+        z = jnp.asarray(0.5 * rng.normal(size=p.dim))
+        ours = jax.jit(lambda z: p.log_likelihood(z, jnp.arange(4)).sum() + p.log_prior(z))(z)
+        theirs = -potential_energy(model, (), data, p.unravel(z))
     np.testing.assert_allclose(ours, theirs, rtol=1e-8)

@@ -1,4 +1,4 @@
-"""Each optimiser of ours, step by step, against a transcription of its formula in plain NumPy."""
+"""Each optimiser of ours, and its schedules, step by step, against transcriptions in plain NumPy."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lowvar import backends
+from lowvar.estimators.gradient.mlmc_optimal import allocated
 from lowvar.estimators.gradient.schedules import Schedule
 from lowvar.estimators.integral.adam import Adam
 from lowvar.noise import fixed, independent, reshuffled, sampler
@@ -124,3 +125,13 @@ def test_smiso_is_its_recursion(draw):
             found = np.concatenate([np.asarray(state.params[block]) for block in ("mu", "log_sigma")])
             np.testing.assert_allclose(found, bar, rtol=1e-10, atol=1e-12)
         state = solver.end_epoch(state, noise.index)
+
+
+def test_mlmc_optimal_spends_the_budget_of_theorem_1():
+    """``N_t = M sqrt(V_t / C_t) / sum_s sqrt(V_s C_s)``, ``M`` the cost of a run of equal numbers."""
+    V = np.array([9.0, 4.0, 1.0, 0.25, 0.25])
+    cost = np.array([1, 2, 2, 2, 2])
+    exact = 40 * cost.sum() * np.sqrt(V / cost) / np.sqrt(V * cost).sum()
+    sizes = np.array([round(10 ** (k / 5)) for k in range(20)])
+    nearest = [int(sizes[np.argmin(np.abs(np.log10(n) - np.arange(20) / 5))]) for n in exact]
+    assert allocated(list(enumerate(V)), epochs=5, steps=1, particles=40) == nearest
