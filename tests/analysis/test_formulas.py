@@ -214,3 +214,19 @@ def test_densities_of_local_events_have_their_jacobians():
         ours = jax.jit(lambda z: p.log_likelihood(z, jnp.arange(4)).sum() + p.log_prior(z))(z)
         theirs = -potential_energy(model, (), data, p.unravel(z))
     np.testing.assert_allclose(ours, theirs, rtol=1e-8)
+
+
+def test_densities_of_pyro_models_have_their_jacobians():
+    import pyro
+    import torch
+
+    import lowvar
+
+    def model(y):
+        s = pyro.sample("s", pyro.distributions.HalfNormal(1.0))
+        with pyro.plate("data", 3) as index:
+            pyro.sample("y", pyro.distributions.Normal(0.0, s), obs=y[index])
+
+    p = lowvar.TorchModel.from_pyro(model, {"y": torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)})
+    z = torch.tensor([-0.4], dtype=torch.float64)
+    assert float(p.log_prior(z)) == pytest.approx(scipy.stats.halfnorm.logpdf(np.exp(-0.4)) - 0.4, rel=1e-7)

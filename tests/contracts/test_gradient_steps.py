@@ -24,19 +24,15 @@ ALL, EVEN = np.arange(N), np.full(N, 1 / N)
 
 
 def slope(z, rows, weight, prior=1.0):
-    """``grad k(z)`` of a batch; ``z`` may have a row for each of the batch's."""
-    a = (X[rows] * z).sum(-1)
-    return N * (weight * -SIGN[rows] / (1 + np.exp(SIGN[rows] * a))) @ X[rows] + prior * mixed(z, weight)
+    """``grad k(z)`` of a batch."""
+    a = X[rows] @ z
+    return N * (weight * -SIGN[rows] / (1 + np.exp(SIGN[rows] * a))) @ X[rows] + prior * z
 
 
 def bend(z, step, rows, weight, prior=1.0):
     """``hess k(z) step`` of a batch."""
-    p = 1 / (1 + np.exp(-(X[rows] * z).sum(-1)))
-    return N * (weight * p * (1 - p) * (X[rows] * step).sum(-1)) @ X[rows] + prior * mixed(step, weight)
-
-
-def mixed(z, weight):
-    return weight @ z if np.ndim(z) == 2 else z
+    p = 1 / (1 + np.exp(-(X[rows] @ z)))
+    return N * (weight * p * (1 - p) * (X[rows] @ step)) @ X[rows] + prior * step
 
 
 class Noise(NamedTuple):

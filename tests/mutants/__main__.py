@@ -107,7 +107,9 @@ def located(test: str) -> list[str]:
     found = [one.relative_to(ROOT).as_posix() for one in (ROOT / under).rglob(Path(name).name)]
     found = [one for one in found if one.endswith(f"/{name}")]
     if len(found) != 1:
-        sys.exit(f"mutants: the test file {name!r} is {found or 'not there'}; name one file, if need be with its folder")
+        sys.exit(
+            f"mutants: the test file {name!r} is {found or 'not there'}; name one file, if need be with its folder"
+        )
     return [found[0], *(["-k", expression] if expression else [])]
 
 
