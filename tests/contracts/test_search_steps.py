@@ -272,6 +272,26 @@ def test_a_mean_that_goes_straight_on(name, d, n):
         assert max(formula.grown) > 0.02
 
 
+@pytest.mark.parametrize(("d", "n", "shift"), [(12, 8, 3.0), (5, 10, 0.35)])
+def test_a_first_step_is_long_for_a_path_of_one_step(d, n, shift):
+    """``|p|^2`` over ``1 - (1 - c_s)^(2 t)`` is above its bound, ``|p|^2`` itself is not."""
+    ((state, formula),) = generations("ingo_cma", d, n, scale=0.1, tilt=3.0, shift=shift, count=1)
+    assert formula.held == [False]
+    assert formula.p @ formula.p < 0.95 * (2 + 4 / (d + 1)) * d
+    np.testing.assert_allclose(state.shape_path @ state.shape_path, formula.q @ formula.q, atol=1e-12)
+    np.testing.assert_allclose(covariance(state), formula.covariance, rtol=1e-9, atol=1e-10)
+
+
+def test_the_adaptive_step_stays_below_four_times_the_first():
+    """Values that no linear function explains lengthen it: ``R^2`` is 0."""
+    z = np.random.default_rng(0).normal(size=(9, 100))
+    solver = SEARCH.get("fast_ingo_adaptive")(TORCH, Domain("real", 100), 18)
+    state = solver.init(np.zeros(100), 1.0)._replace(beta=TORCH.asarray(np.array(0.399)))
+    both = np.concatenate([z, -z])
+    state = solver.tell(state, TORCH.asarray(both), None, TORCH.asarray((both**2).sum(1)))
+    assert float(state.beta) == pytest.approx(0.4, rel=1e-12)
+
+
 def test_equal_values_share_the_weights_of_their_ranks():
     """The mean step of ``ingo_cma`` with two best points of equal value, and with all points but one equal."""
     d, n = 4, 6

@@ -1,6 +1,6 @@
 """Do the tests notice wrong mathematics? Small mutations of it, one at a time, and the default tests that should fail.
 
-    python tests/mutants [--only TEXT] [-n PROCESSES]
+    python tests/mutants [--only TEXT ...] [-n PROCESSES]
 
 A mutation replaces a text that occurs once in the files of its name; otherwise it ends at once, since a formula has
 moved. The source is copied to a temporary folder, which tests import in place of the tree: the tree is never changed.
@@ -154,11 +154,13 @@ def run_all(copies: list[Copy], works: list, begin: Callable, end: Callable, lim
 def main() -> int:
     """Runs the mutations that are asked for, and prints each and the share that is noticed."""
     parser = argparse.ArgumentParser(prog="python tests/mutants", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="mutations whose file, text or test contains this")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="mutations whose file, text or test contains one of these"
+    )
     parser.add_argument("-n", type=int, default=1, help="processes at a time")
     parser.add_argument("--list", action="store_true", help="check that every text is there, and end")
     asked = parser.parse_args()
-    chosen = [one for one in MUTANTS if asked.only in " ".join(one)]
+    chosen = [one for one in MUTANTS if any(text in " ".join(one) for text in asked.only)]
     for name, old, new, test in chosen:
         mutated(name, old, new)
         located(test)
