@@ -138,6 +138,42 @@ def test_a_cross_fitted_mean_and_its_error():
     assert found.standard_error[0, 0] == pytest.approx(error, rel=1e-9)
 
 
+def test_the_closed_form_of_control_functionals_and_its_error():
+    """``beta = 1' M^-1 y / 1' M^-1 1`` with error ``sigma / sqrt(1' M^-1 1)``, ``M`` of eq. (3) of Sun, Barp and Briol."""
+    x, ridge, nu, m = np.random.default_rng(6).normal(size=9), 1e-2, 10.0, 9
+    y, r, score = np.sin(x), x[:, None] - x, -x
+    slopes = r / nu * (score[:, None] - score)
+    M = np.exp(-(r**2) / 2 / nu) * (1 / nu - r**2 / nu**2 + slopes + np.outer(score, score)) + ridge * np.eye(m)
+    method = make("paper_cf", {"ridge": ridge, "nu": nu, "tuning_epochs": 0})
+    one = x[None, :, None]
+    found = method.integrate(Samples((one,), (-one,), (y[None],), shared=True), np.zeros(1, int))
+    precision = np.linalg.inv(M).sum()
+    beta = np.linalg.solve(M, y).sum() / precision
+    variance = (y - beta) @ np.linalg.solve(M, y - beta) / (m - 1)
+    assert found.value[0, 0] == pytest.approx(beta, rel=1e-8)
+    assert found.standard_error[0, 0] == pytest.approx(np.sqrt(variance / precision), rel=1e-8)
+
+
+def test_ridge_around_some_of_the_points_and_its_error():
+    """``|y - beta - Phi' w|^2 + p |w|^2`` and HC3: each residual over one minus its leverage, times its influence."""
+    import torch
+
+    from lowvar.estimators.integral.exact.inducing import ridge
+
+    rng, m = np.random.default_rng(7), 15
+    phi, y = rng.normal(size=(4, m)), rng.normal(size=(m, 2))
+    y = y - y.mean(0)
+    beta, error, weights, relative, _, _ = ridge(torch.from_numpy(phi), torch.from_numpy(y))
+    centred = phi - phi.mean(1, keepdims=True)
+    for t, p in enumerate(np.asarray(relative) * np.linalg.eigvalsh(centred @ centred.T).max()):
+        design = np.column_stack([np.ones(m), phi.T])
+        hat = np.linalg.solve(design.T @ design + np.diag([0.0, p, p, p, p]), design.T)
+        found = hat @ y[:, t]
+        left_out = (y[:, t] - design @ found) / (1 - np.einsum("mk,km->m", design, hat))
+        np.testing.assert_allclose([beta[t], *weights[:, t]], found, rtol=1e-7, atol=1e-9)
+        assert float(error[t]) == pytest.approx(np.linalg.norm(hat[0] * left_out), rel=1e-7)
+
+
 def test_intervals_of_ratios_medians_shares_and_spreads():
     rng = np.random.default_rng(3)
     a, b = rng.exponential(size=(2, 8)) + 1
@@ -145,7 +181,7 @@ def test_intervals_of_ratios_medians_shares_and_spreads():
     pseudo = np.array([8 * a.sum() / b.sum() - 7 * np.delete(a, i).sum() / np.delete(b, i).sum() for i in range(8)])
     half = scipy.stats.t.ppf(0.975, 7) * pseudo.std(ddof=1) / np.sqrt(8)
     np.testing.assert_allclose([ratio, low, high], [a.sum() / b.sum() + s * half for s in (0, -1, 1)], rtol=1e-10)
-    for n, rank in ((6, 1), (9, 2), (20, 6)):  # the largest j with P(Bin(n, 1/2) < j) <= 0.025
+    for n, rank in ((6, 1), (8, 1), (9, 2), (20, 6)):  # the largest j with P(Bin(n, 1/2) < j) <= 0.025
         values = np.arange(1.0, n + 1)
         assert median_interval(values) == (rank, n + 1 - rank)
     for count, n in ((0, 7), (3, 7), (7, 7)):

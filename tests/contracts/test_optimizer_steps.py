@@ -131,7 +131,7 @@ def test_mlmc_optimal_spends_the_budget_of_theorem_1():
     """``N_t = M sqrt(V_t / C_t) / sum_s sqrt(V_s C_s)``, ``M`` the cost of a run of equal numbers."""
     V = np.array([9.0, 4.0, 1.0, 0.25, 0.25])
     cost = np.array([1, 2, 2, 2, 2])
-    exact = 40 * cost.sum() * np.sqrt(V / cost) / np.sqrt(V * cost).sum()
+    exact = 42 * cost.sum() * np.sqrt(V / cost) / np.sqrt(V * cost).sum()
     sizes = np.array([round(10 ** (k / 5)) for k in range(20)])
     nearest = [int(sizes[np.argmin(np.abs(np.log10(n) - np.arange(20) / 5))]) for n in exact]
-    assert allocated(list(enumerate(V)), epochs=5, steps=1, particles=40) == nearest
+    assert allocated(list(enumerate(V)), epochs=5, steps=1, particles=42) == nearest

@@ -172,7 +172,7 @@ INTEGRALS = [
     ("long_run.py", "leverage = influence + (whitened * pull)", "leverage = (whitened * pull)", "test_simple_integrators.py:long_run"),
     ("additive.py", "own = (scale @ member.T)[:, :, None] * features", "own = features", "test_simple_integrators.py:additive"),
     ("additive.py", "scale = torch.where(power > 0, along / power, scale)", "scale = torch.where(power > 0, (along / power) ** 0.5, scale)", "test_simple_integrators.py:learns"),
-    ("sharing.py", "data.y_scale.square().mean(1, keepdim=True).sqrt()", "data.y_scale.mean(1, keepdim=True) / 2", "test_simple_integrators.py:additive"),
+    ("sharing.py", "data.y[:, :, 0] * ((data.y_scale / unit) @ data.member.mT)", "data.y[:, :, 0]", "test_simple_integrators.py:additive"),
     ("gls.py", "/ (y.shape[1] - member.shape[1])", "/ y.shape[1]", "test_exact_integrators.py:dense"),
     ("gls.py", "(variance - of_noise).clamp(min=0)", "variance.clamp(min=0)", "test_exact_integrators.py:dense"),
     ("gls.py", "(influence * (weights / precision)[:, :, None]).square()", "(influence * weights[:, :, None]).square()", "test_exact_integrators.py:dense"),
@@ -186,14 +186,16 @@ INTEGRALS = [
     ("squared_exponential.py", "bilinear((px, dx, pdx + total, 1.0)", "bilinear((px, dx, pdx, 1.0)", "test_kernels.py:derivatives"),
     ("polynomial.py", "cubic = 4 * product", "cubic = 2 * product", "test_kernels.py:derivatives"),
     ("preconditioned.py", "return w, -2 * rate * w * x", "return w, -rate * w * x", "test_kernels.py:derivatives"),
-    ("paper/cf.py", "(rest * rest * spectrum).sum(-1) / (m - 1)", "(rest * rest * spectrum).sum(-1) / m", "test_paper_integrators.py"),
+    ("paper/cf.py", "(rest * rest * spectrum).sum(-1) / (m - 1)", "(rest * rest * spectrum).sum(-1) / m", f"{AF}:closed_form"),
     ("paper/sgd.py", "4 * penalty * self.matrix", "2 * penalty * self.matrix", "test_paper_integrators.py:loop"),
     ("paper/sgd.py", "alpha=2 * descent.penalty", "alpha=descent.penalty", "test_paper_integrators.py:loop"),
     ("paper/tuning.py", "slope = 0.5 * (values.shape[-1] * inverse", "slope = 0.5 * (inverse", "test_paper_integrators.py:tuning"),
     ("paper/tuning.py", "10.0**powers, 1e-6)", "10.0**powers, 1e-5)", "test_paper_integrators.py:tuning"),
     ("network.py", "slope = 1 - inner * inner", "slope = 1 - inner", "test_neural_integrator.py:divergence or mean"),
     ("parametric/neural.py", "(sizes - 1) / tensor(effective)", "sizes / tensor(effective)", "test_neural_integrator.py:divergence or mean"),
-    ("inducing_fit.py", "error.square() + variance * amplitude", "variance * amplitude", "test_cross_fitting.py:sparse or inducing"),
+    ("inducing.py", "error = (influence * left_out)", "error = (influence * residual)", f"{AF}:ridge"),
+    ("inducing.py", "influence = 1 / m - rotated.T", "influence = 1 / m - 0.9 * rotated.T", f"{AF}:ridge"),
+    ("inducing_fit.py", "error.square() + variance * amplitude", "variance * amplitude", "test_cross_fitting.py:kernels"),
 ]
 
 DIGESTS = [
