@@ -71,7 +71,7 @@ GUIDES = [
 SEARCHES = [
     ("shaping.py", 'difference / (n - 1 if baseline == "mean" and n > 1 else n)', "difference / n", "test_search_estimators.py:mean"),
     ("shaping.py", "xp.where(flat, xp.ones_like(spread), spread)) / n", "xp.where(flat, xp.ones_like(spread), spread)) / (n - 1)", f"{SS}:fast_ingo"),
-    ("search/gaussian.py", "self.weights @ (z * z) - self.trace", "self.weights @ (z * z)", "test_search_estimators.py:mean"),
+    ("search/gaussian.py", "self.weights @ (z * z) - self.trace", "self.weights @ (z * z)", "test_search_factored.py:reinforce"),
     ("bernoulli.py", "/ (params * (1 - params))", "/ params", f"{SS}:binary"),
     ("search/categorical.py", "* hit, axis=0) / params", "* hit, axis=0)", f"{SS}:categorical"),
     ("fast_ingo.py", "gradient.mean / q", "gradient.mean / xp.sqrt(q)", f"{SS}:fast_ingo"),
@@ -130,7 +130,7 @@ OPTIMISERS = [
 NOISE = [
     ("noise/batches.py", "jax.random.randint(key, (steps, size), 0, N, jnp.int32)", "jax.random.randint(key, (steps, size), 0, N - 1, jnp.int32)", "test_noise.py:iid"),
     ("noise/sampler.py", "rows[:, None], 1 / rows[:, None], 0)", "rows[:, None], 1 / size, 0)", "test_noise.py:epoch"),
-    ("noise/gaussian.py", "jnp.concatenate([half, -half])", "jnp.concatenate([half, -0.98 * half])", "noise/test_gaussian.py"),
+    ("noise/gaussian.py", "jnp.concatenate([half, -half])", "jnp.concatenate([half, -0.98 * half])", "test_noise.py:antithetic"),
     ("noise/gaussian.py", "length = jnp.sqrt(jnp.sum(columns * columns, axis=-2))", "length = jnp.full((blocks, size), dim**0.5, dtype)", "noise/test_gaussian.py"),
     ("noise/gaussian.py", "(tail + 0.5) * 2.0**-32", "(tail + 0.5) * 2.0**-31.9", "noise/test_gaussian.py"),
     ("sobol.py", "return points(numbers, particles, words[count])", "return points(numbers, particles, 0 * words[count])", "noise/test_gaussian.py"),
