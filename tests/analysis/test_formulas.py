@@ -243,12 +243,12 @@ def test_densities_of_local_events_have_their_jacobians():
             mix = numpyro.sample("mix", dist.Dirichlet(jnp.ones(3)))
             numpyro.sample("y", dist.Poisson(k.sum(-1) * jnp.exp(m) * (1 + mix[:, 0])), obs=y[index])
 
-    data, rng = {"y": np.arange(4)}, np.random.default_rng(5)
+    data, rng = {"y": jnp.arange(4)}, np.random.default_rng(5)
     with jax.numpy_rank_promotion("allow"):  # in NumPyro's transformation to a simplex
         p = from_numpyro(model, data, key=jax.random.key(0))
         z = jnp.asarray(0.5 * rng.normal(size=p.dim))
         ours = jax.jit(lambda z: p.log_likelihood(z, jnp.arange(4)).sum() + p.log_prior(z))(z)
-        theirs = -potential_energy(model, (), data, p.unravel(z))
+        theirs = jax.jit(lambda z: -potential_energy(model, (), data, p.unravel(z)))(z)
     np.testing.assert_allclose(ours, theirs, rtol=1e-8)
 
 
