@@ -81,6 +81,10 @@ test-slurm-long: install  ## many short runs on it, RUNS of them (1000)
 faults: install  ## the fault matrix of docs/reliability.md with its long budgets (hours), and its counts
 	@python .ci/faults.py
 
+.PHONY: test-mutants
+test-mutants: install  ## do the tests notice wrong mathematics? Small mutations of it, and the share that is noticed
+	@python tests/mutants -n $(CORES)
+
 pull: install  ## results from the DVC remote, as dvc.lock records them, and report.html
 	dvc pull
 	@python .ci/artifacts.py adopt

@@ -29,7 +29,7 @@ def equally_spread(t, x):
 def test_generalised_least_squares_as_dense_algebra_has_it():
     samples = normal(equally_spread)
     found = run(vector_valued(B=B, nugget=1e-3, **FIXED), samples)
-    matrices, design = dense(samples, B, 1e-3)
+    (matrices, design), (without_noise, _) = dense(samples, B, 1e-3), dense(samples, B, 0.0)
     for r, matrix in enumerate(matrices):
         y, inverse = np.concatenate([v[r] for v in samples.values]), np.linalg.inv(matrix)
         covariance = np.linalg.inv(design.T @ inverse @ design)
@@ -38,6 +38,9 @@ def test_generalised_least_squares_as_dense_algebra_has_it():
         amplitude = left @ inverse @ left / (len(y) - 2)
         np.testing.assert_allclose(found.value[r], beta, rtol=1e-9)
         np.testing.assert_allclose(found.info["reml_error"][r], np.sqrt(amplitude * np.diag(covariance)), rtol=1e-8)
+        influence = covariance @ design.T @ inverse  # the part of the function, without the noise
+        of_function = np.diag(influence @ without_noise[r] @ influence.T)
+        np.testing.assert_allclose(found.info["likely_error"][r], np.sqrt(amplitude * of_function), rtol=1e-6)
         assert found.condition[r] == pytest.approx(np.linalg.cond(matrix), rel=0.05)
         # the jackknife: each value in turn replaced by what the others say
         moved = []

@@ -89,6 +89,8 @@ def test_the_perturbed_objective_is_convex():
         relation = factor @ factor.mT
         best, slope = perturbed(problem, relation, factor, delta)
         assert best[0] <= value(first) + 1e-9
+        added = penalty * delta**2 * np.trace(np.linalg.inv(first[2]))
+        np.testing.assert_allclose(best[0], problem.best(relation)[0][0] + added, rtol=1e-9)
         step = 1e-6 * torch.tensor([[1.0, 0.3], [0.3, -0.5]], dtype=torch.float64)
         up, down = (
             perturbed(problem, at, torch.linalg.cholesky(at), delta)[0] for at in (relation + step, relation - step)

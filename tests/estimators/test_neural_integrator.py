@@ -41,7 +41,9 @@ def test_neural_beats_the_mean():
     assert gain.mean() > 3 * gain.std() / np.sqrt(60), (square.mean(), other.mean())
     assert found.flags["few_points"].all()
     assert np.abs(found.fitted(0, samples.points[0], samples.scores[0]) - samples.values[0]).std() < 0.3
-    np.testing.assert_allclose(run(neural(steps=0), samples).value, plain.value, rtol=1e-12)
+    start = run(neural(steps=0), samples)
+    np.testing.assert_allclose(start.value, plain.value, rtol=1e-12)
+    np.testing.assert_allclose(start.standard_error, plain.standard_error, rtol=1e-12)
 
 
 @pytest.mark.long

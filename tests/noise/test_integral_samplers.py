@@ -126,10 +126,10 @@ def test_scores_of_all_targets():
 
 def test_tempered_points_have_the_moments_of_their_temperatures():
     problem = powers()
-    samples = draw(problem, "tempered", (128,) * 8, 24, 0, "a")
+    samples = draw(problem, "tempered", (128,) * 8, 96, 0, "a")
     assert samples.points[1] is samples.points[5]
     assert samples.cross_scores is not None
-    assert samples.cross_scores[0].shape == (24, 128, 8, 1)
+    assert samples.cross_scores[0].shape == (96, 128, 8, 1)
     np.testing.assert_allclose(samples.cross_scores[2][:, :, 6], samples.scores[2], rtol=1e-10, atol=1e-12)
     z, log_weight = trapezoid(9, 4001)
     likelihood = np.asarray(jax.vmap(problem.tempering.log_likelihood)(jnp.asarray(z[:, None])))
@@ -139,13 +139,13 @@ def test_tempered_points_have_the_moments_of_their_temperatures():
         for task, moment in ((k, 3 * z), (k + 4, 9 * z**2)):
             exact = weight @ moment
             means = samples.values[task].mean(1)
-            error = means.std(ddof=1) / np.sqrt(24)
-            independent = np.sqrt(weight @ (moment - exact) ** 2 / 128 / 24)
+            error = means.std(ddof=1) / np.sqrt(96)
+            independent = np.sqrt(weight @ (moment - exact) ** 2 / 128 / 96)
             print(t, task, means.mean(), exact, error / independent)
             assert abs(means.mean() - exact) < 5 * max(error, independent)
             assert error < 2 * independent  # the particles are nearly independent
         stein = samples.scores[k].mean(1)[:, 0]
-        assert abs(stein.mean()) < 5 * stein.std() / np.sqrt(24)
+        assert abs(stein.mean()) < 5 * stein.std() / np.sqrt(96)
 
 
 @pytest.mark.long
