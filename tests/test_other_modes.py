@@ -82,7 +82,7 @@ CASES = {
     "a period": (phase, np.sin(2 * X[:, 0] + 1) + 0.3 * NOISE, {"shift": 1.0}, "'shift'"),
     "components": (
         mixture, PARTS + INPUTS @ SLOPE + 0.3 * NOISE,
-        {"p": [0.3, 0.2, 0.5], "m": [-3.0, 0.0, 3.0], "s": [0.3] * 3, "slope": SLOPE}, "'m' and 'p' and 's'",
+        {"p": [0.3, 0.2, 0.5], "m": [-3.0, 0.0, 3.0], "s": [0.3] * 3, "slope": SLOPE}, "'m' and 'p'",
     ),
     "none": (linear, X @ np.array([1.0, -0.5]) + 0.3 * NOISE, {"w": [1.0, -0.5], "s": 0.3}, ""),
     "none along a ridge": (ridge, 1.0 + 0.3 * NOISE, {"w": [0.5, 0.5]}, ""),

@@ -59,7 +59,9 @@ class _Look:
         self.problem, self.params, self.together, self.calls = problem, params, together, calls
         self.mu = np.asarray(numpy(problem.guide.point(params)["mu"]), float)
         self.sigma = np.asarray(numpy(problem.guide.scale(params)), float)
-        self.free = np.ones(problem.dim, bool) if problem.noiseless is None else ~np.asarray(problem.noiseless)
+        self.free: np.ndarray = np.ones(problem.dim, bool)
+        if problem.noiseless is not None:
+            self.free[np.asarray(problem.noiseless)] = False
         self.matrix = None if problem.guide.factorised or problem.guide.amortised else problem.guide.matrix(params)
         self.sites = [site for site, where in problem.sites.items() if self.free[where].all()]
 
@@ -81,7 +83,7 @@ class _Look:
         if not apart:
             return None
         heights = self.heights(np.array([z for _, z in apart]))
-        order = [k for k in np.argsort(-heights, kind="stable")[:8] if heights[k] > -_LOWER]
+        order = [k for k in np.argsort(-heights.round(2), kind="stable")[:8] if heights[k] > -_LOWER]
         if not order:
             return None
         shares = np.linspace(0, 1, self.together // len(order) + 2)[1:-1, None]

@@ -148,8 +148,8 @@ def from_autoguide(guide, model, init, given: bool = False) -> tuple[Any, Any]:
         UserError: a guide of another family or of another model, or with settings that a fit does not have.
     """
     options = guide.keywords if isinstance(guide, partial) else {}
-    one = guide.func if isinstance(guide, partial) else guide
-    kind = one if isinstance(one, type) else type(one)
+    one: Any = guide.func if isinstance(guide, partial) else guide
+    kind: Any = one if isinstance(one, type) else type(one)
     if not any(parent.__name__ == "AutoGuide" and ".autoguide" in parent.__module__ for parent in kind.__mro__):
         return guide, init
     name, own = kind.__name__, kind.__module__.split(".")[0] in ("numpyro", "pyro")
