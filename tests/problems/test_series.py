@@ -43,7 +43,8 @@ def volatility(y, x):
         h = (0.1 + a * h + 0.1 * value**2).astype(y.dtype)
         return h, h
 
-    numpyro.sample("y", dist.Normal(0.0, jnp.sqrt(jax.lax.scan(step, jnp.ones((), y.dtype), y)[1])), obs=y)
+    _, h = jax.lax.scan(step, jnp.ones((), y.dtype), y)
+    numpyro.sample("y", dist.Normal(0.0, jnp.sqrt(h)).to_event(1), obs=y)
 
 
 def loop(y, x):

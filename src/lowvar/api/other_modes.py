@@ -72,7 +72,7 @@ class _Look:
             eps = step / np.where(self.free, self.sigma, 1.0)
         else:
             eps = np.linalg.lstsq(self.matrix[self.free], step[:, self.free].T, rcond=1e-10)[0].T
-        known = np.isfinite(eps).all(axis=1)
+        known = np.asarray(np.isfinite(eps).all(axis=1))
         eps = np.where(known[:, None], eps, 0.0).astype(self.problem.dtype)
         found = psis.log_densities(self.problem, self.params, eps, self.together)[0]
         return np.where(known & np.isfinite(found), found, -np.inf)

@@ -348,7 +348,8 @@ def _is_series(model, data, trace, observed) -> bool:
 
     def densities(data):
         sites = sites_of(handlers.seed(handlers.substitute(model, data=latent), jax.random.key(0)), **data)
-        return [log_prob_of(sites[site["name"]]) for site in observed]
+        pairs = [(sites[site["name"]]["fn"], sites[site["name"]]["value"]) for site in observed]
+        return [(fn.base_dist if isinstance(fn, dist.Independent) else fn).log_prob(value) for fn, value in pairs]
 
     def moved(_, leaf):  # the data of one row
         floating = isinstance(leaf, jax.Array) and leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -362,8 +363,7 @@ def _is_series(model, data, trace, observed) -> bool:
     return any(len(np.unique(where[:, 0])) > 1 for where in changed if where.size)
 
 
-_SITES = 8  # observed sites, from which on they come from a loop
-_FEW = 2  # rows of a plate that is too small to find out whether the model uses its index
+_FEW, _SITES = 2, 8  # rows of a plate too small to find out whether its index is used; sites that no loop makes
 
 _ALL_ROWS = "{name}: there is no data plate whose index the model uses, so every step uses all rows"
 _PLATE = (
