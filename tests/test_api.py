@@ -169,7 +169,7 @@ def test_decompose(example, data, fitted, given):
     assert found.time["naive"] == 1.0
     text = str(found)
     assert text.splitlines()[0].startswith("gradient variance of model at")
-    assert "`joint` pays" in text
+    assert "`joint` has the least variance x time" in text
 
 
 def test_the_command_compares_the_default_estimators():

@@ -244,7 +244,7 @@ def test_table_and_shares():
     assert (table["variance"] < table["high"]).all()
 
 
-def test_summary_says_what_pays():
+def test_summary_says_which_has_the_least_variance_x_time():
     from lowvar.analysis.report import summary
 
     rows = []
@@ -254,6 +254,29 @@ def test_summary_says_what_pays():
             rows.append({"method": method, "block": "all", "source": source, "variance": v, "low": 0.9 * v,
                          "high": 1.1 * v, "share": v / total})  # fmt: skip
     text = summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 2.0}, "a model")
-    sentence = "Subsampling dominates the noise of `naive`. `joint` pays: 10 times less variance per step, 5 times less"
-    assert sentence in text
-    assert "No other estimator pays" in summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 20.0}, "a model")
+    assert "Subsampling dominates the noise of `naive`." in text
+    assert "10 times less variance in a step, 5 times less for the same time" in text
+    assert "no other" in summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 20.0}, "a model")
+    unsure = {"naive": (1.0, 1.0, 1.0), "joint": (0.5, 0.2, 1.3)}
+    assert "no other" in summary(pd.DataFrame(rows), {"naive": 1.0, "joint": 5.0}, "a model", worth=unsure)
+
+
+def test_variance_x_time_and_its_interval():
+    """Designs that two estimators share leave no error of a constant ratio; rounds of timings do."""
+    designs = 10.0 + np.arange(8.0)
+    parts = {"subsampling": designs, "monte_carlo": 0 * designs, "interaction": 0 * designs}
+    samples = pd.concat(
+        pd.DataFrame({"method": method, "block": "all", "run": 0, "replicate": range(8)}).assign(
+            **{source: scale * value for source, value in parts.items()}
+        )
+        for method, scale in {"naive": 1.0, "joint": 0.25}.items()
+    )
+    times = {"naive": np.ones(5), "joint": np.full(5, 2.0)}
+    found = D.worth(samples, times, {}, batch_size=1, rows=100)
+    assert found["joint"] == pytest.approx((0.5, 0.5, 0.5))
+    spread = {**times, "joint": 2.0 * np.exp([-0.2, -0.1, 0.0, 0.1, 0.2])}
+    _, low, high = D.worth(samples, spread, {}, batch_size=1, rows=100)["joint"]
+    half = 2.776 * np.std([-0.2, -0.1, 0.0, 0.1, 0.2], ddof=1) / np.sqrt(5)  # 2.776: t with 4 degrees of freedom
+    assert (low, high) == pytest.approx((0.5 * np.exp(-half), 0.5 * np.exp(half)), rel=1e-3)
+    carried = D.worth(samples, times, {"joint": 0.75 * designs.mean()}, batch_size=1, rows=100)["joint"]
+    assert carried[0] == pytest.approx(2.0)

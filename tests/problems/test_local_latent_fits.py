@@ -166,7 +166,7 @@ def alone(y):
 def test_default_decomposition_has_the_estimators_that_take_local_latents():
     y = RNG.normal(size=30) * 2
     found = lowvar.decompose(effects, {"y": y}, batch_size=5, num_steps=60, replicates=4, columns=3, progress=False)
-    assert set(found.table["method"]) == {"naive", "cv", "joint_svrg", "joint_adaptive"}
+    assert set(found.table["method"]) == {"naive", "stl", "cv", "joint_svrg", "joint_adaptive"}
 
 
 @pytest.mark.long

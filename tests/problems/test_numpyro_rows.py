@@ -70,9 +70,7 @@ ALIKE = ("centred by the batch", "scaled by the batch", "sorted", "a factor of a
 )
 def test_rows_that_interact(name):
     model, data = INTERACT[name]
-    with pytest.raises(
-        UserError, match=r"depends on the other rows of its batch: row \d+ has \S+ alone and \S+ among 7"
-    ):
+    with pytest.raises(UserError, match=r"row \d+ has \S+ alone and \S+ among \d+ rows"):
         from_numpyro(model, data)
 
 
@@ -82,10 +80,10 @@ def test_rows_that_interact(name):
         pytest.param(
             {**DATA, "y": DATA["y"][:, None]},
             lambda x, w, y: normal(x @ w, y),
-            r"\(7, 1\) and its distribution \(7,\)",
+            r"\(\d+, 1\) and its distribution \(\d+,\)",
             marks=pytest.mark.long,
         ),
-        (DATA, lambda x, w, y: normal((x @ w)[:, None], y), r"\(7,\) and its distribution \(7, 7\)"),
+        (DATA, lambda x, w, y: normal((x @ w)[:, None], y), r"\((\d+),\) and its distribution \(\1, \1\)"),
     ],
     ids=["values", "means"],
 )

@@ -23,15 +23,22 @@ def log_weights(problem, params, eps, together: int | None = None) -> np.ndarray
     """
     if not problem.in_memory:
         return np.asarray(problem.log_weights(params, problem.backend.asarray(eps)), float)
+    joint, guide = log_densities(problem, params, eps, together)
+    return joint - guide
+
+
+def log_densities(problem, params, eps, together: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """``log p(x, z_s) - log p(x, mu)`` and ``log q(z_s)``, nats, ``(S,)`` each; arguments as for ``log_weights``."""
     backend, compiled = problem.backend, problem.compiled(at_draws)
     base = problem.log_likelihoods(params["mu"]), problem.compiled(prior_of)(params["mu"])
-    size, weights = together or len(eps), []
+    size, found = together or len(eps), []
     for first in range(0, len(eps), size):
         some = eps[first : first + size]
         padded = np.concatenate([some, np.broadcast_to(some[:1], (size - len(some), eps.shape[1]))])
         joint, guide, _ = backend.to_numpy(compiled(params, backend.asarray(padded), *base))
-        weights.append((joint.astype(float) - guide)[: len(some)])
-    return np.concatenate(weights)
+        found.append(np.stack([joint, guide])[:, : len(some)].astype(float))
+    joint, guide = np.concatenate(found, axis=1)
+    return joint, guide
 
 
 def good(draws: int) -> float:

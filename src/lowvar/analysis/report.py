@@ -8,9 +8,10 @@ _NAMES = {"subsampling": "Subsampling", "monte_carlo": "Monte Carlo noise", "int
 
 
 def summary(
-    table, time, title: str, carried: Mapping[str, float] | None = None, memories: Mapping[str, str] | None = None
-) -> str:
-    """The decomposition as text: a line per estimator, then the largest source and the estimator that pays off most.
+    table, time, title: str, carried: Mapping[str, float] | None = None, memories: Mapping[str, str] | None = None,
+    worth: Mapping[str, tuple[float, float, float]] | None = None,
+) -> str:  # fmt: skip
+    """The decomposition as text: a line per estimator, then the largest source and the least variance x time.
 
     A warning on estimators that are clearly worse than the base comes first.
 
@@ -20,6 +21,7 @@ def summary(
         title: first line.
         carried: squared errors carried over from earlier steps; counted in addition to the variance.
         memories: origins of the estimators' memories, in words.
+        worth: of ``decomposition.worth``; without intervals if not given.
     """
     carried, memories = carried or {}, memories or {}
     rows = table[table["block"] == "all"].set_index(["method", "source"])
@@ -27,20 +29,28 @@ def summary(
     base = "naive" if "naive" in methods else methods[0]
     total = {m: rows.loc[(m, "total")] for m in methods}
     error = {m: total[m]["variance"] + max(0.0, carried.get(m, 0.0)) for m in methods}
-    worth = {m: time[m] * error[m] / (time[base] * error[base]) for m in methods}
-    name = max(12, *(len(m) + 1 for m in methods))
+    plain = {m: time[m] * error[m] / (time[base] * error[base]) for m in methods}
+    worth = worth or {m: (value, value, value) for m, value in plain.items()}
+    renewed = {m for m, words in memories.items() if words.startswith("filled")}
+    name = max(12, *(len(m) + 2 for m in methods))
     lines = [
         *_worse(methods, base, total, error, memories),
         f"gradient variance of {title}; 95 % intervals",
         "",
         f"{'estimator':<{name}}{'variance':<30}{'subsampling':>12}{'Monte Carlo':>13}{'interaction':>13}"
-        f"{'time per step':>15}{'variance x time':>17}",
+        f"{'time per step':>15}  {'variance x time'}",
     ]
     for m in methods:
         shares = [rows.loc[(m, source), "share"] for source in ("subsampling", "monte_carlo", "interaction")]
         cells = "".join(f"{_percent(share):>{width}}" for share, width in zip(shares, (12, 13, 13), strict=True))
-        lines.append(f"{m:<{name}}{_interval(total[m]):<30}{cells}{time[m] / time[base]:>15.2f}{worth[m]:>17.2g}")
-    lines += ["", f"variance x time is relative to `{base}`: smaller is better"]
+        label = f"{m}*" if m in renewed else m
+        product = "1" if m == base else _product(worth[m])
+        lines.append(f"{label:<{name}}{_interval(total[m]):<30}{cells}{time[m] / time[base]:>15.2f}  {product}")
+    lines += [
+        "",
+        f"variance x time: of a step's gradient, and of a step, at these parameters, relative to `{base}`. Which",
+        "estimator ends a fit best also depends on the rest of the run: compare ELBOs of fits that take as long",
+    ]
     lines += [
         f"`{m}` carries a squared error of {carried[m]:.3g} from earlier steps, which fresh noise does not show; "
         "it is counted with the variance"
@@ -49,8 +59,8 @@ def summary(
     ]
     for words in dict.fromkeys(memories.values()):
         whose = ", ".join(f"`{m}`" for m in methods if memories.get(m) == words)
-        lines.append(f"memory of {whose}: {words}")
-    return "\n".join([*lines, "", _verdict(rows, methods, base, total, error, worth)])
+        lines.append(f"{'* ' if words.startswith('filled') else ''}memory of {whose}: {words}")
+    return "\n".join([*lines, "", _verdict(rows, base, total, error, worth)])
 
 
 def _worse(methods, base, total, error, memories):
@@ -79,17 +89,30 @@ def _interval(row):
     return f"{row['variance'] / 10**power:.2f} [{low:.2f}, {high:.2f}] e{power}"
 
 
-def _verdict(rows, methods, base, total, error, worth):
+def _verdict(rows, base, total, error, worth):
     sources = {source: rows.loc[(base, source), "share"] for source in _NAMES}
     main = max(sources, key=sources.__getitem__)
     opening = f"{_NAMES[main]} dominates" if sources[main] > 0.5 else f"{_NAMES[main]} is the largest part"
     opening += f" the noise of `{base}`." if sources[main] > 0.5 else f" of the noise of `{base}`."
-    winner = min(worth, key=worth.__getitem__)
-    clear = total[winner]["high"] + error[winner] - total[winner]["variance"] < total[base]["low"]
+    winner = min(worth, key=lambda m: worth[m][0])
+    _, low, high = worth[winner]
+    if low < high:  # the designs and rounds of timings are shared
+        clear = high < 1
+    else:
+        clear = total[winner]["high"] + error[winner] - total[winner]["variance"] < total[base]["low"]
     if winner == base or not clear:
-        return f"{opening} No other estimator pays for its time here."
+        return f"{opening} At these parameters, no other estimator has clearly less variance x time."
     less, what = error[base] / error[winner], "variance" if error[winner] == total[winner]["variance"] else "error"
+    alike = [m for m in worth if m != winner and m != base and worth[m][1] <= worth[winner][2]]
+    beside = f" ({', '.join(f'`{m}`' for m in alike)} may have as little)" if alike else ""
     return (
-        f"{opening} `{winner}` pays: {less:.3g} times less {what} per step, "
-        f"{1 / worth[winner]:.3g} times less for the same time."
+        f"{opening} At these parameters, `{winner}` has the least variance x time{beside}: {less:.3g} times less "
+        f"{what} in a step, {1 / worth[winner][0]:.3g} times less for the same time. Try it in a fit beside "
+        f"`{base}` and the default."
     )
+
+
+def _product(value):
+    """A product relative to the base's, with its interval."""
+    middle, low, high = value
+    return f"{middle:.2g}" if not low < high else f"{middle:.2g} [{low:.2g}, {high:.2g}]"

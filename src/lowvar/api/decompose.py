@@ -30,9 +30,11 @@ from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun
 from lowvar.studies.variational.methods import taking
 
+_OWN = "the fit's own"
 COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
 _COMPARED_ROWS = 7  # rows whose densities tell whether two functions are the same model
+_ROUNDS, _ROUND = 7, 0.01  # of timings, and the seconds of each for an estimator
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
 
 
@@ -42,13 +44,19 @@ class Decomposition:
 
     Attributes:
         table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
-            batch_size, runs, replicates``: variances of a batch's gradient with 95 % intervals.
-        time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one).
+            batch_size, runs, replicates, memory``: variances of a batch's gradient with 95 % intervals. ``memory`` is
+            ``fit``, ``replayed`` (along the fit's last epochs) or ``filled`` (anew, at ``params``), or empty for
+            estimators without one.
+        time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one): CPU
+            time of all threads, or elapsed time where JAX or PyTorch computes on another device.
         params: the parameters at which the variance was measured, under the names of NumPyro's guide, see ``Fit``.
         title: name of the model and the place in the summary.
         carried: for estimators with carryover (``mlmc``, ``storm`` and others): the squared carried error, in nats^2,
             over all parameters. Variances are over fresh noise and do not include it.
         memories: for estimators with memory: the origin of the memory, in words.
+        worth: ``{method: (value, low, high)}``: the variance of a step's gradient, with the squared carried error,
+            times the time of a step, relative to ``naive`` (or the first one), with a 95 % interval over designs and
+            timings.
     """
 
     table: Any
@@ -57,12 +65,13 @@ class Decomposition:
     title: str
     carried: dict[str, float] = field(default_factory=dict)
     memories: dict[str, str] = field(default_factory=dict)
+    worth: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
     def summary(self) -> str:
         """The table as text, and conclusions from it; first, a warning if a memory adds noise."""
         from lowvar.analysis.report import summary
 
-        return summary(self.table, self.time, self.title, self.carried, self.memories)
+        return summary(self.table, self.time, self.title, self.carried, self.memories, self.worth)
 
     def __str__(self) -> str:
         return self.summary()
@@ -107,8 +116,8 @@ def decompose(
             ``AutoNormal``, ``AutoMultivariateNormal`` or ``AutoLowRankMultivariateNormal``.
             Without them, a fit with the last of ``estimators`` is made first, and its memory is used. A ``Fit``
             of this model on these data keeps the memory of its own estimator, which joins the comparison; the other
-            estimators replay its last epochs. At plain ``params``, memories are refilled there, which gives the lowest
-            variance they can have.
+            estimators replay its last epochs. At plain ``params``, memories are filled anew there, with adaptive
+            coefficients at their start: along a run, the variance can be several times larger, or smaller.
         guide: the variational family, see ``fit``; the one of ``params`` if not given, else ``"mean_field"``.
         estimators: the estimators to compare: a list of names; or a mapping of labels of your own to names, or to
             ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
@@ -190,8 +199,8 @@ def decompose(
         runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
         guide_params, auto, place = dict(problem.start), dict(given), "at the given parameters"
         memory = _filled(runs, _arrays(problem, guide_params))
-        origin = "filled at these parameters; along a fit a memory is older and leaves more variance: pass the Fit"
-        origins = dict.fromkeys(methods, origin)
+        origin = "filled at these parameters; along a run, the variance can be several times larger or smaller: "
+        origins = dict.fromkeys(methods, origin + "pass the Fit")
     else:
         runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
         result = finished(runs, progress, f"fit {problem.name}")
@@ -210,7 +219,8 @@ def decompose(
         name: analysis.decomposer(estimator, all_rows=rows is None)(memory[name], guide_params, *design)
         for name, estimator in measured.items()
     }
-    table = analysis.table(analysis.samples(target, values), solver.batch_size, problem.N)
+    drawn = analysis.samples(target, values)
+    table = analysis.table(drawn, solver.batch_size, problem.N)
     scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
     kind = "" if problem.guide.factorised else f", {problem.guide.name} guide"
     size = f"{problem.N} rows, " if problem.plate else ""
@@ -224,7 +234,16 @@ def decompose(
     origins = {
         name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(guide_params))
     }
-    return Decomposition(table, _times(runs, parts, guide_params), auto, title, carried, origins)
+    table["memory"] = table["method"].map(lambda name: _kind_of(origins[name]) if name in origins else "")
+    times = _times(runs, parts, guide_params)
+    worth = analysis.worth(drawn, times, carried, solver.batch_size, problem.N)
+    median = {name: float(np.median(ratios)) for name, ratios in times.items()}
+    return Decomposition(table, median, auto, title, carried, origins, worth)
+
+
+def _kind_of(origin: str) -> str:
+    """The origin of a memory as a word of the table."""
+    return "filled" if origin.startswith("filled") else "fit" if origin == _OWN else "replayed"
 
 
 def _guide_of(params):
@@ -321,7 +340,7 @@ def _along(problem, methods, label, run):
         ended = runs.advance(begun, early, last - early) if last > early else begun
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
     origin = f"accumulated along the fit's last {last - early} epochs" if last > early else "as at the fit's start"
-    origins = dict.fromkeys(methods, origin) | {label: "the fit's own"}
+    origins = dict.fromkeys(methods, origin) | {label: _OWN}
     return runs, parts, {**memory, **({label: run.memory} if last else {})}, origins
 
 
@@ -359,18 +378,23 @@ def _carried(runs, parts, memory, params, problem):
     return carried
 
 
-def _times(runs, parts, params, rounds: int = 7):
-    """Median time of an epoch by estimator, with its full passes, relative to ``naive`` or the first."""
+def _times(runs, parts, params) -> dict[str, np.ndarray]:
+    """Times of an epoch with its full passes, in several rounds, relative to ``naive`` or the first: ``(rounds,)``."""
+    device = str(getattr(params["mu"], "device", "cpu")).lower()
+    clock = time.process_time if "cpu" in device else time.perf_counter  # elapsed time is that of other processes too
     epochs = {}
     for name, estimator in parts.items():
         solver = descend(estimator, runs.sampler, runs.at(1e-12).optimizer)
         epochs[name] = programs.one_epoch(solver, runs.keys[0], params)
         epochs[name]()
-    seconds: dict[str, list[float]] = {name: [] for name in parts}
-    for _ in range(rounds):
-        for name, epoch in epochs.items():
-            start = time.perf_counter()
+
+    def seconds(epoch, repeats):
+        start = clock()
+        for _ in range(repeats):
             epoch()
-            seconds[name].append(time.perf_counter() - start)
-    base = np.array(seconds["naive" if "naive" in seconds else next(iter(seconds))])
-    return {name: float(np.median(np.array(values) / base)) for name, values in seconds.items()}
+        return (clock() - start) / repeats
+
+    repeats = {name: int(np.clip(_ROUND / max(seconds(epoch, 1), 1e-6), 1, 100)) for name, epoch in epochs.items()}
+    rounds = [{name: seconds(epoch, repeats[name]) for name, epoch in epochs.items()} for _ in range(_ROUNDS)]
+    base = "naive" if "naive" in parts else next(iter(parts))
+    return {name: np.array([one[name] / one[base] for one in rounds]) for name in parts}

@@ -45,7 +45,8 @@ class Fit(Kept):
         guide_params: the same parameters as vectors by block, ``{"mu": (dim,), "log_sigma": (dim,)}``; other guides
             than the mean-field one have further blocks.
         khat: the k-hat of Pareto-smoothed importance sampling: above 0.7, the guide is a poor approximation of the
-            posterior. None if it was not computed.
+            posterior. None if it was not computed. It is computed from draws of the guide, so it cannot see a mode
+            that the guide leaves out; see docs/life-of-a-fit.md on the look for these.
         notes: sentences on problems of the fit; also issued as warnings.
         run: settings and memory of the fit.
     """
@@ -77,10 +78,10 @@ class Fit(Kept):
                 if "step_size_at" in solver.own
                 else "an optimizer of optax"
             )
-            lines.append(
-                f"estimator {self.run.method.estimator}, batches of {solver.batch_size} out of {self.problem.N} rows, "
-                f"{optimizer}"
+            rows = (
+                f"batches of {solver.batch_size} out of {self.problem.N} rows" if self.problem.plate else "all the data"
             )
+            lines.append(f"estimator {self.run.method.estimator}, {rows}, {optimizer}")
             lines += ENDED.get(self.run.ended, [])
         if (rows := self.problem.elbo_rows) < self.problem.N:
             lines.append(
@@ -169,7 +170,9 @@ def fit(
         guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
             with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
             root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. ``lowvar.Amortised(function,
-            params)``: the means and scales of latent sites in the data plate are a function of the row's data. Or a
+            params)``: the means and scales of latent sites in the data plate are a function of the row's data.
+            NumPyro's ``AutoNormal``, ``AutoMultivariateNormal`` and ``AutoLowRankMultivariateNormal``, the classes or
+            guides of this model, stand for the first, the second and the last, their ``init_loc_fn`` for ``init``. Or a
             factory ``(dim, backend, noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not

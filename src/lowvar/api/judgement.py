@@ -6,6 +6,7 @@ import numpy as np
 
 from lowvar.analysis import psis
 from lowvar.analysis.gain import gain
+from lowvar.api.other_modes import other_mode
 from lowvar.api.stopping import fall_of, late_rise
 from lowvar.backends.generator import numpy_generator
 from lowvar.noise import named_key
@@ -31,7 +32,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         seed: its seed.
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
     """
-    problem, k, narrow, wide = fit.problem, None, None, None
+    problem, k, narrow, wide, mode = fit.problem, None, None, None, ""
     params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.rows_of_pass)
@@ -43,6 +44,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         weights = psis.log_weights(problem, params, eps, together)
         k = psis.khat(weights)
         narrow, wide = _extremes(problem, params, weights, eps)
+        mode = other_mode(problem, params, draws, together)
     good = k is not None and k <= psis.good(draws)
     unfinished, late = _unfinished(fit, params, solver, seed, good)
     if good and wide and not unfinished:
@@ -63,7 +65,7 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
             f"the guide's: {guide.about} guide is too narrow where latent variables are {guide.misses[0]}{early}. "
             f"{_CHECK.format(wider=_wider(problem))}"
         )
-    return k, tuple(notes)
+    return k, (*notes, mode) if mode else tuple(notes)
 
 
 def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:

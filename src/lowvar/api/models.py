@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from lowvar.api.frames import check_index
 from lowvar.datasets.rows import in_files
 from lowvar.errors import UserError
+from lowvar.problems.guide_forms import from_autoguide
 from lowvar.problems.numpyro_model import from_numpyro
 from lowvar.problems.numpyro_streamed import from_files
 
@@ -38,6 +39,9 @@ def problem_of(model, data, *, streams: bool = False, **start):
             f"{model.__name__} is a Pyro model: give lowvar.TorchModel.from_pyro({model.__name__}, data), without data "
             "after it"
         )
+    if "guide" in start:
+        of_params = start.get("init_is") == "params"
+        start["guide"], start["init"] = from_autoguide(start["guide"], model, start.get("init"), of_params)
     if holds_data(model):
         return model.problem(data, **start)
     if isinstance(data, Mapping):

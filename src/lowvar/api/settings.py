@@ -51,7 +51,9 @@ def default_estimator(problem, solver, num_steps: int) -> str:
 
 def methods_of(estimators) -> dict[str, MethodSpec]:
     """The estimators that ``decompose`` compares, by label."""
-    names = (estimators,) if isinstance(estimators, str) or callable(estimators) else estimators
+    names = (estimators,) if callable(estimators) else estimators
+    if isinstance(names, str):  # as in the command line
+        names = [name.strip() for name in names.split(",")]
     if not isinstance(names, Mapping | list | tuple):
         raise UserError(
             f"estimators: give a list of names, or a mapping of labels to names, not {type(estimators).__name__}"

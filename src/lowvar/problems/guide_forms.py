@@ -8,6 +8,7 @@ alphabetical order, with the ``numpyro.param`` sites among them. A Gaussian guid
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -126,6 +127,66 @@ def _differs(value, was) -> bool:
     if isinstance(value, jax.core.Tracer) or not np.ndim(value) or np.shape(value) != np.shape(was):
         return False
     return not np.allclose(value, was, equal_nan=True)
+
+
+_OURS = {
+    "AutoNormal": "mean_field", "AutoDiagonalNormal": "mean_field", "AutoMultivariateNormal": "full_rank",
+    "AutoLowRankMultivariateNormal": "low_rank",
+}  # fmt: skip
+
+
+def from_autoguide(guide, model, init, given: bool = False) -> tuple[Any, Any]:
+    """``guide`` and ``init`` with a guide of NumPyro's or Pyro's, or its class, as the guide of the same family.
+
+    Args:
+        guide: as for ``fit``; anything but such a guide is returned as it is.
+        model: of the fit.
+        init: of the fit, which the guide's ``init_loc_fn`` replaces.
+        given: whether ``init`` has the guide's own parameters, before which its start counts for nothing.
+
+    Raises:
+        UserError: a guide of another family or of another model, or with settings that a fit does not have.
+    """
+    options = guide.keywords if isinstance(guide, partial) else {}
+    one: Any = guide.func if isinstance(guide, partial) else guide
+    kind: Any = one if isinstance(one, type) else type(one)
+    if not any(parent.__name__ == "AutoGuide" and ".autoguide" in parent.__module__ for parent in kind.__mro__):
+        return guide, init
+    name, own = kind.__name__, kind.__module__.split(".")[0] in ("numpyro", "pyro")
+    if not own or name not in _OURS:
+        raise UserError(
+            f"guide: {name} is no guide of fit; it has those of {', '.join(_OURS)}, or by name 'mean_field', "
+            "'full_rank', 'block_diagonal' and 'low_rank'; for others use the library's own SVI"
+        )
+    if one is not kind:
+        if (theirs := getattr(one, "model", None)) is not None and not _same(theirs, model):
+            raise UserError(f"guide: this {name} belongs to another model than fit is given; write guide={name}")
+        hidden = {"init_scale": "_init_scale"}
+        options = {
+            key: getattr(one, hidden.get(key, key), None) for key in ("init_loc_fn", "init_scale", "prefix", "rank")
+        }
+    usual = {key: one.default for key, one in inspect.signature(kind).parameters.items()}
+    changed = {key: value for key, value in options.items() if value is not None and value != usual.get(key)}
+    family: Any = _OURS[name]
+    if "rank" in changed:
+        family = {"guide": family, "rank": changed.pop("rank")}
+    strategy = changed.pop("init_loc_fn", None)
+    changed.pop("create_plates", None)  # rows with latent variables have parameters of their own without it
+    if strategy is not None and init is not None and not given:
+        raise UserError(f"init: the {name} has an init_loc_fn too; give one of them")
+    if given or not changed:
+        return family, init if strategy is None or given else strategy
+    (key, value), *_ = changed.items()
+    instead = {
+        "init_scale": "standard deviations start at 0.1; give others by site, as init={'w_auto_scale': ...}",
+        "prefix": "the names of params have the prefix 'auto'",
+    }
+    raise UserError(f"guide: {name}({key}={value!r}): {instead.get(key, 'a fit has no such setting')}")
+
+
+def _same(one, other) -> bool:
+    """Whether two models are one; a ``TorchModel`` does not keep the Pyro model that it is from."""
+    return one == other or hasattr(other, "problem")
 
 
 def inferred(given) -> Any:

@@ -1,5 +1,6 @@
 """The guides by name."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,14 @@ def checked(guide, where: str) -> tuple[Any, dict[str, Any]]:
         raise UserError(f'{where} = {guide!r}: name the guide too: {{"guide": "low_rank", "rank": 3}}')
     name = options.pop("guide")
     GUIDES.entry(name, where="" if where == "guide" else where)
+    if inspect.isfunction(name) and not any(
+        one.kind is one.VAR_KEYWORD or key in GUIDES.given for key, one in inspect.signature(name).parameters.items()
+    ):
+        raise UserError(
+            f"{where}: {name.__name__} is no factory of a Gaussian guide, (dim, backend, noiseless, sites, **options); "
+            "guides written by hand are for NumPyro's or Pyro's own SVI: give one of "
+            f"{', '.join(map(repr, GUIDES.own))}"
+        )
     GUIDES.check_options(name, options, where=where)
     return name, options
 

@@ -34,11 +34,8 @@ from lowvar.problems.numpyro_trace import (
     missing,
     sites_of,
 )
+from lowvar.problems.row_independence import batches, interaction, some_rows
 from lowvar.problems.variational import prior_of
-
-_ROWS = 7  # rows evaluated jointly
-_TOLERANCE = 1e-5  # relative difference attributed to rounding
-_ROUNDING = 50  # multiple of the effect of that change that counts as rounding
 
 
 def check(problem, functions, free, centre, near) -> list[str]:
@@ -76,7 +73,7 @@ def check(problem, functions, free, centre, near) -> list[str]:
 
 def _check_traceable(problem, z):
     """Checks that the model accepts a batch of several rows, and of one."""
-    index = _some_rows(problem.N)
+    index = some_rows(problem.N).astype(np.int32)
     for rows in (index, index[:1]):
         try:
             shape = jax.eval_shape(problem.log_likelihood, z, jnp.asarray(rows))
@@ -107,11 +104,6 @@ def _start(problem):
         return jnp.asarray(problem.start["mu"], problem.dtype)
     params = {block: jnp.asarray(value, problem.dtype) for block, value in problem.start.items()}
     return problem.guide.point(params)["mu"]
-
-
-def _some_rows(N):
-    """A few random rows, fewer than N: with all rows, NumPyro would not subsample."""
-    return np.random.default_rng(0).choice(N, min(_ROWS, max(1, N - 1)), replace=False).astype(np.int32)
 
 
 def check_density(problem):
@@ -269,9 +261,7 @@ def _check_pairs(problem, site):
 def _examined(problem, functions, free, start, centre, near):
     """Checks that rows do not interact, in the precision of ``functions``; returns the sites at a saddle point."""
     traced, log_joint, *_ = functions.of(jax.tree.map(lambda leaf: jnp.asarray(leaf, functions.dtype), free))
-    rows = _some_rows(problem.N)
-    rng = np.random.default_rng(0)
-    direction = jnp.asarray(rng.normal(size=start.size), functions.dtype)
+    direction = jnp.asarray(np.random.default_rng(0).normal(size=start.size), functions.dtype)
 
     def forward(z, index):
         return jax.jvp(lambda z: log_joint(z, index), (z,), (direction,))
@@ -280,87 +270,45 @@ def _examined(problem, functions, free, start, centre, near):
         slopes = jax.jacrev(lambda z: log_joint(z, index))(z)
         return log_joint(z, index), jax.tree.map(lambda slope: slope @ direction, slopes)
 
-    ways = [problem.backend.jit(way) for way in (forward, reverse)]
+    def each(way):
+        def of_row(z, row):
+            (value, slope) = way(z, row[None])
+            return jax.tree.map(lambda leaf: leaf.reshape(()), (value, slope))
 
-    def likelihood_and_prior(z, index):
-        """Both, ``(2, B)`` and ``(2,)``: values, and derivatives along a direction.
+        return lambda z, index: jax.lax.map(lambda row: of_row(z, row), index)
+
+    ways = [[problem.backend.jit(of(way)) for way in (forward, reverse)] for of in (lambda way: way, each)]
+
+    def likelihood_and_prior(z, index, alone=False):
+        """Both, ``(2, B)`` and ``(2, ...)``: values, and derivatives along a direction.
 
         The derivatives drop terms that do not depend on ``z``.
         """
         at = jnp.asarray(z, functions.dtype), jnp.asarray(index)
         try:
-            pair = ways[0](*at)
+            pair = ways[alone][0](*at)
         except TypeError:  # a part of the model has reverse mode alone, as a solver of differential equations
-            pair = ways[1](*at)
+            pair = ways[alone][1](*at)
         return jax.tree.map(lambda *leaves: np.stack(leaves).astype(float), *pair)
 
     start = np.asarray(start, functions.dtype)
-    if message := _compare(problem, traced, likelihood_and_prior, rows, start, rng):
-        raise UserError(f"{problem.name}: {message}")
-    return saddle_sites(lambda z: likelihood_and_prior(z, rows)[0][0], problem.sites, centre, near)
+    width = problem.dim + sum(math.prod(np.shape(one)[1:]) for one in leaves(problem.data).values())
+    found = batches(problem.N, width, leaves(problem.data))
+    if (meeting := interaction(likelihood_and_prior, found, start)) is not None:
+        raise UserError(f"{problem.name}: {_words(traced, problem, meeting)}")
+    some, drawn = len(some_rows(problem.N)), found[1].copy()
+    drawn[:some] = some_rows(problem.N)
+    return saddle_sites(lambda z: likelihood_and_prior(z, drawn)[0][0][:some], problem.sites, centre, near)
 
 
-def _compare(problem, traced, likelihood_and_prior, several, start, rng):
-    """Checks that joint evaluation at a random point equals row-by-row evaluation.
-
-    Returns:
-        A sentence on the interaction of rows; None if there is none.
-    """
-    mixed = several[::-1].copy()  # in another order, with another row repeated
-    mixed[len(mixed) // 2] = mixed[0]
-    shift = 1e-6  # relative change of the point, a few units of float32 rounding, to estimate the effect of rounding
-    signs = rng.choice([-1.0, 1.0], size=(3, start.size))
-
-    def likelihood(z, index):
-        return likelihood_and_prior(z, index)[0]
-
-    def prior(z, index):
-        return likelihood_and_prior(z, index)[1]
-
-    tried = [start + spread * rng.normal(size=start.size) for spread in (0.3, 0.03, 0.0)]
-    parts = slice(0, 2)
-    z = next((z for z in tried if np.isfinite(likelihood(z, several)).all()), None)
-    if z is None:  # compare values where derivatives are not finite
-        parts = slice(0, 1)
-        z = next((z for z in tried if np.isfinite(likelihood(z, several)[parts]).all()), None)
-    if z is None:
-        return None  # `check_density` rejects such a start
-
-    def compared(function, z, index):
-        return function(z, index)[parts]
-
-    at_once = compared(likelihood, z, several)
-    single = {int(row): compared(likelihood, z, several[k : k + 1])[:, 0] for k, row in enumerate(several)}
-    moved = [compared(likelihood, z * (1 + shift * sign), several) for sign in signs]
-    sensitivity = np.max([np.abs(one - at_once) for one in moved], axis=(0, 2))
-    for index, values in ((several, at_once), (mixed, compared(likelihood, z, mixed))):
-        alone = np.stack([single[int(row)] for row in index], axis=1)
-        if not np.isfinite(alone).all():  # although the joint evaluation is finite
-            row = int(index[int(np.argmin(np.isfinite(alone).all(axis=0)))])
-            return (
-                f"the log-likelihood of a row depends on the other rows of its batch: row {row} is not "
-                "finite alone, but finite among others; rows must be independent given the latent variables (compute "
-                "means and the like from all the data, before the plate)"
-            )
-        tolerance = _TOLERANCE * np.abs(alone).max(axis=1) + _ROUNDING * sensitivity + 1e-300
-        off = np.abs(values - alone) / tolerance[:, None]
-        if (off > 1).any():
-            worst = int(np.argmax(off.max(axis=0)))
-            return _interacting(traced, problem, z, index, worst, alone[0, worst], values[0, worst])
-    first, second = compared(prior, z, several[:1]), compared(prior, z, mixed)
-    moved = [compared(prior, z * (1 + shift * sign), several[:1]) for sign in signs]
-    sensitivity = np.max([np.abs(one - first) for one in moved], axis=0)
-    if (np.abs(first - second) > _TOLERANCE * np.abs(first) + _ROUNDING * sensitivity + 1e-300).any():
+def _words(traced, problem, meeting):
+    """The error message for interacting rows, with the site and its shapes where they reveal it."""
+    if meeting.worst is None:
         return (
             f"the log density outside the plate {problem.plate!r} changes with the rows of the batch; move what "
             "depends on the batch (numpyro.factor, numpyro.sample with obs) into the plate, with a value for each row"
         )
-    return None
-
-
-def _interacting(traced, problem, z, index, worst, alone, among):
-    """The error message for interacting rows, with the site and its shapes where they reveal it."""
-    rows, shapes = len(index), []
+    index, rows, shapes = meeting.batch, len(meeting.batch), []
 
     def run(z):
         for site in traced(z, jnp.asarray(index)).values():
@@ -372,7 +320,7 @@ def _interacting(traced, problem, z, index, worst, alone, among):
                 )  # fmt: skip
         return 0.0
 
-    jax.eval_shape(run, jnp.asarray(z))
+    jax.eval_shape(run, jnp.asarray(meeting.z))
     for name, value, batch, event, log_prob, _ in shapes:
         if log_prob.count(rows) > batch.count(rows) or batch.count(rows) > 1:
             return (
@@ -380,10 +328,9 @@ def _interacting(traced, problem, z, index, worst, alone, among):
                 f"{(*batch, *event)}, which broadcast to {log_prob}, every row with every other; give both one entry "
                 "for each row, such as y[:, 0] in place of a y of shape (N, 1)"
             )
-    return (
-        f"the log-likelihood of a row depends on the other rows of its batch: row {int(index[worst])} has {alone:.6g} "
-        f"alone and {among:.6g} among {rows} rows; compute statistics of several rows (a mean, a standard deviation, a "
-        "sum, their number) from all the data, before the plate"
+    return meeting.told(
+        "compute statistics of several rows (a mean, a standard deviation, a sum, their number, a lag) from all the "
+        "data, before the plate"
     )
 
 

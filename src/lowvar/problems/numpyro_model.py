@@ -64,6 +64,7 @@ class NumPyroProblem(VariationalProblem):
             the model.
         remarks: sentences for the user on how the model is subsampled.
         densities: the model's, if it has latent variables in the data plate.
+        transforms: the bijections from R^d to the supports, by site.
     """
 
     model: Callable = None  # type: ignore[assignment]
@@ -78,6 +79,7 @@ class NumPyroProblem(VariationalProblem):
     log_joint: Callable = None  # type: ignore[assignment]
     remarks: tuple[str, ...] = ()
     densities: Densities | None = None
+    transforms: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rows_of_pass(self) -> int:
@@ -239,7 +241,7 @@ def from_numpyro(
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
         constrain=constrain, values=values, log_joint=densities.log_joint, family=family(guide),
         remarks=(remark,) if remark else (), subsample_size=None if subsample_size == N else subsample_size,
-        densities=densities if local else None,
+        densities=densities if local else None, transforms=transforms,
     )  # fmt: skip
     init, joint = guide_forms.split(init, sites, where)
     centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)

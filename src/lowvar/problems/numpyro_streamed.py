@@ -25,11 +25,12 @@ from lowvar.errors import UserError
 from lowvar.problems.numpyro_densities import Functions
 from lowvar.problems.numpyro_model import NumPyroProblem, from_numpyro, transform
 from lowvar.problems.numpyro_trace import InRows, Longer, prototype
+from lowvar.problems.row_independence import batches, interaction
 
 _SAMPLE = 2**15  # rows held in memory
 _CHUNK = 2**13  # rows of a full pass evaluated at once
 _GROUP = 64  # draws evaluated at once
-_COMPARED, _TOLERANCE = 64, 1e-4  # rows evaluated as a batch and in the sample, and their relative difference
+_NEIGHBOURS = 2**12  # rows that follow one another in the files, among which interactions are looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +292,7 @@ class _Plates(Messenger):
 
 
 def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
-    """Checks that rows have the same densities as a batch as they have in the sample.
+    """Checks that rows have the same densities alone as in a batch, given as the model is given it from files.
 
     Raises:
         UserError: they have not, or an array that is the same for all rows is indexed by the row.
@@ -299,18 +300,27 @@ def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
     sample = problem.sample
     if longer := _indexed(problem, fixed):
         raise _disagreeing(problem.name, longer, len(fixed[longer]), next(iter(problem.data)), problem.N)
-    rng = np.random.default_rng(0)
-    index = rng.choice(sample.N, max(1, min(_COMPARED, sample.N // 2)), replace=False).astype(np.int32)
-    z = jnp.asarray(sample.start["mu"] + 0.03 * rng.normal(size=sample.dim), sample.dtype)
-    batch = compiled(problem.log_joint)(z, {name: of[index] for name, of in problem.data.items()})
-    alone = compiled(sample.log_likelihood)(z, index), compiled(sample.log_prior)(z)
-    for one, other in zip(batch, alone, strict=True):
-        size = np.abs(np.asarray(other)).max()
-        if not np.allclose(one, other, rtol=0, atol=_TOLERANCE * size, equal_nan=True):
-            raise UserError(
-                f"{problem.name}: the model computes from all rows (a mean, a scale, their number), and is given those "
-                "of one batch at a time, from files: compute such statistics before, and give them as further data"
-            )
+    count = min(_NEIGHBOURS, problem.N)  # as they lie in the files, among which the sample has few
+    pool = problem.checked(problem.source.take(np.arange(count) + (problem.N - count) // 2), 0)
+    joint = compiled(problem.log_joint)
+    each = compiled(lambda z, rows: jax.lax.map(lambda row: problem.log_joint(z, jax.tree.map(_one, row)), rows))
+
+    def evaluate(z, index, alone):
+        likelihood, prior = (each if alone else joint)(z, {name: of[index] for name, of in pool.items()})
+        return np.ravel(likelihood)[None], np.reshape(prior, (1, -1))
+
+    width = sample.dim + sum(of[:1].size for of in pool.values())
+    found = batches(count, width, pool)
+    if interaction(evaluate, found, np.asarray(sample.start["mu"], sample.dtype)) is not None:
+        raise UserError(
+            f"{problem.name}: the model computes from all rows (a mean, a scale, their number) or from neighbours (a "
+            "lag), and is given those of one batch at a time, from files: compute such statistics before, and give "
+            "them as further data"
+        )
+
+
+def _one(row):
+    return row[None]
 
 
 def _disagreeing(name: str, key: str, length: int, column: str, N: int) -> UserError:

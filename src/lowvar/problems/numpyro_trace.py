@@ -311,7 +311,8 @@ def data_plate(model, data, trace, name) -> tuple[str, int, str]:
     if not pool and len(holding) == 1 and max(sizes[one] for one in holding) <= _FEW:
         pool = holding
     if not pool:
-        return "", 1, (_ALL_ROWS if all(map(_is_one_draw, observed)) else _ALL_ROWS + _PLATE).format(name=name)
+        series = all(map(_is_one_draw, observed)) or _is_series(model, data, trace, observed)
+        return "", 1, (_ALL_ROWS if series else _ALL_ROWS + _PLATE).format(name=name)
     around = {plate for plate in pool if all(plate in stack for stack in stacks if stack)}
     plate = max(sorted(around or pool), key=sizes.__getitem__)
     apart = {one for stack in stacks if plate not in stack for one in stack}
@@ -337,7 +338,32 @@ def _is_one_draw(site) -> bool:
     )
 
 
-_FEW = 2  # rows of a plate that is too small to find out whether the model uses its index
+def _is_series(model, data, trace, observed) -> bool:
+    """Whether observations are in a loop, have latent values of their own, or depend on the data of others."""
+    latent = {name: site["value"] for name, site in trace.items() if is_latent(site) or site["type"] == "deterministic"}
+    near = {n + more for s in observed for n in jnp.shape(s["value"]) if n > 1 for more in (-1, 0, 1)}
+    looped = len(observed) > _SITES or any(site["type"] == "control_flow" for site in trace.values())
+    if looped or any(near.intersection(jnp.shape(value)) for value in latent.values()):
+        return True
+
+    def densities(data):
+        sites = sites_of(handlers.seed(handlers.substitute(model, data=latent), jax.random.key(0)), **data)
+        pairs = [(sites[site["name"]]["fn"], sites[site["name"]]["value"]) for site in observed]
+        return [(fn.base_dist if isinstance(fn, dist.Independent) else fn).log_prob(value) for fn, value in pairs]
+
+    def moved(_, leaf):  # the data of one row
+        floating = isinstance(leaf, jax.Array) and leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating)
+        return leaf.at[len(leaf) // 2].multiply(1.01) if floating and len(leaf) in near else leaf
+
+    try:
+        pairs = zip(densities(data), densities({k: each(moved, k, v) for k, v in data.items()}), strict=True)
+        changed = [np.argwhere(np.asarray(one != other)) for one, other in pairs]
+    except Exception:  # any error of the model
+        return False
+    return any(len(np.unique(where[:, 0])) > 1 for where in changed if where.size)
+
+
+_FEW, _SITES = 2, 8  # rows of a plate too small to find out whether its index is used; sites that no loop makes
 
 _ALL_ROWS = "{name}: there is no data plate whose index the model uses, so every step uses all rows"
 _PLATE = (

@@ -20,6 +20,7 @@ from torch.distributions import biject_to
 
 from lowvar.datasets.rows import of_numbers
 from lowvar.errors import UserError, one_line
+from lowvar.problems.row_independence import batches, tensors_of
 from lowvar.problems.torch_functions import plain, traceable
 
 
@@ -254,9 +255,10 @@ def _check_indexed(name, model, plate):
 def _check_outside(name, model, plate, observed_outside):
     """Checks that what is observed outside the plate is the same for every batch."""
     z = torch.linspace(-0.3, 0.5, model.dim, dtype=model.dtype)
-    values = [observed_outside(z, torch.tensor(rows)) for rows in ([0], [model.N - 1, 0])]
+    found = batches(model.N, model.dim, tensors_of(model.log_likelihood))
+    values = [observed_outside(z, torch.as_tensor(np.array(rows, np.int64))) for rows in ([0], *found)]
     for key, first in values[0].items():
-        if not torch.allclose(first, values[1][key], rtol=1e-5, equal_nan=True):
+        if not all(torch.allclose(first, other[key], rtol=1e-5, equal_nan=True) for other in values[1:]):
             raise UserError(
                 f"{name}: the log density of {key!r}, outside the plate {plate!r}, changes with the rows of the batch; "
                 "move it into the plate, with a value for each row"

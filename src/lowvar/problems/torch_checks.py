@@ -11,12 +11,9 @@ import torch
 
 from lowvar.errors import UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
+from lowvar.problems.row_independence import batches, interaction, some_rows, tensors_of
 from lowvar.problems.torch_functions import plain
 
-_ROWS = 7  # rows evaluated jointly
-_TOLERANCE = 1e-5  # relative difference attributed to rounding
-_ROUNDING = 50  # multiple of the effect of a change of z by rounding that counts as rounding
-_SHIFT = 1e-6  # that change, relative
 _STEPS = {torch.float64: (1e-6, 1e-3), torch.float32: (3e-3, 1e-2)}  # of finite differences, and their tolerance
 _DIRECTIONS, _AWAY = 5, 10.0  # finite differences that vote, and how far apart their points are, in steps
 _ROUNDINGS, _CONFIRMED = 20, 3  # of a value, that a difference may consist of; of its change with half the step
@@ -42,7 +39,7 @@ def dtype_of(model, name: str, mu: np.ndarray):
     errors = []
     for dtype in types:
         z = torch.as_tensor(mu, dtype=dtype, device=torch.get_default_device())
-        index = torch.as_tensor(_some_rows(model.N))
+        index = torch.as_tensor(some_rows(model.N))
         try:
             with torch.no_grad():
                 values = plain(model.log_likelihood)(z, index), plain(model.log_prior)(z)
@@ -53,7 +50,7 @@ def dtype_of(model, name: str, mu: np.ndarray):
         return np.dtype("float64" if wide else str(dtype).removeprefix("torch."))
     raise UserError(
         f"{name}: the model cannot be run on z of shape ({model.dim},) and index of shape "
-        f"({len(_some_rows(model.N))},): {one_line(errors[0])}"
+        f"({len(some_rows(model.N))},): {one_line(errors[0])}"
     ) from errors[0]
 
 
@@ -81,7 +78,7 @@ def check(problem, centre: np.ndarray, near) -> list[str]:
     _check_rows(problem, point)
     _check_derivatives(problem, point)
     _check_traced(problem, point)
-    index = _index(problem, _some_rows(problem.N))
+    index = _index(problem, some_rows(problem.N))
 
     def values(z):
         with torch.no_grad():
@@ -94,17 +91,13 @@ def _start(problem):
     return problem.backend.asarray(np.asarray(problem.start["mu"], problem.dtype))
 
 
-def _some_rows(N):
-    return np.random.default_rng(0).choice(N, min(_ROWS, max(1, N - 1)), replace=False).astype(np.int64)
-
-
 def _index(problem, rows):
     return problem.backend.asarray(np.array(rows, np.int64))
 
 
 def _check_shapes(problem, z):
     name, model = problem.name, problem.model
-    several = _some_rows(problem.N)
+    several = some_rows(problem.N)
     for rows in (several, several[:1]):
         with _explained(problem, f"log_likelihood, on z of shape ({problem.dim},) and {len(rows)} rows,"):
             value = plain(model.log_likelihood)(z.clone(), _index(problem, rows))
@@ -144,7 +137,7 @@ def _hint(shape, rows, N):
 
 def _check_random(problem, z):
     """Checks that equal arguments give equal values: traced random numbers would not belong to the noise."""
-    model, index = problem.model, _index(problem, _some_rows(problem.N))
+    model, index = problem.model, _index(problem, some_rows(problem.N))
     values = []
     for seed in (0, 1):
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -182,7 +175,7 @@ def check_density(problem):
 def _point(problem, z):
     """A random point near the start with finite densities."""
     rng = np.random.default_rng(0)
-    index = _index(problem, _some_rows(problem.N))
+    index = _index(problem, some_rows(problem.N))
     for spread in (0.3, 0.03, 0.0):
         point = z + spread * torch.as_tensor(rng.normal(size=z.shape)).to(z)
         with torch.no_grad():
@@ -198,7 +191,7 @@ def _check_derivatives(problem, z):
     derivative, and of large terms that cancel it is rounding.
     """
     rng = np.random.default_rng(1)
-    index = _index(problem, _some_rows(problem.N))
+    index = _index(problem, some_rows(problem.N))
     step = _STEPS[z.dtype][0]
     away, directions = torch.as_tensor(rng.normal(size=(2, _DIRECTIONS, *z.shape))).to(z)
     parts = {"log_likelihood": lambda z: problem.log_likelihood(z, index).sum(), "log_prior": problem.log_prior}
@@ -237,34 +230,33 @@ def _slopes(function, z, direction) -> tuple[float, float] | None:
 
 def _check_rows(problem, z):
     """Checks that rows do not interact: joint evaluation equals row-by-row evaluation."""
-    several = _some_rows(problem.N)
-    mixed = several[::-1].copy()  # in another order, with another row repeated
-    mixed[len(mixed) // 2] = mixed[0]
-    signs = torch.as_tensor(np.random.default_rng(2).choice([-1.0, 1.0], size=(3, len(z)))).to(z)
+    model, none = problem.model, np.zeros((1, 0))
+    columns = tensors_of(model.log_likelihood)
+    width = problem.dim + sum(one[:1].numel() for one in columns.values() if isinstance(one, torch.Tensor) and one.ndim)
+    of_row = torch.func.vmap(lambda z, row: problem.log_likelihood(z, row[None])[0], (None, 0), chunk_size=64)
 
-    def of(rows, z=z):
+    def evaluate(z, rows, alone):
+        point, index = problem.backend.asarray(z), _index(problem, rows)
         with torch.no_grad():
-            return problem.log_likelihood(z, _index(problem, rows)).double().cpu().numpy()
+            try:
+                values = of_row(point, index) if alone else problem.log_likelihood(point, index)
+            except RuntimeError:  # torch.func cannot transform the model, as `_check_traced` explains
+                values = torch.cat([problem.log_likelihood(point, one) for one in index.split(1)])
+        return values.double().cpu().numpy()[None], none
 
-    at_once = of(several)
-    alone = {int(row): of(several[k : k + 1])[0] for k, row in enumerate(several)}
-    sensitivity = max(np.abs(of(several, z * (1 + _SHIFT * sign)) - at_once).max() for sign in signs)
-    for rows, values in ((several, at_once), (mixed, of(mixed))):
-        single = np.array([alone[int(row)] for row in rows])
-        off = np.abs(values - single) - _TOLERANCE * np.abs(single).max() - _ROUNDING * sensitivity
-        worst = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
-        if not off[worst] <= 0:
-            raise UserError(
-                f"{problem.name}: the log-likelihood of a row depends on the other rows of its batch: row "
-                f"{int(rows[worst])} has {single[worst]:.6g} alone and {values[worst]:.6g} among {len(rows)} rows; "
-                "compute statistics of several rows (a mean, a sum, their number) from all the data, before; batch "
-                "normalisation needs module.eval()"
+    found = batches(problem.N, width, columns)
+    if (meeting := interaction(evaluate, found, z.cpu().numpy())) is not None:
+        raise UserError(
+            f"{problem.name}: " + meeting.told(
+                "compute statistics of several rows (a mean, a sum, their number, a lag) from all the data, before; "
+                "batch normalisation needs module.eval()"
             )
+        )  # fmt: skip
 
 
 def _check_traced(problem, z):
     """Checks that the traced gradient at another point and other rows is the one by autograd."""
-    backend, rows = problem.backend, _some_rows(problem.N)
+    backend, rows = problem.backend, some_rows(problem.N)
     weight = backend.asarray(np.full(len(rows), 1 / len(rows), problem.dtype))
     with _explained(problem, "the gradient", traced=True):
         program = backend.compile(backend.vmap(problem.gradient, (0, None, None)))
