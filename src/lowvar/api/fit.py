@@ -145,6 +145,7 @@ def fit(
     num_particles: int = 1,
     noise: str = "iid",
     schedule: Mapping[str, Any] | None = None,
+    average: bool | None = None,
     init: "Callable | Mapping[str, Any] | Fit | None" = None,
     seed: int = 0,
     elbo_samples: int | None = None,
@@ -188,6 +189,10 @@ def fit(
             halves them every 100 updates. Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``),
             ``"piecewise"`` (with ``values``) and ``"cosine"`` (to 0 at update ``r``, over the last share ``beta``).
             ``mlmc`` uses fewer particles as they fall.
+        average: whether the result is the average of the iterates, in which the weight of step ``t`` grows as
+            ``t^6``; the last iterate has the noise of a step. If not given, where the step size is constant. The ELBOs
+            of the trace and ``callback`` are those of the average. If the last iterate has the higher ELBO, as where
+            the average still contains the way to the optimum, it is the result.
         init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
             name; or an earlier ``Fit``. Sites that it leaves out have means near 0 in the unconstrained space, drawn by
             ``seed`` with standard deviation 0.1; or uniformly on (-2, 2) if 0 is a saddle point of the likelihood in
@@ -235,7 +240,7 @@ def fit(
         )
     solver = solver_of(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
-        num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
+        num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise, average=average,
     )  # fmt: skip
     if devices is not None:
         problem = divided(problem, devices, solver.batch_size)
@@ -259,7 +264,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
         runs.ended = "interrupted"
         if not runs.num_steps:
             raise KeyboardInterrupt
-    fitted = made(problem, result, run.solver.own)
+    fitted = made(problem, runs.better(result), run.solver.own)
     if runs.num_steps:
         k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
     else:  # there is no fit to judge

@@ -216,7 +216,7 @@ def check_by_row(own, problem) -> None:
 
 def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid",
-    where="fit",
+    average=None, where="fit",
 ):  # fmt: skip
     """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
     check_known("noise", str(noise), GAUSSIAN)
@@ -238,6 +238,9 @@ def solver_of(
         check_transformation(optimizer, problem)
         if problem.local is not None and size < problem.N:
             check_by_row(optimizer, problem)
+    if not isinstance(average, bool | None):
+        raise UserError(f"average = {average!r}: give True or False, or leave it out")
+    constant = not own and schedule is None
     step_size = 1.0 if own else step_size  # multiplied by the caller's own
     step_size = STEP_SIZE if step_size is None else step_size
     num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)
@@ -248,7 +251,8 @@ def solver_of(
         SolverSpec,
         {"step_sizes": (positive("step_size", step_size),), "batch_size": size,
          "particles": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
-         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise}
+         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise,
+         "average": True if (constant if average is None else average) else None}
         | ({} if "transformation" in own else {"optimizer": optimizer}),
         where=where,
     )  # fmt: skip

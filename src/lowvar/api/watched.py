@@ -4,7 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,9 +15,11 @@ from lowvar.api.stopping import LATE
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError, kind_of
 from lowvar.noise import named_key
-from lowvar.runs.loop import Reached
+from lowvar.runs.loop import Reached, Result
+from lowvar.solvers.optimizers import answer
 from lowvar.studies.variational.exact import ExactRun
 
+_MARGIN, _ROUNDING = 0.01, 1e-6  # nats, and relative: a smaller difference of two ELBOs decides nothing
 Ended = Literal["budget", "converged", "callback", "interrupted"]
 
 
@@ -101,9 +103,13 @@ class WatchedRun(ExactRun):
         eps = self.backend.asarray(self.elbo_noise(eps))
 
         def of(state):
-            params = self.backend.tree_map(lambda leaf: leaf[0, 0], state[0].params)
+            return at(answer(state[0]))
+
+        def at(params):
+            params = self.backend.tree_map(lambda leaf: leaf[0, 0], params)
             return tuple(np.full((1, 1), one) for one in value(params, eps))
 
+        self._elbo_at = at
         return of
 
     def advance(self, state, first: int, count: int):
@@ -130,7 +136,7 @@ class WatchedRun(ExactRun):
     def finished(self, state) -> bool:
         """Whether the callback or the rule ends the run at this evaluation."""
         iteration, value, error = self._trail[-1]
-        final = {block: self.backend.to_numpy(leaf)[0, 0] for block, leaf in state[0].params.items()}
+        final = {block: self.backend.to_numpy(leaf)[0, 0] for block, leaf in answer(state[0]).items()}
         if self._told(Evaluation(iteration, value, error, lambda: self._named(final))):
             self.ended = "callback"
         elif self._rule is not None and iteration < self.num_steps and self._rule(*np.array(self._trail).T):
@@ -151,6 +157,22 @@ class WatchedRun(ExactRun):
                 f"callback: it returned {kind_of(answer)}; return True to end the fit, and None or False to continue"
             )
         return bool(answer)
+
+    def better(self, result: Result) -> Result:
+        """``result``, or with the last iterate in place of the average of the iterates, if its ELBO is higher.
+
+        Its ELBO is higher where the average still contains the way to the optimum.
+        """
+        state = result.state[0]
+        if answer(state) is state.params:
+            return result
+        value, error = (float(np.squeeze(one)) for one in self._elbo_at(state.params))
+        average = float(result.trace["elbo"].iloc[-1])
+        if not np.isfinite(value) or value <= average + max(_MARGIN, _ROUNDING * abs(average)):
+            return result
+        trace = result.trace.copy()
+        trace.loc[trace.index[-1], ["elbo", "elbo_se"]] = value, error
+        return replace(result, params=self.backend.to_numpy(state.params), trace=trace)
 
     def trace(self, stops, measured):
         """As in ``ExactRun``; for a run that ended early, its last step becomes that of the engine."""
