@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from lowvar.analysis import psis
+from lowvar.analysis.gain import Optimum
 from lowvar.api.judgement import judged, noisy_of
 from lowvar.api.kept import Kept, Run
 from lowvar.api.models import problem_of
@@ -40,7 +41,7 @@ class Fit(Kept):
             ``numpyro.infer.Predictive`` takes them with ``guide``. The mean-field guide has ``AutoNormal``'s,
             ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's unconstrained shape; ``low_rank`` those of
             ``AutoLowRankMultivariateNormal``, ``full_rank`` and ``block_diagonal`` of ``AutoMultivariateNormal``.
-        elbo: table with columns ``iteration, elbo, elbo_se`` (nats).
+        elbo: table with columns ``iteration, elbo, elbo_se`` (nats), of the iterates; the last row is of the result.
         problem: the model as a ``VariationalProblem``.
         guide_params: the same parameters as vectors by block, ``{"mu": (dim,), "log_sigma": (dim,)}``; other guides
             than the mean-field one have further blocks.
@@ -48,6 +49,8 @@ class Fit(Kept):
             posterior. None if it was not computed.
         notes: sentences on problems of the fit; also issued as warnings.
         run: settings and memory of the fit.
+        optimum: the estimated distance from the best guide of the family, an ``analysis.gain.Optimum`` by coordinate of
+            the unconstrained space; None without k-hat, and for guides whose coordinates are tied.
     """
 
     params: dict[str, Any]
@@ -57,6 +60,7 @@ class Fit(Kept):
     khat: float | None = None
     notes: tuple[str, ...] = ()
     run: Run | None = field(default=None, repr=False)
+    optimum: Optimum | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         last = self.elbo.iloc[-1]
@@ -86,6 +90,12 @@ class Fit(Kept):
             lines.append(
                 f"ELBOs are from {rows} of the {self.problem.N} rows, the same ones at all steps: their differences "
                 "are more accurate than elbo_se, which contains the sampling of the rows"
+            )
+        if self.optimum is not None:
+            off, error = np.nan_to_num(self.optimum.sd), np.nan_to_num(self.optimum.sd_se)
+            lines.append(
+                f"standard deviations are up to {np.abs(off).max():.1%} off those of the best such guide, by an estimate "
+                f"with standard errors up to {error.max():.1%}"
             )
         if self.khat is None:
             ended, told = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
@@ -190,9 +200,9 @@ def fit(
             ``"piecewise"`` (with ``values``) and ``"cosine"`` (to 0 at update ``r``, over the last share ``beta``).
             ``mlmc`` uses fewer particles as they fall.
         average: whether the result is the average of the iterates, in which the weight of step ``t`` grows as
-            ``t^6``; the last iterate has the noise of a step. If not given, where the step size is constant. The ELBOs
-            of the trace and ``callback`` are those of the average. If the last iterate has the higher ELBO, as where
-            the average still contains the way to the optimum, it is the result.
+            ``t^6``; a single iterate has the noise of a step. If not given, where the step size is constant. If the
+            last iterate has a higher ELBO, as where the average still contains the way to the optimum, it is the
+            result. ``callback`` and the trace, up to its last row, are about the iterates.
         init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
             name; or an earlier ``Fit``. Sites that it leaves out have means near 0 in the unconstrained space, drawn by
             ``seed`` with standard deviation 0.1; or uniformly on (-2, 2) if 0 is a saddle point of the likelihood in
@@ -266,9 +276,10 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
             raise KeyboardInterrupt
     fitted = made(problem, runs.better(result), run.solver.own)
     if runs.num_steps:
-        k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
+        draws = 0 if runs.ended == "interrupted" else run.khat_samples
+        k, optimum, notes = judged(fitted, run.solver, run.seed, result.trace, draws)
     else:  # there is no fit to judge
-        k, notes = None, (f"{problem.name}: the callback ended the fit before its first step",)
+        k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
     notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, runs), *notes)
     if runs.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
@@ -278,7 +289,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
         run, num_steps=runs.num_steps, epochs=(runs.early, runs.whole), kept=dict(runs.kept), reached=result.reached,
         ended=runs.ended,
     )  # fmt: skip
-    return Fit(fitted.params, fitted.elbo, problem, fitted.guide_params, k, notes, run)
+    return replace(fitted, khat=k, notes=notes, run=run, optimum=optimum)
 
 
 def _of_optimizer(problem, solver, runs) -> list[str]:

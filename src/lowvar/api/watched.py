@@ -103,7 +103,7 @@ class WatchedRun(ExactRun):
         eps = self.backend.asarray(self.elbo_noise(eps))
 
         def of(state):
-            return at(answer(state[0]))
+            return at(state[0].params)
 
         def at(params):
             params = self.backend.tree_map(lambda leaf: leaf[0, 0], params)
@@ -136,7 +136,7 @@ class WatchedRun(ExactRun):
     def finished(self, state) -> bool:
         """Whether the callback or the rule ends the run at this evaluation."""
         iteration, value, error = self._trail[-1]
-        final = {block: self.backend.to_numpy(leaf)[0, 0] for block, leaf in answer(state[0]).items()}
+        final = {block: self.backend.to_numpy(leaf)[0, 0] for block, leaf in state[0].params.items()}
         if self._told(Evaluation(iteration, value, error, lambda: self._named(final))):
             self.ended = "callback"
         elif self._rule is not None and iteration < self.num_steps and self._rule(*np.array(self._trail).T):
@@ -159,20 +159,20 @@ class WatchedRun(ExactRun):
         return bool(answer)
 
     def better(self, result: Result) -> Result:
-        """``result``, or with the last iterate in place of the average of the iterates, if its ELBO is higher.
+        """``result`` with the average of the iterates, unless its ELBO is below that of the last iterate.
 
-        Its ELBO is higher where the average still contains the way to the optimum.
+        It is below where the average still contains the way to the optimum. The trace is that of the iterates, up to
+        the last row, which is about the result.
         """
-        state = result.state[0]
-        if answer(state) is state.params:
+        state, trace = result.state[0], result.trace.copy()
+        if (average := answer(state)) is state.params:
             return result
-        value, error = (float(np.squeeze(one)) for one in self._elbo_at(state.params))
-        average = float(result.trace["elbo"].iloc[-1])
-        if not np.isfinite(value) or value <= average + max(_MARGIN, _ROUNDING * abs(average)):
-            return result
-        trace = result.trace.copy()
+        value, error = (float(np.squeeze(one)) for one in self._elbo_at(average))
+        last = float(trace["elbo"].iloc[-1])
+        if not value >= last - max(_MARGIN, _ROUNDING * abs(last)):
+            return replace(result, params=self.backend.to_numpy(state.params))
         trace.loc[trace.index[-1], ["elbo", "elbo_se"]] = value, error
-        return replace(result, params=self.backend.to_numpy(state.params), trace=trace)
+        return replace(result, params=self.backend.to_numpy(average), trace=trace)
 
     def trace(self, stops, measured):
         """As in ``ExactRun``; for a run that ended early, its last step becomes that of the engine."""
