@@ -71,8 +71,9 @@ def to_optimum(weights, z, mean, scale) -> Optimum:
 
     With ``u = (z - mean) / scale`` and ``w = log p - log q``, the gradient of the ELBO in a coordinate's mean is
     ``E[w u] / scale``, and its curvature there is ``(1 - E[w (u^2 - 1)]) / scale^2`` (Stein's identity, twice). Both
-    expectations are 0 at the optimum, of guides with correlations as well. The step is exact for a normal posterior
-    with independent coordinates. Means along strongly correlated coordinates may be farther from the optimum.
+    expectations are 0 at the optimum, of guides with correlations as well. For a mean-field guide of a normal
+    posterior, the step is exact in the standard deviations; for guides with correlations it is of first order. Means
+    along strongly correlated coordinates may be farther from the optimum.
 
     Args:
         weights: log importance weights up to a constant, ``(S,)``.
@@ -85,7 +86,7 @@ def to_optimum(weights, z, mean, scale) -> Optimum:
     """
     w, S = (np.asarray(weights, float) - np.mean(weights))[:, None], len(z)
     u = (np.asarray(z, float) - mean) / scale
-    parts = w * u, w * (u * u - 1)
-    (first, second), (first_se, second_se) = zip(*((part.mean(0), part.std(0) / np.sqrt(S)) for part in parts))
+    parts = np.stack([w * u, w * (u * u - 1)])
+    (first, second), (first_se, second_se) = parts.mean(1), parts.std(1) / np.sqrt(S)
     root = np.sqrt(1 - np.minimum(second, _STEEPEST))  # the guide's standard deviation over the best one's
     return Optimum(-first / root, root - 1, first_se / root, second_se / (2 * root))

@@ -94,8 +94,8 @@ class Fit(Kept):
         if self.optimum is not None:
             off, error = np.nan_to_num(self.optimum.sd), np.nan_to_num(self.optimum.sd_se)
             lines.append(
-                f"standard deviations are up to {np.abs(off).max():.1%} off those of the best such guide, by an estimate "
-                f"with standard errors up to {error.max():.1%}"
+                f"standard deviations are up to {np.abs(off).max():.1%} off those of the best such guide, by an "
+                f"estimate with standard errors up to {error.max():.1%}"
             )
         if self.khat is None:
             ended, told = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)

@@ -162,7 +162,8 @@ class Kept:
             seed: their seed.
 
         Returns:
-            pandas, columns ``mean, sd, hdi_3%, hdi_97%`` (named after the probability), ``mcse_mean, mcse_sd, opt_mean, opt_sd``.
+            pandas, columns ``mean, sd, hdi_3%, hdi_97%`` (named after the probability), ``mcse_mean, mcse_sd,
+            opt_mean, opt_sd``.
 
         Raises:
             UserError: an unknown site, or settings out of range.
