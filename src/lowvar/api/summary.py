@@ -9,7 +9,7 @@ from lowvar.errors import UserError, check_known
 
 
 def summary(
-    draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind: str, sites=None, optimum: Optimum | None = None
+    draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind: str, sites: Any, optimum: Optimum | None
 ):
     """See ``Fit.summary``.
 
