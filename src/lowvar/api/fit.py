@@ -17,7 +17,7 @@ from lowvar.analysis.gain import Optimum
 from lowvar.api.judgement import judged, noisy_of
 from lowvar.api.kept import Kept, Run
 from lowvar.api.models import problem_of
-from lowvar.api.settings import check_estimator, default_estimator, depends_on_batch, solver_of
+from lowvar.api.settings import check_arguments, check_estimator, default_estimator, depends_on_batch, solver_of
 from lowvar.api.stopping import rule_of
 from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
 from lowvar.errors import UserError, whole
@@ -237,13 +237,10 @@ def fit(
     """
     if estimator is not None:
         check_estimator(estimator)
-    elif options:
-        raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
+    check_arguments(options, estimator)
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
-    if "particles" in options:
-        raise UserError("particles: fit calls this num_particles")
     if not isinstance(schedule, Mapping | None):
         raise UserError(
             f'schedule = {schedule!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}'
