@@ -155,10 +155,10 @@ def _remedy(fit, params, solver, late: bool) -> str:
     step = solver.step_sizes[0]
     if late:
         first = "k-hat says little before convergence: increase num_steps first; if it stays high, "
-    elif solver.optimizer == "adam" and not (solver.own or solver.average or solver.schedule) and step > least / 2:
+    elif solver.optimizer == "adam" and not solver.own and solver.schedule is None and step > least / 2:
         first = (
             f"the step size {step:g} is not small relative to the smallest standard deviation, {least:.2g}, so the "
-            "means still fluctuate: first decay it (schedule) or reduce it; if k-hat stays high, "
+            "iterates fluctuate widely: first decay it (schedule) or reduce it; if k-hat stays high, "
         )
     many = (
         f"; in {len(noisy)} dimensions small misfits add up to such a k-hat, and means may still be right"
