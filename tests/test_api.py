@@ -134,7 +134,7 @@ def test_noise_reaches_the_run(from_zero):
     for wrong, message in (
         ({"noise": "rqcm"}, "unknown noise 'rqcm': did you mean 'rqmc'"),
         ({"schedule": "step"}, "schedule = 'step': give its settings, such as"),
-        ({"particles": 3}, "particles: fit calls this num_particles"),
+        ({"particles": 3}, "'particles'.* num_particles"),
     ):
         with pytest.raises(UserError, match=message):
             from_zero(**wrong)
@@ -224,6 +224,11 @@ def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
         ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
         ({"optimizer": object()}, "optimizer: give 'adam' or 'sgd', and step_size"),
         ({"estimator": "joint", "tabel": "rows"}, "estimator: joint: unknown option 'tabel': did you mean 'table'"),
+        ({"lr": 0.1}, "'lr'.* step_size"),
+        ({"epochs": 10, "estimator": "naive"}, "'epochs'.* num_steps"),
+        ({"device": "cpu"}, "'device'.* devices"),
+        ({"rng_key": 0}, "'rng_key'.* seed"),
+        ({"n_samples": 10}, "'n_samples'.* num_particles"),
         ({"tabel": "rows"}, "tabel: unknown arguments; options of an estimator need estimator="),
         (
             {"estimator": "smiso"},

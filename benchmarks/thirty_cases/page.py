@@ -10,10 +10,13 @@ from scipy import stats
 from .common import CASES
 
 _OFF = 0.5  # standard deviations of the posterior: a mean that is farther from NUTS's must come with a note
+_SD_OFF = 0.2  # relative error of a standard deviation, of any seed, that must come with a note
 _BEHIND = 0.1  # nats that a fit may be below SVI's, beyond its interval
+_FLAGS = "k-hat|not converged|too narrow"
 _COLUMNS = (
     "case", "rows", "verdict", "nats over SVI(0.01)", "over SVI's best", "over SVI's best with a cosine",
-    "over SVI(0.01), both from a uniform start", "mean off by", "k-hat", "said",
+    "over SVI(0.01), both from a uniform start", "mean off by", "sds off by, rms and worst",
+    "k-hat", "said",
 )  # fmt: skip
 
 
@@ -38,9 +41,13 @@ def verdict(name: str, record: dict) -> str:
     notes = " ".join(first.get("notes", ()))
     if case.told and not re.search(case.told, notes):
         return "**not told**"
-    flagged = bool(re.search("k-hat|not converged|too narrow", notes))
+    flagged = bool(re.search(_FLAGS, notes))
     if record.get("truth", {}).get("off", 0.0) > _OFF and not flagged:
         return "**wrong**"
+    spread = record.get("sds", {"worst": (), "notes": ()})
+    for worst, said in zip(spread["worst"], spread["notes"], strict=True):
+        if worst > _SD_OFF and not re.search(_FLAGS, " ".join(said)):
+            return "**wrong sd**"
     if "nats" in record:
         gap, half = difference(record["nats"]["fit"], record["nats"]["svi"]["constant"]["0.01"])
         if not gap + half > -_BEHIND:
@@ -63,6 +70,8 @@ def cells(name: str, N: int, record: dict) -> list[str]:
         row += ["", "", "", ""]
     truth = record.get("truth")
     row.append(f"{truth['off']:.2f} sd" if truth else "")
+    spread = record.get("sds")
+    row.append(f"{np.mean(spread['rms']):.1%}, {max(spread['worst']):.1%}" if spread else "")
     row.append("" if first.get("khat") is None else f"{first['khat']:.2f}")
     said = first.get("refused") or " ".join(first.get("notes", ()))
     return [*row, said if len(said) < 110 else said[:107] + "..."]
@@ -92,7 +101,7 @@ def page(found: dict, settings: dict) -> str:
     about = [f"* `{name}`: {CASES[name].about}" for name in dict.fromkeys(name for name, *_ in rows)]
     table = [line_of(name, N, record).replace("\n", " ") for name, N, record in rows]
     packages = ", ".join(f"{one} {version(one)}" for one in ("lowvar", "jax", "numpyro", "optax", "numpy"))
-    about_page = _PAGE.format(off=_OFF, behind=_BEHIND, **settings)
+    about_page = _PAGE.format(off=_OFF, sd_off=_SD_OFF, behind=_BEHIND, **settings)
     measured = f"Measured with {packages}, Python {platform.python_version()}, on {platform.machine()}."
     counted = f"{len(rows)} problems: {counts}."
     return "\n".join([about_page, counted, "", *head(), *table, "", "## The models", "", *about, "", measured, ""])
@@ -120,4 +129,8 @@ some seeds end far below.
 **Right.** The largest distance of a posterior mean from that of NUTS, in standard deviations of the posterior. Wrong:
 more than {off} without a note that the guide is poor or that the fit has not converged. Behind: the 95 % interval of
 the difference from SVI at 0.01 lies more than {behind} nats below 0.
+
+**Standard deviations** of the guide against those of a fit of eight times as many steps along a cosine, the optimum
+of the same guide: rms over all coordinates, and the worst of all seeds. Wrong sd: worse than {sd_off} without such a
+note.
 """

@@ -13,10 +13,11 @@ import numpy as np
 import optax
 
 from lowvar.analysis import psis
+from lowvar.analysis.gain import Optimum
 from lowvar.api.judgement import judged, noisy_of
 from lowvar.api.kept import Kept, Run
 from lowvar.api.models import problem_of
-from lowvar.api.settings import check_estimator, default_estimator, depends_on_batch, solver_of
+from lowvar.api.settings import check_arguments, check_estimator, default_estimator, depends_on_batch, solver_of
 from lowvar.api.stopping import rule_of
 from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
 from lowvar.errors import UserError, whole
@@ -40,7 +41,7 @@ class Fit(Kept):
             ``numpyro.infer.Predictive`` takes them with ``guide``. The mean-field guide has ``AutoNormal``'s,
             ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's unconstrained shape; ``low_rank`` those of
             ``AutoLowRankMultivariateNormal``, ``full_rank`` and ``block_diagonal`` of ``AutoMultivariateNormal``.
-        elbo: table with columns ``iteration, elbo, elbo_se`` (nats).
+        elbo: table with columns ``iteration, elbo, elbo_se`` (nats), of the iterates; the last row is of the result.
         problem: the model as a ``VariationalProblem``.
         guide_params: the same parameters as vectors by block, ``{"mu": (dim,), "log_sigma": (dim,)}``; other guides
             than the mean-field one have further blocks.
@@ -49,6 +50,8 @@ class Fit(Kept):
             that the guide leaves out; see docs/life-of-a-fit.md on the look for these.
         notes: sentences on problems of the fit; also issued as warnings.
         run: settings and memory of the fit.
+        optimum: the estimated distance from the best guide of the family, an ``analysis.gain.Optimum`` by coordinate of
+            the unconstrained space; None without k-hat, and for guides whose coordinates are tied.
     """
 
     params: dict[str, Any]
@@ -58,6 +61,7 @@ class Fit(Kept):
     khat: float | None = None
     notes: tuple[str, ...] = ()
     run: Run | None = field(default=None, repr=False)
+    optimum: Optimum | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         last = self.elbo.iloc[-1]
@@ -87,6 +91,12 @@ class Fit(Kept):
             lines.append(
                 f"ELBOs are from {rows} of the {self.problem.N} rows, the same ones at all steps: their differences "
                 "are more accurate than elbo_se, which contains the sampling of the rows"
+            )
+        if self.optimum is not None:
+            off, error = np.nan_to_num(self.optimum.sd), np.nan_to_num(self.optimum.sd_se)
+            lines.append(
+                f"standard deviations are up to {np.abs(off).max():.1%} off those of the best such guide, by an "
+                f"estimate with standard errors up to {error.max():.1%}"
             )
         if self.khat is None:
             ended, told = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
@@ -146,6 +156,7 @@ def fit(
     num_particles: int = 1,
     noise: str = "iid",
     schedule: Mapping[str, Any] | None = None,
+    average: bool | None = None,
     init: "Callable | Mapping[str, Any] | Fit | None" = None,
     seed: int = 0,
     elbo_samples: int | None = None,
@@ -191,6 +202,10 @@ def fit(
             halves them every 100 updates. Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``),
             ``"piecewise"`` (with ``values``) and ``"cosine"`` (to 0 at update ``r``, over the last share ``beta``).
             ``mlmc`` uses fewer particles as they fall.
+        average: whether the result is the average of the iterates, in which the weight of step ``t`` grows as
+            ``t^6``; a single iterate has the noise of a step. If not given, where the step size is constant. If the
+            last iterate has a higher ELBO, as where the average still contains the way to the optimum, it is the
+            result. ``callback`` and the trace, up to its last row, are about the iterates.
         init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
             name; or an earlier ``Fit``. Sites that it leaves out have means near 0 in the unconstrained space, drawn by
             ``seed`` with standard deviation 0.1; or uniformly on (-2, 2) if 0 is a saddle point of the likelihood in
@@ -225,20 +240,17 @@ def fit(
     """
     if estimator is not None:
         check_estimator(estimator)
-    elif options:
-        raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
+    check_arguments(options, estimator)
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
-    if "particles" in options:
-        raise UserError("particles: fit calls this num_particles")
     if not isinstance(schedule, Mapping | None):
         raise UserError(
             f'schedule = {schedule!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}'
         )
     solver = solver_of(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
-        num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
+        num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise, average=average,
     )  # fmt: skip
     if devices is not None:
         problem = divided(problem, devices, solver.batch_size)
@@ -262,11 +274,12 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
         runs.ended = "interrupted"
         if not runs.num_steps:
             raise KeyboardInterrupt
-    fitted = made(problem, result, run.solver.own)
+    fitted = made(problem, runs.better(result), run.solver.own)
     if runs.num_steps:
-        k, notes = judged(fitted, run.solver, run.seed, 0 if runs.ended == "interrupted" else run.khat_samples)
+        draws = 0 if runs.ended == "interrupted" else run.khat_samples
+        k, optimum, notes = judged(fitted, run.solver, run.seed, result.trace, draws)
     else:  # there is no fit to judge
-        k, notes = None, (f"{problem.name}: the callback ended the fit before its first step",)
+        k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
     notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, runs), *notes)
     if runs.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
@@ -276,7 +289,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
         run, num_steps=runs.num_steps, epochs=(runs.early, runs.whole), kept=dict(runs.kept), reached=result.reached,
         ended=runs.ended,
     )  # fmt: skip
-    return Fit(fitted.params, fitted.elbo, problem, fitted.guide_params, k, notes, run)
+    return replace(fitted, khat=k, notes=notes, run=run, optimum=optimum)
 
 
 def _of_optimizer(problem, solver, runs) -> list[str]:

@@ -5,34 +5,39 @@ from typing import Any
 import numpy as np
 
 from lowvar.analysis import psis
-from lowvar.analysis.gain import gain
+from lowvar.analysis.gain import Optimum, gain, to_optimum
 from lowvar.api.other_modes import other_mode
 from lowvar.api.stopping import fall_of, late_rise
 from lowvar.backends.generator import numpy_generator
 from lowvar.noise import named_key
+from lowvar.problems.guides import GUIDES
 
 # draws for k-hat (1000 would miss a correlation of 0.98 one time in four); maximum of draws x data rows
 _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
 _TOGETHER = 50  # draws of an ELBO, from which on the draws of k-hat come as many at a time, in the same program
 _MANY = 20  # from this dimension on, small misfits accumulate
 _WIDER = 1.5  # a note reports a larger ratio of the posterior's to the guide's standard deviation,
-_NARROWER = 1.25  # and a larger one of the guide's to the posterior's, which steps would mend
+_SD_OFF, _MEAN_OFF = 0.1, 0.25  # larger relative errors of standard deviations that the optimisation left,
+_ERRORS = 3  # and of means, in standard deviations; each by more than so many standard errors
 _CHECK = (
     "Check the intervals against NUTS, {wider}or reparameterise the model (whitened features, non-centred hierarchies)"
 )
 _RISE = 1.0  # not converged: late in the run, the ELBO rises by more nats
 
 
-def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[float | None, tuple[str, ...]]:
-    """``(k-hat, notes)`` of a ``Fit``.
+def judged(
+    fit: Any, solver: Any, seed: int, trace: Any, draws: int | None = None
+) -> tuple[float | None, Optimum | None, tuple[str, ...]]:
+    """``(k-hat, distance from the optimum, notes)`` of a ``Fit``.
 
     Args:
         fit: the fit.
         solver: its ``SolverSpec``.
         seed: its seed.
+        trace: the ELBOs of its iterates.
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
     """
-    problem, k, narrow, wide, mode = fit.problem, None, None, None, ""
+    problem, k, narrow, optimum, mode = fit.problem, None, None, None, ""
     params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.rows_of_pass)
@@ -43,15 +48,11 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
         together = solver.elbo_samples if _TOGETHER <= solver.elbo_samples <= draws else None
         weights = psis.log_weights(problem, params, eps, together)
         k = psis.khat(weights)
-        narrow, wide = _extremes(problem, params, weights, eps)
+        narrow, optimum = _compared(problem, params, weights, eps)
         mode = other_mode(problem, params, draws, together)
     good = k is not None and k <= psis.good(draws)
-    unfinished, late = _unfinished(fit, params, solver, seed, good)
-    if good and wide and not unfinished:
-        unfinished = (
-            f"the fit has not converged: by importance weights, the guide's standard deviation of {wide[0]} is "
-            f"{wide[1]:.1f} times the posterior's; increase num_steps, or change step_size"
-        )
+    unfinished, late = _unfinished(fit.problem, params, solver, seed, trace, good)
+    unfinished = unfinished or _left(problem, optimum, solver)
     notes = [f"{problem.name}: {unfinished}"] if unfinished else []
     if k is not None and not good:
         notes.append(
@@ -65,12 +66,11 @@ def judged(fit: Any, solver: Any, seed: int, draws: int | None = None) -> tuple[
             f"the guide's: {guide.about} guide is too narrow where latent variables are {guide.misses[0]}{early}. "
             f"{_CHECK.format(wider=_wider(problem))}"
         )
-    return k, (*notes, mode) if mode else tuple(notes)
+    return k, optimum, (*notes, mode) if mode else tuple(notes)
 
 
-def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
+def _unfinished(problem, params, solver, seed, trace, good: bool) -> tuple[str, bool]:
     """What the fit lacks to its optimum, in words, and whether its ELBO still rises; nothing if it has arrived."""
-    problem, trace = fit.problem, fit.elbo
     fall, limit = fall_of(solver.schedule, trace), max(_RISE, 2 * float(trace["elbo_se"].iloc[-1]))
     rise, share = late_rise(trace[trace["iteration"] <= fall])
     fell, rows = fall < np.inf, problem.local if solver.batch_size < problem.N else None
@@ -105,30 +105,49 @@ def _unfinished(fit, params, solver, seed, good: bool) -> tuple[str, bool]:
     return "", False
 
 
-def _extremes(problem, params, weights, eps) -> tuple[tuple[str, float] | None, tuple[str, float] | None]:
-    """The latent sites whose posterior is widest and narrowest relative to the guide, if by much.
+def _compared(problem, params, weights, eps) -> tuple[tuple[str, float] | None, Optimum | None]:
+    """The guide beside the posterior, and beside the best guide of its family.
 
     Returns:
-        Site and ratio of the posterior's to the guide's standard deviation, None up to ``_WIDER``; site and ratio of
-        the guide's to the posterior's, None up to ``_NARROWER`` and four standard errors.
+        The latent site whose posterior is widest relative to the guide, with the ratio of standard deviations, None up
+        to ``_WIDER``; and the distance from the best guide, None for families in which coordinates are tied.
     """
     if np.isnan(weights).any() or not np.isfinite(weights.max()):
         return None, None
-    backend = problem.backend
-    drawn = backend.jit(lambda p, eps: (backend.vmap(lambda one: problem.guide.transform(p, one))(eps),
-                                        problem.guide.scale(p)))  # fmt: skip
-    z, scale = backend.to_numpy(drawn(params, backend.asarray(eps)))
+    backend, guide = problem.backend, problem.guide
+    drawn = backend.jit(lambda p, eps: (backend.vmap(lambda one: guide.transform(p, one))(eps),
+                                        guide.point(p)["mu"], guide.scale(p)))  # fmt: skip
+    z, mean, scale = backend.to_numpy(drawn(params, backend.asarray(eps)))
     free = problem.noiseless is None or ~np.asarray(problem.noiseless)
-    ratio = np.where(free, psis.spread(weights, z) / np.where(free, scale, 1.0), 1.0)
-    shares = np.exp(weights - weights.max())
-    error = np.sqrt((shares**2).sum() / 2) / shares.sum()
+    scale = np.where(free, scale, 1.0)
+    ratio = np.where(free, psis.spread(weights, z) / scale, 1.0)
+    site, value = max(((name, float(ratio[where].max())) for name, where in problem.sites.items()), key=lambda p: p[1])
+    known = guide.name in GUIDES.own and np.isfinite(weights).all()
+    optimum = to_optimum(weights, z, mean, scale) if known else None
+    if optimum is not None:
+        optimum = Optimum(*(np.where(free, one, np.nan) for one in optimum))
+    return (site, value) if value > _WIDER else None, optimum
 
-    def most(of, least):
-        pairs = ((name, float(of[where].max())) for name, where in problem.sites.items())
-        site, value = max(pairs, key=lambda pair: pair[1])
-        return (site, value) if value > least else None
 
-    return most(ratio, _WIDER), most(1 / ratio, _NARROWER * (1 + 4 * error))
+def _left(problem, optimum: Optimum | None, solver) -> str:
+    """The largest error that the optimisation left, if it is large, in words."""
+    if optimum is None:
+        return ""
+    for off, error, limit, words in (
+        (optimum.sd, optimum.sd_se, _SD_OFF, "standard deviation of {} is {:.0%} {} that"),
+        (optimum.mean, optimum.mean_se, _MEAN_OFF, "mean of {} is {:.2f} standard deviations {} that"),
+    ):
+        if not (sure := np.nan_to_num(np.abs(off) - _ERRORS * error, nan=-np.inf)).max() > limit:
+            continue
+        worst = int(sure.argmax())
+        site = next(name for name, where in problem.sites.items() if where.start <= worst < where.stop)
+        said = words.format(site, abs(off[worst]), "above" if off[worst] > 0 else "below")
+        mended = ", or change step_size" if solver.average else ", leave average out, or let the step size fall"
+        return (
+            f"the fit has not converged: the {said} of {problem.guide.about.replace('a ', 'the best ', 1)} guide; "
+            f"increase num_steps{mended}"
+        )
+    return ""
 
 
 def _remedy(fit, params, solver, late: bool) -> str:
@@ -141,7 +160,7 @@ def _remedy(fit, params, solver, late: bool) -> str:
     elif solver.optimizer == "adam" and not solver.own and solver.schedule is None and step > least / 2:
         first = (
             f"the step size {step:g} is not small relative to the smallest standard deviation, {least:.2g}, so the "
-            "means still fluctuate: first decay it (schedule) or reduce it; if k-hat stays high, "
+            "iterates fluctuate widely: first decay it (schedule) or reduce it; if k-hat stays high, "
         )
     many = (
         f"; in {len(noisy)} dimensions small misfits add up to such a k-hat, and means may still be right"

@@ -59,6 +59,7 @@ class Kept:
     problem: Any
     run: Run | None
     elbo: Any
+    optimum: Any
 
     def resume(
         self,
@@ -148,8 +149,10 @@ class Kept:
         """A table of the latent variables, in the form of ``arviz.summary``.
 
         A row for each entry of each site, ``site[i, j]``, in constrained space, from independent draws of the guide.
-        Chains, and with them ``ess`` and ``r_hat``, do not exist here. The Monte Carlo errors are those of the draws;
-        how far the guide is from the posterior is another question, see ``khat``.
+        Chains, and with them ``ess`` and ``r_hat``, do not exist here. The Monte Carlo errors are those of the draws.
+        ``opt_mean`` and ``opt_sd`` are about the errors that the optimisation has left: the estimated distance from
+        the best guide of the family, or its standard error if that is larger, see ``Fit.optimum``; not a number where
+        unknown. How far that guide is from the posterior is another question, see ``khat``.
 
         Args:
             var_names: sites to show, one name or several; all if not given.
@@ -159,7 +162,8 @@ class Kept:
             seed: their seed.
 
         Returns:
-            pandas, columns ``mean, sd, hdi_3%, hdi_97%`` (named after the probability), ``mcse_mean, mcse_sd``.
+            pandas, columns ``mean, sd, hdi_3%, hdi_97%`` (named after the probability), ``mcse_mean, mcse_sd,
+            opt_mean, opt_sd``.
 
         Raises:
             UserError: an unknown site, or settings out of range.
@@ -167,7 +171,8 @@ class Kept:
         from lowvar.api.summary import summary
 
         num_samples = whole("num_samples", num_samples, 2)
-        return summary(self.sample(num_samples, seed), var_names, hdi_prob, kind)  # type: ignore[attr-defined]
+        draws = self.sample(num_samples, seed)  # type: ignore[attr-defined]
+        return summary(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum)
 
     def plot(self, stem: str | os.PathLike | None = None):
         """The ELBO against steps, with its standard error: all of the run, and its end.

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from lowvar import npz
+from lowvar.analysis.gain import Optimum
 from lowvar.api.kept import Run
 from lowvar.api.models import holds_data, problem_of
 from lowvar.errors import UserError
@@ -134,6 +135,8 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         )
     arrays = {f"guide/{block}": np.asarray(value) for block, value in fit.guide_params.items()}
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
+    if fit.optimum is not None:
+        arrays |= {f"optimum/{name}": value for name, value in fit.optimum._asdict().items()}
     arrays |= {f"density/{name}": value for name, value in _densities(problem, fit.guide_params).items()}
     middle = problem.backend.to_numpy(problem.unravel(_at(problem, fit.guide_params, 0.0)))
     rows = problem.densities.layout.sites if problem.guide.amortised else ()
@@ -257,9 +260,11 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
 
     final = SimpleNamespace(params={b: v[None, None] for b, v in params.items()}, trace=pd.DataFrame(elbo))
     fit = made(problem, final)
+    optimum = {_rest(name): value for name, value in arrays.items() if name.startswith("optimum/")}
     khat = None if about["khat"] is None else float(about["khat"])
     run = about["run"] and _run(where, about["run"], arrays, reached, problem, estimator, own)
-    return replace(fit, khat=khat, notes=tuple(about["notes"]), run=run or None)
+    left = Optimum(**optimum) if optimum else None
+    return replace(fit, khat=khat, notes=tuple(about["notes"]), run=run or None, optimum=left)
 
 
 def _rest(name: str) -> str:

@@ -27,6 +27,49 @@ STEP_SIZE = 0.01
 _GRADIENTS = 8  # random ones, of which an optimizer must follow some downwards
 
 
+_NAMES = {
+    "step_size, a number or an optax schedule": "lr learning_rate stepsize eta alpha",
+    "num_steps, the number of updates; an epoch has N / batch_size of them": (
+        "epochs num_epochs n_epochs max_epochs steps n_steps nsteps num_iterations iterations num_iters n_iter niter "
+        "num_iter iters max_iter maxiter max_steps"
+    ),
+    "batch_size": "batch batchsize minibatch_size mini_batch_size minibatch subsample_size",
+    "num_particles": "particles n_particles num_mc_samples mc_samples n_mc num_elbo_particles",
+    "num_particles of an update, elbo_samples of an ELBO, or fit.sample(num_samples) afterwards": (
+        "n_samples num_samples samples draws num_draws n_draws"
+    ),
+    "optimizer, 'adam', 'sgd' or a transformation of optax": "optim optimiser opt",
+    "seed, a whole number": "key rng_key rng prng_key random_state random_seed",
+    "jax.default_device(...) around the call, or, for a model in PyTorch, tensors on that device; devices= is how many "
+    "of JAX's devices share the rows": "device platform accelerator use_gpu gpu cuda",
+    "guide": "family autoguide variational_family q approximation",
+    "estimator": "gradient_estimator gradient loss elbo method objective",
+    "init": "init_params start initial init_values initvals init_strategy init_loc_fn start_values x0",
+    "schedule": "lr_schedule scheduler lr_scheduler learning_rate_schedule decay",
+    "stop": "patience tol early_stopping tolerance rtol convergence",
+    "callback": "callbacks hook hooks on_step",
+    "progress": "verbose progress_bar progressbar show_progress disable_progress quiet tqdm",
+    "data, a dict of the model's keyword arguments": "model_kwargs kwargs model_args args observed",
+    "average": "averaging polyak swa ema",
+}  # what fit calls the arguments that other libraries have under these names
+_MEANT = {name: ours for ours, names in _NAMES.items() for name in names.split()}
+
+
+def check_arguments(options: Mapping[str, Any], estimator: str | Callable | None) -> None:
+    """Rejects arguments of ``fit`` that other libraries have under other names, unless they are the estimator's.
+
+    Raises:
+        UserError: there is one; or there are options and no estimator.
+    """
+    own = isinstance(estimator, str) and estimator in GRADIENT.own
+    theirs = GRADIENT.options_of(estimator) if own and estimator else {}
+    for name in options if own or estimator is None else {"particles"} & set(options):
+        if name.lower() in _MEANT and (name not in theirs or name == "particles"):  # fit passes its own
+            raise UserError(f"fit: unknown argument {name!r}: fit has {_MEANT[name.lower()]}")
+    if options and estimator is None:
+        raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
+
+
 def batch_of(problem) -> int:
     """The default batch size: the plate's ``subsample_size`` if it has one, else 100, or all rows if they are fewer."""
     return min(problem.subsample_size or BATCH, problem.N)
@@ -218,7 +261,7 @@ def check_by_row(own, problem) -> None:
 
 def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid",
-    where="fit",
+    average=None, where="fit",
 ):  # fmt: skip
     """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
     check_known("noise", str(noise), GAUSSIAN)
@@ -240,6 +283,9 @@ def solver_of(
         check_transformation(optimizer, problem)
         if problem.local is not None and size < problem.N:
             check_by_row(optimizer, problem)
+    if not isinstance(average, bool | None):
+        raise UserError(f"average = {average!r}: give True or False, or leave it out")
+    constant = not own and schedule is None
     step_size = 1.0 if own else step_size  # multiplied by the caller's own
     step_size = STEP_SIZE if step_size is None else step_size
     num_steps, num_particles = whole("num_steps", num_steps, 1), whole("num_particles", num_particles, 1)
@@ -250,7 +296,8 @@ def solver_of(
         SolverSpec,
         {"step_sizes": (positive("step_size", step_size),), "batch_size": size,
          "particles": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
-         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise}
+         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise,
+         "average": True if (constant if average is None else average) else None}
         | ({} if "transformation" in own else {"optimizer": optimizer}),
         where=where,
     )  # fmt: skip

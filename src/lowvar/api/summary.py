@@ -4,11 +4,23 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.analysis.gain import Optimum
 from lowvar.errors import UserError, check_known
 
 
-def summary(draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind: str):
-    """See ``Fit.summary``; ``draws`` are independent ones, ``{site: (S, ...)}``."""
+def summary(
+    draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind: str, sites: Any, optimum: Optimum | None
+):
+    """See ``Fit.summary``.
+
+    Args:
+        draws: independent draws, ``{site: (S, ...)}``.
+        var_names: see ``Fit.summary``.
+        hdi_prob: see there.
+        kind: see there.
+        sites: the coordinates of the latent sites in the vectors of ``optimum``, slices by name.
+        optimum: the distance from the best guide.
+    """
     import pandas as pd
 
     check_known("kind", kind, ("hdi", "eti"), where="summary")
@@ -19,16 +31,26 @@ def summary(draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind:
         check_known("site", name, draws, where="summary: var_names")
     tail = 50 * (1 - hdi_prob)
     columns = ["mean", "sd", f"{kind}_{tail:.3g}%", f"{kind}_{100 - tail:.3g}%", "mcse_mean", "mcse_sd"]
+    columns += ["opt_mean", "opt_sd"]
     rows, labels = [], []
     for name in names:
         values = np.asarray(draws[name], float)
         labels += [name + _label(place) for place in np.ndindex(values.shape[1:])]
-        rows.append(_of(values.reshape(len(values), -1), hdi_prob, kind))
+        table = _of(values.reshape(len(values), -1), hdi_prob, kind)
+        left = np.full((2, 1), np.nan) if optimum is None or name not in sites else _left(optimum, sites[name])
+        left = left if left.shape[1] == len(table) else left.max(1, keepdims=True)
+        rows.append(np.column_stack([table, *(left * table[:, 1])]))
     return pd.DataFrame(np.concatenate(rows), index=labels, columns=columns)
 
 
 def _label(place: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, place))}]" if place else ""
+
+
+def _left(optimum: Optimum, where: slice) -> np.ndarray:
+    """The errors of means and standard deviations that the optimisation may have left, relative, ``(2, entries)``."""
+    pairs = (optimum.mean, optimum.mean_se), (optimum.sd, optimum.sd_se)
+    return np.stack([np.maximum(np.abs(off[where]), error[where]) for off, error in pairs])
 
 
 def _of(values: np.ndarray, prob: float, kind: str) -> np.ndarray:

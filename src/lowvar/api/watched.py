@@ -4,7 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,9 +15,11 @@ from lowvar.api.stopping import LATE
 from lowvar.backends.generator import numpy_generator
 from lowvar.errors import UserError, kind_of
 from lowvar.noise import named_key
-from lowvar.runs.loop import Reached
+from lowvar.runs.loop import Reached, Result
+from lowvar.solvers.optimizers import answer
 from lowvar.studies.variational.exact import ExactRun
 
+_MARGIN, _ROUNDING = 0.01, 1e-6  # nats, and relative: a smaller difference of two ELBOs decides nothing
 Ended = Literal["budget", "converged", "callback", "interrupted"]
 
 
@@ -101,9 +103,13 @@ class WatchedRun(ExactRun):
         eps = self.backend.asarray(self.elbo_noise(eps))
 
         def of(state):
-            params = self.backend.tree_map(lambda leaf: leaf[0, 0], state[0].params)
+            return at(state[0].params)
+
+        def at(params):
+            params = self.backend.tree_map(lambda leaf: leaf[0, 0], params)
             return tuple(np.full((1, 1), one) for one in value(params, eps))
 
+        self._elbo_at = at
         return of
 
     def advance(self, state, first: int, count: int):
@@ -151,6 +157,22 @@ class WatchedRun(ExactRun):
                 f"callback: it returned {kind_of(answer)}; return True to end the fit, and None or False to continue"
             )
         return bool(answer)
+
+    def better(self, result: Result) -> Result:
+        """``result`` with the average of the iterates, unless its ELBO is below that of the last iterate.
+
+        It is below where the average still contains the way to the optimum. The trace is that of the iterates, up to
+        the last row, which is about the result.
+        """
+        state, trace = result.state[0], result.trace.copy()
+        if (average := answer(state)) is state.params:
+            return result
+        value, error = (float(np.squeeze(one)) for one in self._elbo_at(average))
+        last = float(trace["elbo"].iloc[-1])
+        if not value >= last - max(_MARGIN, _ROUNDING * abs(last)):
+            return replace(result, params=self.backend.to_numpy(state.params))
+        trace.loc[trace.index[-1], ["elbo", "elbo_se"]] = value, error
+        return replace(result, params=self.backend.to_numpy(average), trace=trace)
 
     def trace(self, stops, measured):
         """As in ``ExactRun``; for a run that ended early, its last step becomes that of the engine."""

@@ -38,6 +38,7 @@ from lowvar.problems.numpyro_trace import (
     leaves,
     plain,
     prototype,
+    roundings,
 )
 from lowvar.problems.rows import MeanFieldOfRows, OfBatch, Rows
 from lowvar.problems.variational import VariationalProblem
@@ -171,6 +172,7 @@ def from_numpyro(
     from lowvar.problems.numpyro_checks import check, check_density
 
     name = str(name or getattr(model, "__name__", "model"))
+    given = data
     model, data = plain(model), converted(model, data, name)
     if not isinstance(init, Callable | Mapping | None):
         raise UserError(
@@ -240,7 +242,8 @@ def from_numpyro(
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
         constrain=constrain, values=values, log_joint=densities.log_joint, family=family(guide),
-        remarks=(remark,) if remark else (), subsample_size=None if subsample_size == N else subsample_size,
+        remarks=((remark,) if remark else ()) + roundings(given, data, name),
+        subsample_size=None if subsample_size == N else subsample_size,
         densities=densities if local else None, transforms=transforms,
     )  # fmt: skip
     init, joint = guide_forms.split(init, sites, where)

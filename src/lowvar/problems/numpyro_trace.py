@@ -17,7 +17,8 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
-from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, of_numbers
+from lowvar.datasets.precision import rounded
+from lowvar.datasets.rows import USE_OF_PARQUET, Parquet, native, of_numbers
 from lowvar.errors import UserError, kind_of, one_line
 
 RUNNING = threading.RLock()  # held while a model runs: NumPyro's handlers are one stack for all threads
@@ -138,7 +139,37 @@ def as_array(key, value, where="data"):
         raise UserError(f"{where}: {key!r} is not an array of numbers: {error}") from error
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(array, value):
         raise UserError(f"{where}: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
+    if (told := _rounded(value, array)) and told[0]:
+        raise UserError(
+            f"{where}: {key!r} loses what distinguishes its rows: {told[1]}: subtract a constant before, such as the "
+            "mean, or enable jax_enable_x64"
+        )
     return array
+
+
+def _rounded(value, array) -> tuple[bool, str] | None:
+    """See ``precision.rounded``; None for data of JAX, which the user rounded, and in double precision."""
+    wide = isinstance(array, jax.Array) and array.dtype.itemsize > 4
+    return None if wide or not isinstance(value, np.ndarray | list) else rounded(value)
+
+
+def roundings(given: Mapping[str, Any], data: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Notes on data whose rounding to single precision might matter, and may not.
+
+    Args:
+        given: the user's data.
+        data: the same, converted.
+        name: of the model.
+    """
+    arrays, found = leaves(data), []
+    for key, value in leaves(given).items():
+        value = value.to_numpy() if hasattr(value, "to_numpy") else value
+        if isinstance(value, np.ndarray) and (told := _rounded(native(value), arrays.get(key))):
+            found.append(
+                f"{name}: {key!r} is rounded: {told[1]}; if smaller differences matter, subtract a constant before, or "
+                "enable jax_enable_x64"
+            )
+    return tuple(found)
 
 
 def is_latent(site):

@@ -21,6 +21,7 @@ from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
 from lowvar.problems.rows import of_batch
 from lowvar.runs.gradient_errors import measurer
 from lowvar.runs.loop import ArrayEngine, geometric
+from lowvar.solvers.optimizers import answer
 from lowvar.studies.variational import programs
 from lowvar.studies.variational.methods import descents, make_estimator, make_solver
 from lowvar.studies.variational.pilot import with_pilot
@@ -207,8 +208,9 @@ class VariationalEngine(ArrayEngine):
             return backend.map(values, backend.tree_map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params))
 
         def of_part(part):
-            shape = next(iter(part.params.values())).shape[:2]
-            return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(part.params))))
+            params = answer(part)
+            shape = next(iter(params.values())).shape[:2]
+            return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(params))))
 
         return lambda state: tuple(map(self._together, zip(*map(of_part, state), strict=True)))
 
@@ -288,7 +290,7 @@ class VariationalEngine(ArrayEngine):
 
     def params(self, state, measured) -> dict[str, np.ndarray]:
         """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
-        parts = [self.backend.to_numpy(part.params) for part in state]
+        parts = [self.backend.to_numpy(answer(part)) for part in state]
         return {name: self._together([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -41,7 +41,8 @@ def descents(estimator, spec, sampler):
         if spec.per_row and spec.optimizer == "sgd":
             step_size = step_size / problem.N
         name, eta_at = spec.own.get("transformation", spec.optimizer), own or (schedule and schedule.eta)
-        return descend(estimator, sampler, optimizer(name, step_size, problem.backend, eta_at, rows_of(problem)))
+        moves = optimizer(name, step_size, problem.backend, eta_at, rows_of(problem), average=bool(spec.average))
+        return descend(estimator, sampler, moves)
 
     return at
 

@@ -217,6 +217,9 @@ class SolverSpec(Sparse):
         1000, description="particles for an ELBO without a closed form, and for a test log-likelihood"
     )
     schedule: ScheduleSpec | None = Field(None, description="decay of the step sizes; constant if null")
+    average: pydantic.StrictBool | None = Field(
+        None, description="whether the result is an average of the iterates, of which late ones count most"
+    )
     per_row: pydantic.StrictBool | None = Field(
         None, description="whether step sizes apply to the ELBO divided by N; irrelevant to `adam`"
     )
