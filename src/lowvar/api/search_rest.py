@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from lowvar.api.search_watch import DIGITS, interquartile
+from lowvar.api.search_watch import DIGITS, deviation, interquartile
 from lowvar.api.searcher import Searcher
 from lowvar.problems.blackbox.evaluator import Evaluator
 
@@ -14,7 +14,7 @@ _FLAT = 20  # consecutive generations whose values are all equal
 _ROWS = 800  # maximum number of recent points whose longest axis is computed
 _COARSE = 1e-9  # relative to the mean, the spread of points below which rounding may turn their axes
 _DECADES = 14  # maximum number of distances in `Look.around`
-_SCALES = (1e-6, 1e-4, 1e-2)  # of the steps of a slope, relative to the first standard deviation
+_SCALES = (1e-8, 1e-5, 1e-2)  # of the steps of a slope, relative to the first standard deviation
 _VISIBLE = 1e-10  # relative to a value, the change above which rounding leaves six digits of a slope
 _ROUNDS = 10  # slopes at all scales followed before a search continues
 _SEARCHES = 2  # that decide whether a plateau is the lowest one
@@ -41,6 +41,7 @@ class Rest:
         self._best, self._count, self._since = math.inf, 0, 0
         self.medians: list[float] = []
         self.spreads: list[float] = []
+        self.width = 0.0  # of the last generation's values, without outliers
 
     def points(self, points: np.ndarray) -> bool:
         """Whether the points ``(n, dim)`` of a generation no longer differ."""
@@ -65,7 +66,8 @@ class Rest:
             return False
         low, high = float(values.min()), float(values.max())
         self.medians.append(float(np.median(values)))
-        self.spreads.append(interquartile(values))
+        self.spreads.append(deviation(values))
+        self.width = interquartile(values)
         self._flat = self._flat + 1 if len(values) > 1 and low == high else 0
         self._window.append((low, high))
         if self._flat >= _FLAT:

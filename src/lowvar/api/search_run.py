@@ -209,7 +209,7 @@ class Run:
         """The verdict on the best point of a real search, or None if it continues from there."""
         evaluator, best = self.evaluator, self.evaluator.best
         mixed = self.searcher.integers is not None
-        spread = self.rest.spreads[-1] if self.rest.spreads and not mixed else 0.0
+        spread = 0.0 if mixed else self.rest.width
         look = Look(self.searcher, evaluator, self.sigma0, DIGITS * abs(best) + 10 * spread)
         look.around(self.rest.long_axes())
         look.downhill()
