@@ -30,6 +30,13 @@ def test_a_ridge_is_no_minimum(seed):
     assert result.fun < 1e-6 or not result.success
 
 
+def test_a_kink_is_named():
+    """There a narrow way down may be missed, so the message claims less than at a smooth minimum."""
+    smooth = quiet(lambda x: sphere(x - 1), np.zeros(3), 0.5, budget=20_000)
+    kinked = quiet(lambda x: float(np.abs(x - 1).sum()), np.zeros(3), 0.5, budget=20_000)
+    assert ("kink" in smooth.message, "kink" in kinked.message) == (False, True)
+
+
 def test_a_look_along_the_ridge_finds_it_lower():
     """From a point on the ridge, opposite points show the slope to many digits, though hardly any direction is down."""
     from lowvar.api.search_rest import Look
@@ -115,6 +122,7 @@ def test_a_budget_that_ends_before_the_look_is_no_success():
     assert settled.success
     short = quiet(sphere, np.ones(3), 0.5, budget=settled.nfev - 20, noisy=False)
     assert (short.status, short.success) == ("budget", False)
+    assert "before the search converged" not in short.message
     assert short.nfev <= settled.nfev - 20
 
 

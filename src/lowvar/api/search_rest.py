@@ -131,6 +131,7 @@ class Look:
         self._first, self._start = evaluator.best, evaluator.best_at.copy()
         self.count, self.seen, self.changed, self.rounded = 0, False, False, False
         self.flat = np.zeros((0, searcher.domain.dim))
+        self._even: list[float] = []  # the parts of differences that both sides share, by distance
         free = np.ones(searcher.domain.dim, bool) if searcher.integers is None else ~searcher.integers
         self._axes = np.eye(len(free))[free]
 
@@ -180,11 +181,17 @@ class Look:
         on both sides, so that differences between opposite points have the slope along the ridge alone.
         """
         for _ in range(_ROUNDS):
-            before, self.flat = self._evaluator.best, self.flat[:0]
+            before, self.flat, self._even = self._evaluator.best, self.flat[:0], []
             for scale in _SCALES:
                 self._follow(scale * self._sigma0)
             if before - self._evaluator.best <= max(self._least, 1e-2 * (self._first - self._evaluator.best)):
                 break
+
+    @property
+    def kinked(self) -> bool:
+        """Whether ``f`` rises from the best point like the distance, and not like its square."""
+        near, far = [*self._even, 0.0, 0.0][:2]
+        return 0 < far < near * (_SCALES[1] / _SCALES[0]) ** 1.5
 
     def verdict(self, ends: str) -> tuple[Verdict, str, list[str]]:
         """Status, message (with a place for the rule that ended the search) and advice.
@@ -210,6 +217,7 @@ class Look:
         if ends == "higher":
             words = f"{{}}, on a plateau of f: {count} are no better{near}, but more searches from it ended higher"
             return "stalled", f"{words}, so there may be a lower one", [f"{restart}: f has steps"]
+        near += "; f has a kink at x, where a narrow way down may be missed" if self.kinked else ""
         near += "; x lies on a plateau, to which two more searches from it came back" if ends else ""
         return (
             "converged",
@@ -245,6 +253,8 @@ class Look:
         with np.errstate(invalid="ignore"):
             visible = np.maximum(np.abs(up - value), np.abs(down - value)) > least
             slope = np.where(visible & np.isfinite(up - down), up - down, 0.0) @ axes
+        even = np.abs((up - value) + (down - value))
+        self._even.append(float(np.median(np.where(even > least, even, 0.0))))
         same = (up == value) & (down == value)
         if same.all() or (scale == self._sigma0 * _SCALES[-1] and not len(self.flat)):
             self.flat = axes[same]

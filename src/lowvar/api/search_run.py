@@ -61,7 +61,7 @@ class Run:
         self.rows: list[tuple] = []
         self.noise, self.rest = Noise(noisy, steady is not None), Rest(self.searcher)
         self.sigma0 = self.searcher.sigma
-        self.dead, self.diverged = 0, False
+        self.dead, self.diverged, self.rests = 0, False, False
         self.width, self.restarts = 0.0, 0  # of searches that continued from the best point
         self.plateau = Plateau()
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
@@ -199,6 +199,7 @@ class Run:
                     return self._settled(why)
                 status, words, advice = unchanged(self.searcher, evaluator)
         except BudgetSpent:
+            self.rests = True
             return "budget", f"{why}; the budget ends before the points around x have shown whether it is a minimum"
         finally:
             evaluator.errors = before
@@ -276,7 +277,7 @@ class Run:
         if self.target is not None and status not in ("target", "failed", "interrupted"):
             status, message = self._judged(self.target, status, message)
         success = status == "target" or (status == "converged" and self.target is None)
-        if status == "budget" and not self.noise.known:
+        if status == "budget" and not self.noise.known and not self.rests:
             message += self._progress()
         if self.noise.known and self.noise.sd > 0:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"
