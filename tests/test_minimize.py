@@ -188,7 +188,7 @@ def test_a_search_that_is_stuck_says_so_and_what_to_try():
 
 
 def test_a_lost_search_is_told_from_a_minimum():
-    """A search that rests where a point not far away is better has stalled."""
+    """A search that rests where a point not far away is better goes on from there."""
     calls = []
 
     def hole(x):
@@ -196,7 +196,7 @@ def test_a_lost_search_is_told_from_a_minimum():
         return sphere(x) - 100 * float(len(calls) > 1000 and np.abs(x).max() > 0.01)
 
     lost = quiet(hole, np.ones(3), 0.5, budget=20_000, noisy=False)
-    assert (lost.status, lost.success) == ("stalled", False)
+    assert lost.fun < -99
     bits = quiet(ones_missing, domain="binary", dim=8, budget=20_000)
     assert (bits.status, bits.success, bits.fun) == ("converged", True, 0)
     assert "no change of one coordinate improves it" in bits.message

@@ -29,6 +29,7 @@ class Function:
         argmin: such a point.
         noisy: `(value, rng) -> value` with noise; then there is no target, and the search's mean is judged.
         target: the target of `minimize`; `level` if there is no noise.
+        aimed: whether `minimize` has a target at all, if there is no noise.
         options: further arguments.
     """
 
@@ -42,6 +43,7 @@ class Function:
     argmin: Callable[[], np.ndarray] | None
     noisy: Callable[[float, np.random.Generator], float] | None = None
     target: float | None = None
+    aimed: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def called(self, seed: int) -> Callable[[np.ndarray], float]:
@@ -174,6 +176,29 @@ def cliff(x):
     return float(np.sum(x)) if np.sum(x) > -1e3 else float("inf")
 
 
+@cache
+def turned(d):
+    """A rotation."""
+    return np.linalg.qr(generator("turned", d).normal(size=(d, d)))[0]
+
+
+def sharp_ridge(x):
+    """A parabola along a line, with a steep cone around it: convex, and smooth nowhere on the line."""
+    z = (np.asarray(x) - 0.4) @ turned(20)
+    return float(z[0] ** 2 + 200 * np.linalg.norm(z[1:]))
+
+
+def polyhedron(x):
+    """The largest of sums of neighbouring coordinates, in absolute value: convex, with edges of all kinds."""
+    return float(np.abs(np.cumsum((np.asarray(x) + 0.7) @ turned(10))).max())
+
+
+def terraces(x):
+    """An ellipsoid whose value is rounded to whole numbers."""
+    z = (np.asarray(x) - 0.4) @ turned(15) * 10 ** np.linspace(0, 1, 15)
+    return float(np.rint(z @ z / 5))
+
+
 def _ones(d):
     return lambda: np.ones(d)
 
@@ -218,6 +243,15 @@ CASES = (
     Function("hole_beside_minimum", "NaN in a half-space close to the minimum, d = 5", hole, _zeros(5), 0.5, 6_000,
              1e-6, _ones(5), options={"errors": "mark"}),
     Function("needle", "one everywhere but in a tiny box, d = 6, no target", needle, _zeros(6), 0.5, 5_000, None, None),
+    Function("sharp_ridge", "a parabola along a line with a cone around it, without a target, d = 20", sharp_ridge,
+             _ones(20), 1.0, 60_000, 1e-6, lambda: np.full(20, 0.4), aimed=False),
+    Function("polyhedron", "the largest of sums of coordinates, without a target, d = 10", polyhedron, _ones(10), 0.5,
+             20_000, 1e-6, lambda: np.full(10, -0.7), aimed=False),
+    Function("terraces", "an ellipsoid rounded to whole numbers, without a target, d = 15", terraces, _ones(15), 1.0,
+             30_000, 0.0, lambda: np.full(15, 0.4), aimed=False),
+    Function("high_outliers", "a sphere of which one value in twenty is far too high, d = 8", sphere, _zeros(8), 0.5,
+             20_000, 1e-6, _ones(8),
+             noisy=lambda value, rng: value + (1e3 * rng.random() if rng.random() < 0.05 else 0.0)),
     Function("without_end", "a sum of coordinates, falling without end, d = 4", lambda x: float(np.sum(x)), _zeros(4),
              0.5, 5_000, None, None),
     Function("target_out_of_reach", "a sum of coordinates, infinite below -1e3, with a target below that, d = 4", cliff,

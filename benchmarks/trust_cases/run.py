@@ -186,7 +186,7 @@ def function(case: Function, settings: Settings) -> list[dict[str, Any]]:
 
     start, rows = case.start(), []
     budget = max(200, int(settings.share * case.budget))
-    target = case.target if case.target is not None or case.noisy else case.level
+    target = case.target if case.target is not None or case.noisy or not case.aimed else case.level
     for seed in range(settings.seeds):
         for way, more in (("default", {}), ("pycma", {"method": "pycma"})):
             called, count = case.called(seed), [0]

@@ -1,7 +1,6 @@
 """The public interface of black-box search: ``minimize``."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -58,9 +57,14 @@ def minimize(
     """The minimum of a function that returns values only.
 
     The search draws, evaluates and learns from one generation of points after another. It ends when it reaches the
-    target, stops moving, cannot pay for another generation, cannot continue, or when the callback ends it. When a
-    search stops moving, a few points around it distinguish a minimum (``converged``) from a plateau or a failed search
-    (``stalled``). If budget remains, the mean is then evaluated.
+    target, stops moving, cannot pay for another generation, cannot continue, or when the callback ends it. If budget
+    remains, the mean is then evaluated.
+
+    When a search stops moving, it looks at points around the best one: at distances down from ``sigma0``, along the
+    longest axis and the path of its points, and down the slope of ``f`` as opposite points at three distances show it
+    (``6 dim`` and some 30 evaluations). From a better point, another search starts. Without one, the search has
+    ``converged``, possibly to a local minimum. From a plateau whose edge is a large step, more searches start with
+    ``sigma0``: two have to come back to it; otherwise the search has ``stalled``.
 
     A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on. If
     their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points of some generations again, each
@@ -139,9 +143,10 @@ def minimize(
     chosen = default_method(space) if method == "auto" else method
     SEARCH.check_options(chosen, options, also=own_options(minimize), instead=_INSTEAD)
 
-    def make(method, x0=x0, sigma0=sigma0):
+    def make(method, x0=x0, sigma0=sigma0, count=0):
+        own = int(np.random.SeedSequence([whole("seed", seed, 0), count]).generate_state(1)[0]) if count else seed
         return Searcher(
-            x0, sigma0, method, seed=seed, domain=domain, dim=dim, choices=choices, population=population,
+            x0, sigma0, method, seed=own, domain=domain, dim=dim, choices=choices, population=population,
             backend=backend, bounds=bounds, integers=integers, **options,
         )  # fmt: skip
 
@@ -150,9 +155,11 @@ def minimize(
     else:
         problem = from_callable(f, space.dim, kind=space.kind, choices=space.choices, batched=batched, workers=workers)
     searcher, steady = make(chosen), default_method(space, noisy=True)
-    instead = partial(make, steady) if method == "auto" and steady != chosen else None
+    steady = steady if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)
-    return Run(searcher, instead, evaluator, _target(target), callback, noisy, batched).to_the_end(progress)
+    return Run(searcher, make, chosen, steady, evaluator, _target(target), callback, noisy, batched).to_the_end(
+        progress
+    )
 
 
 def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):

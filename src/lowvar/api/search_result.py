@@ -41,9 +41,9 @@ class SearchResult:
         fun: its value; if ``f`` is noisy, the smallest of many noisy values, which is biased low.
         success: whether the target was reached or, without a target, the search converged. False does not mean that
             ``x`` is bad: when the budget ends a search, its quality is unknown.
-        status: reason for the end: ``target``; ``converged``, possibly to a local minimum; ``stalled``, away from a
-            minimum or on a plateau; ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``. The exceptions of
-            Ctrl-C, of a failing ``f`` and of a callback have it as their ``result``.
+        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better;
+            ``stalled``, away from a minimum or on a plateau; ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or
+            ``failed``. The exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their ``result``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.
@@ -84,11 +84,12 @@ class SearchResult:
     noise: float = np.nan
 
     def __repr__(self) -> str:
-        x = np.array2string(self.x, precision=6, threshold=8, edgeitems=3)
+        x, mean = (np.array2string(one, precision=6, threshold=8, edgeitems=3) for one in (self.x, self.mean))
         failed = f", {self.failures} of them failed" if self.failures else ""
         noisy = [
-            f"  fun      {self.fun:.8g}, the smallest of noisy values",
-            f"  mean_fun {self.mean_fun:.6g} +- {self.mean_fun_se:.2g} at the mean; noise {self.noise:.3g}",
+            f"  fun      {self.fun:.8g} at x, the smallest of noisy values",
+            f"  mean_fun {self.mean_fun:.6g} +- {self.mean_fun_se:.2g} at mean; noise {self.noise:.3g}",
+            f"  mean     {mean}",
         ]
         return "\n".join(
             [

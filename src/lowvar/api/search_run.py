@@ -8,16 +8,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from lowvar.api.search_rest import Look, Plateau, Rest, unchanged
 from lowvar.api.search_result import Generation, SearchResult, Status
-from lowvar.api.search_watch import Noise, Rest, around, average, deviation, dominated, error_of_mean
+from lowvar.api.search_watch import DIGITS, Noise, average, deviation, dominated, error_of_mean
 from lowvar.api.searcher import Searcher
 from lowvar.errors import UserError, kind_of
-from lowvar.problems.blackbox.evaluator import Evaluator
+from lowvar.problems.blackbox.evaluator import BudgetSpent, Evaluator
 from lowvar.runs.loop import geometric
 
 _ROWS = 100  # rows of the trace in a decade of generations
 _DEAD = 10  # consecutive generations without any value, after which a search ends
 _FAR = 1e15  # a search whose points exceed this multiple of the first generation's has diverged
+_STEP = 1e-3  # a search that continues from a better point has at least this fraction of the first sigma
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _KEPT, _FEWEST, _MOST = 20, 10, 400  # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
 
@@ -27,7 +29,9 @@ class Run:
 
     Args:
         searcher: asks for points.
-        instead: ``(x0, sigma0) -> Searcher``, to continue with where noise overwhelms ``searcher``; or None.
+        again: ``(method, x0, sigma0, count) -> Searcher``, to continue from another start for the ``count``-th time.
+        method: of ``searcher``.
+        steady: the method to continue with where noise overwhelms ``searcher``; or None.
         evaluator: of the function, with its budget.
         target: a value to stop at, or None.
         callback: or None.
@@ -38,23 +42,28 @@ class Run:
     def __init__(
         self,
         searcher: Searcher,
-        instead: Callable[[Any, float], Searcher] | None,
+        again: Callable[[Any, Any, float, int], Searcher],
+        method: Any,
+        steady: Any,
         evaluator: Evaluator,
         target: float | None,
         callback: Callable[[Generation], Any] | None,
         noisy: bool | None,
         batched: bool = False,
     ):
-        self.searcher, self.instead, self.evaluator = searcher, instead, evaluator
+        self.searcher, self.again, self.evaluator = searcher, again, evaluator
+        self.method, self.steady = method, steady
         self.target, self.callback, self.batched = target, callback, batched
         first = self.searcher.ask()
         self.size, self.iteration = len(first), 0
         self.far = min(_FAR * max(1.0, float(np.abs(first).max())), float(np.finfo(float).max))
         self.stops = set(geometric(int(evaluator.remaining) // self.size, _ROWS))
         self.rows: list[tuple] = []
-        self.noise, self.rest = Noise(noisy, instead is not None), Rest(self.searcher)
+        self.noise, self.rest = Noise(noisy, steady is not None), Rest(self.searcher)
         self.sigma0 = self.searcher.sigma
-        self.dead, self.diverged = 0, False
+        self.dead, self.diverged, self.rests = 0, False, False
+        self.width, self.restarts = 0.0, 0  # of searches that continued from the best point
+        self.plateau = Plateau()
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
         self.middle = np.nan  # of the last generation's values
@@ -129,14 +138,14 @@ class Run:
         self.middle = float(np.median(finite)) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
-        if self.noise.overwhelms and self.instead is not None and not (ended or stopped):
-            self._change(self.instead)
+        if self.noise.overwhelms and self.steady is not None and not (ended or stopped):
+            self._change(self.steady)
         if rests and not self.noise.known and not (ended or stopped):
             return self._at_rest("the values of many generations do not differ")
         if whole and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
             settled = self._at_rest("half of the generations have not improved the best value")
             self.advice.clear()
-            return settled if settled[0] == "converged" else None  # else the search continues
+            return settled if settled and settled[0] == "converged" else None  # else the search continues
         return ended or stopped
 
     def _reached(self) -> tuple[Status, str] | None:
@@ -161,51 +170,64 @@ class Run:
         self._evaluate_mean(count)
         return self.at_mean[0] + 2 * self.at_mean[1] <= target
 
-    def _change(self, instead: Callable[[Any, float], Searcher]) -> None:
+    def _change(self, method: Any) -> None:
         """Continues with the search made for noisy values, from the current mean."""
         old = self.searcher
         wide = min(self.sigma0, old.sigma * old.condition**0.25)
         if np.isfinite(wide) and wide > 0 and np.isfinite(old.mean).all():
-            self.searcher = instead(old.mean, wide)
-        self.instead, self.noise.share = None, False
+            self._continue(method, old.mean, wide)
+        self.steady, self.noise.share = None, False
 
-    def _at_rest(self, why: str) -> tuple[Status, str]:
-        """``converged`` or ``stalled``, judged by a few points around the mean at increasing distances."""
+    def _continue(self, method: Any, x0: np.ndarray, sigma0: float) -> None:
+        """Continues with a new search from ``x0``."""
+        self.restarts += 1
+        self.method, self.searcher = method, self.again(method, x0, sigma0, self.restarts)
+        self.rest = Rest(self.searcher)
+
+    def _at_rest(self, why: str) -> tuple[Status, str] | None:
+        """``converged`` or ``stalled``, judged by points around the best one; None if the search continues from a
+        better one among them."""
         evaluator, best = self.evaluator, self.evaluator.best
         if evaluator.best_at is None:
             return "stalled", why
-        if self.noise.lucky(evaluator, evaluator.best_at, best):
-            return "stalled", f"{why}, but f has another value when the best point is evaluated again"
-        points = around(self.searcher, self.sigma0, evaluator.best_at, int(evaluator.remaining))
         before, evaluator.errors = evaluator.errors, "mark"
-        with self._precision():
-            values = evaluator(points)
-        evaluator.errors = before
-        values = values[np.isfinite(values)]
-        discrete, mixed = self.searcher.domain.kind != "real", self.searcher.integers is not None
-        spread = self.rest.spreads[-1] if self.rest.spreads and not (discrete or mixed) else 0.0
-        least = 1e-11 * abs(best) + 10 * spread
-        count = f"{len(points)} points around it"
-        if not len(values):
-            return (
-                "stalled",
-                f"{why}; without values around it, a minimum cannot be told from a plateau: give more budget",
-            )
-        if (values < best - least).any():
-            self.advice.append("restart at x with a larger sigma0 or a larger population")
-            return "stalled", f"{why}, but one of {count} is better: x is not a minimum"
-        if np.ptp(values) <= least and abs(values.min() - best) <= least:
-            self.advice.append("start elsewhere or with a larger sigma0: f does not change here")
-            if abs(best) > 0 and np.ptp(values) > 0:
-                self.advice.append("subtract a large constant from f, if one hides its differences")
-            return (
-                "stalled",
-                f"{why}, and {count} have the same value to 11 digits: f is constant or has a plateau here"
-                f"{', or a large constant hides its differences' if np.ptp(values) > 0 else ''}",
-            )
-        kind = "no change of one coordinate improves it" if discrete else f"{count} are no better"
-        kind += ", its neighbours in single integers among them" if mixed else ""
-        return "converged", f"converged to a minimum, which may be a local one: {why}, and {kind}"
+        try:
+            with self._precision():
+                if self.noise.hides(evaluator, evaluator.best_at, best):
+                    return "stalled", f"{why}, but f has another value when the best point is evaluated again"
+                if self.searcher.domain.kind == "real":
+                    return self._settled(why)
+                status, words, advice = unchanged(self.searcher, evaluator)
+        except BudgetSpent:
+            self.rests = True
+            return "budget", f"{why}; the budget ends before the points around x have shown whether it is a minimum"
+        finally:
+            evaluator.errors = before
+        self.advice += advice
+        return status, words.format(why)
+
+    def _settled(self, why: str) -> tuple[Status, str] | None:
+        """The verdict on the best point of a real search, or None if it continues from there."""
+        evaluator, best = self.evaluator, self.evaluator.best
+        mixed = self.searcher.integers is not None
+        spread = 0.0 if mixed else self.rest.width
+        look = Look(self.searcher, evaluator, self.sigma0, DIGITS * abs(best) + 10 * spread)
+        look.around(self.rest.long_axes())
+        look.downhill()
+        assert evaluator.best_at is not None
+        if look.better and not mixed:
+            self.width = min(max(look.way, _STEP * self.sigma0, 10 * self.width), self.sigma0)
+            self._continue(self.method, evaluator.best_at, self.width)
+            return None
+        ends = ""
+        if not mixed and look.on_a_step():
+            if not self.plateau.decided(best, self.searcher.best):
+                self._continue(self.method, evaluator.best_at, self.sigma0)
+                return None
+            ends = "higher" if self.plateau.higher >= self.plateau.same else "same"
+        status, words, advice = look.verdict(ends)
+        self.advice += advice
+        return status, words.format(why)
 
     def _told(self, points, values) -> tuple[Status, str] | None:
         """Calls the callback."""
@@ -255,7 +277,7 @@ class Run:
         if self.target is not None and status not in ("target", "failed", "interrupted"):
             status, message = self._judged(self.target, status, message)
         success = status == "target" or (status == "converged" and self.target is None)
-        if status == "budget" and not self.noise.known:
+        if status == "budget" and not self.noise.known and not self.rests:
             message += self._progress()
         if self.noise.known and self.noise.sd > 0:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"

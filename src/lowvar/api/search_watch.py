@@ -1,24 +1,21 @@
-"""Checks of ``minimize`` during a search: whether ``f`` is noisy, and whether the search has stopped moving."""
+"""Checks of ``minimize`` during a search: whether ``f`` is noisy."""
 
 import math
-from collections import deque
 
 import numpy as np
 import scipy.stats
 
-from lowvar.api.searcher import Searcher
 from lowvar.problems.blackbox.evaluator import Evaluator
 
-_DIGITS = 1e-11  # relative difference below which values count as equal
+DIGITS = 1e-11  # relative difference below which values count as equal
 _ULPS, _VISIBLE = 64 * np.finfo(float).eps, 1e-2  # but not repeated values above both of these: see `Noise`
-_FLAT = 20  # consecutive generations whose values are all equal
 _SEEN, _MATTERS = 1e-9, 0.3  # noise is detected above these fractions of the first and current spread
 # Noise overwhelms a search if its share of the variance of a generation's values is above 0.8 on average over 8 checks.
 # With 8 points of normal values and a constant share of 0.5, this happens in 14 % of runs of 300 generations; where all
 # is noise, in 50 % within 10 generations and in 90 % within 100 (1000 simulated runs).
 _MOSTLY, _CHECKS = 0.8, 8
+_VOTES = 5  # evaluations of the best point of a noisy f, most of which must agree
 _FEW = 8  # deviations, to tell heavy tails
-_DECADES = 14  # maximum number of distances in `around`
 
 
 class Noise:
@@ -90,7 +87,7 @@ class Noise:
     def _rounding(self, values: np.ndarray) -> float:
         """The difference between repeated values that rounding may explain."""
         size = float(np.abs(values).max())
-        return min(_DIGITS * size, max(_ULPS * size, _VISIBLE * self._first))
+        return min(DIGITS * size, max(_ULPS * size, _VISIBLE * self._first))
 
     def tails(self) -> str:
         """Words on one repeated evaluation that differs far more than the others do; or ``""``."""
@@ -106,11 +103,22 @@ class Noise:
         if self.known is not None or not self.asked or evaluator.remaining < 1:
             return False
         again = float(evaluator(point[None, :])[0])
-        if abs(again - value) <= _SEEN * max(self._first, abs(value)):
+        if not math.isfinite(again) or abs(again - value) <= self._same(value):
             return False
-        self._repeated.append(abs(again - value) / math.sqrt(2) if math.isfinite(again) else 0.0)
+        self._repeated.append(abs(again - value) / math.sqrt(2))
         self.known = True
         return True
+
+    def hides(self, evaluator: Evaluator, point: np.ndarray, value: float) -> bool:
+        """Whether the best point usually has another value when it is evaluated again."""
+        if not self.known and not self.lucky(evaluator, point, value):
+            return False
+        again = evaluator(np.repeat(point[None, :], _VOTES, axis=0))
+        return bool(2 * (np.abs(again - value) <= self._same(value)).sum() <= _VOTES)
+
+    def _same(self, value: float) -> float:
+        """The difference from the best value below which another value of its point agrees."""
+        return _SEEN * max(self._first, abs(value))
 
     def measured(self, values: np.ndarray) -> None:
         """Uses evaluations ``(n,)`` of one point to estimate the noise, unless they differ by rounding alone."""
@@ -118,72 +126,6 @@ class Noise:
             self._repeated = [deviation(values, 1)]
         elif not self._repeated:
             self._repeated = [0.0]
-
-
-class Rest:
-    """Detects whether a search has stopped moving: its points or values no longer differ or improve.
-
-    One of three conditions holds. Over ``10 + 30 d / N`` generations all values agree to a relative 1e-11, and the
-    later half has none better than the earlier half. Or, in each of 20 consecutive generations, all values are equal.
-    Or the points of a generation agree, in every coordinate, to 1e-14 of their size or 1e-20 of the first spread.
-    """
-
-    def __init__(self, searcher: Searcher):
-        first, dim = searcher.ask(), searcher.domain.dim
-        self._window: deque[tuple[float, float]] = deque(maxlen=10 + math.ceil(30 * dim / len(first)))
-        self._size = np.ptp(first, axis=0) if searcher.domain.kind == "real" else np.zeros(dim)
-        self._flat = 0
-        self._best, self._count, self._since = math.inf, 0, 0
-        self.medians: list[float] = []
-        self.spreads: list[float] = []
-
-    def points(self, points: np.ndarray) -> bool:
-        """Whether the points ``(n, dim)`` of a generation no longer differ."""
-        least = np.maximum(1e-14 * np.abs(points).max(axis=0), 1e-20 * self._size)
-        return bool((np.ptp(points, axis=0) <= least).all())
-
-    def values(self, values: np.ndarray) -> bool:
-        """Whether the search has stopped moving, given a generation's finite values."""
-        if not len(values):
-            return False
-        low, high = float(values.min()), float(values.max())
-        self.medians.append(float(np.median(values)))
-        self.spreads.append(deviation(values))
-        self._flat = self._flat + 1 if len(values) > 1 and low == high else 0
-        self._window.append((low, high))
-        if self._flat >= _FLAT:
-            return True
-        if len(self._window) < (self._window.maxlen or 0):
-            return False
-        seen = np.array(self._window)
-        lows, half = seen[:, 0], len(seen) // 2
-        equal = seen[:, 1].max() - lows.min() <= _DIGITS * np.abs(seen).max()
-        return bool(equal and lows[half:].min() >= lows[:half].min())
-
-    def idle(self, best: float) -> bool:
-        """For a discrete search: whether half of its generations, 50 or more, have not improved ``best``; checked again
-        after as many."""
-        self._count += 1
-        if best < self._best:
-            self._best, self._since = best, self._count
-        is_idle = self._count - self._since >= max(50, self._count // 2)
-        self._since = self._count if is_idle else self._since
-        return is_idle
-
-    def stuck(self) -> bool:
-        """Whether the last quarter of the generations made hardly any progress.
-
-        Their median value fell by less than a tenth of its fall between the first twentieth and the last quarter, and
-        the spread within a generation stayed above half of its earlier level; a converging search reduces it.
-        """
-        n = len(self.medians)
-        if n < 80:
-            return False
-        few = max(5, n // 40)
-        at = (n // 20, 3 * n // 4, n - few)
-        early, late, end = (float(np.median(self.medians[t : t + few])) for t in at)
-        before, now = (float(np.median(self.spreads[t : t + few])) for t in at[1:])
-        return late - end < 0.1 * max(early - late, 0.0) and now > 0.5 * before
 
 
 def average(values: np.ndarray) -> float:
@@ -196,6 +138,13 @@ def deviation(values: np.ndarray, ddof: int = 0) -> float:
     """The standard deviation of ``(n,)`` values, whose squares may overflow or vanish; ``ddof`` as in NumPy."""
     size = _size(values)
     return size * float(np.std(values / size, ddof=ddof))
+
+
+def interquartile(values: np.ndarray) -> float:
+    """Distance between the quartiles of ``(n,)`` values: a few outliers leave it alone."""
+    size = _size(values)
+    low, high = np.quantile(values / size, (0.25, 0.75))
+    return size * float(high - low)
 
 
 def error_of_mean(values: np.ndarray, batched: bool) -> float:
@@ -241,24 +190,3 @@ def dominated(off: np.ndarray) -> bool:
 def _size(values: np.ndarray) -> float:
     size = float(np.abs(values).max())
     return size if size > 1e150 or 0 < size < 1e-150 else 1.0
-
-
-def around(searcher: Searcher, sigma0: float, best_at: np.ndarray, most: int) -> np.ndarray:
-    """Points ``(n, dim)`` to distinguish a minimum from other places where a search stops; at most ``most``.
-
-    For a real search: two points at each of the distances ``sigma0``, ``sigma0 / 10`` and so on, down to ten times its
-    current standard deviation, and the best point with each of its integers one lower and one higher. For a discrete
-    one: all changes of one coordinate of the best point, or none if there are more than ``most``.
-    """
-    domain = searcher.domain
-    if domain.kind == "real":
-        least, n = max(10 * searcher.sigma, sigma0 * 10.0**-_DECADES), len(searcher.ask())
-        distances = [sigma0 * 10.0**-k for k in range(_DECADES) if k == 0 or sigma0 * 10.0**-k >= least]
-        points = [searcher.around(distance)[[2 * k % n, (2 * k + 1) % n]] for k, distance in enumerate(distances)]
-        return np.concatenate([searcher.neighbours(best_at), *points])[:most]
-    changed = [
-        np.where(np.arange(domain.dim) == i, (best_at + step) % domain.choices, best_at)
-        for i in range(domain.dim)
-        for step in range(1, domain.choices)
-    ]
-    return np.array(changed if len(changed) <= most else changed[:0]).reshape(-1, domain.dim)

@@ -159,17 +159,16 @@ class Searcher:
             self._points = self._inside(self._margin.points(points) if self._margin else points)
         return self._points.copy()
 
-    def around(self, distance: float) -> np.ndarray:
-        """Points around the mean in the directions of ``ask``'s, at root mean square ``distance``, ``(n, dim)``.
-
-        For real searches. Before the transformation of bounds, the distance is that of a normal point with this
-        standard deviation.
-        """
+    def directions(self) -> np.ndarray:
+        """The directions of ``ask``'s points from the mean, with root mean square 1, ``(n, dim)``."""
         steps = np.array(self._search.ask()) - np.array(self._search.mean)[None, :]
-        mean = self._centre()[None, :]
         if not steps.any(axis=1).all():  # some are below the rounding of the mean
             steps = np.random.default_rng(0).standard_normal(steps.shape)
-        return self._inside(mean + distance * steps / np.sqrt(np.mean(steps**2, axis=1, keepdims=True)))
+        return steps / np.sqrt(np.mean(steps**2, axis=1, keepdims=True))
+
+    def beside(self, x: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """The points ``steps (n, dim)`` from ``x (dim,)``, steps being taken before the transformation of bounds."""
+        return self._inside((x if self._box is None else self._box.before(x)) + steps)
 
     def neighbours(self, x: np.ndarray) -> np.ndarray:
         """``x (dim,)`` with each of its integers one lower and one higher, within bounds, ``(n, dim)``."""

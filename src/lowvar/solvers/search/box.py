@@ -111,6 +111,14 @@ class Box:
         x = np.clip(x, self.low + self._step, self.high - self._step)  # there the map is the identity
         return x / self._scale
 
+    def before(self, x: np.ndarray) -> np.ndarray:
+        """The ``z (dim,)`` nearest to the middle of the box with ``inside(z) = x``, for ``x (dim,)`` in the box."""
+        low, high, a = self.low, self.high, self._margin
+        with np.errstate(invalid="ignore"):  # of infinite bounds
+            z = np.where(x < low + a, low - a + 2 * np.sqrt(a * np.maximum(x - low, 0.0)), x)
+            z = np.where(x > high - a, high + a - 2 * np.sqrt(a * np.maximum(high - x, 0.0)), z)
+        return z / self._scale
+
     def cell(self, z: np.ndarray) -> np.ndarray:
         """Distances of ``z (dim,)`` below and above to where the rounded ``inside(z)`` changes, ``(2, dim)``.
 
