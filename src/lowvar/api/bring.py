@@ -82,8 +82,7 @@ def doubts(samples: Samples) -> list[str]:
             notes.append(f"scores{where}: {doubted}")
         elif len(x) < RELIABLE:
             notes.append(
-                f"scores{where}: {len(x)} samples are too few to test them reliably; the standard error assumes that "
-                "they are correct"
+                f"scores{where}: {len(x)} samples are too few to test them reliably"
             )
     return notes
 
