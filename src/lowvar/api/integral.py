@@ -41,7 +41,8 @@ class IntegralResult:
         method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
         notes: warnings to read before you trust the result; also issued as warnings.
         table: a row for each integral: ``task, method, value, standard_error, half_width, low, high`` (95 %), the
-            Monte Carlo estimate ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard errors.
+            Monte Carlo estimate ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard
+            errors.
         condition: condition number of the linear system that was solved.
         info: learnt parameters: ``lengthscale``, ``nugget``, ``B``, ..., without the axis of repetitions.
     """
@@ -218,7 +219,9 @@ def integrate(
         )
     value = result.value[0]
     rounding = data.rounding[0] * np.array([np.abs(v).max() for v in data.values])
-    error, half = (np.where(constant, np.nan, np.maximum(of[0], rounding)) for of in (result.standard_error, result.half))
+    error, half = (
+        np.where(constant, np.nan, np.maximum(of[0], rounding)) for of in (result.standard_error, result.half)
+    )
     if not np.isfinite(value).all():
         notes.append(f"{method} gave no finite value: its options do not suit these samples")
     for note in notes:
@@ -331,8 +334,8 @@ def _no_surer_than_the_scores(
         return result, []
     worst = int(np.nanargmax(times))
     note = (
-        "scores: the samples bear them out only up to the error of Monte Carlo, so no smaller one is stated; for scores "
-        f"that are known to be right set exact_scores=True: the standard error of {names[worst]} would be "
+        "scores: samples can test them only up to the error of Monte Carlo, so no smaller error is stated; if they are "
+        f"known to be right, set exact_scores=True: the standard error of {names[worst]} would be "
         f"{result.standard_error[0, worst]:.2g}, not {most[0, worst]:.2g}"
     )
     stated, width = (

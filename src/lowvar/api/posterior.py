@@ -15,9 +15,10 @@ from lowvar.errors import UserError, check_known, kind_of
 
 
 def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: Any) -> tuple[tuple, list[str]]:
-    """``samples, scores, values, chain, names`` with arrays in place of draws by site, whether the scores are a model's.
+    """``samples, scores, values, chain, names`` with arrays in place of draws by site, and notes.
 
-    Arrays and lists of arrays are returned as they are. Notes come last.
+    The sixth entry says whether the scores were derived from a model. Arrays and lists of arrays are returned as they
+    are.
 
     Raises:
         UserError: inputs that do not go together; see ``lowvar.scores`` and ``by_site``.

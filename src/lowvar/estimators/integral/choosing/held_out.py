@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lowvar.estimators.integral.chains import student
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit
 from lowvar.estimators.integral.choosing.tails import Average, average
 
@@ -50,12 +51,13 @@ def negligible(plain: list[Average], rounding: np.ndarray) -> np.ndarray:
 
 
 def unseen(plain: list[Average]) -> np.ndarray:
-    """What a region without samples may hold, for each of its share of a sample, ``(R, T)``.
+    """The error from a region that is worth one sample and holds none, ``(R, T)``.
 
     However well the samples are predicted, the integrand may leave the fit where none fell: a cap, a loss that turns
-    linear, a payoff. It is taken to leave it at the largest value seen, and to differ by the mean excess from there on.
+    linear, a payoff. It is taken to leave it at the largest value seen, and to differ by the mean excess from there on;
+    which is known as well as from the terms that carry the variance, hence Student's ``t``.
     """
-    return each(plain, "beyond") / each(plain, "effective")
+    return each(plain, "beyond") / each(plain, "effective") * student(each(plain, "carriers") - 1)
 
 
 def widened(

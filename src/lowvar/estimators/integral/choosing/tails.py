@@ -53,13 +53,14 @@ def average(terms: np.ndarray, worth: np.ndarray | None = None) -> Average:
     mean = terms.mean(axis=1)
     deviation = terms - mean[:, None]
     largest = np.abs(deviation).max(axis=1)
-    scaled = (deviation / np.where(largest > 0, largest, 1.0)[:, None]) ** 2  # squares that cannot overflow
+    relative = deviation / np.where(largest > 0, largest, 1.0)[:, None]
+    scaled = relative**2  # squares that cannot overflow
     total = scaled.sum(axis=1)
     carriers = total**2 / np.maximum((scaled**2).sum(axis=1), 1e-300)
     effective = np.full(len(terms), float(m)) if worth is None else np.minimum(effective_size(terms), worth)
     error = largest * np.sqrt(total / (m - 1) / effective)
     carriers = np.maximum(carriers * np.minimum(effective / m, 1.0), 1.0)
-    far = np.array([beyond(row, worth) for row, worth in zip(deviation, effective, strict=True)])
+    far = largest * np.array([beyond(row, its) for row, its in zip(relative, effective, strict=True)])
     return Average(mean, error, carriers, effective, largest, far)
 
 
