@@ -65,4 +65,4 @@ def test_intervals_cover_in_single_precision_where_polynomials_are_not_quite_exa
     known = {"exact_scores": True, "polynomial": True}
     found = [lowvar.integrate(one, -one, np.exp(np.float32(0.05) * one[:, 0]), **known) for one in x]
     assert sum(abs(one.value[0] - np.exp(0.05**2 / 2)) < one.half_width[0] for one in found) >= 18
-    assert sum(one.standard_error[0] < 1e-3 * one.table["monte_carlo_se"][0] for one in found) >= 10
+    assert sum(one.standard_error[0] < 0.3 * one.table["monte_carlo_se"][0] for one in found) >= 18
