@@ -193,7 +193,7 @@ def coverage(size: str, repetitions: int) -> list[dict]:
         for name, options in shown:
             found = make(name, options).integrate(samples, np.arange(count))
             error = found.value - exact
-            covered = float((np.abs(error) < 1.96 * found.standard_error).mean())
+            covered = float((np.abs(error) < found.half).mean())
             row = {"case": label, "method": name, "options": options, "coverage": covered,
                    "rmse": float(np.sqrt((error**2).mean()))}  # fmt: skip
             rows.append(row)

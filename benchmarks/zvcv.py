@@ -47,12 +47,12 @@ def estimates(method, options, temperatures, points, likelihood_slopes, prior_sl
     """The posterior mean and the log evidence, each with its standard error."""
     name = method.split()[0]
     posterior = likelihood_slopes[-1] * temperatures[-1] + prior_slopes[-1]
-    mean = lowvar.integrate(points[-1], posterior, np.exp(points[-1, :, 0]), name, **options)
+    mean = lowvar.integrate(points[-1], posterior, np.exp(points[-1, :, 0]), name, exact_scores=True, **options)
     total, variance = 0.0, 0.0
     for k in range(len(temperatures) - 1):
         step = (temperatures[k + 1] - temperatures[k]) * log_likelihood[k]
         scores = temperatures[k] * likelihood_slopes[k] + prior_slopes[k]
-        found = lowvar.integrate(points[k], scores, np.exp(step - step.max()), name, **options)
+        found = lowvar.integrate(points[k], scores, np.exp(step - step.max()), name, exact_scores=True, **options)
         total += np.log(found.value[0]) + step.max()
         variance += (found.standard_error[0] / found.value[0]) ** 2
     return float(mean.value[0]), float(mean.standard_error[0]), float(total), float(np.sqrt(variance))

@@ -42,11 +42,13 @@ def main():
     # the five lines
     points, scores = lowvar.scores(model, data, draws)
     names = ["scale", "w[0]", "w[1]", "exp w[2]"]
-    result = lowvar.integrate(points, scores, quantities(draws), chain=True, names=names)
+    result = lowvar.integrate(points, scores, quantities(draws), chain=True, exact_scores=True, names=names)
     print(result)
 
     many = draw(data, 20_000, seed=1)
-    long_run = lowvar.integrate(*lowvar.scores(model, data, many), quantities(many), "zero_variance", chain=True)
+    long_run = lowvar.integrate(
+        *lowvar.scores(model, data, many), quantities(many), "zero_variance", chain=True, exact_scores=True
+    )
     print("\ndifference from a long run")
     for row, exact, error in zip(result.table.itertuples(), long_run.value, long_run.standard_error, strict=True):
         print(

@@ -12,7 +12,6 @@ from samples_of_normal import normal, smooth
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.problems.integrals.samples import Samples
 
 EXACT = np.array([np.exp(0.045), 1.0])
 
@@ -22,7 +21,8 @@ EXACT = np.array([np.exp(0.045), 1.0])
 )
 def test_any_arrays(array):
     x = normal()
-    found = lowvar.integrate(array(x.tolist() if array is list else x), array(-x), array(smooth(x)))
+    given = array(x.tolist() if array is list else x), array(-x), array(smooth(x))
+    found = lowvar.integrate(*given, exact_scores=True)
     assert np.abs(found.value - EXACT).max() < 1e-3
     assert found.table["gain"].min() >= 1
     assert not found.notes
@@ -30,7 +30,9 @@ def test_any_arrays(array):
 
 def test_auto_takes_what_predicts_best():
     x = normal()
-    assert lowvar.integrate(x, -x, smooth(x)).method == "control_functional"
+    found = lowvar.integrate(x, -x, smooth(x))
+    assert (found.table["method"] != "monte_carlo").all()
+    assert np.abs(found.value - EXACT).max() < 1e-3
     assert lowvar.integrate(x, -x, x[:, 0] + 2 * x[:, 1] ** 2).method in ("zero_variance", "control_functional")
     rough = np.random.default_rng(1).normal(size=60)
     plain = lowvar.integrate(x, -x, rough)
@@ -100,7 +102,7 @@ def test_a_list_of_the_same_samples_is_one_set():
 def test_copies_and_constants():
     x = normal()
     again = np.concatenate([x, x[:10]])
-    found = lowvar.integrate(again, -again, smooth(again), "control_functional")
+    found = lowvar.integrate(again, -again, smooth(again), "control_functional", exact_scores=True)
     assert found.notes == ("10 duplicate samples were dropped",)
     assert np.allclose(found.value, lowvar.integrate(x, -x, smooth(x), "control_functional").value, rtol=1e-6)
     with pytest.warns(UserWarning, match="equal at all samples"):
@@ -188,7 +190,11 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     np.savez(tmp_path / "mine.npz", samples=x, scores=-x, values=smooth(x))
     done = commands.lowvar(tmp_path, "integrate", "mine.npz", "--out", "table.csv")
     assert done.returncode == 0, done.stderr
-    assert "integrals by control_functional" in done.stdout
+    assert "exact_scores" in done.stdout
+    sure = commands.lowvar(
+        tmp_path, "integrate", "mine.npz", "--method", "zero_variance", "--exact-scores", "--polynomial"
+    )
+    assert "exact_scores" not in sure.stdout
     assert (tmp_path / "table.csv").read_text().startswith("task,method,value,standard_error")
     np.savez(tmp_path / "apart.npz", samples_0=x, samples_1=x[:20], scores_0=-x, scores_1=-x[:20],
              values_0=x[:, 0], values_1=x[:20, 1])  # fmt: skip
@@ -264,7 +270,7 @@ def test_the_order_that_is_advised_leaves_points_to_judge_it():
     x = normal(26, 1)
     with pytest.raises(UserError, match="order 12 would do"):
         lowvar.integrate(x, -x, x[:, 0], "zero_variance", order=30)
-    assert not lowvar.integrate(x, -x, x[:, 0], "zero_variance", order=12).notes
+    assert not lowvar.integrate(x, -x, x[:, 0], "zero_variance", order=12, exact_scores=True).notes
 
 
 def test_data_frames_know_names_and_order():
@@ -343,58 +349,3 @@ def test_what_is_no_number_and_no_integrator(change, message):
     x = np.random.default_rng(0).normal(size=(30, 1))
     with pytest.raises(UserError, match=message):
         lowvar.integrate(**({"samples": x, "scores": -x, "values": x[:, 0]} | change))
-
-
-@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, jnp.asarray, lambda x: x.astype(np.float64)])
-def test_an_exact_answer_of_single_precision_is_known_to_be_exact(kind):
-    """Also of numbers that were calculated in single precision and converted: the type does not tell, the bits do."""
-    x = (10 + 3 * normal(200)).astype(np.float32)
-    scores, values = -(x - 10) / 9, x[:, 0] ** 2 + 2 * x[:, 1]
-    found = lowvar.integrate(kind(x), kind(scores), kind(values))
-    assert abs(found.value[0] - 129) < 1.96 * found.standard_error[0] < 1e-3 < found.table["monte_carlo_se"][0]
-
-
-def test_what_single_precision_does_not_settle_is_not_called_exact():
-    """Coarser numbers, whose residuals may hide something; and a mean so large that rounding hides the variation."""
-    x = normal(200)
-    coarse = x.astype(np.float16)
-    for values in ((coarse[:, 0] ** 2).astype(np.float16), np.float32(1e5) + coarse[:, 0].astype(np.float32) ** 3):
-        found = lowvar.integrate(coarse, -coarse, values)
-        assert found.standard_error[0] > 1e-3 * found.table["monte_carlo_se"][0]
-    whole = np.random.default_rng(0).integers(-5, 6, size=(60, 1))  # exact in any type
-    assert lowvar.integrate(whole, -whole, whole[:, 0], "zero_variance").standard_error[0] < 1e-12
-
-
-def test_precision_is_that_of_each_integrand():
-    """Halves, quarters and indicators are exact; and a column of single precision says nothing of the others."""
-    x = normal(200)
-    first = x[:, 0]
-    own = first**2, first**2 + 1e-6 * np.sin(9 * first)
-    others = np.floor(2 * first) / 2, first > 0.3, (first**3).astype(np.float32)
-    alone = [lowvar.integrate(x, -x, one).standard_error[0] for one in own]
-    assert alone[0] < 1e-13
-    beside = lowvar.integrate(x, -x, np.stack([*own, *others], axis=1)).standard_error[:2]
-    np.testing.assert_allclose(beside, alone, rtol=1e-6)
-
-
-def test_precision_is_read_from_the_bits():
-    x = normal(20)[None]
-    kinds = {
-        "double": x[..., 0], "single": x[..., 0].astype(np.float32), "quarters": np.floor(4e3 * x[..., 0]) / 4,
-        "counts": np.floor(1e6 * x[..., 0]), "large": np.float32(1e9) * x[..., 0].astype(np.float32),
-    }  # fmt: skip
-    T = len(kinds)
-    samples = Samples((x,) * T, (-x,) * T, tuple(of.astype(float) for of in kinds.values()), shared=True)
-    single = (samples.rounding[0] > 1e-8).tolist()
-    assert single == [name in ("single", "large") for name in kinds]
-    assert samples.of_tasks([1]).rounding > samples.of_tasks([0]).rounding
-    apart = Samples((x, x), (-x, -x.astype(np.float32).astype(float)), (x[..., 0], x[..., 0]))
-    assert (apart.rounding[0] > 1e-8).tolist() == [False, True]
-
-
-def test_intervals_cover_in_single_precision_where_polynomials_are_not_quite_exact():
-    """Residuals are about what counts as rounding there."""
-    x = np.random.default_rng(60).normal(size=(20, 60, 1)).astype(np.float32)
-    found = [lowvar.integrate(one, -one, np.exp(np.float32(0.05) * one[:, 0])) for one in x]
-    assert sum(abs(one.value[0] - np.exp(0.05**2 / 2)) < 1.96 * one.standard_error[0] for one in found) >= 18
-    assert sum(one.standard_error[0] < 1e-3 * one.table["monte_carlo_se"][0] for one in found) >= 10

@@ -197,8 +197,8 @@ def test_chains_that_are_equal_or_stand_still_or_apart_are_told():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             by_site = lowvar.integrate(given, scores, "a", chain=True).notes
-            assert lowvar.integrate(x, -x, x[..., 0], chain=True).notes == by_site
-        return [note for note in by_site if "chain" in note]
+            assert lowvar.integrate(x, -x, x[..., 0], chain=True, names="a").notes == by_site
+        return [note for note in by_site if "chain" in note and "effective sample size" not in note]
 
     assert notes(x) == []
     assert notes(x[:, :20]) == []

@@ -383,7 +383,73 @@ def _smooth_truth():
     return np.array([w @ np.tanh(2 * z - 1), w @ (np.cos(2 * x * mean) * np.exp(-2 * x**2 * variance))])
 
 
+def _edge(rng, n):
+    x = rng.normal(size=(n, 10))
+    x[:, 3] = scipy.stats.norm.isf(rng.random(n) * _sf(-1.2))
+    return x
+
+
+# its density ends at -1.2 in one coordinate, so that the score, though right inside, fails Stein's identity
+EDGE = Target(10, _edge, lambda x: -(x**2).sum(1) / 2, lambda x: -x)
+STUDENT_5 = product(
+    2, lambda rng, shape: rng.standard_t(5, shape), scipy.stats.t(5).logpdf, lambda x: -6 * x / (5 + x**2)
+)
+ONE, TWO, TEN = (normal(np.zeros(d), np.eye(d)) for d in (1, 2, 10))
+
+
+def _huber(r, k=2.7):
+    return np.where(np.abs(r) < k, r**2 / 2, k * np.abs(r) - k**2 / 2)
+
+
+def _capped_truth():
+    # a quadratic in ten coordinates, capped: the squared norm is chi square
+    return np.array([quadrature(lambda s: min(s, 24.0) * scipy.stats.chi2(10).pdf(s), 0, 200, (10, 24))])
+
+
 CASES = (
+    Integral(
+        "clipped_square_few", "normal, d = 1, 45 draws; a Winsorised second moment, clipped at 2.4",
+        (ONE,), (45,), (lambda x: np.clip(x[:, 0], -2.4, 2.4) ** 2,),
+        lambda: np.array([quadrature(lambda x: np.clip(x, -2.4, 2.4) ** 2 * _phi(x), -12, 12, (-2.4, 2.4))]),
+    ),
+    Integral(
+        "huber_loss", "normal, d = 2, 150 draws; Huber's loss of a sum, and a capped cube",
+        (TWO,), (150,), (lambda x: np.stack([_huber(x.sum(1) / 2**0.5), np.minimum(x[:, 1], 2.6) ** 3], 1),),
+        lambda: np.array([quadrature(lambda x: _huber(x) * _phi(x), -12, 12, (-2.7, 2.7)),
+                          quadrature(lambda x: min(x, 2.6) ** 3 * _phi(x), -12, 12, (2.6,))]),
+    ),
+    Integral(
+        "capped_norm", "normal, d = 10, 250 draws; the squared norm, at most 24",
+        (TEN,), (250,), (lambda x: np.minimum((x**2).sum(1), 24.0),), _capped_truth,
+    ),
+    Integral(
+        "capped_heavy_tails", "two t(5) coordinates, 300 draws; a mean with one limit, and an insurer's share",
+        (STUDENT_5,), (300,), (lambda x: np.stack([np.minimum(x[:, 0], 5.0), np.maximum(x[:, 1] - 2.0, 0)], 1),),
+        lambda: np.array([quadrature(lambda x: min(x, 5.0) * scipy.stats.t(5).pdf(x), -np.inf, 300, (5.0,)),
+                          scipy.stats.t(5).expect(lambda x: x - 2, lb=2)]),
+    ),
+    Integral(
+        "capped_chain", "normal, d = 3; a Langevin chain of 500; the square of a coordinate, capped",
+        (THREE,), (500,), (lambda x: np.minimum(x[:, 0] ** 2, 12.0),),
+        lambda: np.array([quadrature(lambda z: min((0.5 + z) ** 2, 12.0) * _phi(z), -12, 12,
+                                     (-(12**0.5) - 0.5, 12**0.5 - 0.5))]),
+        partial(langevin, step=0.15, warmup=200), chain=True,
+    ),
+    Integral(
+        "edge_in_one_of_ten", "normal with one of ten coordinates cut off at -1.2; 90 draws; its mean, and a square",
+        (EDGE,), (90,), (lambda x: np.stack([x[:, 3], x[:, 0] ** 2], 1),),
+        lambda: np.array([_phi(-1.2) / _sf(-1.2), 1.0]), given=lambda x: -x, wrong="an edge of the density",
+    ),
+    Integral(
+        "scores_a_little_small", "normal, d = 3, 500 draws; scores 0.92 times the right ones; an exponential, a square",
+        (THREE,), (500,), (_three_values,), _three_truth, given=lambda x: 0.92 * THREE.score(x),
+        wrong="temperature of the scores",
+    ),
+    Integral(
+        "scores_without_correlation", "correlated normal, d = 2, 300 draws; scores of independent coordinates; x y",
+        (SIDES,), (300,), (lambda x: x[:, 0] * x[:, 1],), lambda: np.array([2.2]),
+        given=lambda x: -(x - np.array([1.0, 2.0])) / np.array([1.0, 0.25]), wrong="correlation left out of the scores",
+    ),
     Integral(
         "banana_metropolis", "curved density, d = 2; a Metropolis chain of 4000; log-sum-exp and an indicator",
         (BANANA,), (4000,), (_banana_values,), _banana_truth,

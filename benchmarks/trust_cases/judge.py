@@ -20,7 +20,7 @@ NATS = 0.5  # maximum deficit to the plain alternative
 GAP = 5.0  # maximum deficit to the best ELBO, in nats, of a converged fit
 KHAT = 0.7  # above it, importance weights cannot correct a guide (Vehtari et al., 2024)
 SLOWER = 1.5  # maximum ratio to the evaluations of pycma
-NEUTRAL = re.compile(r"duplicate samples|too many for 'auto'")  # notes that cast no doubt on a result
+NEUTRAL = re.compile(r"duplicate samples|too many for 'auto'|exact_scores")  # notes that cast no doubt on a result
 MEAN_FIELD = re.compile(r"mean.?field|k-?hat|pareto|psis", re.IGNORECASE)
 SAYS_SO = re.compile(r"plateau|flat|without end|diverged|not reached|budget|unbounded|no(t a)? minimum", re.IGNORECASE)
 

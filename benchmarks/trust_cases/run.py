@@ -22,7 +22,8 @@ def integral(case: Integral, settings: Settings) -> list[dict[str, Any]]:
     truth, rows = case.truth(), []
     for r, (samples, scores, values) in enumerate(case.inputs(settings.repetitions)):
         start = time.perf_counter()
-        outcome = call(lowvar.integrate, samples, scores, values, chain=case.chain)
+        vouched = {"exact_scores": True} if case.given is None else {}  # nobody vouches for wrong scores
+        outcome = call(lowvar.integrate, samples, scores, values, chain=case.chain, **vouched)
         seconds = time.perf_counter() - start
         table = None if outcome.result is None else outcome.result.table
         for t, exact in enumerate(truth):

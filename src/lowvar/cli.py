@@ -110,6 +110,8 @@ def _parser():
     sub.add_argument("--method", default="auto", help="one of: lowvar list integrators (default: %(default)s)")
     sub.add_argument("--folds", type=int, help="number of folds for cross-fitting (default: 5 for auto only)")
     sub.add_argument("--chain", action="store_true", help="the samples are successive states of a Markov chain")
+    sub.add_argument("--exact-scores", action="store_true", help="the scores are known to be right")
+    sub.add_argument("--polynomial", action="store_true", help="the integrands are known to be polynomials")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument("--out", metavar="TABLE.csv", help="also write the table to this file")
     sub.add_argument("--device", default="auto", choices=["auto", "cpu", "gpu"])

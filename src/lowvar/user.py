@@ -93,7 +93,10 @@ def integrate(args) -> None:
         inputs[name] = arrays[name] if name in arrays else [arrays[key] for key in task_keys]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the notes are printed with the table
-        result = call(**inputs, method=args.method, chain=args.chain, folds=args.folds, seed=args.seed)
+        result = call(
+            **inputs, method=args.method, chain=args.chain, folds=args.folds, seed=args.seed,
+            exact_scores=args.exact_scores, polynomial=args.polynomial,
+        )  # fmt: skip
     print(result)
     if args.out:
         try:

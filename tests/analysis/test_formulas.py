@@ -106,14 +106,14 @@ def test_reliable_weights_and_their_moments():
 
 
 def test_errors_of_skew_terms():
-    """``s / sqrt(m)``, times Student's ``t`` over the normal's quantile, by ``(sum q)^2 / sum q^2 - 1`` freedoms."""
+    """``s / sqrt(m)``, and half widths with Student's quantile, by ``(sum q)^2 / sum q^2 - 1`` freedoms."""
     terms = np.random.default_rng(1).exponential(size=(3, 24))
     found, q = average(terms), (terms - terms.mean(1, keepdims=True)) ** 2
     carriers = q.sum(1) ** 2 / (q**2).sum(1)
     np.testing.assert_allclose(found.plain_error, terms.std(1, ddof=1) / np.sqrt(24), rtol=1e-12)
     np.testing.assert_allclose(found.carriers, carriers, rtol=1e-10)
-    wider = scipy.stats.t.ppf(0.975, np.maximum(carriers - 1, 1)) / scipy.stats.norm.ppf(0.975)
-    np.testing.assert_allclose(found.error, found.plain_error * wider, rtol=1e-10)
+    quantile = scipy.stats.t.ppf(0.975, np.maximum(carriers - 1, 1))
+    np.testing.assert_allclose(found.half_width, found.plain_error * quantile, rtol=1e-10)
     np.testing.assert_allclose(student(np.array([0.2, 3.0])), scipy.stats.t.ppf(0.975, [1, 3]) / 1.959963984540054)
 
 
@@ -132,10 +132,11 @@ def test_a_cross_fitted_mean_and_its_error():
         coefficients = np.linalg.lstsq(design, y[~out], rcond=None)[0]
         corrected[out] = y[out] - features[out] @ coefficients[1:]
     q = (corrected - corrected.mean()) ** 2
-    wider = scipy.stats.t.ppf(0.975, q.sum() ** 2 / (q**2).sum() - 1) / scipy.stats.norm.ppf(0.975)
+    quantile = scipy.stats.t.ppf(0.975, q.sum() ** 2 / (q**2).sum() - 1)
     assert found.value[0, 0] == pytest.approx(corrected.mean(), rel=1e-9)
-    error = corrected.std(ddof=1) / np.sqrt(m) * wider
+    error = corrected.std(ddof=1) / np.sqrt(m)
     assert found.standard_error[0, 0] == pytest.approx(error, rel=1e-9)
+    assert found.half[0, 0] == pytest.approx(error * quantile, rel=1e-9)
 
 
 def test_the_closed_form_of_control_functionals_and_its_error():

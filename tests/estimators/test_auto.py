@@ -88,7 +88,7 @@ def test_intervals_cover_and_nothing_is_lost_against_monte_carlo(case):
     values = np.stack([integrand(one) for one in x])
     found = auto().integrate(Samples((x,), (scores,), (values,), shared=True, chain=chain), np.zeros(repetitions, int))
     error, plain = found.value[:, 0] - truth, values.mean(axis=1) - truth
-    covered = np.abs(error) < 1.96 * found.standard_error[:, 0]
+    covered = np.abs(error) < found.half[:, 0]
     told = found.flags["few_carriers"] | found.flags["short_chain"]
     fewest = scipy.stats.binom.ppf(0.005, repetitions, 0.9)  # of intervals that cover with probability 0.9
     choices = dict(zip(*np.unique(found.info["choice"], return_counts=True), strict=True))
@@ -161,7 +161,7 @@ def test_a_chain_that_is_not_called_one_is_noticed(chains, least):
     y = 1.0 * (x[..., 0] > 0)
     found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(chains, int))
     assert found.flags["like_a_chain"].all()
-    assert (np.abs(found.value[:, 0] - 0.5) < 1.96 * found.standard_error[:, 0]).sum() >= least
+    assert (np.abs(found.value[:, 0] - 0.5) < found.half[:, 0]).sum() >= least
 
 
 def test_tasks_choose_for_themselves_and_learn_from_each_other():
@@ -191,4 +191,4 @@ def test_resampled_points_are_worth_the_distinct_ones():
     x = np.stack([rng.normal(size=(50, 1))[rng.integers(50, size=400)] for _ in range(40)])
     y = 1.0 * (np.sin(9 * x[..., 0]) > 0)
     found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(40, int))
-    assert (np.abs(found.value[:, 0] - 0.5) < 1.96 * found.standard_error[:, 0]).sum() >= 33
+    assert (np.abs(found.value[:, 0] - 0.5) < found.half[:, 0]).sum() >= 33

@@ -106,8 +106,8 @@ def measured(case: str, m: int) -> dict:
     error, plain = found.value - truth, found.info["monte_carlo"] - truth
     told = found.flags["few_carriers"] | found.flags["short_chain"]
     return {
-        "covered": np.abs(error) < 1.96 * found.standard_error,
-        "plain_covered": np.abs(plain) < 1.96 * found.info["monte_carlo_error"],
+        "covered": np.abs(error) < found.half,
+        "plain_covered": np.abs(plain) < found.info["monte_carlo_half"],
         "constant": found.info["monte_carlo_error"] == 0,  # no interval: the error is NaN, and a note says why
         "told": np.repeat(told[:, None], len(drawn), axis=1),
         "error": error,

@@ -13,7 +13,7 @@ from lowvar.estimators.integral.monte_carlo import monte_carlo
 from lowvar.estimators.integral.parametric.additive import additive
 from lowvar.estimators.integral.parametric.long_run import moving_sums, regress_long_run
 from lowvar.estimators.integral.parametric.neural import neural
-from lowvar.estimators.integral.parametric.regression import jackknife, regress
+from lowvar.estimators.integral.parametric.regression import decompose, jackknife, regress
 from lowvar.estimators.integral.parametric.stein_features import monomials, stein_features
 from lowvar.estimators.integral.parametric.zero_variance import zero_variance
 from lowvar.problems.integrals.samples import Samples
@@ -189,6 +189,33 @@ def test_dependent_features():
     assert found.flags["ill_conditioned"].all()
 
 
+def test_rounding_is_no_direction_of_a_fit():
+    """What is left of a dependent feature is noise, and a fit to it would be as well, by a processor's last bits."""
+    rng = np.random.default_rng(1)
+    x = rng.choice([-1.0, 1.0], (100, 40, 1))
+    x[:5, :20], x[:5, 20:] = 1.0, -1.0  # balanced: a feature that would be zero is rounding
+    values = 2 + 3 * x[..., 0] + 0.1 * rng.standard_normal((100, 40))
+    for order in (2, 3):
+        found = run(zero_variance(order), Samples((x,), (-x,), (values,)))
+        assert (np.abs(found.value[:, 0] - 2) < 5 * found.standard_error[:, 0]).all()
+        assert np.sqrt(((found.value - 2) ** 2).mean()) < 0.03
+        moved = run(zero_variance(order), Samples((x * (1 + 1e-15),), (-x,), (values,)))
+        np.testing.assert_allclose(moved.value, found.value, atol=1e-11)
+    design = rng.standard_normal((3, 30, 2))
+    design = np.concatenate(
+        [design, design.sum(axis=2, keepdims=True), 1e-13 * design[:, :, :1] ** 2, design**3], axis=2
+    )
+    q, r, length, condition = decompose(design, 6)
+    assert not q[:, :, 2:4].any()
+    assert np.isinf(np.diagonal(r, axis1=1, axis2=2)[:, 2:4]).all()
+    kept = [0, 1, 4, 5]
+    np.testing.assert_allclose(q[:, :, kept].mT @ q[:, :, kept], np.broadcast_to(np.eye(4), (3, 4, 4)), atol=1e-14)
+    np.testing.assert_allclose(
+        q[:, :, kept] @ r[:, kept][:, :, kept] * length[:, :, kept], design[:, :, kept], atol=1e-13
+    )
+    assert (condition < 100).all()
+
+
 # --- the variance along a chain
 
 
@@ -229,14 +256,16 @@ def test_long_run_least_squares():
     residual = y - fit.beta - features @ fit.theta
     hat = influence + features @ regress_long_run(features, eye, lags).theta
     leverage = np.diagonal(hat, axis1=1, axis2=2)
-    error, effective = jackknife(residual, leverage[..., None], influence, np.ones((50, 1)), True)
+    error, half, effective = jackknife(residual, leverage[..., None], influence, np.ones((50, 1)), True)
     np.testing.assert_allclose(fit.error, error, rtol=1e-7)
+    np.testing.assert_allclose(fit.half, half, rtol=1e-7)
     np.testing.assert_array_equal(fit.effective, effective)
     block = np.maximum(50 / effective[:, 0], 1)
     terms = (influence[:, 0] * residual[..., 0] / np.maximum(1 - leverage * block, 0.1)) ** 2
     carriers = terms.sum(1) ** 2 / (terms**2).sum(1) / block[:, 0]
     wide = scipy.stats.t.isf(0.025, np.maximum(carriers - 1, 1)) / scipy.stats.norm.isf(0.025)
-    np.testing.assert_allclose(error[:, 0, 0], np.sqrt(terms.sum(1) * 50 / effective[:, 0, 0]) * wide, rtol=1e-10)
+    np.testing.assert_allclose(error[:, 0, 0], np.sqrt(terms.sum(1) * 50 / effective[:, 0, 0]), rtol=1e-10)
+    np.testing.assert_allclose(half[:, 0, 0], error[:, 0, 0] * wide * scipy.stats.norm.isf(0.025), rtol=1e-10)
     plain, none = regress(features, np.ones_like(y[0]), y, True), regress_long_run(features, y, 0)
     for name in ("beta", "theta", "error"):
         np.testing.assert_allclose(getattr(none, name), getattr(plain, name), rtol=1e-9, atol=1e-12)

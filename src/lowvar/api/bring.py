@@ -81,10 +81,7 @@ def doubts(samples: Samples) -> list[str]:
         if (doubted := doubt(x, score, samples.chain)) is not None:
             notes.append(f"scores{where}: {doubted}")
         elif len(x) < RELIABLE:
-            notes.append(
-                f"scores{where}: {len(x)} samples are too few to test them reliably; the standard error assumes that "
-                "they are correct"
-            )
+            notes.append(f"scores{where}: {len(x)} samples are too few to test them reliably")
     return notes
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from lowvar.api.bring import bring, without_copies
 from lowvar.api.frames import check_order, names_in
@@ -13,7 +12,9 @@ from lowvar.api.posterior import arrays
 from lowvar.errors import UserError, whole
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
-from lowvar.estimators.integral.choosing.tails import OFTEN, on_grid
+from lowvar.estimators.integral.chains import HALF
+from lowvar.estimators.integral.choosing.held_out import unseen, widened
+from lowvar.estimators.integral.choosing.tails import OFTEN, average, on_grid, worth_of_chain
 from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
@@ -23,7 +24,6 @@ _APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standar
 _FALSE = np.zeros(1, bool)
 _UNWEIGHTED = "importance weights are not supported: give samples of the density whose scores these are"
 _INSTEAD: dict[str, str] = dict.fromkeys(("weights", "weight", "log_weights"), _UNWEIGHTED)
-_HALF = scipy.stats.norm.isf(0.025)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,19 +33,23 @@ class IntegralResult:
     Attributes:
         value: the integrals, ``(T,)``.
         standard_error: ``(T,)``; NaN where the method has none. With ``auto`` or ``folds``, it is estimated from
-            held-out values and includes the quantile of Student's ``t``: the 95 % interval is ``value`` +- 1.96 of it.
-            So is that of ``zero_variance`` along a chain. For kernel methods by name, it combines those of the fitted
-            process and the jackknife, for independent samples.
+            held-out values. For kernel methods by name, it combines those of the fitted process and the jackknife, for
+            independent samples. All include what regions without samples may hold (see ``polynomial``) and what the
+            scores' error may be (see ``exact_scores``).
+        half_width: ``(T,)``, half of the 95 % interval, with the quantile of Student's ``t`` where the error is
+            estimated from few terms: at least about 1.96 standard errors.
         method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
         notes: warnings to read before you trust the result; also issued as warnings.
-        table: a row for each integral: ``task, method, value, standard_error, low, high`` (95 %), the Monte Carlo
-            estimate ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard errors.
+        table: a row for each integral: ``task, method, value, standard_error, half_width, low, high`` (95 %), the
+            Monte Carlo estimate ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard
+            errors.
         condition: condition number of the linear system that was solved.
         info: learnt parameters: ``lengthscale``, ``nugget``, ``B``, ..., without the axis of repetitions.
     """
 
     value: np.ndarray
     standard_error: np.ndarray
+    half_width: np.ndarray
     method: str
     notes: tuple[str, ...]
     table: Any = field(repr=False)
@@ -99,6 +103,8 @@ def integrate(
     folds: int | None = None,
     names: Any = None,
     seed: int = 0,
+    exact_scores: bool | None = None,
+    polynomial: bool = False,
     **options: Any,
 ) -> IntegralResult:
     """Expectations of functions, with control variates constructed from scores.
@@ -133,6 +139,13 @@ def integrate(
             methods, by default, fit and average at the same samples.
         names: a name for each integral, for the table; those of the columns, if ``values`` is a data frame.
         seed: seed of randomised methods (``neural``, ``paper_*``).
+        exact_scores: whether the scores are known to be those of the samples' density, as those that lowvar derives
+            from a model are (then the default). Scores that are given as arrays are only tested, and samples detect an
+            error of the scores up to Monte Carlo's error: by default no smaller error is then stated, though the
+            estimate is as good. A note says how large the error would be with ``exact_scores=True``.
+        polynomial: whether all integrands are known to be polynomials of the samples' coordinates, as moments are. An
+            integrand that a polynomial predicts at all samples may still differ where none fell (a cap, a loss that
+            turns linear), and errors include this unless you know better.
         options: options of the method, see its docstring.
 
     Returns:
@@ -163,11 +176,12 @@ def integrate(
         first = next(iter(options))
         raise UserError(f"{first}: {_INSTEAD.get(first, 'auto takes no options; name a method with method=...')}")
     INTEGRAL.check_options(method, options, instead=_INSTEAD)
-    if not isinstance(chain, (bool, np.bool_, type(None))):
-        raise UserError(f"chain {chain!r}: it must be True, False or None")
+    for name, flag in {"chain": chain, "exact_scores": exact_scores, "polynomial": polynomial}.items():
+        if not isinstance(flag, (bool, np.bool_)) and (flag is not None or name == "polynomial"):
+            raise UserError(f"{name} {flag!r}: it must be True or False")
     if (seed := whole("seed", seed, 0)) >= 2**62:
         raise UserError(f"seed {seed}: it must be less than 2**62")
-    (samples, scores, values, along, names), notes = arrays(samples, scores, values, chain, names)
+    (samples, scores, values, along, names, derived), notes = arrays(samples, scores, values, chain, names)
     check_order(samples, scores, values)
     data, doubts = bring(samples, scores, values, chain=along)
     notes += doubts
@@ -178,7 +192,7 @@ def integrate(
     if constant.all():
         method, result = "monte_carlo", plain
     else:
-        result, more = _run(method, options, folds, data, seeds)
+        result, more = _run(method, options, folds, data, seeds, bool(polynomial))
         notes += more or _repeated(data, method)
         method = label(method)
     notes += result.untried
@@ -189,23 +203,32 @@ def integrate(
     methods = result.info["choice"][0] if method == "auto" else np.repeat(method, data.tasks)
     if method == "auto":
         method = methods[0] if (methods == methods[0]).all() else "auto"
-        plain = replace(plain, standard_error=result.info["monte_carlo_error"])
+        plain = replace(
+            plain, standard_error=result.info["monte_carlo_error"], half_width=result.info["monte_carlo_half"]
+        )
     else:
         notes += _far_off(result, plain)
+        if methods[0] != "monte_carlo":
+            result = _with_unseen(result, data, bool(polynomial))
+    quiet = []
+    if not (derived if exact_scores is None else exact_scores):
+        result, quiet = _no_surer_than_the_scores(result, plain, methods != "monte_carlo", names)
     for t in np.flatnonzero(constant):
         notes.append(
             f"integral {names[t]}: the values are equal at all samples, so the error of the integral is unknown"
         )
     value = result.value[0]
     rounding = data.rounding[0] * np.array([np.abs(v).max() for v in data.values])
-    error = np.where(constant, np.nan, np.maximum(result.standard_error[0], rounding))
+    error, half = (
+        np.where(constant, np.nan, np.maximum(of[0], rounding)) for of in (result.standard_error, result.half)
+    )
     if not np.isfinite(value).all():
         notes.append(f"{method} gave no finite value: its options do not suit these samples")
     for note in notes:
         if not note.endswith(_COPIES):  # noted in the result, but too common for a warning
             warnings.warn(note, stacklevel=2)
     return IntegralResult(
-        value, error, str(method), tuple(notes), _table(names, methods, value, error, plain),
+        value, error, half, str(method), (*notes, *quiet), _table(names, methods, value, error, half, plain),
         float(result.condition[0]), {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
         tuple(points.shape[2] for points in data.points),
     )  # fmt: skip
@@ -215,12 +238,15 @@ def _not_kept(*_):
     raise UserError("fitted: a copy by pickle or copy has no fitted function; use the result itself")
 
 
-def _run(method: str | Callable[..., Integrator], options, folds, data: Samples, seeds) -> tuple[Integrals, list[str]]:
+def _run(
+    method: str | Callable[..., Integrator], options, folds, data: Samples, seeds, polynomial: bool
+) -> tuple[Integrals, list[str]]:
     """The method on the samples, without duplicate points where it interpolates."""
     if isinstance(folds, int) and folds > min(data.sizes):
         raise UserError(f"folds {folds}: there are only {min(data.sizes)} samples; use 5 or 10 folds")
     if method == "auto":
-        return make(method, {} if folds is None else {"folds": folds}).integrate(data, seeds), []
+        given = {"polynomial": polynomial} | ({} if folds is None else {"folds": folds})
+        return make(method, given).integrate(data, seeds), []
     integrator = make(method, options)
     if folds is not None:
         from lowvar.estimators.integral.choosing.cross_fitting import cross_fitted
@@ -274,6 +300,51 @@ def _far_off(result: Integrals, plain: Integrals) -> list[str]:
     ]
 
 
+def _with_unseen(result: Integrals, data: Samples, polynomial: bool) -> Integrals:
+    """Errors with what regions without samples may hold."""
+    averages = [
+        average(values, worth_of_chain(points) if data.chain else None)
+        for values, points in zip(data.values, data.points, strict=True)
+    ]
+    region = np.zeros_like(result.value) if polynomial else unseen(averages)
+    error, half = widened(result.standard_error, result.half, averages, region)
+    return replace(result, standard_error=error, half_width=half)
+
+
+def _no_surer_than_the_scores(
+    result: Integrals, plain: Integrals, corrected: np.ndarray, names: list[str]
+) -> tuple[Integrals, list[str]]:
+    """Errors that an undetected error of the scores may make, and a note.
+
+    A wrong score shifts an estimate by the mean of its control variate. The samples know this mean as well as they know
+    the integral without scores: it is the difference to Monte Carlo's estimate, up to Monte Carlo's error.
+
+    Args:
+        result: the estimates.
+        plain: Monte Carlo's.
+        corrected: the integrals whose estimates use scores, ``(T,)``.
+        names: of the integrals.
+    """
+    error = plain.standard_error
+    most = np.hypot(result.value - plain.value, error)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = most * np.where(error > 0, plain.half / error, HALF)
+        times = np.where(corrected, most / result.standard_error, 0.0)[0]
+    if not (times > 1).any():
+        return result, []
+    worst = int(np.nanargmax(times))
+    note = (
+        "scores: samples can test them only up to the error of Monte Carlo, so no smaller error is stated; if they are "
+        f"known to be right, set exact_scores=True: the standard error of {names[worst]} would be "
+        f"{result.standard_error[0, worst]:.2g}, not {most[0, worst]:.2g}"
+    )
+    stated, width = (
+        np.where(corrected, np.fmax(own, wide), own)
+        for own, wide in ((result.standard_error, most), (result.half, half))
+    )
+    return replace(result, standard_error=stated, half_width=width), [note]
+
+
 def _names(names, tasks):
     if names is None:
         return [f"f{t}" for t in range(tasks)] if tasks > 1 else ["f"]
@@ -286,7 +357,7 @@ def _names(names, tasks):
     return names
 
 
-def _table(names, methods, value, error, plain):
+def _table(names, methods, value, error, half, plain):
     import pandas as pd
 
     monte_carlo, monte_carlo_se = plain.value[0], plain.standard_error[0]
@@ -298,8 +369,9 @@ def _table(names, methods, value, error, plain):
             "method": methods,
             "value": value,
             "standard_error": error,
-            "low": value - _HALF * error,
-            "high": value + _HALF * error,
+            "half_width": half,
+            "low": value - half,
+            "high": value + half,
             "monte_carlo": monte_carlo,
             "monte_carlo_se": monte_carlo_se,
             "gain": gain,

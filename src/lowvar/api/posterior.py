@@ -17,7 +17,8 @@ from lowvar.errors import UserError, check_known, kind_of
 def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: Any) -> tuple[tuple, list[str]]:
     """``samples, scores, values, chain, names`` with arrays in place of draws by site, and notes.
 
-    Arrays and lists of arrays are returned as they are.
+    The sixth entry says whether the scores were derived from a model. Arrays and lists of arrays are returned as they
+    are.
 
     Raises:
         UserError: inputs that do not go together; see ``lowvar.scores`` and ``by_site``.
@@ -25,8 +26,8 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
     model = callable(scores) or is_stan(scores) or is_pymc(scores)
     if not is_by_site(samples):
         _refuse_names(scores, values, model)
-        return (samples, scores, values, bool(chain), names), []
-    sites, notes = by_site(samples), []
+        return (samples, scores, values, bool(chain), names, False), []
+    sites, notes, derived = by_site(samples), [], model or scores is None
     if not sites:
         raise UserError("samples: there are no sites")
     if isinstance(samples, Mapping) and not is_dataset(samples) and not model:
@@ -49,7 +50,8 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
     m = int(np.prod(points.shape[:leading]))
     found, labels = _integrands(values, sites, points.shape[:leading])
     flat = points.reshape(m, -1), slopes.reshape(m, -1)
-    return (*flat, found, leading == 2 if chain is None else bool(chain), labels if names is None else names), notes
+    chain = leading == 2 if chain is None else bool(chain)
+    return (*flat, found, chain, labels if names is None else names, derived), notes
 
 
 def _refuse_names(scores: Any, values: Any, model: bool) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lowvar.estimators.integral.chains import HALF
 from lowvar.problems.integrals.samples import Samples
 
 
@@ -48,6 +49,7 @@ class Integrals:
             being those of task ``t``'s target; None where there is no such function.
         deviation: as ``fitted``: the standard deviation that the method gives a value there; None where it gives none.
         untried: of ``auto``: a sentence for each method that refused the samples, other than for being too few.
+        half_width: ``(R, T)``, half of the 95 % intervals; 1.96 standard errors where a method gives none.
     """
 
     value: np.ndarray
@@ -58,6 +60,12 @@ class Integrals:
     fitted: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
     deviation: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
     untried: tuple[str, ...] = ()
+    half_width: np.ndarray | None = None
+
+    @property
+    def half(self) -> np.ndarray:
+        """Half of the 95 % intervals, ``(R, T)``."""
+        return HALF * self.standard_error if self.half_width is None else self.half_width
 
 
 # why a result is not to be trusted: the sentence that a user reads

@@ -4,6 +4,7 @@ import numpy as np
 import scipy.stats
 
 LEVEL = 0.95  # of the intervals
+HALF = float(scipy.stats.norm.isf((1 - LEVEL) / 2))  # half the width of an interval, in known standard errors
 
 
 def effective_size(values: np.ndarray) -> np.ndarray:
@@ -60,10 +61,9 @@ def split_r_hat(draws: np.ndarray) -> np.ndarray:
 
 
 def student(freedom: np.ndarray) -> np.ndarray:
-    """What standard errors are multiplied by, so that 1.96 on either side make an interval of Student's ``t``.
+    """The quantile of Student's ``t`` over the normal one: by how much an interval is wider than 1.96 standard errors.
 
     Args:
         freedom: degrees of freedom, taken for 1 where they are fewer.
     """
-    tail = (1 - LEVEL) / 2
-    return scipy.stats.t.isf(tail, np.maximum(freedom, 1.0)) / scipy.stats.norm.isf(tail)
+    return scipy.stats.t.isf((1 - LEVEL) / 2, np.maximum(freedom, 1.0)) / HALF

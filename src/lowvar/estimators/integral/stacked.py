@@ -149,7 +149,7 @@ def deviation(x: torch.Tensor) -> torch.Tensor:
 
 def _spread(deviation: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     """Standard deviations; zero where they are nothing but rounding."""
-    return torch.where(deviation > 1e-15 * size.abs(), deviation, 0.0)
+    return torch.where(deviation > 1e-13 * size.abs(), deviation, 0.0)
 
 
 def _inverse(scale: torch.Tensor) -> torch.Tensor:

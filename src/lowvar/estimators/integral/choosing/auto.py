@@ -6,9 +6,10 @@ import numpy as np
 
 from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integrator
+from lowvar.estimators.integral.chains import HALF
 from lowvar.estimators.integral.choosing.candidates import WITHOUT_KERNELS, kernels_run, methods, scores_fail
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit, cross_fit
-from lowvar.estimators.integral.choosing.held_out import GAIN, floor, judge, negligible
+from lowvar.estimators.integral.choosing.held_out import GAIN, each, floor, judge, negligible
 from lowvar.estimators.integral.choosing.kinds import in_order, kind_of, stacked, strides
 from lowvar.estimators.integral.choosing.tails import average, on_grid, worth_of_chain, worth_of_copies
 from lowvar.problems.integrals.samples import Samples
@@ -19,16 +20,14 @@ FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from i
 SIMPLER = 0.8  # of the error of a simpler fit: what a later one must stay below, or chance would choose
 
 
-def auto(folds: int = 5) -> Integrator:
-    """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest standard error.
+def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
+    """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest held-out error.
 
     The estimate is the mean of ``f - g`` with ``g`` fitted to other folds: unbiased for independent points, whatever
-    the fit. Its standard error is that of a mean, with Student's ``t`` for the terms that carry it. Held-out points say
-    nothing of regions where no point fell. We take the fit to err there by as much as the integrand's largest deviation
-    from its mean, and those regions to weigh as much as half a sample where many terms carry the variance, one where
-    the fitted process predicts every held-out value within its own error, and two otherwise, or where few terms carry
-    the integrand's own variance; nothing where all held-out values are predicted to rounding. No error is stated above
-    Monte Carlo's.
+    the fit. Its standard error is that of a mean, and its interval Student's ``t``, for the terms that carry it.
+    Held-out points say nothing of regions where no point fell, however well they are predicted: a cap may begin at the
+    largest value. Such regions weigh up to three samples (the rule of three), and the integrand may differ there by its
+    mean excess over the largest value, at least by a standard deviation. No error is stated above Monte Carlo's.
 
     Without PyTorch, polynomials alone are tried, and ``untried`` says so.
 
@@ -38,10 +37,12 @@ def auto(folds: int = 5) -> Integrator:
 
     Args:
         folds: of the cross-fitting, 2 or more; blocks of successive points along a chain.
+        polynomial: the integrands are known to be polynomials: those that are predicted to rounding are known
+            everywhere, and regions without points then add nothing.
 
     Returns:
         An integrator. ``info`` has the ``choice (R, T)`` by name, the terms that ``carry (R, T)`` the standard error,
-        and what Monte Carlo gives, ``monte_carlo`` and ``monte_carlo_error (R, T)``.
+        and what Monte Carlo gives: ``monte_carlo``, ``monte_carlo_error`` and ``monte_carlo_half (R, T)``.
 
     Raises:
         UserError: ``folds`` is below 2.
@@ -73,12 +74,12 @@ def auto(folds: int = 5) -> Integrator:
         doubted = np.array([[scores_fail(samples, r, t) for t in range(len(sets))] for r in range(shape[0])])
         failing = np.broadcast_to(doubted, shape)
         doubted = np.broadcast_to(doubted | np.array(grids), shape)
-        monte_carlo = np.stack([one.mean for one in plain], axis=1)
-        error = np.stack([one.error for one in plain], axis=1)
+        monte_carlo, error, half = each(plain, "mean"), each(plain, "plain_error"), each(plain, "half_width")
         tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
         untried = [] if kernels_run() else [WITHOUT_KERNELS]
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
+        width = half.copy()
         as_chain = replace(samples, chain=chain)
         rounding = samples.rounding
         least_of_all = floor(plain, rounding)
@@ -95,18 +96,18 @@ def auto(folds: int = 5) -> Integrator:
                 untried.append(f"{method.name} was not tried: {refusal}")
                 continue
             one_fit = method.properties.transfers and not samples.shared
-            found, its_error, to_state = judge(fit, plain, worths, one_fit, rounding)
-            better = (its_error < SIMPLER * least) & ~doubted  # a NaN is not
-            choice, least = np.where(better, len(tried), choice), np.where(better, its_error, least)
-            stated = np.where(better, to_state, stated)
-            value = np.where(better, found, value)
+            found = judge(fit, plain, worths, one_fit, rounding, polynomial)
+            better = (found.seen < SIMPLER * least) & ~doubted  # a NaN is not
+            choice, least = np.where(better, len(tried), choice), np.where(better, found.seen, least)
+            stated, width = np.where(better, found.standard_error, stated), np.where(better, found.half_width, width)
+            value = np.where(better, found.value, value)
             tried.append((method.name, fit))
         with np.errstate(divide="ignore", invalid="ignore"):
-            far = np.abs(value - monte_carlo) / error > FAR
+            far = HALF * np.abs(value - monte_carlo) / half > FAR
         choice = np.where(far, 0, choice)
-        value, stated = np.where(choice > 0, value, monte_carlo), np.where(choice > 0, stated, error)
-        carriers = np.stack([one.carriers for one in plain], axis=1)
-        worth = np.stack([one.effective for one in plain], axis=1).min(axis=1)
+        value = np.where(choice > 0, value, monte_carlo)
+        stated, width = np.where(choice > 0, stated, error), np.where(choice > 0, width, half)
+        carriers, worth = each(plain, "carriers"), each(plain, "effective").min(axis=1)
         exact = negligible(plain, rounding)
 
         flags = {
@@ -135,10 +136,12 @@ def auto(folds: int = 5) -> Integrator:
                 "choice": np.array([name for name, _ in tried])[choice],
                 "monte_carlo": monte_carlo,
                 "monte_carlo_error": error,
+                "monte_carlo_half": half,
                 "carriers": carriers,
             },
             fitted=fitted,
             untried=tuple(untried),
+            half_width=width,
         )
 
     return Integrator("auto", IntegralProperties(transfers=True, exact_on="constants"), integrate)

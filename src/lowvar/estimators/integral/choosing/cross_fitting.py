@@ -21,16 +21,10 @@ class CrossFit:
     Attributes:
         corrected: for each task ``f - g`` at its points, ``(R, m_t)``, ``g`` being a function of mean zero fitted
             without the point's fold. For independent points each entry has the integral as its mean.
-        model_error: what the fitted process says of the error of its constant, on average over the folds, ``(R, T)``;
-            zero for methods that fit no process.
-        farthest: the largest standardised residual of a left-out value in any fold, ``(R, T)``; infinite for methods
-            that fit no process.
         parts: for each group of folds that were fitted at once, the result, and ``(repetition, fold)`` of its rows.
     """
 
     corrected: tuple[np.ndarray, ...]
-    model_error: np.ndarray
-    farthest: np.ndarray
     parts: tuple[tuple[Integrals, tuple[tuple[int, int], ...]], ...]
 
     def fitted(self, task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -66,9 +60,7 @@ def cross_fit(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds
         Girolami and Chopin, "Control functionals for Monte Carlo integration", 2017, section 2.3.
     """
     folds = min(folds, *samples.sizes)
-    shape = samples.repetitions, samples.tasks
     corrected = tuple(np.empty_like(values) for values in samples.values)
-    model, farthest = np.zeros((*shape, folds)), np.full((*shape, folds), np.inf)
     parts = []
     for pairs, training, held_out in _groups(samples, folds):
         result = integrator.integrate(_of(samples, pairs, training), seeds[[r for r, _ in pairs]])
@@ -76,23 +68,19 @@ def cross_fit(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds
             raise UserError(f"{integrator.name} fits no function, so that there is nothing to cross-fit")
         parts.append((result, pairs))
         left = _of(samples, pairs, held_out)
-        rows, columns = zip(*pairs, strict=True)
         for t in range(samples.tasks):
             predicted = result.fitted(t, left.points[t], left.scores[t])
             residual = left.values[t] - predicted
             for i, (r, _) in enumerate(pairs):
                 corrected[t][r, held_out[t][i]] = residual[i] + result.value[i, t]
-            farthest[rows, t, columns] = _farthest(result, t, left, residual)
-            if np.isfinite(farthest[rows, t, columns]).all():
-                model[rows, t, columns] = result.standard_error[:, t]
-    return CrossFit(corrected, np.sqrt((model**2).mean(axis=2)), farthest.max(axis=2), tuple(parts))
+    return CrossFit(corrected, tuple(parts))
 
 
 def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:
     """The integrator with its control variate fitted to other folds than it corrects.
 
-    Unbiased for independent points. The standard error is that of the mean of the corrected values, at least that of
-    the fitted process where there is one. No flag of the fits is passed on: held-out points judge them.
+    Unbiased for independent points. The standard error is that of the mean of the corrected values; the half width is
+    of an interval of Student's ``t``. No flag of the fits is passed on: held-out points judge them.
 
     Args:
         integrator: a method with fitted functions.
@@ -107,29 +95,18 @@ def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:
         fit = cross_fit(integrator, samples, seeds, folds)
         worths = [worth_of_chain(points) if samples.chain else None for points in samples.points]
         left = [average(corrected, worth) for corrected, worth in zip(fit.corrected, worths, strict=True)]
-        error = np.stack([one.error for one in left], axis=1)
         return Integrals(
             value=np.stack([one.mean for one in left], axis=1),
-            standard_error=np.maximum(error, fit.model_error),
+            standard_error=np.stack([one.plain_error for one in left], axis=1),
             condition=np.full(samples.repetitions, np.nan),
             info={"carriers": np.stack([one.carriers for one in left], axis=1)},
             fitted=fit.fitted,
+            half_width=np.stack([one.half_width for one in left], axis=1),
         )
 
     own = integrator.properties
     properties = IntegralProperties(own.scores, own.transfers, own.exact_on, own.random, own.one_target, 2 * own.fewest)
     return Integrator(integrator.name, properties, integrate)
-
-
-def _farthest(result: Integrals, task: int, left: Samples, residual: np.ndarray) -> np.ndarray:
-    """The largest standardised residual of each fit, ``(N,)``: of values held out from it, or left out in it."""
-    if result.deviation is not None:
-        deviation = result.deviation(task, left.points[task], left.scores[task])
-        return (np.abs(residual) / np.maximum(deviation, 1e-300)).max(axis=1)
-    if "farthest" in result.info:
-        of_tasks = result.info["farthest"].reshape(len(residual), -1)
-        return of_tasks[:, min(task, of_tasks.shape[1] - 1)]
-    return np.full(len(residual), np.inf)
 
 
 def fold_of(points: int, folds: int, chain: bool) -> np.ndarray:

@@ -1,37 +1,87 @@
-"""What held-out residuals say of an estimate: how far to believe a standard error."""
+"""What held-out residuals say of an estimate, and what they do not: regions where no sample fell."""
+
+from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 
+from lowvar.estimators.integral.chains import student
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit
 from lowvar.estimators.integral.choosing.tails import Average, average
 
-ENOUGH = 20.0  # terms that must carry a variance for it to be believed, or as many as carry Monte Carlo's
-UNLIKELY = 0.03  # the chance of a largest residual of a process, above which it is believed
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
 MOST = 1e-4  # a residual above this share of the largest deviation is never taken for rounding
-MIXES = 0.25  # of a chain's states: what it must be worth for its held-out blocks to be like independent points
-# what regions without samples weigh, in samples: where many carry the variance, where the process is likely, and where
-# neither holds or the integrand itself has a heavy tail
-UNSEEN = 0.5, 1.0, 2.0
+# Nothing of a region of probability p is seen by m samples with probability (1 - p)^m, below 5 % if p > 3 / m: the rule
+# of three for an interval. For a standard error half of it, so that 1.96 of them are as wide.
+REGION, REGION_ERROR = 3.0, 1.5
 GAIN = 0.35  # of Monte Carlo's standard error: what is below pays, however few terms carry it
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of a candidate, ``(R, T)`` each.
+
+    Attributes:
+        value: the estimates.
+        seen: half of the interval from held-out values alone, by which candidates are compared; infinite where the
+            candidate does not pay.
+        standard_error: to state.
+        half_width: to state, of 95 % intervals.
+    """
+
+    value: np.ndarray
+    seen: np.ndarray
+    standard_error: np.ndarray
+    half_width: np.ndarray
+
+
+def each(averages: list[Average], name: str) -> np.ndarray:
+    """An attribute of the averages of all tasks, ``(R, T)``."""
+    return np.stack([getattr(one, name) for one in averages], axis=1)
 
 
 def floor(plain: list[Average], rounding: np.ndarray) -> np.ndarray:
     """What no error can be below, ``(R, T)``: the rounding of the largest value."""
-    return rounding * np.stack([np.abs(raw.mean) + raw.largest for raw in plain], axis=1)
+    return rounding * (np.abs(each(plain, "mean")) + each(plain, "largest"))
 
 
 def negligible(plain: list[Average], rounding: np.ndarray) -> np.ndarray:
     """Residuals that are no larger than this may be rounding alone, ``(R, T)``."""
-    largest = np.stack([raw.largest for raw in plain], axis=1)
+    largest = each(plain, "largest")
     return np.maximum(EXACT * largest, np.minimum(floor(plain, rounding), MOST * largest))
 
 
+def unseen(plain: list[Average]) -> np.ndarray:
+    """The error from a region that is worth one sample and holds none, ``(R, T)``.
+
+    However well the samples are predicted, the integrand may leave the fit where none fell: a cap, a loss that turns
+    linear, a payoff. It is taken to leave it at the largest value seen, and to differ by the mean excess from there on;
+    which is known as well as from the terms that carry the variance, hence Student's ``t``.
+    """
+    return each(plain, "beyond") / each(plain, "effective") * student(each(plain, "carriers") - 1)
+
+
+def widened(
+    error: np.ndarray, half: np.ndarray, plain: list[Average], region: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors and half widths with unseen regions, ``(R, T)``; these alone make none larger than Monte Carlo's.
+
+    Args:
+        error: standard errors ``(R, T)``.
+        half: half widths ``(R, T)``.
+        plain: the averages of the values, by task.
+        region: of ``unseen``, or zero.
+    """
+    wide = np.hypot(error, REGION_ERROR * region), np.hypot(half, REGION * region)
+    most = each(plain, "plain_error"), each(plain, "half_width")
+    least = error, half
+    stated = [np.maximum(own, np.minimum(more, top)) for own, more, top in zip(least, wide, most, strict=True)]
+    return stated[0], stated[1]
+
+
 def judge(
-    fit: CrossFit, plain: list[Average], worths: list, one_fit: bool, rounding: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """The estimates; their held-out errors, infinite where they do not pay; and the errors to state, ``(R, T)`` each.
+    fit: CrossFit, plain: list[Average], worths: list, one_fit: bool, rounding: np.ndarray, polynomial: bool = False
+) -> Verdict:
+    """The estimates of a candidate, and how far to believe them.
 
     Args:
         fit: of a candidate.
@@ -39,27 +89,18 @@ def judge(
         worths: what the points of each task are worth, see ``average``.
         one_fit: the values of all tasks made one fit, so that the relative error of the worst task counts for each.
         rounding: ``(R, T)``, see ``Samples``.
+        polynomial: the integrands are known to be polynomials: what is predicted to rounding is known everywhere.
     """
     held_out = [average(corrected, worth) for corrected, worth in zip(fit.corrected, worths, strict=True)]
-    error = np.stack([np.hypot(left.error, left.largest / left.effective) for left in held_out], axis=1)
-    error = np.maximum(np.maximum(error, fit.model_error), floor(plain, rounding))
-    to_rounding = negligible(plain, rounding)
+    own, least = unseen(held_out), floor(plain, rounding)
+    error = np.maximum(np.hypot(each(held_out, "plain_error"), REGION_ERROR * own), least)
+    half = np.maximum(np.hypot(each(held_out, "half_width"), REGION * own), least)
     if one_fit:
-        unit = np.stack([np.maximum(raw.plain_error, 1e-300) for raw in plain], axis=1)
-        error = (error / unit).max(axis=1, keepdims=True) * unit
-    stated = error.copy()
-    for t, (raw, left) in enumerate(zip(plain, held_out, strict=True)):
-        carriers = np.minimum(left.carriers, raw.carriers)
-        carried = left.carriers >= np.minimum(ENOUGH, raw.carriers)
-        m = fit.corrected[t].shape[1]
-        likely = (fit.farthest[:, t] <= scipy.stats.norm.isf(UNLIKELY / m)) & (raw.effective >= MIXES * m)
-        exact = left.largest <= to_rounding[:, t]
-        heavy = raw.carriers < ENOUGH
-        weight = np.select([exact, heavy, carried, likely], [0.0, UNSEEN[2], *UNSEEN[:2]], UNSEEN[2])
-        unseen = np.hypot(error[:, t], weight * raw.largest / raw.effective)
-        stated[:, t] = np.maximum(error[:, t], np.minimum(unseen, raw.error))
-        # variances are known up to a relative error of sqrt(2 / carriers): a gain must be seen through it
-        pays = np.where(exact, 1.0, np.maximum(1 - np.sqrt(2 / carriers), GAIN))
-        seen = np.where(carried | likely, error[:, t], stated[:, t]) < pays * raw.error
-        error[:, t] = np.where(seen, error[:, t], np.inf)
-    return np.stack([left.mean for left in held_out], axis=1), error, stated
+        unit = np.maximum(each(plain, "plain_error"), 1e-300)
+        error, half = ((of / unit).max(axis=1, keepdims=True) * unit for of in (error, half))
+    exact = each(held_out, "largest") <= negligible(plain, rounding)
+    region = np.where(exact & polynomial, 0.0, unseen(plain))
+    # variances are known up to a relative error of sqrt(2 / carriers): a gain must be seen through it
+    pays = np.where(exact, 1.0, np.maximum(1 - np.sqrt(2 / each(plain, "carriers")), GAIN))
+    seen = np.where(half < pays * each(plain, "half_width"), half, np.inf)
+    return Verdict(each(held_out, "mean"), seen, *widened(error, half, plain, region))

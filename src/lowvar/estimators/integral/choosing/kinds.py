@@ -54,5 +54,6 @@ def stacked(results: list[Integrals], rows: list[np.ndarray]) -> Integrals:
         {name: joined(one.flags[name] for one in results) for name in results[0].flags},
         {name: joined(one.info[name] for one in results) for name in results[0].info},
         fitted,
+        half_width=joined(one.half for one in results),
         untried=tuple(dict.fromkeys(sentence for one in results for sentence in one.untried)),
     )

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.stats
 
-from lowvar.estimators.integral.chains import effective_size, student
+from lowvar.estimators.integral.chains import HALF, effective_size, student
 
+SHAPE = 0.6  # of a generalised Pareto tail, at most: beyond 1/2 variances do not exist
 OFTEN = 0.05  # a larger share of points that repeat others is no chance
 
 
@@ -21,6 +22,7 @@ class Average:
             normal terms, 1 where a single term stands out, ``(R,)``. Along a chain, what they are worth.
         effective: what the terms are worth, ``(R,)``: their number, or less (or more) along a chain.
         largest: the largest absolute deviation, ``(R,)``.
+        beyond: by how much the terms exceed their largest (or smallest) one where they do, ``(R,)``: see ``beyond``.
     """
 
     mean: np.ndarray
@@ -28,14 +30,15 @@ class Average:
     carriers: np.ndarray
     effective: np.ndarray
     largest: np.ndarray
+    beyond: np.ndarray
 
     @property
-    def error(self) -> np.ndarray:
-        """The standard error with which ``1.96`` of it on either side make an interval of Student's ``t``.
+    def half_width(self) -> np.ndarray:
+        """Half of the 95 % interval of Student's ``t``.
 
         The variance is known as well as from ``carriers`` squared normal terms: those are its degrees of freedom.
         """
-        return self.plain_error * student(self.carriers - 1)
+        return HALF * self.plain_error * student(self.carriers - 1)
 
 
 def average(terms: np.ndarray, worth: np.ndarray | None = None) -> Average:
@@ -50,12 +53,44 @@ def average(terms: np.ndarray, worth: np.ndarray | None = None) -> Average:
     mean = terms.mean(axis=1)
     deviation = terms - mean[:, None]
     largest = np.abs(deviation).max(axis=1)
-    scaled = (deviation / np.where(largest > 0, largest, 1.0)[:, None]) ** 2  # squares that cannot overflow
+    relative = deviation / np.where(largest > 0, largest, 1.0)[:, None]
+    scaled = relative**2  # squares that cannot overflow
     total = scaled.sum(axis=1)
     carriers = total**2 / np.maximum((scaled**2).sum(axis=1), 1e-300)
     effective = np.full(len(terms), float(m)) if worth is None else np.minimum(effective_size(terms), worth)
     error = largest * np.sqrt(total / (m - 1) / effective)
-    return Average(mean, error, np.maximum(carriers * np.minimum(effective / m, 1.0), 1.0), effective, largest)
+    carriers = np.maximum(carriers * np.minimum(effective / m, 1.0), 1.0)
+    far = largest * np.array([beyond(row, its) for row, its in zip(relative, effective, strict=True)])
+    return Average(mean, error, carriers, effective, largest, far)
+
+
+def beyond(terms: np.ndarray, effective: float) -> float:
+    """The mean excess of a variable above its largest value in a sample, or below its smallest: the larger one.
+
+    Both tails are fitted as generalised Pareto, by weighted moments of the ``2 sqrt(m)`` outermost terms. At least the
+    standard deviation: where nothing was seen, a function may also jump.
+
+    Args:
+        terms: ``(m,)``.
+        effective: how many independent terms they are worth.
+
+    References:
+        Hosking and Wallis, "Parameter and quantile estimation for the generalized Pareto distribution", 1987.
+    """
+    m = len(terms)
+    effective = min(effective, m)
+    k = int(np.clip(2 * m / np.sqrt(effective), 1, m // 2))
+    ordered = np.sort(terms)
+    upper, lower = ordered[-k:] - ordered[-k - 1], (ordered[k] - ordered[:k])[::-1]
+    return max(float(terms.std()), *(_mean_excess(tail, m / (effective * k)) for tail in (upper, lower)))
+
+
+def _mean_excess(excesses: np.ndarray, share: float) -> float:
+    """Of excesses over a threshold, ascending: the mean excess where only this share of them is left."""
+    mean = float(excesses.mean())
+    ranks = (np.arange(1, len(excesses) + 1) - 0.35) / len(excesses)
+    shape = 2 - mean / max(mean - 2 * float((excesses * (1 - ranks)).mean()), 1e-300) if mean > 0 else 0.0
+    return mean * min(share, 1.0) ** -float(np.clip(shape, 0.0, SHAPE))
 
 
 def worth_of_chain(points: np.ndarray) -> np.ndarray:

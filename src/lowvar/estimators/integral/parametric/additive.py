@@ -81,6 +81,7 @@ def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed"
             flags={"few_points": few, "ill_conditioned": fit.ill},
             info={"row_scale": relative, "effective": fit.effective[:, :, 0]},
             fitted=fitted,
+            half_width=unit * fit.half[:, :, 0],
         )
 
     return Integrator("additive", IntegralProperties(transfers=True, fewest=order + 2), integrate)

@@ -37,8 +37,8 @@ def regress_long_run(features: np.ndarray, y: np.ndarray, lags: int) -> Regressi
     influence = 1 / m - pull @ whitened.mean(axis=1)[:, :, None]  # beta = influence' y
     residual = y - beta - features @ theta
     leverage = influence + (whitened * pull).sum(axis=2, keepdims=True)
-    error, effective = jackknife(residual, leverage, influence.mT, np.ones_like(y[0, :, :1]), True)
-    return Regression(beta, error, theta, effective, condition, condition > ILL)
+    error, half, effective = jackknife(residual, leverage, influence.mT, np.ones_like(y[0, :, :1]), True)
+    return Regression(beta, error, half, theta, effective, condition, condition > ILL)
 
 
 def moving_sums(series: np.ndarray, lags: int) -> np.ndarray:

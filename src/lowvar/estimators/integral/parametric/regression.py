@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from lowvar.estimators.integral.chains import effective_size, student
+from lowvar.estimators.integral.chains import HALF, effective_size, student
 
 ILL = 1e10  # condition numbers above this are worth a look at rounding
+DEPENDENT = 1e-10  # length of what the columns before it leave of a column of length one: below, it depends on them
 LEAST_FREEDOM = 1e-6  # of a row whose own value decides what is fitted to it
 LEAST_OF_BLOCK = 0.1  # the same of rows of a chain that are left out together
 DIRECT, STEPS = 60, 20  # unknowns up to which a singular value decomposition is cheap; power iterations for more
-VAGUE = 1e-12  # length of what is left of a constant beside the features, relative, below which it means nothing
+VAGUE = 1e-10  # length of what is left of a constant beside the features, relative, below which it means nothing
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Regression:
     Attributes:
         beta: ``(N, T, K)``; NaN where the points are so few, or so alike, that features add up to a constant.
         error: standard errors of ``beta``, ``(N, T, K)``.
+        half: half of 95 % intervals, ``(N, T, K)``.
         theta: ``(N, p, K)``.
         effective: what the rows of a task are worth, from the residuals' autocorrelations, ``(N, T, K)``.
         condition: 2-norm condition number of the design with columns of length one, ``(N,)``.
@@ -29,6 +31,7 @@ class Regression:
 
     beta: np.ndarray
     error: np.ndarray
+    half: np.ndarray
     theta: np.ndarray
     effective: np.ndarray
     condition: np.ndarray
@@ -71,22 +74,23 @@ def regress(
     if shared:
         effective = effective_sizes(residual, member, chain)
         error = np.sqrt(_by_point(q, influence, residual, member.shape[1]) * sizes[:, None] / effective)
+        half = HALF * error
     else:
-        error, effective = jackknife(residual, (q**2).sum(axis=2, keepdims=True), influence, member, chain)
+        error, half, effective = jackknife(residual, (q**2).sum(axis=2, keepdims=True), influence, member, chain)
     size = np.linalg.norm(y, axis=1).max(axis=1)[:, None]
     rounding = np.finfo(float).eps * condition[:, None] * np.linalg.norm(influence, axis=2) * size
     ill = ((condition > ILL) & (rounding[:, :, None] > error).any(axis=(1, 2))) | vague.any(axis=1)
-    return Regression(solution[:, width:], error, solution[:, :width], effective, condition, ill)
+    return Regression(solution[:, width:], error, half, solution[:, :width], effective, condition, ill)
 
 
 def jackknife(
     residual: np.ndarray, leverage: np.ndarray, influence: np.ndarray, member: np.ndarray, chain: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Standard errors of estimates that are linear in the values, and what the rows of each task are worth.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Standard errors and half widths of estimates that are linear in the values, and what each task's rows are worth.
 
     Of independent rows, HC3: each residual as if its row had been left out. Successive rows of a chain depend on each
     other: those that together are worth one independent row are left out at once, their leverages taken for equal; and
-    the error is widened to intervals of Student's ``t``, with the rows that carry the variance as degrees of freedom.
+    intervals are Student's ``t``, with the rows that carry the variance as degrees of freedom.
 
     Args:
         residual: ``(N, M, K)``.
@@ -104,31 +108,60 @@ def jackknife(
     left_out = (residual / np.maximum(1 - leverage * blocks, LEAST_OF_BLOCK if chain else LEAST_FREEDOM)) ** 2
     square = influence**2
     error = np.sqrt(square @ (left_out * (member @ worth)))
+    half = HALF * error
     if chain:
         largest = np.maximum(left_out.max(axis=1, keepdims=True), np.finfo(float).tiny)
         scaled = left_out / largest  # squares that cannot underflow
         carriers = (square @ scaled) ** 2 / np.maximum(square**2 @ scaled**2, np.finfo(float).tiny)
-        error = error * student(carriers / np.maximum(worth, 1.0) - 1)
-    return error, effective
+        half = half * student(carriers / np.maximum(worth, 1.0) - 1)
+    return error, half, effective
 
 
 def decompose(design: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``Q``, ``R``, the lengths of the columns ``(N, 1, p)``, and the condition number of ``design (N, M, p)``.
 
     ``R`` is of columns of length one. Where one of the first ``features`` columns depends on those before it, its
-    diagonal is infinite: the solution is zero there.
+    diagonal is infinite, so that the solution is zero there, and its column of ``Q`` is zero: its direction would be
+    rounding, normalised, and the fit would follow it.
     """
     length = np.linalg.norm(design, axis=1, keepdims=True)
-    length = np.where(length > 0, length, 1.0)
-    q, r = np.linalg.qr(design / length)
+    least = np.zeros_like(length)  # a feature shorter than this is rounding, of terms that cancel
+    if features:
+        least[:, :, :features] = DEPENDENT * length[:, :, :features].max(axis=2, keepdims=True)
+    length = np.where(length > least, length, np.inf)
+    unit = design / length
+    q, r = np.linalg.qr(unit)
     diagonal = np.abs(np.diagonal(r, axis1=1, axis2=2))
-    dependent = diagonal < 1e-14 * diagonal.max(axis=1, keepdims=True)
-    dependent[:, features:] = False
+    for n in np.flatnonzero((diagonal[:, :features] < DEPENDENT).any(axis=1)):
+        q[n], r[n] = _without_dependent(unit[n], features)
     at = np.arange(r.shape[-1])
-    r[:, at, at] = np.where(diagonal > 0, r[:, at, at], np.finfo(float).tiny)
-    condition = _condition(r)
+    dependent = ~np.any(q, axis=1)
+    dependent[:, features:] = False
+    r[:, at, at] = np.where(dependent, 1.0, np.where(r[:, at, at] == 0, np.finfo(float).tiny, r[:, at, at]))
+    condition = _condition(r)  # of the columns that are fitted
     r[:, at, at] = np.where(dependent, np.inf, r[:, at, at])
     return q, r, length, condition
+
+
+def _without_dependent(design: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray]:
+    """``Q`` and ``R`` of columns of length one, ``(M, p)``; zero for features that depend on those before them.
+
+    By Gram and Schmidt's procedure, each column twice, which leaves columns orthogonal to rounding.
+
+    References:
+        Giraud, Langou and Rozloznik, "The loss of orthogonality in the Gram-Schmidt orthogonalization process", 2005.
+    """
+    q, r = np.zeros_like(design), np.zeros((design.shape[1],) * 2)
+    for j, column in enumerate(design.T):
+        rest = column.copy()
+        for _ in range(2):
+            along = q[:, :j].T @ rest
+            rest -= q[:, :j] @ along
+            r[:j, j] += along
+        size = np.linalg.norm(rest)
+        if size >= (DEPENDENT if j < features else np.finfo(float).tiny):
+            q[:, j], r[j, j] = rest / size, size
+    return q, r
 
 
 def solve_upper(r: np.ndarray, right: np.ndarray, transposed: bool = False) -> np.ndarray:

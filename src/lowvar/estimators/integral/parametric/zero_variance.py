@@ -54,7 +54,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         exponents = monomials(samples.dim, order)
         unknowns = len(exponents) + 1
         shape = samples.repetitions, samples.tasks
-        value, error, effective = np.empty(shape), np.empty(shape), np.empty(shape)
+        value, error, half, effective = (np.empty(shape) for _ in range(4))
         condition, ill = np.zeros(shape[0]), np.zeros(shape[0], bool)
         fits = {}
         for tasks, points, scores, values in _blocks(samples):
@@ -72,7 +72,8 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
             for i, t in enumerate(tasks):
                 rows = slice(None) if samples.shared else slice(i * shape[0], (i + 1) * shape[0])
                 pick = rows, 0, i if samples.shared else 0
-                for found, into in ((fit.beta + centre, value), (fit.error, error), (fit.effective, effective)):
+                pairs = (fit.beta + centre, value), (fit.error, error), (fit.half, half), (fit.effective, effective)
+                for found, into in pairs:
                     into[:, t] = found[pick]
                 condition = np.maximum(condition, fit.condition[rows])
                 ill |= fit.ill[rows]
@@ -95,7 +96,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         worth = np.minimum(effective, samples.sizes)
         few = worth < max(2 * unknowns, TOO_FEW if samples.chain else 0)
         flags = {"few_points": few.any(axis=1), "ill_conditioned": ill}
-        return Integrals(value, error, condition, flags, {"effective": effective}, fitted)
+        return Integrals(value, error, condition, flags, {"effective": effective}, fitted, half_width=half)
 
     return Integrator("zero_variance", IntegralProperties(fewest=order + 2), integrate)
 

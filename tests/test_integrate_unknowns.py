@@ -1,0 +1,180 @@
+"""What samples cannot show: integrands beyond the samples, and scores that are a little wrong."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from samples_of_normal import normal
+
+import lowvar
+from lowvar.errors import UserError
+from lowvar.estimators.integral.choosing.cross_fitting import cross_fit
+from lowvar.estimators.integral.choosing.held_out import judge
+from lowvar.estimators.integral.choosing.tails import average, beyond
+from lowvar.estimators.integral.options import make
+from lowvar.problems.integrals.samples import Samples
+
+KNOWN = {"exact_scores": True, "polynomial": True}
+norm = scipy.stats.norm
+
+
+def fewest(number, share=0.9):
+    """Intervals that cover at least, of so many, if they do with this probability."""
+    return scipy.stats.binom.ppf(0.005, number, share)
+
+
+def expectation(f, law, points=()):
+    return law.expect(f, epsabs=1e-10, limit=400, lb=-60, ub=60, points=points)
+
+
+def draw(law, rng, shape):
+    x = law.rvs(size=shape, random_state=rng)
+    if law is norm:
+        return x, -x
+    if law is LOGISTIC:
+        return x, -np.tanh(x / 2)
+    return x, -9 * x / (8 + x**2)
+
+
+LOGISTIC, STUDENT = scipy.stats.logistic, scipy.stats.t(8)
+# integrand of the first coordinate, law, dimensions, order of the polynomial, where the integrand bends
+CAPS = {
+    "clipped square": (lambda x: np.clip(x, -2.5, 2.5) ** 2, norm, 1, 2, 2.5),
+    "cap": (lambda x: np.minimum(x, 2.5), norm, 2, 1, 2.5),
+    "Huber": (lambda x: np.where(np.abs(x) < 3, x**2 / 2, 3 * np.abs(x) - 4.5), norm, 1, 2, 3.0),
+    "one-sided cube": (lambda x: np.minimum(x, 2.6) ** 3, norm, 1, 3, 2.6),
+    "limited loss": (lambda x: np.minimum(x**2, 25.0), LOGISTIC, 1, 4, 5.0),
+    "t, clipped": (lambda x: np.clip(x, -3.5, 3.5), STUDENT, 2, 3, 3.5),
+}
+
+
+@pytest.mark.parametrize("m", [60, 200, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("case", CAPS)
+def test_intervals_cover_integrands_whose_cap_few_samples_reach(case, m):
+    f, law, dim, order, bend = CAPS[case]
+    repetitions = 300 if m < 1000 else 100
+    truth = expectation(f, law, (-bend, bend))
+    x, scores = draw(law, np.random.default_rng(m), (repetitions, m, dim))
+    data = Samples((x,), (scores,), (f(x[..., 0]),), shared=True)
+    plain = [average(data.values[0])]
+    fit = cross_fit(make("zero_variance", {"order": order}), data, np.zeros(repetitions, int))
+    found = judge(fit, plain, [None], False, data.rounding)
+    covered = (np.abs(found.value - truth) <= found.half_width).sum()
+    monte_carlo = (np.abs(plain[0].mean - truth) <= plain[0].half_width).mean()
+    assert covered >= fewest(repetitions, min(0.9, monte_carlo)), (covered, monte_carlo)
+
+
+def test_a_square_that_no_sample_shows_to_be_clipped():
+    x = np.random.default_rng(4).normal(size=60)
+    assert np.abs(x).max() < 2.5
+    truth = expectation(CAPS["clipped square"][0], norm, (-2.5, 2.5))
+    for method in ("auto", "zero_variance"):
+        found = lowvar.integrate(x, -x, np.clip(x, -2.5, 2.5) ** 2, method, exact_scores=True)
+        assert abs(found.value[0] - truth) < found.half_width[0] < 0.5 * 1.96 * found.table["monte_carlo_se"][0]
+        assert abs(found.value[0] - truth) < 1.96 * found.standard_error[0]
+        known = lowvar.integrate(x, -x, x**2, method, **KNOWN)
+        assert abs(known.value[0] - 1) < known.half_width[0] < 1e-12
+
+
+def test_the_mean_excess_of_exponential_and_pareto_tails():
+    rng = np.random.default_rng(0)
+    for law, low, high in ((scipy.stats.expon, 0.95, 1.4), (scipy.stats.uniform, 0.28, 0.30)):
+        found = [beyond(law.rvs(size=400, random_state=rng), 400) for _ in range(200)]
+        assert low < np.mean(found) < high
+    pareto = scipy.stats.genpareto(0.25)
+    exact = (1 + 0.25 * (pareto.isf(1 / 1000))) / (1 - 0.25)  # above the quantile that one in a thousand exceeds
+    found = [beyond(pareto.rvs(size=1000, random_state=rng), 1000) for _ in range(200)]
+    assert 0.6 * exact < np.median(found) < 1.6 * exact
+    chain = np.repeat(rng.exponential(size=100), 4)
+    assert beyond(chain, 100) > 0.6 * beyond(chain[::4], 100)
+    assert beyond(np.full(10, 2.0), 10) == 0
+
+
+def edge(rng, m):
+    x = rng.normal(size=(m, 10))
+    x[:, 0] = norm.isf(rng.uniform(size=m) * norm.sf(-1.5))
+    return x, -x
+
+
+def scaled(factor):
+    def draws(rng, m):
+        x = rng.normal(size=(m, 2))
+        return x, -factor * x
+
+    return draws
+
+
+def prior_twice(rng, m):
+    x = 0.9 + 0.1**0.5 * rng.normal(size=(m, 2))
+    return x, -(x - 0.9) / 0.1 - x
+
+
+def no_jacobian(rng, m):
+    u = np.log(rng.gamma(20, size=(m, 1)))
+    return u, 19 - np.exp(u)
+
+
+WRONG = {
+    "an edge in one of ten": (edge, lambda x: x[:, 0], norm.pdf(-1.5) / norm.sf(-1.5), 1),
+    "0.9": (scaled(0.9), lambda x: x[:, 0] ** 2, 1.0, 2),
+    "1.1": (scaled(1.1), lambda x: x[:, 0] ** 2 + x[:, 1], 1.0, 2),
+    "the prior twice": (prior_twice, lambda x: x[:, 1], 0.9, 1),
+    "no Jacobian": (no_jacobian, lambda x: np.exp(x[:, 0]), 20.0, 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("m", [60, 300, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("case", WRONG)
+def test_intervals_cover_with_scores_that_are_a_little_wrong(case, m):
+    draws, f, truth, order = WRONG[case]
+    covered, plain, repetitions = 0, 0, 60
+    for seed in range(repetitions):
+        x, scores = draws(np.random.default_rng((m, seed)), m)
+        found = lowvar.integrate(x, scores, f(x), "zero_variance", order=order)
+        covered += found.table["low"][0] <= truth <= found.table["high"][0]
+        plain += abs(found.table["monte_carlo"][0] - truth) < 1.96 * found.table["monte_carlo_se"][0]
+    assert covered >= fewest(repetitions, min(0.9, plain / repetitions)), (covered, plain)
+
+
+def test_who_vouches_for_the_scores_gets_the_full_gain():
+    x = normal(300)
+    f = x[:, 0] ** 2 + x[:, 1]
+    tested, known = (lowvar.integrate(x, -x, f, exact_scores=exact) for exact in (None, True))
+    np.testing.assert_array_equal(tested.value, known.value)
+    assert known.standard_error[0] < 0.4 * tested.standard_error[0]
+    assert [("exact_scores" in note, "polynomial" in note) for note in tested.notes] == [(True, False)]
+    assert not known.notes
+    wide, se = tested.half_width[0], tested.standard_error[0]
+    assert wide >= 1.95 * se
+    np.testing.assert_allclose(tested.table[["low", "high"]].to_numpy()[0], tested.value[0] + wide * np.array([-1, 1]))
+
+
+@pytest.mark.parametrize("name", ["exact_scores", "polynomial"])
+def test_only_true_or_false_is_known(name):
+    x = normal()
+    with pytest.raises(UserError, match=name):
+        lowvar.integrate(x, -x, x[:, 0], **{name: "yes"})
+
+
+def test_second_moments_gain_from_the_draws_of_nuts():
+    import jax
+    import numpyro
+    import numpyro.distributions as dist
+
+    rng = np.random.default_rng(3)
+    data, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+
+    def model():
+        p = numpyro.sample("p", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(data @ p, 1.0), obs=y)
+
+    mcmc = numpyro.infer.MCMC(numpyro.infer.NUTS(model), num_warmup=200, num_samples=400, progress_bar=False)
+    mcmc.run(jax.random.key(1))
+    cov = np.linalg.inv(data.T @ data + np.eye(2))
+    exact = np.diag(cov) + (cov @ data.T @ y) ** 2
+    found = lowvar.integrate(mcmc, values=lambda site: site["p"] ** 2)
+    assert (found.table["gain"] > 20).all()
+    assert (np.abs(found.value - exact) < found.half_width).all()
+    assert not any("exact_scores" in note for note in found.notes)
+    doubted = lowvar.integrate(mcmc, values=lambda site: site["p"] ** 2, exact_scores=False)
+    assert (doubted.table["gain"] <= 1).all()
