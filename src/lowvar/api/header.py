@@ -71,6 +71,8 @@ class Settings(Strict):
         solver, (early, last) = self.solver, self.epochs
         kept = {name for name in _SET if getattr(solver, name) != _DEFAULTS[name]}
         counts = (solver.batch_size, solver.particles, solver.elbo_samples, solver.epochs)
+        if missing := _WRITTEN - solver.model_fields_set:
+            raise ValueError(f"solver: key {min(missing)!r} is missing")
         if kept or len(solver.step_sizes) > 1 or max(counts) > _MOST:
             raise ValueError("solver: fit makes no such settings")
         if not early <= last <= solver.epochs or any(a >= b for a, b in zip(self.stops, self.stops[1:], strict=False)):
@@ -80,6 +82,7 @@ class Settings(Strict):
         return self
 
 
+_WRITTEN = {name for name, one in SolverSpec.model_fields.items() if one.default is not None}  # None is left out
 _DEFAULTS = {name: SolverSpec.model_fields[name].default for name in _SET} | {"initial": "origin"}
 
 
