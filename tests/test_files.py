@@ -202,7 +202,7 @@ def test_many_writers_of_one_file(tmp_path):
 
 
 def test_a_disk_that_fails(tmp_path):
-    with pytest.raises(UserError, match="cannot write .*a: Input/output error"), atomic(tmp_path / "a"):
+    with pytest.raises(UserError, match=r"cannot write .*a: Input/output error"), atomic(tmp_path / "a"):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     assert list(tmp_path.iterdir()) == []
 
@@ -227,7 +227,7 @@ def test_a_folder_that_may_not_be_searched(tmp_path):
     script = """
 import os, sys
 from lowvar.cli import main
-import lowvar.studies.jobs
+import jax, lowvar.user, lowvar.studies.jobs, lowvar.backends.jax
 os.setuid(65534)
 sys.exit(main(["table", sys.argv[1]]))
 """

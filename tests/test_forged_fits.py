@@ -44,29 +44,31 @@ def forged(path, arrays, mark, about):
 
 
 def refused_or_same(path, fit, **objects):
-    begun = time.process_time()
+    begun, said = time.process_time(), ""
     try:
         loaded = lowvar.load(path, regression, DATA, **objects)
     except UserError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) < 1000
-        return str(error)
-    finally:
-        assert time.process_time() - begun < 20
+        said = str(error)
+    assert time.process_time() - begun < 20
+    if said:
+        assert "\n" not in said
+        assert len(said) < 1000
+        return said
     if loaded.run is None:  # as of a fit with an own estimator, which `resume` refuses
         loaded = replace(loaded, run=fit.run)
     assert_equal(loaded, fit)
     return ""
 
 
-def test_any_entry_of_the_header(saved, tmp_path):
+@pytest.mark.parametrize("count", [1, pytest.param(len(JUNK), marks=pytest.mark.long)])
+def test_any_entry_of_the_header(saved, tmp_path, count):
     """Each entry in turn is left out, renamed and replaced, with digests that fit."""
     fit, arrays, mark = saved
     same, rng = set(), np.random.default_rng(0)
     for place in places(mark["fit"]):
         if "data" in place[:1] and len(place) > 2:
             continue  # of the hash and the shape of arguments: see the test of other data
-        for junk in ("leave out", "rename", *rng.choice(len(JUNK), 2, replace=False)):
+        for junk in ("leave out", "rename", *rng.choice(len(JUNK), count, replace=False)):
             about = copy.deepcopy(mark["fit"])
             inner = about
             for key in place[:-1]:
@@ -98,7 +100,7 @@ def test_any_array(saved, tmp_path):
                 with contextlib.suppress(UserError):  # numbers of which the file is the only witness
                     lowvar.load(path, regression, DATA)
             else:
-                assert refused_or_same(path, fit) or name.startswith("reached/"), name
+                assert refused_or_same(path, fit) or name.startswith(("reached/", "middle/")), name
     for extra in ("guide/nu", "elbo/other", "mine", "middle/other"):
         assert refused_or_same(forged(tmp_path / "a.npz", arrays | {extra: np.ones(1)}, mark, mark["fit"]), fit)
 
@@ -143,7 +145,11 @@ def test_objects_that_the_fit_did_not_have(saved, tmp_path):
     path = forged(tmp_path / "a.npz", arrays, mark, mark["fit"])
     import optax
 
-    for name, given in (("estimator", mine), ("optimizer", optax.adam(0.1)), ("step_size", optax.constant_schedule(1.0))):
+    for name, given in (
+        ("estimator", mine),
+        ("optimizer", optax.adam(0.1)),
+        ("step_size", optax.constant_schedule(1.0)),
+    ):
         assert name in refused_or_same(path, fit, **{name: given})
     own = fitted(estimator=mine)
     own.save(tmp_path / "own.npz")

@@ -92,7 +92,7 @@ def test_a_file_without_its_place_is_refused(study):
     mark = artifact.verified(job.outputs[0])
     table = artifact.read_table(job.outputs[0])
     artifact.write_table(job.outputs[0], table, {key: one for key, one in mark.items() if key != "place"})
-    with pytest.raises(UserError, match="place.*lowvar run"):
+    with pytest.raises(UserError, match=r"place.*lowvar run"):
         job.read("trace.parquet")
 
 

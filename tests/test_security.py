@@ -50,8 +50,10 @@ def hostile(path):
 def test_an_npz_with_a_pickle(tmp_path, monkeypatch, read):
     monkeypatch.chdir(tmp_path)
     hostile(tmp_path / "a.npz")
-    with pytest.warns(UserWarning, match="damaged") if "checkpoint" in str(read.__code__.co_names) else pytest.raises(
-        UserError
+    with (
+        pytest.warns(UserWarning, match="damaged")
+        if "checkpoint" in str(read.__code__.co_names)
+        else pytest.raises(UserError)
     ):
         assert read(tmp_path / "a.npz") is None
     assert not (tmp_path / "ran").exists()

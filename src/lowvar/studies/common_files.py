@@ -18,7 +18,7 @@ STAMP = File(
     + table
     place | string | | the file's place among the results of its experiment, such as `tables/ends.parquet`; a whole file
     + in the place of another is refused
-    beside.{place} | string? | | SHA-256 of each published file that was made with this one: the csv of a table; svg
+    beside | object? | | SHA-256 by place of the published files that were made with this one: the csv of a table; svg
     + files have a stamp too, in a comment at their end, with the png and the csv beside them. `make check`, and
     + `snakemake --report`, name a file that is another
     digest | string | | SHA-256 of the stamp and the decoded content; a file with another one is damaged, and refused
@@ -92,7 +92,8 @@ CHECKPOINT = File(
 
 CLAIMS = File(
     "claims.csv",
-    "Made by `lowvar claims`, as `claims.parquet` too. A row for each statement in `workflow/claims/{experiment}.yaml`; without that file "
+    "Made by `lowvar claims`, as `claims.parquet` too. A row for each statement in "
+    "`workflow/claims/{experiment}.yaml`; without that file "
     "there are no rows. Intervals are 95 %.",
     columns("""
     id | string | | name of the claim

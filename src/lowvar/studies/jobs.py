@@ -10,6 +10,7 @@ from typing import Any
 from lowvar.errors import UserError, check_known
 from lowvar.files import all_or_none, alone, sha256, write_text
 from lowvar.runs import artifact, loop
+from lowvar.studies.common_files import CLAIMS
 from lowvar.studies.gathered import Gathered
 from lowvar.studies.study import Job, Study
 
@@ -134,6 +135,7 @@ def claims(study: Study, path=None) -> Path:
 
     path = path or study.claims
     table = analysis.judge(analysis.load(path) if path else [], Gathered(study, study.family.tables, made=False))
+    table = table.astype({one.name: one.dtype.replace("string", "str") for one in CLAIMS.columns})  # also without rows
     write_text(study.verdicts, table.to_csv(index=False))
     parquet = study.verdicts.with_suffix(".parquet")
     mark = study.tables_stamp() | {"place": study.place(parquet), "beside": _beside(study, study.verdicts)}
