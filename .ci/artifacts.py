@@ -33,6 +33,14 @@ def said(*command):
     return done.stdout, done.stderr
 
 
+def stages():
+    """The stages that ``dvc.lock`` records."""
+    lock = read_yaml("dvc.lock")
+    if not isinstance(lock, dict) or not isinstance(lock.get("stages"), dict):
+        raise UserError("dvc.lock: damaged, it has no stages: git checkout dvc.lock")
+    return lock["stages"]
+
+
 def status():
     """What differs from ``dvc.lock``, by stage."""
     return json.loads(said("dvc", "status", "--json")[0])
@@ -83,11 +91,7 @@ def adopt():
     """Marks results as made, one line for each experiment; the exit code is 1 if some are not adopted."""
     if not Path("dvc.lock").is_file():
         sys.exit("there is no dvc.lock: nothing is recorded; `make push` records what Snakemake made")
-    lock = read_yaml("dvc.lock")
-    recorded = lock.get("stages") if isinstance(lock, dict) else None
-    if not isinstance(recorded, dict):
-        raise UserError("dvc.lock: damaged, it has no stages: git checkout dvc.lock")
-    differences = status()
+    recorded, differences = stages(), status()
     taken, refused = [], False
     for study in studies():
         if not any(study.results.rglob("*.parquet")):
@@ -129,7 +133,7 @@ def record():
     """Takes what Snakemake made into dvc.lock, if all of it is made and nothing else is there."""
     if not any("Nothing to be done" in part for part in said("snakemake", "-n")):
         sys.exit("the results are not all made: run `make` first, then `make push`")
-    differences = status() if Path("dvc.lock").is_file() else {}
+    differences = status() if Path("dvc.lock").is_file() and stages() else {}
     for study in studies():
         if code := changed(differences, study, code=True):
             what = f"the code has changed since dvc.lock ({next(iter(code))}), and is recorded as it is"
@@ -156,4 +160,5 @@ if __name__ == "__main__":
     try:
         sys.exit({"adopt": adopt, "record": record, "check": check}[sys.argv[1]]())
     except UserError as error:
-        sys.exit(f"lowvar: {error}")
+        print(f"lowvar: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -201,6 +201,12 @@ def test_many_writers_of_one_file(tmp_path):
     assert (tmp_path / "a").read_text() in {text * 100 for text in "abcd"}
 
 
+def test_a_very_long_path():
+    with pytest.raises(UserError, match="too long") as caught:
+        write_text("folder/" * 900 + "a", "text")
+    assert len(str(caught.value)) < 500
+
+
 def test_a_disk_that_fails(tmp_path):
     with pytest.raises(UserError, match=r"cannot write .*a: Input/output error"), atomic(tmp_path / "a"):
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -135,3 +135,14 @@ def test_a_sealed_figure_is_a_picture(study):
     before = svg.read_bytes()
     commands.figure(study, svg.stem)
     assert svg.read_bytes() == before
+
+
+def test_rows_of_another_method_or_without_a_column_are_refused(study):
+    """With a right stamp, as another version of lowvar may have written them."""
+    job = next(iter(study.jobs("run")))
+    file = job.outputs[0]
+    table, mark = artifact.read_table(file), artifact.verified(file)
+    for changed, said in ((table.assign(method="other"), "method"), (table.drop(columns="best"), "best")):
+        artifact.write_table(file, changed, mark)
+        with pytest.raises(UserError, match=said):
+            study.gather("run", "trace.parquet")

@@ -29,9 +29,13 @@ def of_place(error: OSError) -> UserError | None:
     """The refusal of a file that the system cannot read or write; None for other errors."""
     if error.errno not in _PLACES or error.filename is None:
         return None
-    name = str(error.filename)
-    name = name if len(name) < 300 else f"{name[:100]} … {name[-50:]}"
-    return UserError(f"{name}: {error.strerror}; choose a file or folder that you may use")
+    return UserError(f"{shown(error.filename)}: {error.strerror}; choose a file or folder that you may use")
+
+
+def shown(path: object) -> str:
+    """A path for a message: the ends of a very long one."""
+    name = str(path)
+    return name if len(name) < 300 else f"{name[:100]} … {name[-50:]}"
 
 
 def unknown_name(

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, shown
 
 _LONGEST, _DEEPEST = 2**24, 64  # characters and levels of a YAML file
 _unfinished: dict[Path, int] = {}  # files that are being written, each open and locked
@@ -238,18 +238,19 @@ def _sync(folder: Path) -> None:
 
 
 def _explained(error: OSError, path: Path) -> Exception:
+    name = shown(path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"no space left to write {path}: free some space, or choose another folder")
+        return UserError(f"no space left to write {name}: free some space, or choose another folder")
     if error.errno == errno.EFBIG:
-        return UserError(f"cannot write {path}: it is larger than the file system or a limit (ulimit -f) permits")
+        return UserError(f"cannot write {name}: it is larger than the file system or a limit (ulimit -f) permits")
     if error.errno == errno.ENAMETOOLONG:
-        return UserError(f"cannot write {path}: the name is too long for the file system; choose a shorter one")
+        return UserError(f"cannot write {name}: the name is too long for the file system; choose a shorter one")
     if error.errno in (errno.EISDIR, errno.ENOTEMPTY):
-        return UserError(f"cannot write {path}: there is a folder of this name; remove it, or choose another name")
+        return UserError(f"cannot write {name}: there is a folder of this name; remove it, or choose another name")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
-        return UserError(f"cannot write {path}: {error.strerror}; choose a folder that you may write to")
+        return UserError(f"cannot write {name}: {error.strerror}; choose a folder that you may write to")
     if error.errno is not None:  # such as EIO, of a broken disk or a network's
-        return UserError(f"cannot write {path}: {error.strerror or error}; try again, or choose another folder")
+        return UserError(f"cannot write {name}: {error.strerror or error}; try again, or choose another folder")
     return error
 
 

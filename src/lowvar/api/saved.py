@@ -83,8 +83,8 @@ def _other_form(where: str, about, version: str | None = None) -> UserError:
     """Why a fit that another version of lowvar wrote cannot be read."""
     from lowvar import __version__
 
-    form = str(about.get("form"))[:20]
-    wrote = f"{form}, by lowvar {version}" if version else form
+    form = f"{about.get('form')!r:.20}"
+    wrote = f"{form}, by lowvar {f'{version}'.split()[0]:.20}" if version else form
     return UserError(
         f"{where}: the fit was saved in format {wrote}, and lowvar {__version__} reads format {_FORM}: fit again, or "
         "load it with the version that wrote it and keep fit.params, from which init= starts"

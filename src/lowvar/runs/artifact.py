@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lowvar import npz
-from lowvar.errors import UserError
+from lowvar.errors import UserError, of_place
 from lowvar.files import atomic, write_bytes, write_text
 
 PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
@@ -277,7 +277,11 @@ def _again(rebuild):
 
 
 def _check_exists(path, rebuild):
-    if not Path(path).is_file():
+    try:
+        there = Path(path).is_file()
+    except OSError as error:  # a folder that may not be searched, a name that is too long
+        raise of_place(error) or error from error
+    if not there:
         raise UserError(f"{path}: no such file{_again(rebuild)}")
 
 

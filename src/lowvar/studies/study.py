@@ -11,7 +11,7 @@ from lowvar.errors import UserError
 from lowvar.files import sha256
 from lowvar.runs import artifact
 from lowvar.studies.common_spec import Cost
-from lowvar.studies.declarations import Family, Figure, names_of
+from lowvar.studies.declarations import Family, Figure, believed, names_of
 from lowvar.studies.load import FAMILIES, Experiment, load_experiment
 
 
@@ -169,8 +169,7 @@ class Job:
                 raise UserError(f"--study {file}: experiment {self.study.name!r} does not tune {what}")
             return self.spec, inputs
         file = Path(file or self.search.outputs[0])
-        name = self.search.outputs[0].name
-        expect = {"spec": self.search.spec.hash, "inputs": inputs, "place": self.search.place(name)}
+        expect = {"spec": self.search.spec.hash, "inputs": inputs, "place": self.search.place("study.parquet")}
         trials = artifact.read_table(file, expect=expect, rebuild=self.search.command)
         return self.spec.at(trials), inputs | {self.search.label: sha256(file)}
 
@@ -235,8 +234,7 @@ class Study:
     @property
     def headline(self) -> Figure:
         """The figure that opens its report."""
-        first = next(name for name in (*self.family.headlines, *self.figures) if name in self.figures)
-        return self.figures[first]
+        return self.figures[next(name for name in (*self.family.headlines, *self.figures) if name in self.figures)]
 
     def options(self, figure: str) -> dict[str, Any]:
         """The options that its experiment sets for a figure."""
@@ -380,7 +378,9 @@ class Study:
         """The tables ``name`` of all jobs of a kind, concatenated; refuses stale ones."""
         import pandas as pd
 
-        return pd.concat([job.read(name) for job in self.jobs(kind)], ignore_index=True)
+        columns = {one.path: one.columns for one in self.family.files}.get(f"{KINDS[kind].folder}/{name}", ())
+        read = [believed(job.read(name), columns, job.names, f"{job.folder / name}") for job in self.jobs(kind)]
+        return pd.concat(read, ignore_index=True)
 
     def place(self, path: Path) -> str:
         """A file's place among the results, as in stamps."""
@@ -388,11 +388,13 @@ class Study:
 
     def table_command(self, name: str) -> str:
         """The command that makes a table."""
-        command = self.command("table", results=self.results, data=self.data)
-        return command + (" --seconds" if name in self.timed else "")
+        seconds = " --seconds" if name in self.timed else ""
+        return self.command("table", results=self.results, data=self.data) + seconds
 
     def table(self, name: str):
         """Reads a table of this experiment; refuses a stale one, and another one in its place."""
         (path,) = self.table_files(name)
         expect = self.tables_stamp() | {"place": self.place(path)}
-        return artifact.read_table(path, expect=expect, rebuild=self.table_command(name))
+        columns = next(one.columns for one in self.family.tables if one.name == name)
+        table = artifact.read_table(path, expect=expect, rebuild=self.table_command(name))
+        return believed(table, columns, {}, str(path))
