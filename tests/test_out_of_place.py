@@ -4,6 +4,7 @@ import itertools
 import shutil
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 import yaml
 from projects import LITTLE
@@ -146,3 +147,28 @@ def test_rows_of_another_method_or_without_a_column_are_refused(study):
         artifact.write_table(file, changed, mark)
         with pytest.raises(UserError, match=said):
             study.gather("run", "trace.parquet")
+
+
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
+def test_any_forged_checkpoint_is_discarded(study, tmp_path, every):
+    """With the right stamp and digest: the run starts again, and ends with the same bytes."""
+    job = next(iter(study.jobs("run")))
+    whole = job.outputs[0].read_bytes()
+    engine = study.family.engine(job.settled()[0], None)
+    state = engine.init()
+    leaves = {f"leaf{i}": leaf for i, leaf in enumerate(engine.flatten(state))}
+    measured = {f"measured_{name}": np.array([one]) for name, one in engine.measure(state, 0).items()}
+    right = {"done": np.array(0), "laps": np.zeros(1), "clock": np.zeros(2), **leaves, **measured}
+    mark = {**artifact.verified(job.outputs[0]), "place": job.place("checkpoint.npz")}
+    name = next(iter(measured))
+    forged = [
+        {"done": np.array(10**18)}, {"done": np.array(-1)}, {"done": np.zeros(3, int)}, {"done": np.array("x")},
+        {"done": np.array(np.nan)}, {"laps": np.zeros(7)}, {"laps": np.zeros((1, 1))}, {"laps": np.array(["a"])},
+        {"clock": np.zeros(3)}, {name: measured[name][:0]}, {"leaf0": np.zeros((2, 2), complex)},
+    ]  # fmt: skip
+    forged += [{one: None} for one in ("leaf0", "done", "clock", "laps")]
+    for change in forged[::every]:
+        arrays = {key: one for key, one in {**right, **change}.items() if one is not None}
+        artifact.write_arrays(tmp_path / "out/checkpoint.npz", arrays, mark)
+        assert commands.run(job, out=tmp_path / "out").read_bytes() == whole, change
+        assert not (tmp_path / "out/checkpoint.npz").exists()
