@@ -166,5 +166,8 @@ def _differences(one: Header, arrays: Mapping[str, np.ndarray]):
             yield f"array {name!r} is of type {array.dtype}"
         if name.startswith("reached/") and (one.run is None or array.shape[:1] != (len(one.run.stops),)):
             yield f"array {name!r} has shape {array.shape}"
+    kept = {name.split("/")[1] for name in arrays if name.startswith("kept/")}
+    if kept != set(map(str, one.run.epochs if one.run is not None else ())):
+        yield f"it has states at epochs {', '.join(sorted(kept)) or 'none'}"
     if one.run is not None and trace[-1] != one.run.num_steps:
         yield f"its trace ends at step {trace[-1]}, and the run at {one.run.num_steps}"
