@@ -18,7 +18,7 @@ PART := @python .ci/part.py
 PYTEST := pytest -q --durations=25
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull checkout push clean distclean help
+.PHONY: report results install test test-long test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -89,6 +89,9 @@ pull: install  ## results from the DVC remote, as dvc.lock records them, and rep
 	dvc pull
 	@python .ci/artifacts.py adopt
 	@$(MAKE) report
+
+check: install  ## whether tables, figures and verdicts here are what was made
+	@python .ci/artifacts.py check
 
 checkout: install  ## results of another dvc.lock (after git checkout), from DVC's cache
 	dvc checkout

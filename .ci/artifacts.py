@@ -1,10 +1,11 @@
-"""Keeps Snakemake's records and DVC's in step: ``artifacts.py adopt`` or ``artifacts.py record``.
+"""Keeps Snakemake's records and DVC's in step: ``artifacts.py adopt``, ``artifacts.py record``, ``artifacts.py check``.
 
 Snakemake records in ``.snakemake`` what it made; DVC records in ``dvc.lock`` what is in the remote.
 
     adopt   after `dvc pull` or `dvc checkout`: Snakemake takes the results that ``dvc.lock`` records as made. It has no
             records of results that another machine made, and wrong ones after the checkout of an older ``dvc.lock``.
     record  before `dvc push`: DVC takes the results that Snakemake made as its stages' outputs.
+    check   names each table, figure and verdict here that is not what was made, in every experiment.
 
 An experiment is adopted only if its results, its own files and its claims are those that ``dvc.lock`` records. The code
 of lowvar is not compared, as Snakemake does not compare it.
@@ -15,10 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
 from lowvar.errors import UserError
+from lowvar.files import read_yaml
 from lowvar.runs.artifact import read_stamp
+from lowvar.studies import jobs
 from lowvar.studies.study import Study
 
 STAGES, CODE = ("runs", "results"), "src/"
@@ -32,6 +33,14 @@ def said(*command):
     return done.stdout, done.stderr
 
 
+def stages():
+    """The stages that ``dvc.lock`` records."""
+    lock = read_yaml("dvc.lock")
+    if not isinstance(lock, dict) or not isinstance(lock.get("stages"), dict):
+        raise UserError("dvc.lock: damaged, it has no stages: git checkout dvc.lock")
+    return lock["stages"]
+
+
 def status():
     """What differs from ``dvc.lock``, by stage."""
     return json.loads(said("dvc", "status", "--json")[0])
@@ -39,7 +48,7 @@ def status():
 
 def studies():
     """The experiments that params.yaml selects, at its scale."""
-    params = yaml.safe_load(Path("params.yaml").read_text())
+    params = read_yaml("params.yaml")
     data, folder = params.get("data", "data"), Path(params.get("results", "results"), params["scale"])
     for name in params["experiments"]:
         if name.endswith((".yaml", ".yml")):
@@ -82,7 +91,7 @@ def adopt():
     """Marks results as made, one line for each experiment; the exit code is 1 if some are not adopted."""
     if not Path("dvc.lock").is_file():
         sys.exit("there is no dvc.lock: nothing is recorded; `make push` records what Snakemake made")
-    recorded, differences = yaml.safe_load(Path("dvc.lock").read_text())["stages"], status()
+    recorded, differences = stages(), status()
     taken, refused = [], False
     for study in studies():
         if not any(study.results.rglob("*.parquet")):
@@ -115,7 +124,7 @@ def unknown(study):
         made.update(study.table_files(*study.tables, *study.timed, ending=ending))
     for ending in ("svg", "png", "csv"):
         made.update(study.figure_files(ending=ending))
-    made |= {study.metrics, study.verdicts}
+    made |= {study.metrics, study.verdicts, study.verdicts.with_suffix(".parquet")}
     present = (path for path in study.results.rglob("*") if path.is_file())
     return [path for path in present if path not in made and not path.name.startswith(("checkpoint.", "."))]
 
@@ -124,7 +133,7 @@ def record():
     """Takes what Snakemake made into dvc.lock, if all of it is made and nothing else is there."""
     if not any("Nothing to be done" in part for part in said("snakemake", "-n")):
         sys.exit("the results are not all made: run `make` first, then `make push`")
-    differences = status() if Path("dvc.lock").is_file() else {}
+    differences = status() if Path("dvc.lock").is_file() and stages() else {}
     for study in studies():
         if code := changed(differences, study, code=True):
             what = f"the code has changed since dvc.lock ({next(iter(code))}), and is recorded as it is"
@@ -140,8 +149,16 @@ def record():
     return 0
 
 
+def check():
+    """Names what is not what was made; the exit code is 1 if anything is."""
+    found = [sentence for study in studies() for sentence in jobs.check(study)]
+    print("\n".join(found) or "all that is published is what was made")
+    return int(bool(found))
+
+
 if __name__ == "__main__":
     try:
-        sys.exit({"adopt": adopt, "record": record}[sys.argv[1]]())
+        sys.exit({"adopt": adopt, "record": record, "check": check}[sys.argv[1]]())
     except UserError as error:
-        sys.exit(f"lowvar: {error}")
+        print(f"lowvar: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -132,6 +132,7 @@ def declared(place):
     """``{template of a path: columns by name}`` of the files that an experiment's family leaves."""
     family = place.experiment.family
     found = {one.path: one.columns for one in (*schema.files(), *schema.files(family))}
+    found["claims.parquet"] = found["claims.csv"]
     for one in schema.tables(family):
         found |= dict.fromkeys((f"tables/{one.name}.parquet", f"tables/{one.name}.csv"), one.columns)
     return {path: {column.name: column for column in columns} for path, columns in found.items()}

@@ -1,12 +1,17 @@
 """Files that cannot be read or written are a sentence, whatever is in their place."""
 
+import errno
 import os
 import resource
+import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from lowvar.cli import main
 from lowvar.errors import UserError
 from lowvar.files import all_or_none, alone, atomic, read_yaml, write_text
 
@@ -148,3 +153,95 @@ def test_a_full_disk(tiny_disk):
     with pytest.raises(UserError, match="no space left to write"), atomic(tiny_disk / "a") as part:
         part.write_bytes(b"x" * 10**6)
     assert list(tiny_disk.iterdir()) == []
+
+
+KILLED = """
+import os, sys
+from lowvar.files import atomic
+with atomic(sys.argv[1]) as part:
+    part.write_text("half")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_writer_left_is_swept(tmp_path):
+    """By the next writer of the same file, and by no other."""
+    for name in ("a.txt", "b.txt"):
+        subprocess.run([sys.executable, "-c", KILLED, tmp_path / name], check=False)
+    left = {path.name[:6] for path in tmp_path.iterdir()}
+    assert left == {".a.txt", ".b.txt"}
+    write_text(tmp_path / "a.txt", "whole")
+    assert sorted(path.name[:6] for path in tmp_path.iterdir()) == [".b.txt", "a.txt"]
+
+
+def test_what_a_living_writer_writes_is_not_swept(tmp_path):
+    with atomic(tmp_path / "a") as part:
+        part.write_text("first")
+        write_text(tmp_path / "a", "second")
+        assert part.is_file()
+        assert (tmp_path / "a").read_text() == "second"
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "first")]
+    with all_or_none():
+        write_text(tmp_path / "b", "first")
+        write_text(tmp_path / "b", "second")
+    assert (tmp_path / "b").read_text() == "second"
+    assert len(os.listdir("/proc/self/fd")) < 100 if os.path.exists("/proc/self/fd") else True
+
+
+def test_many_writers_of_one_file(tmp_path):
+    """They sweep while others write: each write is whole, and nothing is left."""
+
+    def write(text):
+        for _ in range(100):
+            write_text(tmp_path / "a", text * 100)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, "abcd"))
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_text() in {text * 100 for text in "abcd"}
+
+
+def test_a_very_long_path():
+    with pytest.raises(UserError, match="too long") as caught:
+        write_text("folder/" * 900 + "a", "text")
+    assert len(str(caught.value)) < 500
+
+
+def test_a_disk_that_fails(tmp_path):
+    with pytest.raises(UserError, match=r"cannot write .*a: Input/output error"), atomic(tmp_path / "a"):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["run", "table", "claims"])
+def test_a_path_that_the_system_refuses(capsys, command):
+    """A name, and a whole path, that is too long."""
+    for path in ("x" * 300 + ".yaml", "folder/" * 900 + "a.yaml"):
+        problem = ["--problem", "a", "--method", "b"] if command == "run" else []
+        assert main([command, path, *problem]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "too long" in said
+        assert len(said) < 500
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to become another user")
+def test_a_folder_that_may_not_be_searched(tmp_path):
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed/a.yaml").write_text("name: a")
+    (tmp_path / "closed").chmod(0o600)
+    script = """
+import os, sys
+from lowvar.cli import main
+import jax, lowvar.user, lowvar.studies.jobs, lowvar.backends.jax
+os.setuid(65534)
+sys.exit(main(["table", sys.argv[1]]))
+"""
+    for place in (tmp_path, *tmp_path.parents):
+        if place.name.startswith("pytest"):
+            place.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "closed/a.yaml"], cwd="/", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "closed/a.yaml: Permission denied" in done.stderr

@@ -271,7 +271,8 @@ def study(path):
     experiment.write_text(yaml.safe_dump({**content, "methods": {"naive": tuned, "joint": None}}))
     job = Study.load(experiment, "quick").job("run", "breast_cancer", "naive", "jax")
     trials = pd.DataFrame({"number": [0], "step_size": [1e-3], "value": [-1.0], "status": ["ok"]})
-    artifact.write_table(path, trials, {"spec": job.search.spec.hash, "inputs": {}})
+    mark = {"spec": job.search.spec.hash, "inputs": {}, "place": job.search.place("study.parquet")}
+    artifact.write_table(path, trials, mark)
     return lambda: job.settled({}, path)[0]  # without the hash of the damaged file
 
 

@@ -87,7 +87,17 @@ def built(copy):
         figures = [path for ending in ("svg", "png", "csv") for path in study.figure_files(ending=ending)]
         texts = [path.with_suffix(".csv") for path in tables]
         logs = [copy / f"logs/quick/{name}/{rule}.tsv" for rule in ("tables", "seconds")]
-        for path in [prepared, *jobs, *tables, *texts, *figures, *logs, study.metrics, study.verdicts]:
+        for path in [
+            prepared,
+            *jobs,
+            *tables,
+            *texts,
+            *figures,
+            *logs,
+            study.metrics,
+            study.verdicts,
+            study.verdicts.with_suffix(".parquet"),
+        ]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
     done = commands.snakemake(copy, *TARGETS, "--cores", "1", "--touch", "--forceall")

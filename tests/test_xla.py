@@ -27,6 +27,17 @@ def test_a_damaged_program_is_forgotten(tmp_path, damage):
     assert not file.exists()
 
 
+def test_a_program_under_the_key_of_another(tmp_path):
+    kept = Programs(tmp_path)
+    kept.put("one", b"1")
+    kept.put("other", b"2")
+    (tmp_path / "one").rename(tmp_path / "aside")
+    (tmp_path / "other").rename(tmp_path / "one")
+    (tmp_path / "aside").rename(tmp_path / "other")
+    assert (kept.get("one"), kept.get("other")) == (None, None)
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_place_that_cannot_be_written_keeps_nothing(tmp_path):
     (tmp_path / "a").write_text("a file where a folder should be")
     Programs(tmp_path / "a").put("key", b"a program")

@@ -1,6 +1,7 @@
 """The error class for mistakes that the user can fix, and helpers for its messages."""
 
 import difflib
+import errno
 import math
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
@@ -18,6 +19,23 @@ class UserError(ValueError):
 
 class TooFewPoints(UserError):
     """Too few points for this method; another method may need fewer."""
+
+
+# of places and devices, which the caller can change; others, such as a missing file, may be a fault of the library
+_PLACES = {errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.ENODEV, errno.EROFS}
+
+
+def of_place(error: OSError) -> UserError | None:
+    """The refusal of a file that the system cannot read or write; None for other errors."""
+    if error.errno not in _PLACES or error.filename is None:
+        return None
+    return UserError(f"{shown(error.filename)}: {error.strerror}; choose a file or folder that you may use")
+
+
+def shown(path: object) -> str:
+    """A path for a message: the ends of a very long one."""
+    name = str(path)
+    return name if len(name) < 300 else f"{name[:100]} … {name[-50:]}"
 
 
 def unknown_name(

@@ -9,23 +9,27 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, shown
 
 _LONGEST, _DEEPEST = 2**24, 64  # characters and levels of a YAML file
-_unfinished: set[Path] = set()  # files that are being written
+_unfinished: dict[Path, int] = {}  # files that are being written, each open and locked
 _together: contextvars.ContextVar[list[tuple[Path, Path]] | None] = contextvars.ContextVar("together", default=None)
-_TEMPORARY = ".tmp-"  # a killed process can leave `.name.tmp-XXXX` behind; `sweep` removes those
+_TEMPORARY = ".tmp-"  # a killed process leaves `.name.tmp-XXXX` behind, which the next writer of `name` removes
+_STALE = 86400  # seconds after which such a file is a killed process's, where the file system has no locks
 
 
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike) -> Iterator[Path]:
     """Yields a temporary path in the folder of ``path``; a clean exit renames it to ``path``, an error removes it.
+
+    What killed writers of ``path`` left behind is removed first.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -41,6 +45,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
     part, together = None, _together.get()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent, path.name)
         part = _temporary(path)
         yield part
         with part.open("rb+") as stream:
@@ -112,25 +117,58 @@ def _linked(path: Path) -> Path:
 
 
 def _temporary(path: Path) -> Path:
-    """A new file in the folder of ``path``."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_TEMPORARY}", suffix=path.suffix)
-    os.close(handle)
-    part = Path(name)
-    _unfinished.add(part)
-    return part
+    """A new file in the folder of ``path``, locked as long as this process lives or writes it."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}{_TEMPORARY}", suffix=path.suffix)
+        part = Path(name)
+        if _lock(handle) is not False and os.fstat(handle).st_nlink:  # else another writer is sweeping it
+            _unfinished[part] = handle
+            return part
+        os.close(handle)
+        part.unlink(missing_ok=True)
+
+
+def _lock(handle: int) -> bool | None:
+    """Locks an open file; False if another process holds it, None where the file system has no locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def _forget(part: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         part.unlink()
-    _unfinished.discard(part)
+    if (handle := _unfinished.pop(part, None)) is not None:
+        os.close(handle)
 
 
 def remove_unfinished() -> None:
     """Removes what this process is writing, before it leaves at once."""
-    for part in set(_unfinished):
+    for part in list(_unfinished):
         with contextlib.suppress(OSError):
             part.unlink()
+
+
+def sweep(folder: str | os.PathLike, name: str) -> None:
+    """Removes temporary files of killed writers of ``folder/name``, and none that a living process writes."""
+    with contextlib.suppress(OSError):  # what cannot be removed stays, and writing goes on
+        for left in [one.path for one in os.scandir(folder) if one.name.startswith(f".{name}{_TEMPORARY}")]:
+            with contextlib.suppress(FileNotFoundError):
+                handle = os.open(left, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+                try:
+                    free = _lock(handle)
+                    if free or (free is None and time.time() - os.fstat(handle).st_mtime > _STALE):
+                        os.unlink(left)
+                finally:
+                    os.close(handle)
 
 
 @contextlib.contextmanager
@@ -183,13 +221,6 @@ def write_text(path: str | os.PathLike, content: str) -> None:
     write_bytes(path, content.encode())
 
 
-def sweep(folder: str | os.PathLike, name: str) -> None:
-    """Removes temporary files of killed writers of ``folder/name``."""
-    for left in Path(folder).glob(f".{name}{_TEMPORARY}*"):
-        with contextlib.suppress(FileNotFoundError):
-            left.unlink()
-
-
 def sha256(path: str | os.PathLike) -> str:
     """The file's SHA-256, in hexadecimal."""
     with Path(path).open("rb") as stream:
@@ -207,16 +238,19 @@ def _sync(folder: Path) -> None:
 
 
 def _explained(error: OSError, path: Path) -> Exception:
+    name = shown(path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"no space left to write {path}: free some space, or choose another folder")
+        return UserError(f"no space left to write {name}: free some space, or choose another folder")
     if error.errno == errno.EFBIG:
-        return UserError(f"cannot write {path}: it is larger than the file system or a limit (ulimit -f) permits")
+        return UserError(f"cannot write {name}: it is larger than the file system or a limit (ulimit -f) permits")
     if error.errno == errno.ENAMETOOLONG:
-        return UserError(f"cannot write {path}: the name is too long for the file system; choose a shorter one")
+        return UserError(f"cannot write {name}: the name is too long for the file system; choose a shorter one")
     if error.errno in (errno.EISDIR, errno.ENOTEMPTY):
-        return UserError(f"cannot write {path}: there is a folder of this name; remove it, or choose another name")
+        return UserError(f"cannot write {name}: there is a folder of this name; remove it, or choose another name")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
-        return UserError(f"cannot write {path}: {error.strerror}; choose a folder that you may write to")
+        return UserError(f"cannot write {name}: {error.strerror}; choose a folder that you may write to")
+    if error.errno is not None:  # such as EIO, of a broken disk or a network's
+        return UserError(f"cannot write {name}: {error.strerror or error}; try again, or choose another folder")
     return error
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, of_place
 from lowvar.files import remove_unfinished
 
 _FULL = errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)
@@ -43,6 +43,9 @@ def exit_code(do: Callable[[], object], *, debug: Callable[[], bool] = lambda: F
     except BrokenPipeError:
         _to_nowhere()
     except OSError as error:
+        if not debug() and (refusal := of_place(error)) is not None:
+            print(f"lowvar: {refusal}", file=sys.stderr)
+            return 2
         if error.filename is not None or error.errno not in _FULL or debug():  # not an error of stdout
             raise
         _to_nowhere()

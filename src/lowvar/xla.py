@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from lowvar.errors import UserError
-from lowvar.files import sweep, write_bytes
+from lowvar.files import write_bytes
 
 SECONDS = 0.2  # programs that compile faster are not kept
 
 
 class Programs:
-    """Programs by key, each in a file that begins with its digest; a damaged one is removed, and compiled again.
+    """Programs by key, each in a file that begins with the digest of key and program; another is removed and compiled.
 
     JAX's own files have no digest, are written in place and are never replaced: a killed process leaves half a program,
     and where zstd compresses them, a flipped bit can make another program of it.
@@ -29,7 +29,7 @@ class Programs:
         except OSError:
             return None
         length = hashlib.sha256().digest_size
-        if hashlib.sha256(content[length:]).digest() == content[:length]:
+        if _digest(key, content[length:]) == content[:length]:
             return content[length:]
         with contextlib.suppress(OSError):
             file.unlink()
@@ -38,8 +38,12 @@ class Programs:
     def put(self, key: str, value: bytes) -> None:
         """Keeps a program, if it can be written."""
         with contextlib.suppress(OSError, UserError):
-            sweep(self._path, key)
-            write_bytes(self._path / key, hashlib.sha256(value).digest() + value)
+            write_bytes(self._path / key, _digest(key, value) + value)
+
+
+def _digest(key: str, program: bytes) -> bytes:
+    """SHA-256 of both: a program under another's key would give other results without a word."""
+    return hashlib.sha256(f"{len(key)} {key} ".encode() + program).digest()
 
 
 def keep() -> None:

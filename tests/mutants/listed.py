@@ -208,7 +208,7 @@ DIGESTS = [
     ("artifact.py", "digest = hashlib.sha256(_text(mark).encode())\n    for name in", "digest = hashlib.sha256()\n    for name in", "test_digests.py"),
     ("artifact.py", ', ("inputs", "other input data")', "", "test_digests.py"),
     ("artifact.py", "if stored != mark:", "if False:", "test_digests.py"),
-    ("xla.py", "hashlib.sha256(content[length:]).digest() == content[:length]", "len(content) > length", "test_xla.py:damaged_program"),
+    ("xla.py", "_digest(key, content[length:]) == content[:length]", "len(content) > length", "test_xla.py:damaged_program"),
 ]
 
 VERDICTS = [

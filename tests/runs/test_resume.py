@@ -68,6 +68,7 @@ def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
     run(place, out, scale="smoke", method="naive")
     mark = json.loads((out / "provenance.json").read_text())["stamp"]
     first = (out / "trace.parquet").read_bytes()
+    mark["place"] = artifact.verified(out / "trace.parquet")["place"].replace("trace.parquet", "checkpoint.npz")
     # the right spec and data, but a state of another layout, as another version may have written it
     artifact.write_arrays(out / "checkpoint.npz", {"done": np.array(7), "leaf0": np.ones(3)}, mark)
     (out / ".checkpoint.npz.tmp-left").write_text("half")

@@ -96,6 +96,7 @@ rule claims:
         lambda w: repository(STUDIES[w.experiment].times),
     output:
         in_report("{experiment}", ANY.verdicts, "table", "claims", caption="claims"),
+        str(ANY.verdicts.with_suffix(".parquet")),
     log:
         f"{LOGS}/{{experiment}}/claims.log",
     benchmark:
@@ -118,3 +119,4 @@ use rule claims as no_claims with:
         experiment="|".join(WITHOUT_CLAIMS) or NOTHING,
     output:
         str(ANY.verdicts),
+        str(ANY.verdicts.with_suffix(".parquet")),

@@ -13,7 +13,7 @@ import pydantic
 
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, of_place, unknown_name
 from lowvar.files import read_yaml
 from lowvar.studies.common_spec import NAME, SCALES, validated
 from lowvar.studies.study import KINDS, Study
@@ -67,8 +67,8 @@ def load_all():
 
 try:
     PARAMS, STUDIES = load_all()
-except UserError as error:
-    raise WorkflowError(str(error)) from None
+except (UserError, OSError) as error:
+    raise WorkflowError(str(isinstance(error, OSError) and of_place(error) or error)) from None
 
 DATA = PARAMS.data
 RESULTS = f"{PARAMS.results}/{PARAMS.scale}"
@@ -272,6 +272,18 @@ def table_command(name, *tables):
 def gpus(w):
     return 1 if PARAMS.device == "gpu" else 0
 
+
+def check_published():
+    """Ends with a sentence if a report would show a file that is not what was made."""
+    from lowvar.studies import jobs
+
+    for name in {*PARAMS.experiments, *STUDIES.keys() & set(sys.argv)}:
+        if found := jobs.check(STUDIES[name]):
+            sys.exit(f"lowvar: no report: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else ""))
+
+
+if workflow.is_main_process and any(argument.startswith("--report") for argument in sys.argv):
+    check_published()
 
 if unrecorded():
     print(

@@ -13,17 +13,18 @@ import numpy as np
 
 from lowvar import npz
 from lowvar.analysis.gain import Optimum
+from lowvar.api.header import Header, digest, header
 from lowvar.api.kept import Run
 from lowvar.api.models import holds_data, problem_of
-from lowvar.errors import UserError
+from lowvar.errors import UserError, one_line
 from lowvar.problems.amortised import BLOCK, Amortised
 from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import GUIDES
 from lowvar.problems.numpyro_streamed import Streamed
+from lowvar.registry import label
 from lowvar.runs import artifact
 from lowvar.runs.loop import Reached
-from lowvar.studies.common_spec import validated
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+from lowvar.studies.variational.spec import MethodSpec
 
 _FORM = 3  # of the file
 _ROWS = 7  # rows whose log-likelihood identifies a model whose data are compared too
@@ -55,7 +56,7 @@ def load(
         data: its data; None for a ``TorchModel``, whose functions hold them.
         guide: the ``Amortised`` of the fit, if it has one.
         estimator: the estimator, if ``fit`` was given a function or ``"module:function"``; without it the fit cannot be
-            resumed.
+            resumed. The file names it and is never asked to import it.
         optimizer: the same for an optimizer of optax.
         step_size: the same for an optax schedule.
 
@@ -65,21 +66,26 @@ def load(
             rows, to a relative 1e-3 at one point of the guide.
     """
     arrays, mark = artifact.read_arrays(path, rebuild="lowvar.fit(model, data).save(path)")
-    if "fit" not in mark:
+    about = mark.get("fit")
+    if not isinstance(about, dict):
         raise UserError(f"{path}: no fit, but another file of lowvar")
-    if mark["fit"]["form"] != _FORM:
-        raise _other_form(str(path), mark["fit"], mark["versions"].get("lowvar"))
+    if about.get("form") != _FORM:
+        versions = mark.get("versions")
+        raise _other_form(str(path), about, versions.get("lowvar") if isinstance(versions, dict) else None)
+    if mark.get("spec") != digest(about):
+        raise UserError(f"{path}: damaged, its settings are not those that were written; fit again")
     from lowvar.api.settings import own_objects
 
     own = own_objects(optimizer or "adam", step_size)
-    return _made(str(path), arrays, mark["fit"], model, data, guide, estimator, own)
+    return _made(str(path), arrays, about, model, data, guide, estimator, own)
 
 
 def _other_form(where: str, about, version: str | None = None) -> UserError:
     """Why a fit that another version of lowvar wrote cannot be read."""
     from lowvar import __version__
 
-    wrote = f"{about['form']}, by lowvar {version}" if version else about["form"]
+    form = f"{about.get('form')!r:.20}"
+    wrote = f"{form}, by lowvar {f'{version}'.split()[0]:.20}" if version else form
     return UserError(
         f"{where}: the fit was saved in format {wrote}, and lowvar {__version__} reads format {_FORM}: fit again, or "
         "load it with the version that wrote it and keep fit.params, from which init= starts"
@@ -167,11 +173,10 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         for epoch in set(run.epochs):
             arrays |= {f"kept/{epoch}/{i}": leaf for i, leaf in enumerate(problem.backend.leaves(run.kept[epoch]))}
     try:
-        text = json.dumps(about, sort_keys=True)
+        settings = digest(about)
     except TypeError as error:
         raise UserError(f"save: an option of the estimator is neither a number nor text: {error}") from error
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return arrays, artifact.stamp(digest, {n: f["sha256"] for n, f in about["data"].items()}) | {"fit": about}
+    return arrays, artifact.stamp(settings, {n: f["sha256"] for n, f in about["data"].items()}) | {"fit": about}
 
 
 def _guide(guide) -> dict[str, Any]:
@@ -231,27 +236,28 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
 
     from lowvar.api.fit import made, start_of
 
-    amortised = about["guide"]["guide"] == BLOCK
+    head = header(where, about, arrays)
+    amortised = head.guide.guide == BLOCK
     if amortised != isinstance(guide, Amortised):
         needed = "the file does not hold the function of its guide: give guide=lowvar.Amortised(function, params)"
         raise UserError(f"{where}: {needed if amortised else 'the file holds its guide: leave guide out'}")
-    if holds_data(model) != (about["backend"] == "torch"):
-        other = "a TorchModel" if about["backend"] == "torch" else "a NumPyro model"
-        raise UserError(f"{where}: the fit is of {other} ({about['name']}); give that model")
+    if holds_data(model) != (head.backend == "torch"):
+        other = "a TorchModel" if head.backend == "torch" else "a NumPyro model"
+        raise UserError(f"{where}: the fit is of {other} ({head.name}); give that model")
     if not holds_data(model):
-        _check_data(where, about, model, data or {})
+        _check_data(where, head, model, data or {})
     middle = {f"{_rest(name)}_auto_loc": value for name, value in arrays.items() if name.startswith("middle/")}
     start = start_of(model, middle, 0)
-    problem = problem_of(model, data, **start, name=about["name"], init_is=where, guide=guide or about["guide"])
+    problem = problem_of(model, data, **start, name=head.name, init_is=where, guide=guide or head.guide.model_dump())
     sites = {site: [at.start, at.stop] for site, at in problem.sites.items()}
     params = {_rest(name): value for name, value in arrays.items() if name.startswith("guide/")}
-    if sites != about["sites"] or str(np.dtype(problem.dtype)) != about["dtype"]:
+    if sites != head.spans or str(np.dtype(problem.dtype)) != head.dtype:
         raise UserError(
-            f"{where}: the fit is of another model: its sites were {_sites(about['sites'])} in {about['dtype']}, "
+            f"{where}: the fit is of another model: its sites were {_sites(head.spans)} in {head.dtype}, "
             f"and those of {problem.name} are {_sites(sites)} in {np.dtype(problem.dtype)}"
         )
-    if dict(problem.blocks) != about["blocks"]:
-        raise UserError(f"{where}: the fit has another guide, with parameters {about['blocks']}, not {problem.blocks}")
+    if dict(problem.blocks) != head.blocks:
+        raise UserError(f"{where}: the fit has another guide, with parameters {head.blocks}, not {problem.blocks}")
     saved = {_rest(name): value for name, value in arrays.items() if name.startswith("density/")}
     _check_densities(where, saved, _densities(problem, params))
     reached = {_rest(name): value for name, value in arrays.items() if name.startswith("reached/")}
@@ -260,11 +266,9 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
 
     final = SimpleNamespace(params={b: v[None, None] for b, v in params.items()}, trace=pd.DataFrame(elbo))
     fit = made(problem, final)
-    optimum = {_rest(name): value for name, value in arrays.items() if name.startswith("optimum/")}
-    khat = None if about["khat"] is None else float(about["khat"])
-    run = about["run"] and _run(where, about["run"], arrays, reached, problem, estimator, own)
-    left = Optimum(**optimum) if optimum else None
-    return replace(fit, khat=khat, notes=tuple(about["notes"]), run=run or None, optimum=left)
+    left = {_rest(name): value for name, value in arrays.items() if name.startswith("optimum/")}
+    run = _run(where, head.run, arrays, reached, problem, estimator, own) if head.run else None
+    return replace(fit, khat=head.khat, notes=head.notes, run=run, optimum=Optimum(**left) if left else None)
 
 
 def _rest(name: str) -> str:
@@ -277,7 +281,7 @@ def _sites(sites: Mapping[str, Any]) -> str:
 
 def _check_densities(where, saved, now) -> None:
     """Rejects a model with other densities than those of the fit, or with other data in it."""
-    if any(len(saved[name]) != len(now[name]) for name in now):
+    if any(saved[name].shape != now[name].shape for name in now):
         raise UserError(f"{where}: the model has another number of rows than in the saved fit; fit again")
     differ = {
         name: ~np.isclose(saved[name], value, rtol=_RELATIVE, atol=_RELATIVE, equal_nan=True)
@@ -296,11 +300,12 @@ def _check_densities(where, saved, now) -> None:
         )
 
 
-def _check_data(where, about, model, data) -> None:
+def _check_data(where, head: Header, model, data) -> None:
     """Rejects data that are not those of the fit."""
     from lowvar.problems.numpyro_trace import converted
 
-    saved, now = about["data"], {k: _fingerprint(v) for k, v in converted(model, data, about["name"]).items()}
+    saved = {name: one.model_dump(mode="json") for name, one in head.data.items()}
+    now = {name: _fingerprint(one) for name, one in converted(model, data, head.name).items()}
     if set(saved) != set(now):
         raise UserError(f"{where}: the fit's data were {', '.join(saved) or 'none'}, not {', '.join(now) or 'none'}")
     for name, was in saved.items():
@@ -323,24 +328,19 @@ def _of(shape_or_type) -> str:
     return str(tuple(shape_or_type)) if isinstance(shape_or_type, list) else str(shape_or_type)
 
 
-def _run(where, about, arrays, reached, problem, estimator, own) -> Run | None:
+def _run(where, saved, arrays, reached, problem, estimator, own) -> Run | None:
     """Settings and state; None if an object is missing that they need."""
-    from lowvar.api.fit import starts
-    from lowvar.studies.variational import engine as engines
-    from lowvar.studies.variational.exact import ExactRun
-
-    if (about["own_estimator"] and estimator is None) or any(name not in own for name in about["own_objects"]):
+    _check_own(where, saved, estimator, own)
+    if (saved.own_estimator and estimator is None) or any(name not in own for name in saved.own_objects):
         return None
-    label = about["estimator"]
-    method = MethodSpec.of(label if not about["own_estimator"] else estimator, about["options"], where="load")
-    solver = validated(SolverSpec, _tuples(about["solver"]), where="load")
-    solver = solver.with_own({name: own[name] for name in about["own_objects"]})
-    engine = engines.build(
-        problem, method, solver, seed=about["seed"], name=about["name"], starts=starts(problem),
-        engine=lambda *args: ExactRun(*args, num_steps=about["num_steps"]),
-    )  # fmt: skip
-    kept, like = {}, problem.backend.form(engine.init)
-    for epoch in set(about["epochs"]):
+    method = MethodSpec.of(estimator if saved.own_estimator else saved.estimator, saved.options, where=where)
+    solver = saved.solver.with_own({name: own[name] for name in saved.own_objects})
+    try:
+        engine = _engine(problem, method, solver, saved)
+        kept, like = {}, problem.backend.form(engine.init)
+    except Exception as error:  # an estimator may raise anything for options that it did not expect
+        raise UserError(f"{where}: estimator {method.estimator!r} cannot be made: {one_line(error)}") from error
+    for epoch in set(saved.epochs):
         names = [name for name in arrays if name.startswith(f"kept/{epoch}/")]
         leaves = [arrays[f"kept/{epoch}/{i}"] for i in range(len(names)) if f"kept/{epoch}/{i}" in arrays]
         if [(one.shape, one.dtype) for one in leaves] != problem.backend.shapes(like):
@@ -349,15 +349,34 @@ def _run(where, about, arrays, reached, problem, estimator, own) -> Run | None:
                 "version of lowvar or optax: load it with that one and keep fit.params, from which init= starts"
             )
         kept[epoch] = problem.backend.rebuilt(leaves, like)
-    early, last = about["epochs"]
     return Run(
-        method, solver, about["num_steps"], about["seed"], about["name"], about["khat_samples"], (early, last), kept,
-        Reached(about["stops"], reached), about["ended"],
+        method, solver, saved.num_steps, saved.seed, saved.name, saved.khat_samples, saved.epochs, kept,
+        Reached(list(saved.stops), reached), saved.ended,
     )  # fmt: skip
 
 
-def _tuples(one) -> Any:
-    """JSON's lists as tuples, as the specs have them."""
-    if isinstance(one, dict):
-        return {name: _tuples(value) for name, value in one.items()}
-    return tuple(map(_tuples, one)) if isinstance(one, list) else one
+def _check_own(where, saved, estimator, own) -> None:
+    """Rejects an object of the caller's that the fit did not have."""
+    if estimator is not None:
+        names = [label(one).rpartition(":")[2] for one in (estimator, saved.estimator)]
+        if not saved.own_estimator or names[0] != names[1]:
+            right = f"give {saved.estimator}" if saved.own_estimator else "leave it out"
+            raise UserError(f"{where}: estimator {label(estimator)!r}: the fit's was {saved.estimator!r}; {right}")
+    given = {"transformation": "optimizer", "step_size_at": "step_size"}
+    for name in own:
+        if name not in saved.own_objects:
+            raise UserError(f"{where}: {given[name]}: the fit was not given one; leave it out")
+
+
+def _engine(problem, method, solver, saved):
+    """The engine of the run."""
+    from lowvar.api.fit import starts
+    from lowvar.studies.variational import engine as engines
+    from lowvar.studies.variational.exact import ExactRun
+
+    if solver.batch_size > problem.N:
+        raise UserError(f"batches of {solver.batch_size} out of {problem.N} rows")
+    return engines.build(
+        problem, method, solver, seed=saved.seed, name=saved.name, starts=starts(problem),
+        engine=lambda *args: ExactRun(*args, num_steps=saved.num_steps),
+    )  # fmt: skip

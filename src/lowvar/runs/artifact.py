@@ -1,8 +1,9 @@
 """Result files stamped with their provenance, and readers that reject stale ones.
 
 Every parquet and npz carries a JSON stamp: the hash of the job's spec, the SHA-256 of its input data, and the
-versions of the relevant packages. A reader states which spec and data it expects. The stamp also has a digest of itself
-and the decoded content, which every reader checks: parquet's own checksums miss one flipped bit in a hundred.
+versions of the relevant packages. A reader states which spec and data it expects. A file of an experiment also says its
+place among the results: a whole file in the place of another is refused, too. The stamp also has a digest of itself and
+the decoded content, which every reader checks: parquet's own checksums miss one flipped bit in a hundred.
 """
 
 import contextlib
@@ -17,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from lowvar import npz
-from lowvar.errors import UserError
-from lowvar.files import atomic, write_text
+from lowvar.errors import UserError, of_place
+from lowvar.files import atomic, write_bytes, write_text
 
 PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
+_SEAL = "<!-- lowvar "  # before the stamp in an svg
 _INSTALLED_AS = {"cocoex": "coco-experiment"}  # packages imported under another name
 
 
@@ -66,20 +68,22 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
 
     Args:
         path: the file.
-        expect: stamp that the file must carry (``spec`` and ``inputs`` are compared).
+        expect: stamp that the file must carry (``spec``, ``inputs`` and ``place`` are compared, those that it has).
         rebuild: the command that makes the file, for the error message.
 
     Raises:
-        UserError: the file is missing, not a table of lowvar, or made from another spec or other data.
+        UserError: the file is missing, not a table of lowvar, made from another spec or other data, or another file
+            of the same results.
     """
+    return _read_table(path, expect, rebuild)[0]
+
+
+def _read_table(path, expect, rebuild):
+    """A table and its stamp."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    _check_exists(path, rebuild)
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise _Unreadable(path, error, rebuild) from error
+    content = _content(path, rebuild)
     try:
         # not `read_table`, which imports Arrow's datasets: 0.3 s of a job
         arrow = pq.ParquetFile(pa.BufferReader(content)).read()
@@ -90,7 +94,15 @@ def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, reb
         raise UserError(f"{path}: not a table of lowvar, or damaged{_again(rebuild)}") from error
     _check_digest(path, digest, right, rebuild)
     _check_stamp(path, mark, expect, rebuild)
-    return table
+    return table, mark
+
+
+def _content(path, rebuild) -> bytes:
+    _check_exists(path, rebuild)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise _Unreadable(path, error, rebuild) from error
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, np.ndarray], mark: Mapping[str, Any]) -> None:
@@ -115,6 +127,32 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
     _check_digest(path, digest, digest == _of_arrays(arrays, mark), rebuild)
     _check_stamp(path, mark, expect, rebuild)
     return arrays, mark
+
+
+def write_seal(path: Path, mark: Mapping[str, Any]) -> None:
+    """Adds the stamp ``mark`` and a digest to an svg, in a comment at its end."""
+    content = path.read_bytes()
+    seal = _text({**mark, "digest": _of_bytes(content, mark)})
+    write_bytes(path, content + f"{_SEAL}{seal} -->\n".encode())
+
+
+def verified(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = "") -> dict[str, Any]:
+    """The stamp of a parquet or a sealed svg whose content is what was written; raises as ``read_table`` does."""
+    if Path(path).suffix != ".svg":
+        return _read_table(path, expect, rebuild)[1]
+    content, _, seal = _content(path, rebuild).partition(_SEAL.encode())
+    try:
+        mark = json.loads(seal.decode().removesuffix(" -->\n")) if seal else {}
+        digest = mark.pop("digest", None)
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise UserError(f"{path}: damaged, its content is not what was written{_again(rebuild)}") from error
+    _check_digest(path, digest, digest == _of_bytes(content, mark), rebuild)
+    _check_stamp(path, mark, expect, rebuild)
+    return mark
+
+
+def _of_bytes(content: bytes, mark: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_text(mark).encode() + content).hexdigest()
 
 
 def read_stamp(path: str | Path) -> dict[str, Any]:
@@ -239,7 +277,11 @@ def _again(rebuild):
 
 
 def _check_exists(path, rebuild):
-    if not Path(path).is_file():
+    try:
+        there = Path(path).is_file()
+    except OSError as error:  # a folder that may not be searched, a name that is too long
+        raise of_place(error) or error from error
+    if not there:
         raise UserError(f"{path}: no such file{_again(rebuild)}")
 
 
@@ -258,3 +300,13 @@ def _check_stamp(path, mark, expect, rebuild):
             raise UserError(
                 f"{path}: stale, it was made from {what} ({mark.get(key)}, now {expect[key]}){_again(rebuild)}"
             )
+    if "place" in expect and mark.get("place") != expect["place"]:
+        if "place" not in mark:
+            raise _Earlier(f"{path}: without the place that later versions of lowvar write and check{_again(rebuild)}")
+        raise UserError(f"{path}: it is {mark['place']}, in the place of {expect['place']}{_again(rebuild)}")
+    made = (mark.get("versions") or {}).get("lowvar")
+    if made is not None and made != (here := importlib.metadata.version("lowvar")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("once")
+            text = f"results of lowvar {made} are read by lowvar {here}: snakemake --forceall makes all anew"
+            warnings.warn(text, UserWarning, stacklevel=4)

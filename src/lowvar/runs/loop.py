@@ -244,9 +244,9 @@ def _resume(engine, path, mark, clock):
     if (arrays := artifact.read_checkpoint(path, mark)) is None:
         return None, 0, []
     fresh = engine.flatten(engine.init())
-    leaves = [arrays[f"leaf{i}"] for i in range(sum(name.startswith("leaf") for name in arrays))]
-    known = {"done", "laps", "clock"} <= arrays.keys()
-    if not known or fresh is None or [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in fresh]:
+    leaves = [arrays[name] for i in range(len(arrays)) if (name := f"leaf{i}") in arrays]
+    fits = fresh is not None and [(a.shape, a.dtype) for a in leaves] == [(a.shape, a.dtype) for a in fresh]
+    if not fits or not _of_a_run(arrays, engine.stops):
         path.unlink()  # of another layout, as another commit of lowvar may have written it
         return None, 0, []
     state, laps = engine.unflatten(leaves), list(arrays["laps"])
@@ -255,6 +255,17 @@ def _resume(engine, path, mark, clock):
     done, spent = int(arrays["done"]), arrays["clock"]
     clock.restore(*spent, laps)
     return state, done, measured
+
+
+def _of_a_run(arrays, stops) -> bool:
+    """Whether the arrays of a checkpoint, besides the state, are those of a run with these stops."""
+    forms = {"done": ((), "iu"), "clock": ((2,), "f"), "laps": (arrays.get("laps", np.zeros(0)).shape[:1], "f")}
+    for name, (shape, kinds) in forms.items():
+        if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind not in kinds:
+            return False
+    measured = [of for name, of in arrays.items() if name.startswith("measured_")]
+    passed = sum(stop <= arrays["done"] for stop in stops)
+    return 0 <= arrays["done"] <= stops[-1] and all(of.shape[:1] == (passed,) for of in (arrays["laps"], *measured))
 
 
 def _separate(stacked, count):

@@ -7,7 +7,8 @@ STAMP = File(
     "Every parquet file has a JSON text under the key `lowvar` of its schema metadata; `samples.npz`, `params.npz` and "
     "`checkpoint.npz` have it in an array `__lowvar__`. `lowvar.runs.artifact.read_table(path)` and "
     "`read_arrays(path)` read both kinds. The workflow's readers expect a `spec` and `inputs` and refuse a file with "
-    "others: the message names the file and the command that rebuilds it. `versions` is a record and is not compared. "
+    "others, or of another `place`: the message names the file and the command that rebuilds it. Results of another "
+    "version of lowvar are read, with a warning; other `versions` are a record. "
     "The stamp does not cover lowvar's source code: after editing an estimator, force its jobs.",
     columns("""
     spec | string | | hash of the job's spec: 16 hexadecimal digits of SHA-256; in `tables/` of the experiment
@@ -15,6 +16,11 @@ STAMP = File(
     + integrals; `inputs` is empty for a function
     inputs.{problem}/{method}-{backend} | string? | | SHA-256 of the study that a run read, or of all studies behind a
     + table
+    place | string | | the file's place among the results of its experiment, such as `tables/ends.parquet`; a whole file
+    + in the place of another is refused
+    beside | object? | | SHA-256 by place of the published files that were made with this one: the csv of a table; svg
+    + files have a stamp too, in a comment at their end, with the png and the csv beside them. `make check`, and
+    + `snakemake --report`, name a file that is another
     digest | string | | SHA-256 of the stamp and the decoded content; a file with another one is damaged, and refused
     versions.{package} | string | | version of lowvar, jax, jaxlib, numpy, numpyro, optax, torch and installed peers,
     + simulators and samplers; in `tables/` only of lowvar
@@ -86,7 +92,8 @@ CHECKPOINT = File(
 
 CLAIMS = File(
     "claims.csv",
-    "Made by `lowvar claims`. A row for each statement in `workflow/claims/{experiment}.yaml`; without that file "
+    "Made by `lowvar claims`, as `claims.parquet` too. A row for each statement in "
+    "`workflow/claims/{experiment}.yaml`; without that file "
     "there are no rows. Intervals are 95 %.",
     columns("""
     id | string | | name of the claim

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lowvar.errors import check_known
+from lowvar.errors import UserError, check_known
 
 Frame: TypeAlias = Any  # a pandas.DataFrame, whose types are too loose to check
 
@@ -127,6 +127,20 @@ class Table:
             one.name: "float64" for one in self.columns if one.dtype == "float64" and table[one.name].dtype.kind in "iu"
         }
         return table.astype(whole)
+
+
+def believed(table: Frame, columns: tuple[Column, ...], names: Mapping[str, str], where: str) -> Frame:
+    """``table``, if it has the declared columns, and in those called like ``names`` no other value.
+
+    Raises:
+        UserError: a column is missing, or rows are of another job, as other code may have written them.
+    """
+    lacks = [one.name for one in columns if not one.perhaps and one.name not in table]
+    other = [name for name, value in names.items() if name in table and (table[name] != value).any()]
+    if lacks or other:
+        said = f"it lacks the column {lacks[0]!r}" if lacks else f"it has rows of another {other[0]}"
+        raise UserError(f"{where}: {said}, as another version of lowvar may have written it")
+    return table
 
 
 def names_of(tables: tuple[Table, ...], experiment: Any, *, timed: bool = False) -> tuple[str, ...]:

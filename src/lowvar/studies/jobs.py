@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import check_known
-from lowvar.files import all_or_none, alone, sweep, write_text
+from lowvar.errors import UserError, check_known
+from lowvar.files import all_or_none, alone, sha256, write_text
 from lowvar.runs import artifact, loop
+from lowvar.studies.common_files import CLAIMS
 from lowvar.studies.gathered import Gathered
 from lowvar.studies.study import Job, Study
 
@@ -26,8 +27,9 @@ def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints
     settled, inputs = job.settled(_hash(job, source), study)
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
     engine = family.engine(settled, source)
+    saved = mark | {"place": job.place("checkpoint.npz")}
     with alone(out, checkpoint.parent), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
-        result = loop.run(engine, progress=tick, checkpoint=checkpoint, mark=mark, every=checkpoint_every)
+        result = loop.run(engine, progress=tick, checkpoint=checkpoint, mark=saved, every=checkpoint_every)
         files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
                  "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
         made = _leave(job, out, mark, files)
@@ -43,8 +45,9 @@ def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
     search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
     label = f"{' '.join(job.names.values())} tuning"
+    saved = mark | {"place": job.place("checkpoint.npz")}
     with alone(out, checkpoint.parent), progress_bar(spec.trials, label, "trial") as tick:
-        study, timing = search(spec, prepared, checkpoint=checkpoint, mark=mark, progress=tick, every=checkpoint_every)
+        study, timing = search(spec, prepared, checkpoint=checkpoint, mark=saved, progress=tick, every=checkpoint_every)
         files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
         made = _leave(job, out, mark, files)
         checkpoint.unlink(missing_ok=True)
@@ -85,8 +88,6 @@ def _named(job, table):
 
 def _leave(job, out, mark, files) -> Path:
     """Writes all files of a job or none: tables, arrays, and the spec as provenance; returns the path of the last."""
-    for name in files:
-        sweep(out, name)
     with all_or_none():
         for name, content in files.items():
             if name == "provenance.json":
@@ -94,7 +95,7 @@ def _leave(job, out, mark, files) -> Path:
                 artifact.write_provenance(out / name, mark, about, device=_device(job.names.get("backend", "jax")))
             else:
                 write = artifact.write_arrays if name.endswith(".npz") else artifact.write_table
-                write(out / name, content, mark)
+                write(out / name, content, mark | {"place": job.place(name)})
     return out / list(files)[-1]
 
 
@@ -106,14 +107,15 @@ def tables(study: Study, *, seconds: bool = False) -> list[Path]:
     tables = {name: gathered[name] for name in names}  # all are made before one is written
     metrics = None if seconds else nested(study.experiment.problems, study.family.metrics(gathered))
     written = []
+    if metrics is not None:
+        write_text(study.metrics, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
+        written.append(study.metrics)
     for name, table in tables.items():
         (parquet,), (csv,) = study.table_files(name), study.table_files(name, ending="csv")
-        artifact.write_table(parquet, table, mark)
         write_text(csv, table.to_csv(index=False, float_format="%.8g"))
+        beside = _beside(study, csv, *([study.metrics] if metrics is not None else []))
+        artifact.write_table(parquet, table, mark | {"place": study.place(parquet), "beside": beside})
         written += [parquet, csv]
-    if metrics is not None:
-        written.append(study.metrics)
-        write_text(study.metrics, json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     return written
 
 
@@ -121,7 +123,10 @@ def figure(study: Study, kind: str) -> list[Path]:
     """Draws one figure of an experiment from its tables."""
     check_known("figure", kind, study.figures, where=f"experiment {study.name!r}")
     drawn, (path,) = study.figures[kind], study.figure_files(kind)
-    return drawn.picture(study.table(drawn.table), path.with_suffix(""), **study.options(kind))
+    svg, *others = drawn.picture(study.table(drawn.table), path.with_suffix(""), **study.options(kind))
+    mark = {"spec": study.experiment.hash, "place": study.place(svg), "beside": _beside(study, *others)}
+    artifact.write_seal(svg, mark)
+    return [svg, *others]
 
 
 def claims(study: Study, path=None) -> Path:
@@ -130,8 +135,39 @@ def claims(study: Study, path=None) -> Path:
 
     path = path or study.claims
     table = analysis.judge(analysis.load(path) if path else [], Gathered(study, study.family.tables, made=False))
+    table = table.astype({one.name: one.dtype.replace("string", "str") for one in CLAIMS.columns})  # also without rows
     write_text(study.verdicts, table.to_csv(index=False))
+    parquet = study.verdicts.with_suffix(".parquet")
+    mark = study.tables_stamp() | {"place": study.place(parquet), "beside": _beside(study, study.verdicts)}
+    artifact.write_table(parquet, table, mark)
     return study.verdicts
+
+
+def check(study: Study) -> list[str]:
+    """What is published of an experiment and is not what was made, a sentence each; nothing if nothing is made yet."""
+    found, where = [], {"results": study.results, "data": study.data}
+    published = {study.table_files(name)[0]: study.table_command(name) for name in (*study.tables, *study.timed)}
+    published |= {study.figure_files(kind)[0]: study.command(f"figure {kind}", **where) for kind in study.figures}
+    published[study.verdicts.with_suffix(".parquet")] = study.command("claims", **where)
+    for path, rebuild in published.items():
+        if not path.is_file():
+            continue
+        try:
+            mark = artifact.verified(
+                path, expect={"spec": study.experiment.hash, "place": study.place(path)}, rebuild=rebuild
+            )
+        except UserError as error:
+            found.append(str(error))
+            continue
+        for name, digest in mark.get("beside", {}).items():
+            if not (file := study.results / name).is_file() or sha256(file) != digest:
+                found.append(f"{file}: it is not what was made with {path.name}; make it with: {rebuild}")
+    return list(dict.fromkeys(found))
+
+
+def _beside(study: Study, *paths: Path) -> dict[str, str]:
+    """The hashes of published files, for the stamp of the one that they were made with."""
+    return {study.place(path): sha256(path) for path in paths}
 
 
 def nested(problems, rows) -> dict[str, dict[str, dict[str, float | None]]]:

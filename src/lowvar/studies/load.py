@@ -9,7 +9,7 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import UserError, check_known, unknown_name
+from lowvar.errors import UserError, check_known, of_place, unknown_name
 from lowvar.files import read_yaml
 from lowvar.registry import look_in
 from lowvar.studies.common_spec import SCALES, merged, validated
@@ -39,8 +39,12 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
             the file and the key.
     """
     path = Path(path)
-    if not path.is_file():
-        known = [p.stem for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    try:
+        there = path.is_file()
+        known = [p.stem for p in path.parent.glob("*.yaml")] if not there and path.parent.is_dir() else []
+    except OSError as error:
+        raise of_place(error) or error from error
+    if not there:
         if not difflib.get_close_matches(path.stem, known, n=1, cutoff=0.4):
             raise UserError(f"{path}: no such experiment file")
         raise unknown_name("experiment", path.stem, known, where=str(path.parent))

@@ -11,7 +11,7 @@ from lowvar.errors import UserError
 from lowvar.files import sha256
 from lowvar.runs import artifact
 from lowvar.studies.common_spec import Cost
-from lowvar.studies.declarations import Family, Figure, names_of
+from lowvar.studies.declarations import Family, Figure, believed, names_of
 from lowvar.studies.load import FAMILIES, Experiment, load_experiment
 
 
@@ -169,13 +169,17 @@ class Job:
                 raise UserError(f"--study {file}: experiment {self.study.name!r} does not tune {what}")
             return self.spec, inputs
         file = Path(file or self.search.outputs[0])
-        expect = {"spec": self.search.spec.hash, "inputs": inputs}
+        expect = {"spec": self.search.spec.hash, "inputs": inputs, "place": self.search.place("study.parquet")}
         trials = artifact.read_table(file, expect=expect, rebuild=self.search.command)
         return self.spec.at(trials), inputs | {self.search.label: sha256(file)}
 
     def read(self, name: str, reader=artifact.read_table):
-        """Reads one of its files; refuses a stale one."""
-        return reader(self.folder / name, expect=self.expected, rebuild=self.command)
+        """Reads one of its files; refuses a stale one, and one of another job or another kind."""
+        return reader(self.folder / name, expect=self.expected | {"place": self.place(name)}, rebuild=self.command)
+
+    def place(self, name: str) -> str:
+        """The place of one of its files among the results, as in stamps."""
+        return self.study.place(self.folder / name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,8 +234,7 @@ class Study:
     @property
     def headline(self) -> Figure:
         """The figure that opens its report."""
-        first = next(name for name in (*self.family.headlines, *self.figures) if name in self.figures)
-        return self.figures[first]
+        return self.figures[next(name for name in (*self.family.headlines, *self.figures) if name in self.figures)]
 
     def options(self, figure: str) -> dict[str, Any]:
         """The options that its experiment sets for a figure."""
@@ -315,7 +318,7 @@ class Study:
         if not drawn:
             return self.data_inputs(problem)
         job = self.job("sample", drawn)
-        artifact.read_arrays(job.outputs[0], expect=job.expected, rebuild=job.command)
+        job.read(job.outputs[0].name, artifact.read_arrays)
         return {problem: sha256(job.outputs[0])}
 
     def data_inputs(self, problem: str, file: str | Path | None = None) -> dict[str, str]:
@@ -358,7 +361,7 @@ class Study:
         if not drawn:
             return self.load_data(problem, path)
         job, read = self.job("sample", drawn), self.family.read_samples
-        expect = {"spec": job.spec.hash, "inputs": self.data_inputs(drawn, prepared)}
+        expect = {"spec": job.spec.hash, "inputs": self.data_inputs(drawn, prepared), "place": job.place("samples.npz")}
         return read(Path(path or job.outputs[0]), expect=expect, rebuild=job.command)  # type: ignore[misc]
 
     def tables_stamp(self) -> dict[str, Any]:
@@ -375,10 +378,23 @@ class Study:
         """The tables ``name`` of all jobs of a kind, concatenated; refuses stale ones."""
         import pandas as pd
 
-        return pd.concat([job.read(name) for job in self.jobs(kind)], ignore_index=True)
+        columns = {one.path: one.columns for one in self.family.files}.get(f"{KINDS[kind].folder}/{name}", ())
+        read = [believed(job.read(name), columns, job.names, f"{job.folder / name}") for job in self.jobs(kind)]
+        return pd.concat(read, ignore_index=True)
+
+    def place(self, path: Path) -> str:
+        """A file's place among the results, as in stamps."""
+        return path.relative_to(self.results).as_posix()
+
+    def table_command(self, name: str) -> str:
+        """The command that makes a table."""
+        seconds = " --seconds" if name in self.timed else ""
+        return self.command("table", results=self.results, data=self.data) + seconds
 
     def table(self, name: str):
-        """Reads a table of this experiment; refuses a stale one."""
-        rebuild = self.command("table", results=self.results, data=self.data)
-        rebuild += " --seconds" if name in self.timed else ""
-        return artifact.read_table(self.table_files(name)[0], expect=self.tables_stamp(), rebuild=rebuild)
+        """Reads a table of this experiment; refuses a stale one, and another one in its place."""
+        (path,) = self.table_files(name)
+        expect = self.tables_stamp() | {"place": self.place(path)}
+        columns = next(one.columns for one in self.family.tables if one.name == name)
+        table = artifact.read_table(path, expect=expect, rebuild=self.table_command(name))
+        return believed(table, columns, {}, str(path))

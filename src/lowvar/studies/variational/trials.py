@@ -108,6 +108,8 @@ def _resume(path, mark, names):
     """The trials of a checkpoint; none if it is missing, or from another spec, other data or other versions."""
     if (arrays := artifact.read_checkpoint(path, mark)) is None or set(arrays) != set(names):
         return []
+    if len({one.shape for one in arrays.values()}) > 1 or any(one.ndim != 1 for one in arrays.values()):
+        return []
     return [dict(zip(names, row, strict=True)) for row in zip(*(arrays[name].tolist() for name in names), strict=True)]
 
 
