@@ -129,7 +129,7 @@ def claims(study: Study, path=None) -> Path:
     from lowvar.studies import claims as analysis
 
     path = path or study.claims
-    table = analysis.judge(analysis.load(path) if path else [], Gathered(study, study.family.tables, made=False))
+    table = analysis.judge(analysis.load(path) if path else [], Gathered(study, study.family.tables, made=False), study)
     write_text(study.verdicts, table.to_csv(index=False))
     return study.verdicts
 
