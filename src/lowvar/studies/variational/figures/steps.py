@@ -83,8 +83,7 @@ def _room(ax: Axes, drawn: Frame, rows: Frame) -> None:
     sizes = np.unique(rows["step_size"])
     ax.set_xlim(sizes[0] / 3, sizes[-1] * 3)
     if len(sizes) == 1:
-        ax.set_xticks(sizes, [f"{sizes[0]:.3g}"])
-        ax.minorticks_off()
+        panels.one_place(ax, sizes[0])
 
 
 def _beside(drawn: Frame, order: list[str]) -> dict[str, float]:
