@@ -128,6 +128,6 @@ SECONDS = Figure(
     "seconds", "seconds", select, draw,
     caption="Gap to the optimum against the wall time of one run on the machine that made this report, without "
     "compilation: the time of a job divided by the number of its runs (all step sizes and repetitions), which it "
-    "computes together. A single run would take longer than that. " + _RETROSPECT + WARMED,
+    "computes together (`runs`). A single run would take longer than that. " + _RETROSPECT + WARMED,
     options={"x": "seconds"},
 )  # fmt: skip
