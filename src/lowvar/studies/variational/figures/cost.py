@@ -49,8 +49,8 @@ def draw(rows: Frame) -> Picture:
 COST = Figure(
     "cost", "seconds", select, draw,
     caption="Elapsed time of one run against its iterations, without compilation, on the machine that made this "
-    "report: the time of a job divided by the number of its runs, which it computes together; a single run would take longer. A "
-    "falling slope: cheaper steps."
+    "report: the time of a job divided by the number of its runs, which it computes together; a single run would take "
+    "longer. A falling slope: cheaper steps."
     + WARMED,
     when=looks_at("particles"),
 )  # fmt: skip
