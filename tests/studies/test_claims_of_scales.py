@@ -9,6 +9,7 @@ from lowvar.studies import claims as C
 from lowvar.studies import jobs
 from lowvar.studies.effect import Missing
 from lowvar.studies.load import FAMILIES
+from lowvar.studies.scales import made_at, makes
 from lowvar.studies.study import Study
 
 INTEGRAL = {
@@ -125,7 +126,7 @@ CELL = {"problem": "levy", "scheme": "rqmc", "baseline": "mean", "block": "mu", 
     ],
 )
 def test_the_settings_of_a_scale_tell_its_rows(tmp_path, content, table, wanted, scales):
-    assert list(written(tmp_path, content).made_at(Missing(table, **wanted))) == scales
+    assert list(made_at(written(tmp_path, content), Missing(table, **wanted))) == scales
 
 
 SHIPPED = ["problem", "method", "backend", "sizes", "population", "sigma", "scheme", "baseline", "batch_size", "noise",
@@ -145,7 +146,7 @@ def test_shipped_claims_are_about_what_the_paper_scale_makes(repository):
             wanted = {key: test[key] for key in SHIPPED if test.get(key) is not None}
             if study.experiment.family == "search":  # a peer runs in its own backend
                 wanted.pop("backend", None)
-            assert any(study.makes(Missing(table, **wanted)) for table in tables), f"{path.name}: {claim.id}"
+            assert any(makes(study, Missing(table, **wanted)) for table in tables), f"{path.name}: {claim.id}"
             number += 1
     assert number > 500
     assert set(FAMILIES) == {"variational", "search", "integral"}

@@ -27,6 +27,7 @@ from lowvar.studies.common_files import CLAIMS
 from lowvar.studies.common_spec import Strict, validated
 from lowvar.studies.effect import Effect, Effects, Missing, Positive, select
 from lowvar.studies.load import FAMILIES
+from lowvar.studies.scales import made_at, makes, stated
 
 EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 
@@ -142,10 +143,10 @@ def load(path: str | Path) -> list[Claim]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such claims file")
-    stated = read_yaml(path)
-    if not isinstance(stated, list):
+    content = read_yaml(path)
+    if not isinstance(content, list):
         raise UserError(f"{path}: it must be a list of claims")
-    return [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(stated, 1)]
+    return [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(content, 1)]
 
 
 def parse(stated: Any, where: str = "claim") -> Claim:
@@ -203,17 +204,17 @@ def _not_made(claim, lacking, tables, study):
     Raises:
         UserError: this scale should have made them, or no scale does.
     """
-    made = study.made_at(lacking) if study else {}
+    made = made_at(study, lacking) if study else {}
     if not made:
         raise lacking
     test, known = dict(claim.test), {name for one in (study, *made.values()) for name in one.experiment.methods}
     for method in filter(None, [*(test.get(key) for key in ("method", "other", "reference")), *test.get("others", ())]):
         check_known("method", method, known)
-    job, shown = next(iter(made.values())).makes(lacking)[0], tables.get(lacking.table)
+    job, shown = makes(next(iter(made.values())), lacking)[0], tables.get(lacking.table)
     if shown is not None and "problem" in lacking.wanted and "problem" in shown:
         shown = select(shown, problem=lacking.wanted["problem"])
         for column in shown.columns.intersection(list(lacking.wanted)):  # no setting tells tasks and blocks
-            if not job.stated(column) and len(shown) and lacking.wanted[column] not in set(shown[column]):
+            if not stated(job, column) and len(shown) and lacking.wanted[column] not in set(shown[column]):
                 raise lacking
     note = "; ".join(filter(None, (claim.note, f"not made at scale {study.scale}, but at {' and '.join(made)}")))
     nothing = {"published": claim.test.shown, "ours": math.nan, "low": math.nan, "high": math.nan}

@@ -1,9 +1,8 @@
 """A study: an experiment at a scale, its jobs, and its files."""
 
 import dataclasses
-import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 from lowvar.errors import UserError
 from lowvar.files import sha256
 from lowvar.runs import artifact
-from lowvar.studies.common_spec import SCALES, Cost
+from lowvar.studies.common_spec import Cost
 from lowvar.studies.declarations import Family, Figure, names_of
-from lowvar.studies.effect import Missing
 from lowvar.studies.load import FAMILIES, Experiment, load_experiment
 
 
@@ -154,14 +152,6 @@ class Job:
         inputs = self.settled()[1] if self.kind == "run" else self.study.data_inputs(self.problem)
         return {"spec": self.spec.hash, "inputs": inputs}
 
-    def makes(self, wanted: Mapping[str, Any]) -> bool:
-        """Whether its rows in tables have these values, as far as its names and settings have their columns."""
-        return all(_among(value, self.stated(key)) for key, value in wanted.items())
-
-    def stated(self, key: str) -> list[Any]:
-        """The values of a table's column that its names and settings tell; none if they do not."""
-        return [self.names[key]] if key in self.names else self.spec.stated(key)
-
     def settled(self, inputs: dict[str, str] | None = None, file=None) -> tuple[Any, dict[str, str]]:
         """The spec of a run with its tuned settings, and the ``inputs`` of its stamp.
 
@@ -186,13 +176,6 @@ class Job:
     def read(self, name: str, reader=artifact.read_table):
         """Reads one of its files; refuses a stale one."""
         return reader(self.folder / name, expect=self.expected, rebuild=self.command)
-
-
-def _among(value: Any, stated: list[Any]) -> bool:
-    """Whether a value is one of those that settings state, or they state none."""
-    if isinstance(value, float):
-        return not stated or any(math.isclose(value, float(one), rel_tol=1e-9) for one in stated)
-    return not stated or value in stated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,21 +262,6 @@ class Study:
             if value is not None:
                 words += [f"--{key}", str(value)]
         return shlex.join(words)
-
-    def makes(self, lacking: Missing) -> list[Job]:
-        """The jobs whose rows have the values that an effect wants of a table."""
-        kinds = [one.rows_of for one in self.family.tables if one.name == lacking.table and one.when(self.experiment)]
-        return [job for job in self.jobs(*kinds) if job.makes(lacking.wanted)] if kinds else []
-
-    def made_at(self, lacking: Missing) -> dict[str, "Study"]:
-        """The other scales at which its jobs make a table or rows that this one does not; none if this one does."""
-        others = {} if self.makes(lacking) else self.others
-        return {scale: study for scale, study in others.items() if study.makes(lacking)}
-
-    @cached_property
-    def others(self) -> dict[str, "Study"]:
-        """The experiment at the other scales."""
-        return {scale: Study.load(self.path, scale) for scale in SCALES if scale != self.scale}
 
     # ------------------------------------------------------------------------------------------------ its files
 
