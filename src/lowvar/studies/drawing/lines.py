@@ -32,7 +32,7 @@ def beside(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Est
     """A vertical bar for each interval, a few points beside those of ``count`` other lines: bands would hide them."""
     from matplotlib.transforms import ScaledTranslation
 
-    shift = ScaledTranslation(_APART * (rank - (count - 1) / 2) / 72, 0, ax.get_figure(root=True).dpi_scale_trans)
+    shift = ScaledTranslation(_APART * (rank - (count - 1) / 2) / 72, 0, ax.figure.dpi_scale_trans)
     ax.vlines(x, low, high, color=look.colour, lw=1.4, alpha=0.7, label=label, transform=ax.transData + shift)
 
 
