@@ -23,6 +23,13 @@ DRAWN = """(async () => {  // the page makes its elements and its styles after i
         await new Promise(next => setTimeout(next, 50));
     await new Promise(next => setTimeout(next, 1000));
 })()"""
+NARROW = 400  # pixels, of a telephone
+CUT = """(() => {
+    const prose = document.querySelector(".prose").getBoundingClientRect();
+    const nav = document.querySelector(".backdrop-blur-sm").getBoundingClientRect();
+    const beside = nav.bottom <= prose.top + 1 ? 0 : nav.right;  // the menu is above the text, or beside it
+    return {left: prose.left - beside, right: innerWidth - prose.right, width: prose.width};
+})()"""
 FRONT = """(() => {
     const text = document.querySelector(".prose"), drawn = [...document.querySelectorAll(".headline svg")];
     return text && {top: text.getBoundingClientRect().top, drawn: drawn.map(svg => svg.getBoundingClientRect().width),
@@ -157,6 +164,16 @@ def problems(browser, results):
     return found + browser.errors(), len(figures), claims
 
 
+def narrow(browser, report):
+    """What is wrong with the front page on a telephone, a sentence each."""
+    browser.sized(NARROW, HEIGHT)
+    browser.open(Path(report).resolve().as_uri())
+    at = browser.value(CUT)
+    if min(at["left"], at["right"]) < -1 or at["width"] < 0.8 * NARROW:
+        return [f"at {NARROW} pixels, the text of the front page is cut off or squeezed: {at}"]
+    return []
+
+
 def main(report, results, screenshot):
     """The exit code: 0, or 1 with what is wrong."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
@@ -173,6 +190,7 @@ def main(report, results, screenshot):
             browser.sized(WIDTH, max(HEIGHT, height))
             browser.open(Path(report).resolve().as_uri())
             picture = browser.send("Page.captureScreenshot")["data"]
+            found += narrow(browser, report)
         finally:
             browser.close()
     Path(screenshot).write_bytes(base64.b64decode(picture))

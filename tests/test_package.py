@@ -1,7 +1,9 @@
 """What importing and asking for help cost, and what they do not pull in."""
 
+import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -73,3 +75,14 @@ def test_the_version_is_the_package_s():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'decomposse'"):
         lowvar.decomposse  # noqa: B018
+
+
+def test_every_extra_that_a_text_names_exists(repository):
+    extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    texts = [*(repository / "src").rglob("*.py"), *repository.glob("docs/*.md"), repository / "README.md"]
+    named = {name for path in texts for found in re.findall(r"lowvar\[([\w,]+)\]", path.read_text())
+             for name in found.split(",")}  # fmt: skip
+    named |= {name for path in texts for name in re.findall(r"\(extra\s+`(\w+)`\)", path.read_text())}
+    assert "plot" in named
+    assert named <= set(extras)
+    assert [one.split(">")[0] for one in extras["plot"]] == ["matplotlib"]  # for `fit.plot()`, and no more

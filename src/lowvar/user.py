@@ -63,7 +63,7 @@ def decompose(args) -> None:
         artifact.write_provenance(table.with_suffix(".json"), mark, options)
         artifact.write_table(table, result.table, mark)
     if importlib.util.find_spec("matplotlib") is None:
-        print(f"wrote {table}; for the figure: pip install 'lowvar[workflow]'")
+        print(f"wrote {table}; for the figure: pip install 'lowvar[plot]'")
         return
     result.plot(stem)
     print(f"wrote {table}, {stem}.png")

@@ -13,7 +13,8 @@ from numpyro.infer.util import potential_energy
 import lowvar
 from lowvar.errors import UserError
 from lowvar.problems.numpyro_model import from_numpyro
-from lowvar.problems.numpyro_trace import AllRows, data_plate, prototype
+from lowvar.problems.numpyro_plate import data_plate
+from lowvar.problems.numpyro_trace import AllRows, prototype
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(11, 3))

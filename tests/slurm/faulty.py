@@ -24,6 +24,7 @@ record = {
     "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
     "asked": sys.argv[sys.argv.index("--device") + 1] if "--device" in sys.argv else None,
     "resumes": bool(out and (out / "checkpoint.npz").exists()),
+    "mark": os.environ.get("LOWVAR_SLURM"),
     "time": time.time(),
 }
 with (place / "calls").open("a") as file:

@@ -35,33 +35,38 @@ class Params(pydantic.BaseModel):
     checkpoints: Folder | None = None
 
 
+GIVEN = "params.yaml or --config" if OWN else "the module's config"
+
+
 def load_all():
     """The checked parameters, and every experiment at their scale; a user's own is named by its path."""
     for file in filter(os.path.isfile, workflow.configfiles):
         read_yaml(file)  # Snakemake takes the last of two equal keys
     if isinstance(config.get("experiments"), str):  # --config experiments=joint
         config["experiments"] = [config["experiments"]]
-    params = validated(Params, config, where="params.yaml or --config")
+    if not OWN:  # a module's `config` has the keys that differ
+        config.update({**read_yaml(ROOT / "params.yaml"), **config})
+    params = validated(Params, config, where=GIVEN)
     own = [Path(name) for name in params.experiments if name.endswith((".yaml", ".yml"))]
     config["experiments"] = [Path(name).stem if Path(name) in own else name for name in params.experiments]
     params = params.model_copy(update={"experiments": tuple(config["experiments"])})
     for path in own:
         if not path.is_file():
             raise UserError(
-                f"params.yaml or --config: experiments: {path}: no such file in {Path.cwd()}, where Snakemake runs; give "
+                f"{GIVEN}: experiments: {path}: no such file in {Path.cwd()}, where Snakemake runs; give "
                 "its absolute path"
             )
-        shipped = Path(f"workflow/experiments/{path.stem}.yaml")
+        shipped = HERE / f"workflow/experiments/{path.stem}.yaml"
         if shipped.is_file() and shipped.resolve() != path.resolve():
             raise UserError(f"{path}: {shipped} has the same name, so their results would share a folder; rename yours")
     folder = Path(f"{params.results}/{params.scale}")
     studies = {
         path.stem: Study.load(path, params.scale, folder / path.stem, params.data)
-        for path in [*sorted(Path("workflow/experiments").glob("*.yaml")), *own]
+        for path in [*sorted((HERE / "workflow/experiments").glob("*.yaml")), *own]
     }
     for name in params.experiments:
         if name not in studies:
-            raise unknown_name("experiment", name, studies, where="params.yaml or --config: experiments")
+            raise unknown_name("experiment", name, studies, where=f"{GIVEN}: experiments")
     return params, studies
 
 

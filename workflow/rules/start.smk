@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1]
+ROOT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parents[1].resolve()
 
 
 def workflow_profile(arguments):
@@ -36,8 +36,15 @@ except ModuleNotFoundError:
         f"run `make install` in {ROOT}, then `source .venv/bin/activate`"
     )
 
+# Whether Snakemake was started with a Snakefile of ours. If it is another workflow that uses ours, the working directory
+# is that workflow's: results go there, and experiments are read from here.
+OWN = Path(workflow.rundir, workflow.main_snakefile).resolve() in (ROOT / "Snakefile", ROOT / "workflow/Snakefile")
+HERE = Path() if OWN else ROOT
+if not (ROOT / "workflow/experiments").is_dir():
+    sys.exit(f"lowvar: {ROOT} has no workflow/experiments: name the Snakefile of a clone on this machine")
+
 # `snakemake -s FOLDER/Snakefile` works from any folder and runs in FOLDER
-if not Path("params.yaml").is_file():
+if OWN and not Path("params.yaml").is_file():
     if workflow.overwrite_workdir is not None or not (ROOT / "params.yaml").is_file():
         sys.exit(
             f"lowvar: {Path.cwd()} has no params.yaml: run Snakemake in lowvar's folder; for other folders of results and data, use "

@@ -163,7 +163,9 @@ def _differences(one: Header, arrays: Mapping[str, np.ndarray]):
             yield f"array {name!r} has shape {array.shape} and type {array.dtype}"
     groups = {"guide", "middle", "elbo", "density", "reached", "kept", "optimum"}
     for name, array in arrays.items():
-        if name.partition("/")[0] not in groups or (name not in forms and name.startswith(("guide/", "elbo/", "optimum/"))):
+        if name.partition("/")[0] not in groups or (
+            name not in forms and name.startswith(("guide/", "elbo/", "optimum/"))
+        ):
             yield f"unknown array {name!r}"
         if array.dtype.kind not in "fiub" and not name.startswith("kept/"):
             yield f"array {name!r} is of type {array.dtype}"

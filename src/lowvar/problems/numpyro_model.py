@@ -28,11 +28,11 @@ from lowvar.problems.guide import NO_NOISE, MeanField
 from lowvar.problems.guides import family
 from lowvar.problems.numpyro_densities import Densities, Functions
 from lowvar.problems.numpyro_missing import without_unused
+from lowvar.problems.numpyro_plate import data_plate
 from lowvar.problems.numpyro_trace import (
     AllRows,
     FixedIndex,
     converted,
-    data_plate,
     frame_of,
     is_latent,
     leaves,

@@ -21,15 +21,18 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import UserError, check_known, unknown_name
 from lowvar.files import read_yaml
 from lowvar.studies.common_files import CLAIMS
 from lowvar.studies.common_spec import Strict, validated
-from lowvar.studies.effect import Effect, Effects, Positive
+from lowvar.studies.effect import Effect, Effects, Missing, Positive, select
 from lowvar.studies.load import FAMILIES
+from lowvar.studies.scales import made_at, makes, stated
 
 EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 
+NOT_MADE = "not made"
+VERDICTS = ("holds", "fails", "undecided", NOT_MADE)
 _STANDARD_ERRORS = 2.0  # largest difference of our value and a published one
 _FEWEST = 5  # least repetitions for a verdict by standard errors
 
@@ -140,10 +143,10 @@ def load(path: str | Path) -> list[Claim]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such claims file")
-    stated = read_yaml(path)
-    if not isinstance(stated, list):
+    content = read_yaml(path)
+    if not isinstance(content, list):
         raise UserError(f"{path}: it must be a list of claims")
-    return [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(stated, 1)]
+    return [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(content, 1)]
 
 
 def parse(stated: Any, where: str = "claim") -> Claim:
@@ -168,12 +171,14 @@ def parse(stated: Any, where: str = "claim") -> Claim:
     return validated(Claim, {**stated, "test": validated(model, test, where=f"{where}: test")}, where=where)
 
 
-def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
+def judge(claims: Iterable[Claim], tables: Mapping[str, Any], study: Any = None):
     """A row for each claim: ``id, statement, source, published, ours, low, high, verdict, note``.
 
     Args:
         claims: as returned by ``load``.
         tables: the experiment's tables by name.
+        study: the experiment at the tables' scale. With it, the verdict on a claim about rows that only other scales
+            make is ``not made``.
 
     Raises:
         UserError: a claim needs a table or row that does not exist.
@@ -183,11 +188,37 @@ def judge(claims: Iterable[Claim], tables: Mapping[str, Any]):
     rows = []
     for claim in claims:
         try:
-            judged = _judged(claim, claim.measure(tables))
+            try:
+                judged = _judged(claim, claim.measure(tables))
+            except Missing as lacking:
+                judged = _not_made(claim, lacking, tables, study)
         except UserError as error:
             raise UserError(f"claim {claim.id!r}: {error}") from error
         rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, **judged})
     return pd.DataFrame(rows, columns=[one.name for one in CLAIMS.columns])
+
+
+def _not_made(claim, lacking, tables, study):
+    """The verdict on a claim about rows that only other scales make.
+
+    Raises:
+        UserError: this scale should have made them, or no scale does.
+    """
+    made = made_at(study, lacking) if study else {}
+    if not made:
+        raise lacking
+    test, known = dict(claim.test), {name for one in (study, *made.values()) for name in one.experiment.methods}
+    for method in filter(None, [*(test.get(key) for key in ("method", "other", "reference")), *test.get("others", ())]):
+        check_known("method", method, known)
+    job, shown = makes(next(iter(made.values())), lacking)[0], tables.get(lacking.table)
+    if shown is not None and "problem" in lacking.wanted and "problem" in shown:
+        shown = select(shown, problem=lacking.wanted["problem"])
+        for column in shown.columns.intersection(list(lacking.wanted)):  # no setting tells tasks and blocks
+            if not stated(job, column) and len(shown) and lacking.wanted[column] not in set(shown[column]):
+                raise lacking
+    note = "; ".join(filter(None, (claim.note, f"not made at scale {study.scale}, but at {' and '.join(made)}")))
+    nothing = {"published": claim.test.shown, "ours": math.nan, "low": math.nan, "high": math.nan}
+    return {**nothing, "verdict": NOT_MADE, "note": f"{note}: {lacking}"}
 
 
 def _judged(claim, effects):

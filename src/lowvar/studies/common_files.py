@@ -104,7 +104,7 @@ CLAIMS = File(
     ours | float64 | the claim's | value of the effect in our results
     low | float64 | the claim's | lower end of its 95 % interval
     high | float64 | the claim's | upper end
-    verdict | string | | `holds`, `fails` or `undecided`
+    verdict | string | | `holds`, `fails` or `undecided`; `not made` if other scales alone make the rows that it needs
     note | string | | the claim's note, and what was compared: pairs, iterations, budgets, sizes
     """),
 )  # fmt: skip

@@ -101,6 +101,7 @@ class Table:
         when: whether an experiment has the table.
         kept: whether it is written to a file; False for a table for claims only.
         timed: whether it holds wall times, which differ from run to run.
+        rows_of: the kind of job that its rows come from.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Table:
     when: Callable[[Any], bool] = always
     kept: bool = True
     timed: bool = False
+    rows_of: str = "run"
 
     def frame(self, rows: Any) -> Frame:
         """The declared columns, in order, of the frame or list of rows that ``make`` returned.

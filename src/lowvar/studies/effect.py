@@ -95,10 +95,20 @@ class Declared(dict[str, Callable[..., Effect | Effects]]):
         return function
 
 
+class Missing(UserError):
+    """A table, or rows of it with the values ``wanted``, that an effect needs and the results do not have."""
+
+    def __init__(self, table: str, **wanted: Any) -> None:
+        described = ", ".join(f"{column} {value}" for column, value in wanted.items())
+        rows = f"the table {table!r} has no rows of {described}"
+        super().__init__(rows if wanted else f"it needs the table {table!r}, which this experiment does not have")
+        self.table, self.wanted = table, wanted
+
+
 def table(tables, name: str) -> Any:
-    """A table of the experiment; UserError if there is none of this name."""
+    """A table of the experiment; Missing if there is none of this name."""
     if name not in tables:
-        raise UserError(f"it needs the table {name!r}, which this experiment does not have")
+        raise Missing(name)
     return tables[name]
 
 
@@ -108,25 +118,19 @@ def select(frame, **wanted) -> Any:
 
 
 def rows(tables, name: str, **wanted) -> Any:
-    """The rows of a table whose columns have these values; UserError if there are none."""
+    """The rows of a table whose columns have these values; Missing if there are none."""
     matches = select(table(tables, name), **wanted)
     if not len(matches):
-        raise missing(name, **wanted)
+        raise Missing(name, **wanted)
     return matches
 
 
 def row(tables, name: str, **wanted) -> Any:
-    """The only row of a table whose columns have these values; UserError if there are none or several."""
+    """The only row of a table whose columns have these values; Missing if there are none or several."""
     matches = rows(tables, name, **wanted)
     if len(matches) != 1:
-        raise missing(name, **wanted)
+        raise Missing(name, **wanted)
     return matches.iloc[0]
-
-
-def missing(name: str, **wanted) -> UserError:
-    """The error for a table without such rows."""
-    described = ", ".join(f"{column} {value}" for column, value in wanted.items())
-    return UserError(f"the table {name!r} has no rows of {described}")
 
 
 def count(number: int, noun: str) -> str:

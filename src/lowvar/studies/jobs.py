@@ -134,7 +134,7 @@ def claims(study: Study, path=None) -> Path:
     from lowvar.studies import claims as analysis
 
     path = path or study.claims
-    table = analysis.judge(analysis.load(path) if path else [], Gathered(study, study.family.tables, made=False))
+    table = analysis.judge(analysis.load(path) if path else [], Gathered(study, study.family.tables, made=False), study)
     table = table.astype({one.name: one.dtype.replace("string", "str") for one in CLAIMS.columns})  # also without rows
     write_text(study.verdicts, table.to_csv(index=False))
     parquet = study.verdicts.with_suffix(".parquet")

@@ -7,6 +7,7 @@ from pathlib import Path
 from lowvar.errors import UserError
 from lowvar.files import write_bytes, write_text
 from lowvar.studies import jobs as commands
+from lowvar.studies.claims import NOT_MADE, VERDICTS
 from lowvar.studies.gathered import Gathered
 from lowvar.studies.study import Study
 
@@ -102,7 +103,8 @@ def _tables(study):
 
 def _summary(claims):
     counts = claims["verdict"].value_counts()
-    return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in ("holds", "fails", "undecided")) + "."
+    words = [word for word in VERDICTS if word != NOT_MADE or word in counts]
+    return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in words) + "."
 
 
 def _claims(claims):

@@ -5,7 +5,7 @@ import synthetic
 import synthetic_diagnostics
 import synthetic_integrals
 import synthetic_search
-from matplotlib.collections import FillBetweenPolyCollection
+from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 from lowvar.studies.load import FAMILIES
 
@@ -48,6 +48,11 @@ def labels(ax):
 
 def bands(ax):
     return {c.get_label(): c for c in ax.collections if isinstance(c, FillBetweenPolyCollection)}
+
+
+def bars(ax):
+    """The bars of a panel with many lines, in place of bands."""
+    return {c.get_label(): c for c in ax.collections if isinstance(c, LineCollection) and "95 %" in c.get_label()}
 
 
 def segments(ax, label):

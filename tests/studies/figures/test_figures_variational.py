@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from drawn import bands, line, of, texts, titles
+from drawn import bands, bars, line, of, segments, texts, titles
 from matplotlib.collections import LineCollection
 
 from lowvar.errors import UserError
@@ -75,15 +75,13 @@ def test_along_lines_bands_and_dotted_floors():
     ):
         assert ax.get_yscale() == "log"
         here = part(data, problem=name, block=block)
-        assert set(bands(ax)) == {f"{method}: 95 %" for method in synthetic.METHODS}
+        assert set(bars(ax)) == {f"{method}: 95 %" for method in synthetic.METHODS}
         for method in synthetic.METHODS:
             rows = part(here, method=method, source="total")
             np.testing.assert_array_equal(line(ax, method).get_xdata(), rows["iteration"])
             np.testing.assert_array_equal(line(ax, method).get_ydata(), rows["variance"])
             assert line(ax, method).get_color() == style.ESTIMATORS[method].colour
-            corners = bands(ax)[f"{method}: 95 %"].get_paths()[0].vertices[:, 1]
-            assert corners.max() == rows["high"].max()
-            assert corners.min() == rows["low"].min()
+            np.testing.assert_array_equal(segments(ax, f"{method}: 95 %"), rows[["low", "high"]])
         for source in ("subsampling", "monte_carlo"):
             floor = line(ax, source)
             np.testing.assert_array_equal(floor.get_ydata(), part(here, method="naive", source=source)["variance"])
@@ -103,14 +101,15 @@ def test_along_one_moment_still_shows_floors_and_intervals():
 
 
 @pytest.mark.parametrize(("x", "column"), [("passes", "passes"), ("iteration", "iteration"), ("seconds", "seconds")])
-def test_convergence_draws_the_envelope_with_bands(x, column):
+def test_convergence_draws_the_envelope_with_intervals(x, column):
     table = synthetic.convergence(backends=("jax", "torch"))
     fig = draw("convergence", table, x=x)
     data = shown("convergence", table, x=x)
     assert data["envelope"].all()
     for name, ax in zip(("sonar", "australian"), fig.axes, strict=True):
         assert ax.get_yscale() == "log"
-        assert len(bands(ax)) == 10
+        assert len(bars(ax)) == 10  # of so many lines, bands would hide each other
+        assert not bands(ax)
         for method in synthetic.METHODS:
             rows = part(data, problem=name, method=method, backend="jax")
             assert rows["step_size"].nunique() > 1  # which step is best changes along the run
@@ -121,13 +120,22 @@ def test_convergence_draws_the_envelope_with_bands(x, column):
             assert open_.get_linestyle() != "-"
             assert open_.get_markerfacecolor() == "none"
             assert open_.get_markersize() > full.get_markersize()
-    assert fig.axes[0].get_xlabel() == AXES[x]
+    runs = data["repetitions"].iloc[0] * table["step_size"].nunique()
+    expected = f"seconds, amortised over\n{runs} vectorised runs" if x == "seconds" else AXES[x]
+    assert fig.axes[0].get_xlabel() == expected
+
+
+def test_intervals_of_few_lines_are_bands_and_of_many_stand_side_by_side():
+    few, many = (draw("convergence", synthetic.convergence(methods=synthetic.METHODS[:n])).axes[0] for n in (3, 4))
+    assert (len(bands(few)), len(bars(few)), len(bands(many)), len(bars(many))) == (3, 0, 0, 4)
+    places = {tuple(bar.get_transform().transform((1.0, 1.0))) for bar in bars(many).values()}
+    assert len({round(x, 3) for x, _ in places}) == 4
 
 
 def test_convergence_names_the_methods_that_diverged():
     ax = draw("convergence", synthetic.some_diverged(("naive", "cv"), problems=("sonar",))).axes[0]
     assert "diverged: naive, cv" in texts(ax)
-    assert len(bands(ax)) == 3
+    assert len(bars(ax)) == 3
 
 
 def test_steps_ends_intervals_and_crosses():

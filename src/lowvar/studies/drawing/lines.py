@@ -10,6 +10,9 @@ import numpy as np
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, Estimator
 
+BANDS = 3  # most lines of a panel whose intervals are bands
+_APART = 2.0  # points between the bars of two lines
+
 
 def band(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estimator, label: str, part=1.0) -> None:
     """Intervals along a line: a band, or a vertical bar if the line has one point."""
@@ -24,10 +27,27 @@ def bars(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estim
     ax.vlines(x, low, high, color=look.colour, lw=2.5, alpha=0.6, label=label)
 
 
-def in_band(ax: Axes, x: np.ndarray, interval: list[np.ndarray], look: Estimator, label: str, **style: Any) -> None:
-    """A line of means on a logarithmic axis with a band; ``interval`` is mean, low and high."""
+def beside(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Estimator, label: str, rank: int,
+           count: int) -> None:  # fmt: skip
+    """A vertical bar for each interval, a few points beside those of ``count`` other lines: bands would hide them."""
+    from matplotlib.transforms import ScaledTranslation
+
+    shift = ScaledTranslation(_APART * (rank - (count - 1) / 2) / 72, 0, ax.figure.dpi_scale_trans)
+    ax.vlines(x, low, high, color=look.colour, lw=1.4, alpha=0.7, label=label, transform=ax.transData + shift)
+
+
+def in_band(ax: Axes, x: np.ndarray, interval: list[np.ndarray], look: Estimator, label: str,
+            place: tuple[int, int] = (0, 1), **style: Any) -> None:  # fmt: skip
+    """A line of means on a logarithmic axis with its intervals; ``interval`` is mean, low and high.
+
+    They are a band, or bars if ``place``, the line's number and that of the panel's lines, has more than ``BANDS``.
+    """
     middle, low, high = interval
-    band(ax, x, np.maximum(low, 1e-3 * middle), high, look, f"{label}: 95 %")
+    low, label_of = np.maximum(low, 1e-3 * middle), f"{label}: 95 %"
+    if place[1] > BANDS:
+        beside(ax, x, low, high, look, label_of, *place)
+    else:
+        band(ax, x, low, high, look, label_of)
     ax.plot(x, middle, label=label, **style)
 
 
@@ -73,14 +93,14 @@ def interval() -> Any:
     return entry("95 % interval", color=FAINT, lw=2.5, alpha=0.6)
 
 
-def keys(looks: dict[str, Estimator], backends: list[str] | tuple = ()) -> list:
-    """Legend entries of lines in bands: one for each method, and the styles of the backends if there are several."""
+def keys(looks: dict[str, Estimator], backends: list[str] | tuple = (), bars: bool = False) -> list:
+    """Legend entries of lines in bands, or with bars: one for each method, and the styles of several backends."""
     handles = entries(looks)
     if len(backends) > 1:
         plain = Estimator("", INK, "o")
         handles.append(entry(f"filled, solid: {backends[0]}", **kind(plain)))
         handles.append(entry(f"open, dashed: {', '.join(backends[1:])}", **kind(plain, 1)))
-    return [*handles, patch("95 % interval", color=INK, alpha=BAND)]
+    return [*handles, interval() if bars else patch("95 % interval", color=INK, alpha=BAND)]
 
 
 def legend(fig: Picture, handles: list) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,7 +119,7 @@ def run_axis(ax: Axes, values: np.ndarray) -> None:
         return
     powers = 10.0 ** np.arange(math.floor(math.log10(positive[0])), math.ceil(math.log10(positive[-1])) + 1)
     inside = powers[(powers >= positive[0]) & (powers <= positive[-1])]
-    powers = inside if len(inside) > 2 else np.sort(np.concatenate([powers, 3 * powers]))
+    powers = inside if len(inside) + (values[0] <= 0) > 2 else np.sort(np.concatenate([powers, 3 * powers]))
     powers = powers[(powers >= positive[0]) & (powers <= positive[-1])]
     if len(powers) > 6:
         powers = powers[(len(powers) - 1) % 2 :: 2]
@@ -130,6 +130,25 @@ def run_axis(ax: Axes, values: np.ndarray) -> None:
     else:
         ax.set_xscale("log")
     ax.set_xticks(powers, [_power(value) for value in powers])
+    ax.minorticks_off()
+
+
+def amortised(runs: Iterable[float]) -> str:
+    r"""The label, in two lines, of the time of one run of a job that computes several together.
+
+    >>> amortised([50, 50]), amortised([8, 50]), amortised([1])
+    ('seconds, amortised over\n50 vectorised runs', 'seconds, amortised over\n8 to 50 vectorised runs', 'seconds')
+    """
+    numbers = sorted({int(one) for one in runs if math.isfinite(one)})
+    if not numbers or numbers[-1] == 1:
+        return "seconds"
+    ends = " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+    return f"seconds, amortised over\n{ends} vectorised runs"
+
+
+def one_place(ax: Axes, value: float) -> None:
+    """A horizontal axis of methods side by side at their only value: one tick that names it, and no scale."""
+    ax.set_xticks([value], [f"all at {value:.3g}"])
     ax.minorticks_off()
 
 

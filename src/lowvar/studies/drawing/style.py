@@ -178,7 +178,7 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
         try:
             import matplotlib
         except ImportError as error:
-            raise UserError("figures need matplotlib: pip install 'lowvar[workflow]'") from error
+            raise UserError("figures need matplotlib: pip install 'lowvar[plot]'") from error
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(_RC)  # pyright: ignore

@@ -43,8 +43,8 @@ def of_numbers(axis: Axis) -> bool:
     formatter = axis.get_major_formatter()
     if isinstance(formatter, NullFormatter) or isinstance(axis.get_major_locator(), NullLocator):
         return False
-    if isinstance(formatter, FixedFormatter) or axis.get_scale() not in _LOGARITHMIC:
-        shown = [label.get_text() for label in axis.get_majorticklabels() if label.get_text()]
+    shown = [label.get_text() for label in axis.get_majorticklabels() if label.get_text()]
+    if shown or isinstance(formatter, FixedFormatter) or axis.get_scale() not in _LOGARITHMIC:
         return any(_is_number(text) for text in shown)
     return True
 

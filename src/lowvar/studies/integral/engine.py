@@ -12,6 +12,7 @@ from lowvar.noise import named_key
 from lowvar.problems.integrals.samples import Samples
 from lowvar.runs.loop import Engine
 from lowvar.studies.integral.samples import Drawn
+from lowvar.studies.integral.spec import label
 
 _ROWS = ("value", "standard_error")  # measured for each task; all other arrays for each repetition
 
@@ -169,15 +170,6 @@ class IntegralEngine(Engine):
     def unflatten(self, leaves):
         """The inverse of ``flatten``."""
         return leaves[0]
-
-
-def label(sizes) -> str:
-    """The label of a size: ``"20"``, or ``"40/20"`` if tasks differ.
-
-    >>> label((20, 20)), label((40, 20))
-    ('20', '40/20')
-    """
-    return str(sizes[0]) if len(set(sizes)) == 1 else "/".join(map(str, sizes))
 
 
 def seeds_of(spec, repetitions: int) -> np.ndarray:

@@ -292,6 +292,20 @@ class IntegralRunSpec(Strict):
     repetitions: Count
     chunk: Count
 
+    def stated(self, key: str) -> list[Any]:
+        """As ``Strict.stated``, with sizes as tables have them."""
+        return [label(size) for size in self.sizes] if key == "sizes" else super().stated(key)
+
+
+def label(size: int | tuple[int, ...]) -> str:
+    """The label of a size in tables: ``"20"``, or ``"40/20"`` if tasks differ.
+
+    >>> label(20), label((20, 20)), label((40, 20))
+    ('20', '20', '40/20')
+    """
+    sizes = size if isinstance(size, tuple) else (size,)
+    return str(sizes[0]) if len(set(sizes)) == 1 else "/".join(map(str, sizes))
+
 
 class SampleSpec(Strict):
     """A job: the points of one problem, and the truth of its integrals."""

@@ -17,11 +17,11 @@ from lowvar.studies.effect import (
     Declared,
     Effect,
     Effects,
+    Missing,
     Positive,
     Rivals,
     Share,
     count,
-    missing,
     select,
     table,
 )
@@ -188,7 +188,7 @@ def search_variance_ratio(tables, problem: str, scheme: str, baseline: str, popu
     rows = select(table(tables, "decomposition"), **wanted)
     rows = rows[np.isclose(rows["sigma"].astype(float), sigma)]
     if len(rows) != 1:
-        raise missing("decomposition", **wanted, sigma=sigma)
+        raise Missing("decomposition", **wanted, sigma=sigma)
     return Effect.read(rows.iloc[0], "to_iid")
 
 
@@ -196,7 +196,7 @@ def _rate(tables, problem, method, of, backend, column):
     wanted = {"problem": problem, "method": method, "of": of}
     rows = _of_backend(select(table(tables, "rates"), **wanted), backend)
     if len(rows) != 1:
-        raise missing("rates", **wanted, backend=backend)
+        raise Missing("rates", **wanted, backend=backend)
     row = rows.iloc[0]
     note = f"generations {_short(row['first'])} to {_short(row['last'])}"
     return Effect.read(row, column, pairs=int(row["repetitions"]), note=note)
@@ -282,17 +282,19 @@ def _of_backend(rows, backend: str):
 def _evaluations(tables, problem, method, target, of, backend) -> tuple[np.ndarray, float]:
     """Evaluations of every repetition to the target, infinite if it missed it, and the budget."""
     wanted = {"problem": problem, "method": method, "of": of}
-    rows = select(table(tables, "hits"), **wanted)
-    rows = _of_backend(rows[same_target(rows["target"], target)], backend).sort_values("repetition")
+    ran = _of_backend(select(table(tables, "hits"), **wanted), backend)
+    if not len(ran):
+        raise Missing("hits", **wanted, backend=backend)
+    rows = ran[same_target(ran["target"], target)].sort_values("repetition")
     if not len(rows):
-        raise missing("hits", **wanted, target=f"{target:g}", backend=backend)
+        raise UserError(f"the table 'hits' has no rows of target {target:g}")
     return rows["evaluations"].to_numpy(float), float(rows["budget"].max())
 
 
 def _ends(tables, problem, method, backend):
     rows = _of_backend(select(table(tables, "ends"), problem=problem, method=method), backend)
     if not len(rows):
-        raise missing("ends", problem=problem, method=method, backend=backend)
+        raise Missing("ends", problem=problem, method=method, backend=backend)
     return rows.set_index("repetition").sort_index()
 
 

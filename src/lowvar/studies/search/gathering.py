@@ -93,4 +93,5 @@ DECOMPOSITION = Table(
     """),
     lambda gathered: gathered.decompositions,
     when=lambda experiment: experiment.decomposition is not None,
+    rows_of="decompose",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.studies.effect import Declared, Effect, Effects, Positive, Rivals, count, rows, select, table
+from lowvar.studies.effect import Declared, Effect, Effects, Missing, Positive, Rivals, count, rows, select, table
 from lowvar.studies.variational.diagnostics import PARTS, REALISED, ratio_of_means
 from lowvar.studies.variational.effects_runs import INTERVALS, Interval, said
 
@@ -151,7 +151,7 @@ def _lane(tables, problem, method, backend, step_size):
         return ran if len(ran) else None
     ran = ran[np.isclose(ran["step_size"], step_size, rtol=1e-9, atol=0)]
     if not len(ran):
-        raise UserError(f"{method} did not run on {problem} at step size {step_size:g}")
+        raise Missing("measured", problem=problem, method=method, step_size=step_size)
     lost = (ran["epoch"] == ran["epoch"].max()) & (ran["status"] != "ok")
     return None if lost.any() else ran
 

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from lowvar.analysis.intervals import ratio_of_means
-from lowvar.studies.effect import Count, Declared, Effect, Effects, Rivals, missing, row, rows, select, table
+from lowvar.studies.effect import Count, Declared, Effect, Effects, Missing, Rivals, row, rows, select, table
 from lowvar.studies.variational.gathering import first_setting
 
 Source = Literal["total", "subsampling", "monte_carlo", "interaction"]
@@ -24,7 +24,7 @@ def variance(tables, problem: str, method: str, source: Source = "total", block:
     wanted |= {"batch_size": _batch_size(tables, problem) if batch_size is None else batch_size}
     run = select(first_setting(found[found["batch_size"] == wanted["batch_size"]]), **wanted)
     if run["end"].sum() != 1:
-        raise missing("decomposition", **wanted, end=True)
+        raise Missing("decomposition", **wanted)
     end = run[run["end"]].iloc[0]
     return Effect.of((end["variance"], end["low"], end["high"]), note=_sample(end))
 
@@ -84,7 +84,7 @@ def _designs(tables, problem, method, block):
     wanted = {"problem": problem, "method": method, "block": block}
     found = select(first_setting(table(tables, "designs")), **wanted)
     if not len(found):
-        raise missing("designs", **wanted)
+        raise Missing("designs", **wanted)
     return found
 
 

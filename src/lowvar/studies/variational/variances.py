@@ -45,6 +45,7 @@ DESIGNS = Table(
     """),
     lambda gathered: gathered.decompositions,
     when=decomposes,
+    rows_of="decompose",
     kept=False,
 )  # fmt: skip
 
@@ -80,6 +81,7 @@ DECOMPOSITION = Table(
     columns(_MOMENT, COMPONENTS),
     lambda gathered: decomposition(gathered["designs"], gathered.once(batch_sizes)),
     when=decomposes,
+    rows_of="decompose",
 )
 
 
@@ -131,5 +133,6 @@ SCHEMES = Table(
     """),
     lambda gathered: schemes(gathered["decomposition"]),
     when=_compares_noises,
+    rows_of="decompose",
 )  # fmt: skip
 TABLES = (DESIGNS, DECOMPOSITION, SCHEMES)

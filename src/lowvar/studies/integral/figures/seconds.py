@@ -24,16 +24,17 @@ def draw(rows: Frame) -> Picture:
     names, looks = problems(rows), integrators(rows["method"])
     fig = panels.figure(2.9 * len(names) + 0.2)
     axes = fig.subplots(len(names), 2, squeeze=False)
+    label = panels.amortised(rows["repetitions"])
     for name, (left, right) in zip(names, axes, strict=True):
         problem = rows[rows["problem"] == name]
         left.set_title(name)
         right.set_title(f"error of {problem['task'].iloc[0]}")
         _time(left, problem, looks)
         _worth(right, problem, looks)
-        left.set_ylabel("seconds per repetition")
+        left.set_ylabel(label)
         right.set_ylabel("mean absolute error")
     axes[-1, 0].set_xlabel("points of all tasks")
-    axes[-1, 1].set_xlabel("seconds per repetition")
+    axes[-1, 1].set_xlabel(label)
     lines.legend(fig, [*lines.entries(looks), lines.interval()])
     return fig
 
@@ -67,7 +68,8 @@ def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
 SECONDS = Figure(
     "seconds", "seconds", select, draw,
     caption="Left: time of a repetition against the number of points, without compilation, on the machine that made "
-    "this report: the time of repetitions computed together, divided by their number. Right: mean absolute error "
-    "against that time, with 95 % intervals; lower and further left is better.",
+    "this report: the time of all repetitions, which are computed together, divided by their number; a single one "
+    "would take longer. Right: mean absolute error against that time, with 95 % intervals; lower and further left is "
+    "better.",
     answer="error against wall time.",
 )  # fmt: skip

@@ -13,8 +13,8 @@ from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, searchers, sty
 from lowvar.studies.search.spec import TARGET
 
 RUN = ("problem", "method", "backend")  # columns that all figures of searches read
-OF = {"mean": "f at the mean", "best": "best point"}  # of the distribution, or of all evaluated points
-AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "time of one run (seconds)"}
+OF = {"mean": "f(mean)", "best": "best f"}  # at the mean of the distribution, or of all evaluated points
+AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "seconds"}
 _COLUMN = {"mean": "f", "best": "best"}
 _LEAST = 2e-11  # smaller gaps are drawn at this value: runs end slightly below the target
 _RISE = 1e3  # lines leave the panel where gaps exceed this multiple of the start's
@@ -47,9 +47,10 @@ def select(curves: Frame, x: str = "evaluations", of: str = "mean", backend: str
 def draw(rows: Frame, x: str = "evaluations", of: str = "mean") -> Picture:
     """A panel for each problem; without a known optimum (policies) it shows the return, -f."""
     names, looks = problems(rows), searchers(rows["method"])
-    words = {False: f"gap of {OF[of]}", True: {"mean": "return at the mean (−f)", "best": "best return (−f)"}[of]}
+    words = {False: f"gap: {OF[of]} − f*", True: {"mean": "return at the mean (−f)", "best": "best return (−f)"}[of]}
     returns = [bool(rows.loc[rows["problem"] == name, "optimum"].isna().all()) for name in names]
-    fig, axes = panels.grid(len(names), AXES[x], words[returns[0]], height=2.65)
+    label = panels.amortised(rows["repetitions"]) if x == "seconds" else AXES[x]
+    fig, axes = panels.grid(len(names), label, words[returns[0]], height=2.65)
     for rank, (name, ax) in enumerate(zip(names, axes, strict=True)):
         ax.set_title(name)
         _panel(ax, rows[rows["problem"] == name], x, _COLUMN[of], looks, returns[rank])
@@ -167,10 +168,11 @@ def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
 
 
 _ENDS = (
-    "Lines are medians over the repetitions, bands quartiles. A line ends with a ring if its budget was spent, with a "
-    "rimmed dot if all repetitions had met the last target, and with a cross if some had diverged. If gaps become "
-    "exactly zero, the axis has a zero below its last decade. A line leaves the panel, at a triangle, where gaps "
-    "exceed a thousand times the start's. If the optimum is unknown, the figure shows the return."
+    "f(mean) is f at the mean of the search's distribution, f* the optimum. Lines are medians over the repetitions, "
+    "bands quartiles. A line ends with a ring if its budget was spent, with a rimmed dot if all repetitions had met "
+    "the last target, and with a cross if some had diverged. If gaps become exactly zero, the axis has a zero below "
+    "its last decade. A line leaves the panel, at a triangle, where gaps exceed a thousand times the start's. If the "
+    "optimum is unknown, the figure shows the return."
 )
 CURVES = Figure(
     "curves", "curves", select, draw,
@@ -181,7 +183,8 @@ CURVES = Figure(
 SECONDS = Figure(
     "seconds", "seconds", select, draw,
     caption="Gap between f at the distribution's mean and the optimum against the wall time of one run on the machine "
-    "that made this report, without compilation: the time of runs computed together, divided by their number. " + _ENDS,
+    "that made this report, without compilation: the time of a job divided by the number of its runs. It computes them "
+    "together (those of other libraries one after another), and a single run would take longer than that. " + _ENDS,
     answer="gap to the optimum against wall time.",
     options={"x": "seconds"},
 )  # fmt: skip

@@ -46,7 +46,7 @@ def draw(rows: Frame, target: float = TARGET, of: str = "mean") -> Picture:
             ax.set_yticks(range(len(looks)), panels.short(looks))
     panels.outer(axes, columns, "evaluations")
     keys = [
-        lines.entry(f"median to {target:g}, {OF[of]}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
+        lines.entry(f"median until {OF[of]} − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
         lines.entry("95 % interval", marker="|", ms=6, lw=1.6, color=FAINT),
         lines.entry("not within this budget", ls="", marker=">", ms=7, mfc="none", mew=1.4, color=FAINT),
         lines.entry("runs that met it", ls="", marker="$n/m$", ms=16, color=FAINT, mew=0.3),

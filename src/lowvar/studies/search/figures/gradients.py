@@ -51,7 +51,7 @@ def draw(rows: Frame) -> Picture:
             if rank:
                 ax.set_yticklabels([])
         line[0].set_ylabel("variance / iid")
-        line[-1].set_title("iid: odd, even")
+        line[-1].set_title("iid: parts of f")
         _composition(line[-1], problem, spreads)
     for ax in axes[-1, :-1]:
         ax.set_xlabel("points / dimension")
@@ -60,7 +60,7 @@ def draw(rows: Frame) -> Picture:
     keys.append(lines.entry("gradient of the mean", **_kind(plain, "mu")))
     keys.append(lines.entry("of the scale", **_kind(plain, "sigma")))
     keys.append(lines.interval())
-    keys += [lines.patch(f"{kind} part", color=colour) for kind, colour in _PARTS.items()]
+    keys += [lines.patch(f"variance from f's {kind} part", color=colour) for kind, colour in _PARTS.items()]
     lines.legend(fig, keys)
     return fig
 
@@ -100,8 +100,11 @@ def _ratios(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> No
     ax.set_xscale("log")
     places = np.unique(ratio.to_numpy(float))
     shown = _thinned(places)
-    ax.set_xticks(shown, [f"{place:.2g}" for place in shown])
-    ax.minorticks_off()
+    if len(places) == 1:
+        panels.one_place(ax, places[0])
+    else:
+        ax.set_xticks(shown, [f"{place:.2g}" for place in shown])
+        ax.minorticks_off()
     ax.set_xlim(places[0] / 1.5, places[-1] * 1.5)
     count = 2 * len(looks)
     rank = 0
@@ -162,6 +165,9 @@ GRADIENTS = Figure(
     "gradients", "decomposition", select, draw,
     caption="Variance of the search gradient by noise scheme, divided by that of as many iid points, against points "
     "per dimension: filled markers for the mean, open ones for the scale; bars are 95 % intervals. Right: shares of "
-    "the variance with iid points from the odd and the even part of f.",
+    "the variance with iid points from the odd and the even part of f around the mean mu of the search, "
+    "(f(mu + x) - f(mu - x)) / 2 and (f(mu + x) + f(mu - x)) / 2. Antithetic points remove the part of the variance "
+    "that comes from the even part in the gradient of the mean, and from the odd part in that of the scale. Schemes at "
+    "their only number of points are drawn side by side.",
     answer="variance of the search gradient by noise scheme, relative to iid points.",
 )  # fmt: skip

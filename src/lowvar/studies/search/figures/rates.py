@@ -58,8 +58,8 @@ def _panel(ax: Axes, rows: Frame, looks: dict, bound: bool) -> None:
     ends = []
     for method, line in by_method(drawn, looks, "iteration"):
         at, middle, low, high = numbers(line, "iteration", "gap_mean", "gap_low", "gap_high")
-        style = lines.kind(looks[method]) | {"markevery": max(1, len(at) // _MARKS)}
-        lines.in_band(ax, at, [middle, low, high], looks[method], method, **style)
+        sparse = max(1, len(at) // _MARKS)
+        lines.in_band(ax, at, [middle, low, high], looks[method], method, markevery=sparse, **lines.kind(looks[method]))
         value = float(line["slope"].iloc[0])
         if np.isfinite(value):
             ends.append((middle[-1], f"$T^{{\\,{value:.2f}}}$", looks[method].colour))

@@ -55,7 +55,7 @@ def draw_totals(rows: Frame) -> Picture:
     for ax in axes[-1]:
         ax.set_xlabel("iteration")
     fig.align_ylabels(axes[:, 0])
-    keys = lines.keys(looks)
+    keys = lines.keys(looks, bars=len(looks) > lines.BANDS)
     if (rows["source"] != "total").any():
         keys += [lines.entry(text, color=INK, ls=dots) for _, text, dots in FLOORS.values()]
     lines.legend(fig, keys)
@@ -67,8 +67,8 @@ def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
     total = part(drawn, source="total")
     if not panels.ready(ax, total, "no finite variance" if len(rows) else "not measured"):
         return
-    for method, look in looks.items():
-        _line(ax, part(total, method=method), look, method, ls="-")
+    for rank, (method, look) in enumerate(looks.items()):
+        _line(ax, part(total, method=method), look, method, place=(rank, len(looks)), ls="-")
     ends = {}
     for source, (symbol, _, dots) in FLOORS.items():
         floor = part(drawn, source=source).sort_values("iteration")
@@ -83,12 +83,12 @@ def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
     _name_at_end(ax, ends)
 
 
-def _line(ax: Axes, line: Frame, look: Estimator, label: str, **style) -> None:
+def _line(ax: Axes, line: Frame, look: Estimator, label: str, place: tuple[int, int] = (0, 1), **style) -> None:
     line = line.sort_values("iteration")
     if not len(line):
         return
     x, *interval = numbers(line, "iteration", "variance", "low", "high")
-    lines.in_band(ax, x, interval, look, label, **(lines.kind(look) | style))
+    lines.in_band(ax, x, interval, look, label, place, **(lines.kind(look) | style))
 
 
 def _name_at_end(ax: Axes, ends: dict[str, float]) -> None:
@@ -102,9 +102,10 @@ def _name_at_end(ax: Axes, ends: dict[str, float]) -> None:
 
 ALONG = Figure(
     "along", "decomposition", totals, draw_totals,
-    caption="Variance of each estimator along the leader's run; bands are 95 % intervals. Dotted: V_n, the variance "
-    "from subsampling alone, and V_eps, that from Monte Carlo noise alone. An estimator that reduces only one of them "
-    "cannot have a variance below the other.",
+    caption="Variance of each estimator along one run, that of the leader: the experiment's `decomposition.leader`, "
+    "at whose parameters all estimators are measured. Bands, or with more than three methods bars side by side, are "
+    "95 % intervals. Dotted: V_n, the variance from subsampling alone, and V_eps, that from Monte Carlo noise alone. "
+    "An estimator that reduces only one of them cannot have a variance below the other.",
 )  # fmt: skip
 
 
@@ -156,7 +157,7 @@ def draw_sources(rows: Frame) -> Picture:
 
 SPLIT_ALONG = Figure(
     "split_along", "decomposition", sources, draw_sources,
-    caption="Variance of the naive estimator along the leader's run, split into subsampling, Monte Carlo noise and "
-    "their interaction, and the total variance of joint. Where joint was not measured, the method with the smallest "
-    "variance at the end takes its place. Bands are 95 % intervals.",
+    caption="Variance of the naive estimator along the run of the leader (the experiment's `decomposition.leader`), "
+    "split into subsampling, Monte Carlo noise and their interaction, and the total variance of joint. Where joint was "
+    "not measured, the method with the smallest variance at the end takes its place. Bands are 95 % intervals.",
 )  # fmt: skip

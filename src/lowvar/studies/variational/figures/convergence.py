@@ -20,7 +20,7 @@ AXES = {
     "passes": "passes over the data",
     "iteration": "iteration",
     "oracles": "gradient evaluations (data rows)",
-    "seconds": "time (seconds)",
+    "seconds": "seconds",
     "epoch": "epoch",
 }
 _DECADES = 4  # of gaps shown above the largest final one
@@ -34,8 +34,11 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
     """
     check_known("axis", x, AXES)
     require(convergence, (*elbo.CONVERGENCE, "envelope", "epoch", x), "convergence")
-    convergence = warmed(convergence) if x == "seconds" else convergence
     runs = [convergence[name] for name in ("problem", "method", "backend")]
+    if x == "seconds":  # of a job, divided by its runs
+        sizes = convergence["step_size"].groupby(runs, dropna=False).transform("nunique")
+        convergence = warmed(convergence.assign(runs=sizes * convergence["repetitions"]))
+        runs = [convergence[name] for name in ("problem", "method", "backend")]
     envelope = convergence["envelope"].eq(True)
     end = convergence["epoch"] == convergence["epoch"].groupby(runs, dropna=False).transform("max")
     smallest = convergence["step_size"] == convergence["step_size"].groupby(runs, dropna=False).transform("min")
@@ -47,13 +50,15 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
 def draw(rows: Frame, x: str = "passes") -> Picture:
     """A panel for each problem; open markers show a second backend."""
     looks, known = estimators(rows["method"]), backends(rows)
-    panel = partial(_panel, x=x, looks=looks, backends=known)
-    fig = panels.each(rows, panel, AXES[x], "gap: ELBO* − ELBO (nats)")
-    lines.legend(fig, lines.keys(looks, known))
+    many = int(rows.groupby("problem")["method"].nunique().max()) > lines.BANDS
+    panel = partial(_panel, x=x, looks=looks, backends=known, many=many)
+    label = panels.amortised(rows["runs"]) if x == "seconds" else AXES[x]
+    fig = panels.each(rows, panel, label, "gap: ELBO* − ELBO (nats)")
+    lines.legend(fig, lines.keys(looks, known, bars=many))
     return fig
 
 
-def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> None:
+def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str], many: bool) -> None:
     y = elbo.quantity(rows)
     finite = np.isfinite(rows[f"{y}_mean"]) & np.isfinite(rows[x]) & ((rows["gap_mean"] > 0) | (y == "elbo"))
     runs = [rows[name] for name in ("method", "backend")]
@@ -62,7 +67,9 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
     drawn = rows[finite & ~(lost & (finite.groupby(runs).transform("sum") < 2))]
     if not panels.ready(ax, drawn, elbo.why_empty(rows[last]), "y" if y == "gap" else ""):
         return
-    for method, look in looks.items():
+    shown = [method for method in looks if (drawn["method"] == method).any()]
+    for place_of, method in enumerate(shown):
+        look = looks[method]
         for rank, backend in enumerate(backends):
             line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)]
             if not len(line):
@@ -70,8 +77,13 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
             place, middle, low, high = numbers(line, x, f"{y}_mean", f"{y}_low", f"{y}_high")
             if y == "gap":
                 low = np.maximum(low, 1e-3 * middle)
-            lines.band(ax, place, low, high, look, f"{method}, {backend}: 95 %", 1 / (1 + rank))
             sparse = max(1, len(line) // 10)
+            label = f"{method}, {backend}: 95 %"
+            if many:
+                at = slice((len(line) - 1) % sparse, None, sparse)  # the last one among them
+                lines.beside(ax, place[at], low[at], high[at], look, label, place_of, len(shown))
+            else:
+                lines.band(ax, place, low, high, look, label, 1 / (1 + rank))
             ax.plot(place, middle, label=f"{method}, {backend}", markevery=sparse, **lines.kind(look, rank))
     panels.run_axis(ax, drawn[x].to_numpy())
     notes = {"diverged": panels.labels(looks, set(rows.loc[lost, "method"]))}
@@ -89,8 +101,9 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str]) -> N
 
 _RETROSPECT = (
     "Each point is at the method's best step size at that epoch, in retrospect. Lines are geometric means of the gap "
-    "over the repetitions, bands 95 % intervals. Where the optimum is unknown, the figure shows the mean ELBO, on an "
-    "axis that is logarithmic in the distance to a value slightly above the best."
+    "over the repetitions, bands 95 % intervals, or with more than three methods bars at some of the points, side by "
+    "side. Where the optimum is unknown, the figure shows the mean ELBO, on an axis that is logarithmic in the "
+    "distance to a value slightly above the best."
 )
 CONVERGENCE = Figure(
     "convergence", "convergence", select, draw,
@@ -114,6 +127,7 @@ WORK = Figure(
 SECONDS = Figure(
     "seconds", "seconds", select, draw,
     caption="Gap to the optimum against the wall time of one run on the machine that made this report, without "
-    "compilation: the time of runs that were computed together, divided by their number. " + _RETROSPECT + WARMED,
+    "compilation: the time of a job divided by the number of its runs (all step sizes and repetitions), which it "
+    "computes together (`runs`). A single run would take longer than that. " + _RETROSPECT + WARMED,
     options={"x": "seconds"},
 )  # fmt: skip

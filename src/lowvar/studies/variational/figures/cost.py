@@ -41,7 +41,7 @@ def draw(rows: Frame) -> Picture:
         panels.run_axis(ax, drawn["iteration"].to_numpy())
         panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
 
-    fig = panels.each(rows, panel, "iteration", "elapsed time of one run (s)")
+    fig = panels.each(rows, panel, "iteration", "elapsed seconds of a job / its runs")
     lines.legend(fig, lines.entries(looks))
     return fig
 
@@ -49,7 +49,8 @@ def draw(rows: Frame) -> Picture:
 COST = Figure(
     "cost", "seconds", select, draw,
     caption="Elapsed time of one run against its iterations, without compilation, on the machine that made this "
-    "report: the time of runs that were computed together, divided by their number. A falling slope: cheaper steps."
+    "report: the time of a job divided by the number of its runs, which it computes together; a single run would take "
+    "longer. A falling slope: cheaper steps."
     + WARMED,
     when=looks_at("particles"),
 )  # fmt: skip

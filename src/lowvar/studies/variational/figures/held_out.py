@@ -12,10 +12,10 @@ from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, one_backend, problems, require
 from lowvar.studies.drawing.style import estimators, styled
-from lowvar.studies.variational.figures.elbo import elbo_axis
 from lowvar.studies.variational.figures.gradient_noise import at_best, best_or_smallest, diverged, measured
 from lowvar.studies.variational.gathering import looks_at
 
+_REACH = 8.0  # distance of the lowest mean that is shown to the highest, in distances of their median
 _WORDS = "test log-likelihood\n(nats per row)"
 
 
@@ -54,9 +54,7 @@ def _along(ax: Axes, rows: Frame, looks: dict) -> None:
         lines.band(ax, x, low, high, looks[method], f"{method}: 95 %")
         ax.plot(x, middle, label=method, markevery=max(1, len(line) // 8), **lines.kind(looks[method]))
     panels.run_axis(ax, drawn["iteration"].to_numpy())
-    unit = ax.get_ylabel()
-    floor = elbo_axis(ax, drawn.rename(columns={"mean": "elbo_mean", "high": "elbo_high"}))
-    ax.set_ylabel(unit)
+    floor = _axis(ax, drawn)
     lost, highest = diverged(rows, looks), drawn.groupby("method")["mean"].max()
     below = panels.labels(looks, highest.index[highest < floor])
     cut = panels.labels(looks, set(drawn.loc[drawn["high"] > ax.get_ylim()[1], "method"]))
@@ -64,11 +62,20 @@ def _along(ax: Axes, rows: Frame, looks: dict) -> None:
     panels.notes(ax, fates)
 
 
+def _axis(ax: Axes, drawn: Frame) -> float:
+    """Sets the limits of an axis of means, where the worst do not press all others together; returns the lower one."""
+    middle = drawn["mean"].to_numpy(float)
+    top, bottom = middle.max(), max(middle.min(), middle.max() - _REACH * (middle.max() - np.median(middle)))
+    room = top - bottom or abs(top) or 1.0
+    ax.set_ylim(bottom - 0.06 * room, top + min(max(np.nanmax(drawn["high"]) - top, 0.06 * room), 0.3 * room))
+    return bottom - 0.06 * room
+
+
 TEST = Figure(
     "test", "diagnostics", select, draw,
     caption="Log-likelihood of held-out rows, per row, along the runs, each method at its best step size: means over "
-    "the repetitions, bands are 95 % intervals. The axis is logarithmic in the distance to just above the best, so "
-    "that ticks come closer in value towards the top; a note names the methods whose band leaves the panel there.",
+    "the repetitions, bands are 95 % intervals. A note names the methods that end below the panel, and those whose "
+    "band leaves it at the top.",
     when=looks_at("test"),
 )  # fmt: skip
 RATES = Figure(

@@ -82,7 +82,9 @@ def _room(ax: Axes, drawn: Frame, rows: Frame) -> None:
         return
     sizes = np.unique(rows["step_size"])
     ax.set_xlim(sizes[0] / 3, sizes[-1] * 3)
-    if len(sizes) == 1:
+    if len(sizes) == 1 and drawn["method"].nunique() > 1:
+        panels.one_place(ax, sizes[0])
+    elif len(sizes) == 1:
         ax.set_xticks(sizes, [f"{sizes[0]:.3g}"])
         ax.minorticks_off()
 
