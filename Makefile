@@ -22,7 +22,7 @@ CPUS ?= sse4 avx2 avx512
 NUMERIC := $(addprefix tests/, analysis backends contracts estimators noise problems solvers stan studies) \
 	$(wildcard $(addprefix tests/, test_chain*.py test_fit*.py test_integrate*.py test_minimize*.py test_own_loop.py \
 	test_posterior.py test_torch*.py test_trust.py test_worked_examples.py))
-ALGEBRA := $(addprefix tests/estimators/, test_bfgs.py test_exact_integrators.py test_kernels.py test_simple_integrators.py)
+ALGEBRA := $(addprefix tests/, estimators contracts/test_integrators.py solvers/test_search_factored.py)
 
 .DEFAULT_GOAL := report
 .PHONY: report results install test test-long test-cpus kernels test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help

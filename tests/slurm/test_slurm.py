@@ -262,7 +262,7 @@ def test_a_drained_node_is_waited_for(week):
 def test_a_killed_master_goes_on_after_unlock(week, record_property):
     assert week.seen.lock_code != 0
     assert any("--unlock" in line for line in week.seen.locked)
-    assert week.seen.finished == {FAT, CANCELLED}
+    assert week.seen.finished >= {FAT, CANCELLED}  # and what ended while the master was killed
     calls = week.calls()
     begun, again = ({call["of"] for call in part if call["words"][0] == "run"}
                     for part in (calls[: week.seen.before], calls[week.seen.before :]))  # fmt: skip
