@@ -24,7 +24,8 @@ class Setting(NamedTuple):
         needs: the instructions without which it cannot run, as NumPy names them.
         openblas: the kernel of NumPy's, SciPy's and, through SciPy, XLA's linear algebra.
         xla: the instructions of XLA's programs,
-        optimised: which are optimised as a user's are. Without optimisation they hardly differ between processors.
+        optimised: which have multiplication and addition fused, as a user's have; without, they hardly differ between
+            processors.
         aten: those of PyTorch's kernels,
         mkl: and of its linear algebra.
         numpy: beginnings of the names of those that NumPy's own loops may not use.
@@ -47,10 +48,11 @@ class Setting(NamedTuple):
         left = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__[name] and name.startswith(self.numpy)]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), self.threads)
         several = "true" if self.threads > 1 else "false"
-        quick = "" if self.optimised else runpy.run_path(str(CONFTEST))["QUICK"]
+        flags = [runpy.run_path(str(CONFTEST))["QUICK"], f"--xla_cpu_multi_thread_eigen={several}"]  # the last counts
+        flags += ["--xla_backend_optimization_level=1"] * self.optimised
         values = {
             "OPENBLAS_CORETYPE": self.openblas,
-            "XLA_FLAGS": f"{quick} --xla_cpu_multi_thread_eigen={several} --xla_cpu_max_isa={self.xla}".strip(),
+            "XLA_FLAGS": " ".join([*flags, f"--xla_cpu_max_isa={self.xla}"]),
             "ATEN_CPU_CAPABILITY": self.aten,
             "MKL_CBWR": self.mkl,
             "MKL_DYNAMIC": "false",  # which would take no more threads than cores

@@ -272,6 +272,10 @@ def test_rounding_error_is_no_variance(dtype):
     assert (table[table["method"] == "stl"]["variance"] == 0).all()
     text = summary(table, {"naive": 1.0, "stl": 1.0}, "a model")
     assert "The variance of `stl` cannot be told from zero" in text
+    for beyond in (np.nan, np.inf):  # which tells nothing of rounding
+        kept = D.samples(p, {"naive": beyond + found["naive"], "stl": found["stl"]}).set_index(["method", "block"])
+        assert not np.isfinite(kept.loc[("naive", "all"), "monte_carlo"]).any()
+        np.testing.assert_array_equal(kept.loc[("stl", "all"), "monte_carlo"], found["stl"][:, 1].sum(-1, dtype=float))
     alone = D.table(D.samples(p, {"stl": 0 * found["stl"]}), batch_size=2)
     assert "The variance of `stl` cannot be told from zero" in summary(alone, {"stl": 1.0}, "a model")
 

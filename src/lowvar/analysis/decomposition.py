@@ -179,7 +179,7 @@ def samples(problem, found: Mapping[str, np.ndarray], run: int = 0):
     tables, noisiest = [], np.max([values.sum(1).mean(0) for values in found.values()], axis=0)
     for method, values in found.items():
         least = (_ROUNDING * np.finfo(values.dtype).eps) ** 2 * noisiest  # of the terms that cancel in each parameter
-        values = np.where(np.abs(values).sum(1).mean(0) > least, values, 0)
+        values = np.where(np.isfinite(least) & (np.abs(values).sum(1).mean(0) <= least), 0, values)
         for block, where in blocks(problem).items():
             parts = values[:, :, where].sum(-1, dtype=np.float64)
             index = {"method": method, "block": block, "run": run, "replicate": np.arange(len(parts))}
