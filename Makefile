@@ -22,7 +22,7 @@ CPUS ?= sse4 avx2 avx512
 NUMERIC := $(addprefix tests/, analysis backends contracts estimators noise problems solvers stan studies) \
 	$(wildcard $(addprefix tests/, test_chain*.py test_fit*.py test_integrate*.py test_minimize*.py test_own_loop.py \
 	test_posterior.py test_torch*.py test_trust.py test_worked_examples.py))
-ALGEBRA := $(addprefix tests/, estimators contracts/test_integrators.py solvers/test_search_factored.py)
+ESTIMATORS := tests/estimators
 
 .DEFAULT_GOAL := report
 .PHONY: report results install test test-long test-cpus kernels test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help
@@ -82,8 +82,8 @@ test-long: install  ## the long tests alone: statistics that take minutes, as CI
 test-cpus: install  ## the numeric tests as on other processors, with more threads, in other orders: CPUS="sse4 avx2 avx512"
 	@python .ci/cpus.py "$(CPUS)" $(PYTEST) $(WORKERS) $(NUMERIC)
 
-kernels: install  ## the tests of linear algebra again, as on a processor without AVX
-	@python .ci/cpus.py sse4 $(PYTEST) $(ALGEBRA)
+kernels: install  ## the tests of estimators again, as on a processor without AVX
+	@python .ci/cpus.py sse4 $(PYTEST) $(ESTIMATORS)
 
 test-slurm: install  ## the workflow on a Slurm of its own, with its faults (Debian, as root; skipped elsewhere)
 	$(PART) slurm .ci/slurm $(PYTEST) -s -m "'slurm and not long'" tests/slurm
