@@ -16,9 +16,16 @@ MAKE_RESULTS := python .ci/progress.py $(LOG) snakemake --cores $(CORES) --quiet
 REPORT := snakemake --report report.html --quiet all
 PART := @python .ci/part.py
 PYTEST := pytest -q --durations=25
+WORKERS := -n $(CORES) --dist loadfile --no-loadscope-reorder
+# of the processors of .ci/cpus.py
+CPUS ?= sse4 avx2 avx512
+NUMERIC := $(addprefix tests/, analysis backends contracts estimators noise problems solvers stan studies) \
+	$(wildcard $(addprefix tests/, test_chain*.py test_fit*.py test_integrate*.py test_minimize*.py test_own_loop.py \
+	test_posterior.py test_torch*.py test_trust.py test_worked_examples.py))
+ESTIMATORS := tests/estimators
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help
+.PHONY: report results install test test-long test-cpus kernels test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -43,7 +50,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 # A line for each part, cheapest first; their output is in logs/test.
 test: lint  ## all tests but the long ones, as .ci/run runs them
 	@$(MAKE) --no-print-directory -j $(CORES) doctests types workflow wheel
-	@$(MAKE) --no-print-directory smoke unit
+	@$(MAKE) --no-print-directory smoke unit kernels
 
 lint: install  ## ruff
 	$(PART) $@ 'ruff check --quiet . && ruff format --quiet --check .'
@@ -67,10 +74,16 @@ doctests: install  ## of the docstrings, the README and docs
 	$(PART) $@ $(PYTEST) --doctest-modules "--doctest-glob='*.md'" src README.md docs
 
 unit: install  ## unit and contract tests
-	$(PART) $@ $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder
+	$(PART) $@ $(PYTEST) $(WORKERS)
 
 test-long: install  ## the long tests alone: statistics that take minutes, as CI runs them each week
-	$(PART) $@ XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder -m "'long and not slurm'"
+	$(PART) $@ XLA_FLAGS=--xla_cpu_multi_thread_eigen=false $(PYTEST) $(WORKERS) -m "'long and not slurm'"
+
+test-cpus: install  ## the numeric tests as on other processors, with more threads, in other orders: CPUS="sse4 avx2 avx512"
+	@python .ci/cpus.py "$(CPUS)" $(PYTEST) $(WORKERS) $(NUMERIC)
+
+kernels: install  ## the tests of estimators again, as on a processor without AVX
+	@python .ci/cpus.py sse4 $(PYTEST) $(ESTIMATORS)
 
 test-slurm: install  ## the workflow on a Slurm of its own, with its faults (Debian, as root; skipped elsewhere)
 	$(PART) slurm .ci/slurm $(PYTEST) -s -m "'slurm and not long'" tests/slurm

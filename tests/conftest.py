@@ -9,6 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
@@ -123,12 +124,21 @@ def pytest_terminal_summary(terminalreporter):
         )
 
 
+THREADS = int(os.environ["OMP_NUM_THREADS"])  # before a test of the command line changes it
+
+
 @pytest.fixture(autouse=True)
-def _one_torch_thread():
+def _threads_of_torch():
     import sys
 
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+        sys.modules["torch"].set_num_threads(THREADS)
+
+
+@pytest.fixture
+def rng():
+    """Random numbers, the same in any order of the tests: no test draws from a generator that others draw from."""
+    return np.random.default_rng(10)
 
 
 @pytest.fixture

@@ -93,3 +93,23 @@ def test_methods_are_short(registry):
         module = registry.entry(name).target.partition(":")[0]
         path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
         assert len(path.read_text().splitlines()) <= 150, path
+
+
+def test_no_two_tests_draw_from_one_generator():
+    """Which would make their numbers depend on the order of the tests: see the fixture `rng`."""
+    shared = []
+    for path in Path(__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        made = {
+            target.id for node in tree.body if isinstance(node, ast.Assign) and _makes_a_generator(node.value)
+            for target in node.targets if isinstance(target, ast.Name)
+        } | {"RNG"}  # also where it is imported  # fmt: skip
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        names = {node.id for function in functions for node in ast.walk(function) if isinstance(node, ast.Name)}
+        shared += [f"{path.name}: {name}" for name in sorted(names & made)]
+    assert not shared
+
+
+def _makes_a_generator(node):
+    """``default_rng(0)`` and ``Generator().manual_seed(0)``, but not numbers drawn from them at once."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("default_rng", "Generator().manual_seed"))

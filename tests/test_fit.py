@@ -10,7 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import init_to_median, init_to_value
-from regressions import DATA, FAR, IN_JAX, RNG, N, X, fitted, moving, regression, total, with_parameters
+from regressions import DATA, FAR, IN_JAX, N, X, fitted, moving, regression, total, with_parameters
 
 import lowvar
 from lowvar.analysis import draws, psis
@@ -130,7 +130,7 @@ def correlated(rho):
         with numpyro.plate("rows", y.shape[0], subsample_size=batch_size) as index:
             numpyro.sample("y", dist.Normal((factor.T @ z)[None, :], 10.0).to_event(1), obs=y[index])
 
-    return model, {"y": RNG.normal(size=(100, 2))}
+    return model, {"y": np.random.default_rng(10).normal(size=(100, 2))}
 
 
 def test_a_correlated_posterior_is_flagged():

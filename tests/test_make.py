@@ -67,6 +67,32 @@ def test_a_part_is_one_line_unless_it_fails(repository, tmp_path):
     assert said[1].endswith(" s   details: logs/test/name.log")
 
 
+PROBE = """
+import sys, numpy, scipy.linalg, threadpoolctl, torch
+kernels = {library.get("architecture") for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"}
+print(sorted(kernels), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), sys.argv[2:])
+sys.exit(1)
+"""
+
+
+def test_other_processors_are_one_line_each_and_limit_every_library(repository, tmp_path):
+    import numpy._core._multiarray_umath as umath
+
+    if not umath.__cpu_features__.get("AVX2"):
+        pytest.skip("this processor lacks AVX2")
+    (tmp_path / "probe.py").write_text(PROBE)
+    script = [sys.executable, repository / ".ci/cpus.py", "sse4 avx2 avx512", sys.executable, "probe.py", "pytest"]
+    widest = [name for name in umath.__cpu_dispatch__ if name.startswith(("AVX512", "X86_V4"))]
+    lacking = {**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(widest)}
+    done = subprocess.run(script, cwd=tmp_path, env=lacking, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    said = [line.split() for line in done.stdout.splitlines() if line.startswith(("ok ", "FAILED "))]
+    assert [line[:2] for line in said] == [["FAILED", "sse4"], ["FAILED", "avx2"], ["ok", "avx512"]]
+    assert said[2][4] == "skipped:"
+    found = {name: (tmp_path / f"logs/test/{name}.log").read_text().splitlines()[-1] for name in ("sse4", "avx2")}
+    assert found == {"sse4": "['Nehalem'] DEFAULT 1 []", "avx2": "['Haswell'] AVX2 2 ['--random-order-seed=1']"}
+
+
 def test_clean_spares_the_pages_of_results_and_data(repository, tmp_path):
     (tmp_path / "Makefile").write_text((repository / "Makefile").read_text())
     for path in (

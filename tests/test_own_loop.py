@@ -75,7 +75,7 @@ def test_it_is_the_elbo_of_a_fit(page):
 @pytest.mark.parametrize(
     "estimator", ["joint", *(pytest.param(one, marks=pytest.mark.long) for one in ("joint_adaptive", "naive"))]
 )
-def test_the_gradient_of_the_loss_is_the_estimate(estimator):
+def test_the_gradient_of_the_loss_is_the_estimate(estimator, rng):
     """Over two epochs, with the noise drawn again here from the same keys."""
     loss = lowvar.JointELBO(model, DATA, estimator=estimator, batch_size=B, num_particles=2)
     problem = lowvar.problem(model, DATA)
@@ -93,7 +93,7 @@ def test_the_gradient_of_the_loss_is_the_estimate(estimator):
 
     estimate = jax.jit(own.estimate)
     for t in range(2 * batches.steps):
-        mu, log_sigma = jnp.asarray(RNG.normal(size=3)), jnp.asarray(RNG.normal(size=3) - 1)
+        mu, log_sigma = jnp.asarray(rng.normal(size=3)), jnp.asarray(rng.normal(size=3) - 1)
         vectors = {"mu": mu, "log_sigma": log_sigma}
         params = {"scale_auto_loc": mu[scale][0], "w_auto_loc": mu[w]}
         params |= {"scale_auto_scale": jnp.exp(log_sigma[scale][0]), "w_auto_scale": jnp.exp(log_sigma[w])}

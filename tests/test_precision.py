@@ -51,11 +51,11 @@ KEPT = {
 
 
 @pytest.mark.parametrize("kind", LOST)
-def test_what_is_lost(kind):
+def test_what_is_lost(kind, rng):
     told = rounded(LOST[kind])
     assert told is not None
     assert told[0]
-    beside = rounded(np.column_stack([RNG.normal(size=len(LOST[kind])), LOST[kind]]))
+    beside = rounded(np.column_stack([rng.normal(size=len(LOST[kind])), LOST[kind]]))
     assert beside is not None
     assert beside[0]
     assert "column 1" in beside[1]
@@ -66,8 +66,8 @@ def test_what_is_kept(kind):
     assert rounded(KEPT[kind]) is None
 
 
-def test_what_might_matter_is_told():
-    told = rounded(2.459e6 + RNG.uniform(0, 3650, N))
+def test_what_might_matter_is_told(rng):
+    told = rounded(2.459e6 + rng.uniform(0, 3650, N))
     assert told is not None
     assert not told[0]
 

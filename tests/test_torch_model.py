@@ -291,7 +291,7 @@ def hierarchical(sample, plate, dist, exp):
 
 
 @pytest.mark.parametrize("batch_size", [pytest.param(None, marks=pytest.mark.long), 7])
-def test_a_pyro_model_is_its_numpyro_twin(batch_size):
+def test_a_pyro_model_is_its_numpyro_twin(batch_size, rng):
     """The same densities, whatever the plate's own subsample size, for a support that depends on another site."""
     pyro = pytest.importorskip("pyro")
     counts = np.arange(float(N)) % 4
@@ -304,8 +304,8 @@ def test_a_pyro_model_is_its_numpyro_twin(batch_size):
     )
     assert mine.sites == dict(other.sites)
     assert (mine.N, mine.dtype, batch_of(mine)) == (N, np.float64, batch_size or N)
-    z = RNG.normal(size=4)
-    for index in (np.array([3, 1, 3]), RNG.permutation(N)):
+    z = rng.normal(size=4)
+    for index in (np.array([3, 1, 3]), rng.permutation(N)):
         found = mine.log_likelihood(torch.from_numpy(z), torch.from_numpy(index))
         np.testing.assert_allclose(found, other.log_likelihood(jnp.asarray(z), jnp.asarray(index)), rtol=1e-10)
     assert float(mine.log_prior(torch.from_numpy(z))) == pytest.approx(

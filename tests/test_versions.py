@@ -46,4 +46,5 @@ def test_ci_runs_what_is_promised(repository):
     assert 'python: ["3.11", "3.12", "3.13"]' in ci
     assert "constraints-oldest.txt" in ci
     assert "make test-long" in ci
+    assert "make test-cpus" in ci
     assert "schedule:" in ci

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 
@@ -11,6 +13,7 @@ from lowvar.analysis import decomposition as D
 from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, iid, independent, named_key, reshuffled, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
+from lowvar.problems.numpyro_model import from_numpyro
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
 
@@ -242,6 +245,39 @@ def test_table_and_shares():
     )
     assert (table["low"] < table["variance"]).all()
     assert (table["variance"] < table["high"]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_error_is_no_variance(dtype):
+    """At the exact posterior `stl` has none: what is left differs from processor to processor."""
+    from lowvar.analysis.report import summary
+
+    y = np.full(20, 0.7, dtype)
+
+    def model(y, batch_size=None):
+        m = numpyro.sample("m", dist.Normal(jnp.asarray(0.0, dtype), 1))
+        with numpyro.plate("rows", 20, subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(m, 1), obs=y[index])
+
+    with jax.enable_x64(dtype == "float64"):
+        p = from_numpyro(model, {"y": y})
+        assert p.dtype == dtype
+        posterior = {"mu": jnp.full(1, y.sum() / 21, dtype), "log_sigma": jnp.full(1, -0.5 * np.log(21), dtype)}
+        design = D.designs(p, replicates=4, columns=5, rows=None, noise="iid", particles=1, key=jax.random.key(0))
+        found = {
+            name: D.decomposer(GRADIENT.get(name)(p, None), all_rows=True)((), posterior, *design)
+            for name in ("naive", "stl")
+        }
+    table = D.table(D.samples(p, found), batch_size=2)
+    assert (table[table["method"] == "stl"]["variance"] == 0).all()
+    text = summary(table, {"naive": 1.0, "stl": 1.0}, "a model")
+    assert "The variance of `stl` cannot be told from zero" in text
+    for beyond in (np.nan, np.inf):  # which tells nothing of rounding
+        kept = D.samples(p, {"naive": beyond + found["naive"], "stl": found["stl"]}).set_index(["method", "block"])
+        assert not np.isfinite(kept.loc[("naive", "all"), "monte_carlo"]).any()
+        np.testing.assert_array_equal(kept.loc[("stl", "all"), "monte_carlo"], found["stl"][:, 1].sum(-1, dtype=float))
+    alone = D.table(D.samples(p, {"stl": 0 * found["stl"]}), batch_size=2)
+    assert "The variance of `stl` cannot be told from zero" in summary(alone, {"stl": 1.0}, "a model")
 
 
 def test_summary_says_which_has_the_least_variance_x_time():

@@ -55,7 +55,7 @@ def gradient(z):
 
 
 def test_particles_are_one_matrix_product_and_values_that_nothing_uses_are_not_computed():
-    particles = torch.randn(50, 3, generator=RNG)
+    particles = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
     program = traced(lambda z: [BACKEND.vmap(gradient)(z)], [particles])
     with _Recorder() as recorder:
         (found,) = program(particles)

@@ -3,13 +3,10 @@
 import warnings
 
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
 import lowvar
-
-RNG = np.random.default_rng(0)
 
 
 def counts(y, group=None, batch_size=None):

@@ -32,10 +32,10 @@ class Given:
 
 @EACH
 @pytest.mark.parametrize("noiseless", [pytest.param(None, marks=LONG), POINT], ids=["all", "point estimate"])
-def test_derivatives_and_densities(name, noiseless):
+def test_derivatives_and_densities(name, noiseless, rng):
     given = Given(name, noiseless=noiseless)
     guide, params = given.guide, guide_params(given)
-    eps, gradient = jnp.asarray(RNG.normal(size=guide.noise_dim)), jnp.asarray(RNG.normal(size=DIM))
+    eps, gradient = jnp.asarray(rng.normal(size=guide.noise_dim)), jnp.asarray(rng.normal(size=DIM))
     assert {block: len(value) for block, value in params.items()} == guide.blocks
     free = np.ones(DIM, bool) if noiseless is None else ~noiseless
 

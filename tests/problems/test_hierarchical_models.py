@@ -11,7 +11,6 @@ from small_models import (
     DATA,
     HELD,
     MEASURED,
-    RNG,
     TEST,
     TEST_X,
     N,
@@ -102,15 +101,15 @@ def test_a_new_row_of_hlr_has_its_weights_integrated_out(name, power):
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize(("rows", "samples"), [(1, 1), (7, 1), (1, 50), (5, 11), (9, 12)])
-def test_log_likelihood_of_a_test_is_the_log_of_a_mean(rows, samples, backend, monkeypatch):
+def test_log_likelihood_of_a_test_is_the_log_of_a_mean(rows, samples, backend, monkeypatch, rng):
     """In chunks of four rows and of few samples, the last ones padded."""
     from lowvar.problems import variational
 
     monkeypatch.setattr(variational, "_TEST_ROWS", 4)
     monkeypatch.setattr(variational, "_TEST_PAIRS", 20)
-    data = BINARY | {"test_x": 30 * RNG.normal(size=(rows, 3)), "test_y": np.arange(rows) % 2}  # some underflow
+    data = BINARY | {"test_x": 30 * rng.normal(size=(rows, 3)), "test_y": np.arange(rows) % 2}  # some underflow
     p, ops = build("blr", data, backend), get(backend)
-    params, eps = {"mu": point("blr"), "log_sigma": point("blr", seed=2)}, RNG.normal(size=(samples, p.dim))
+    params, eps = {"mu": point("blr"), "log_sigma": point("blr", seed=2)}, rng.normal(size=(samples, p.dim))
     z = params["mu"] + np.exp(params["log_sigma"]) * eps
     margin = np.where(data["test_y"] == 1, 1, -1) * (z[:, 2:] @ data["test_x"].T)
     expected = np.mean(logsumexp(-np.logaddexp(0, -margin), axis=0) - np.log(samples))

@@ -45,9 +45,9 @@ def matrices(problem):
     return jax.vmap(lambda e: problem.design.forward(e, None), out_axes=-1)(jnp.eye(problem.dim))
 
 
-def test_products(made):
+def test_products(made, rng):
     x, index = np.asarray(jax.jit(lambda: matrices(made))()), np.array([4, 1, 3])
-    z, rows, r = (RNG.normal(size=size) for size in (made.dim, (3, made.dim), (3, x.shape[1])))
+    z, rows, r = (rng.normal(size=size) for size in (made.dim, (3, made.dim), (3, x.shape[1])))
     asked = {"forward": z, "back": r, "forward_squares": z, "back_squares": r, "forward_by_row": rows}
 
     @jax.jit

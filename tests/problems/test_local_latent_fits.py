@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
-from rows_with_latents import RNG, effects, quiet
+from rows_with_latents import effects, quiet
 
 import lowvar
 from lowvar.analysis.gain import gain
@@ -61,14 +61,14 @@ def test_what_mini_batches_lack_is_told():
     assert float(re.search(r"would rise by (\S+) nats", told).group(1)) == pytest.approx(lacking, rel=0.25)
 
 
-def test_gain_is_that_of_the_elbo():
+def test_gain_is_that_of_the_elbo(rng):
     """On a quadratic log density, in the means of the rows, which the shared variable does not move."""
-    y = RNG.normal(size=40)
+    y = rng.normal(size=40)
     _, elbo = best_and_elbo(y)
     p = from_numpyro(effects, {"y": y})
     params = {"m_auto_loc": np.float64(0.3), "m_auto_scale": 0.2, "u_auto_scale": np.full(40, 0.5**0.5)}
     optimum = (params["m_auto_loc"] + y) / 2
-    shift = 0.5 * RNG.normal(size=40)
+    shift = 0.5 * rng.normal(size=40)
     mean_field = {"mu": jnp.append(0.3, optimum + shift), "log_sigma": jnp.log(jnp.append(0.2, np.full(40, 0.5**0.5)))}
     assert list(p.sites) == ["m", "u"]
     gains, _ = gain(p, mean_field, jax.random.key(0))
@@ -80,9 +80,9 @@ def test_gain_is_that_of_the_elbo():
 
 
 @pytest.mark.long
-def test_a_saved_fit_continues_as_if_it_had_not_ended(tmp_path):
+def test_a_saved_fit_continues_as_if_it_had_not_ended(tmp_path, rng):
     """Under a schedule of one's own."""
-    data = {"y": RNG.normal(size=23)}
+    data = {"y": rng.normal(size=23)}
     settings = {"data": data, "batch_size": 5, "step_size": lambda t: 0.05 * jnp.exp(-0.05 * t)}
     half = quiet(num_steps=17, **settings)
     half.save(tmp_path / "fit.npz")
@@ -163,8 +163,8 @@ def alone(y):
 
 
 @pytest.mark.long
-def test_default_decomposition_has_the_estimators_that_take_local_latents():
-    y = RNG.normal(size=30) * 2
+def test_default_decomposition_has_the_estimators_that_take_local_latents(rng):
+    y = rng.normal(size=30) * 2
     found = lowvar.decompose(effects, {"y": y}, batch_size=5, num_steps=60, replicates=4, columns=3, progress=False)
     assert set(found.table["method"]) == {"naive", "stl", "cv", "joint_svrg", "joint_adaptive"}
 

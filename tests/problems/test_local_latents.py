@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from rows_with_latents import RNG, counts, effects
+from rows_with_latents import counts, effects
 
 import lowvar
 from lowvar.api.settings import check_by_row, check_transformation, depends_on_batch, solver_of
@@ -66,7 +66,7 @@ def test_gradient_is_that_of_all_rows(name):
 
 
 @pytest.mark.parametrize("name", [pytest.param("joint_svrg", marks=pytest.mark.long), "joint_adaptive"])
-def test_gradient_is_that_of_all_rows_with_an_old_snapshot(name):
+def test_gradient_is_that_of_all_rows_with_an_old_snapshot(name, rng):
     """The controls are at work: a snapshot elsewhere, and coefficients of 0.7.
 
     The mean is over Gauss-Hermite points, for which linear and quadratic controls have mean zero as for the normal.
@@ -74,7 +74,7 @@ def test_gradient_is_that_of_all_rows_with_an_old_snapshot(name):
     p = problem_of()
     q = p.of_batch(2)
     params = {block: jnp.asarray(value) for block, value in p.start.items()}
-    old = {block: value + 0.2 * RNG.normal(size=value.shape) for block, value in params.items()}
+    old = {block: value + 0.2 * rng.normal(size=value.shape) for block, value in params.items()}
     signs = jax.random.rademacher(jax.random.key(1), (p.noise_dim,), float)
     eps = 3**0.5 * jnp.array([1.0, -1, 0, 0, 0, 0])[:, None] * signs[None]
     every = Noise(jnp.arange(5), jnp.full(5, 0.2), jnp.asarray(5.0), eps, jnp.asarray(0))
@@ -267,13 +267,13 @@ def test_transformations_that_mix_rows_are_refused(name):
     assert solver_of(p, batch_size=5, **settings).own["transformation"] is transformation
 
 
-def test_an_optax_transformation_moves_rows_at_visits_only_and_a_clipped_norm_is_that_of_a_batch_and_both_are_told():
+def test_an_optax_transformation_moves_rows_at_visits_only_and_a_clipped_norm_is_that_of_a_batch_and_both_are_told(rng):
     p = problem_of()
     assert depends_on_batch(APART["clipped"], p)
     assert not any(depends_on_batch(APART[name], p) for name in ("warm-up", "by block"))
     settings = {"batch_size": 5, "num_steps": 8, "optimizer": APART["clipped"], "estimator": "naive"}
     with pytest.warns(UserWarning, match="move when their rows are visited and stand still in between"):
-        fit = lowvar.fit(effects, {"y": RNG.normal(size=20)}, khat_samples=0, progress=False, **settings)
+        fit = lowvar.fit(effects, {"y": rng.normal(size=20)}, khat_samples=0, progress=False, **settings)
     assert "depends on all gradients of a step, as under clip_by_global_norm" in str(fit)
     assert "in the latent variables of the rows alone, each of which was visited 2 times" in str(fit)
 
@@ -320,7 +320,7 @@ def test_a_step_computes_with_its_batch(name):
 
 
 @pytest.mark.long
-def test_time_of_a_step_does_not_depend_on_the_rows():
+def test_time_of_a_step_does_not_depend_on_the_rows(rng):
     """CPU time of 1000 steps, in whole epochs; the least of several alternating rounds.
 
     Dense steps, which touch all rows of ten arrays, take 100 times as long for 100 times the rows. What remains are
@@ -328,7 +328,7 @@ def test_time_of_a_step_does_not_depend_on_the_rows():
     """
     programs = {}
     for N, epochs in ((1000, 100), (100_000, 1)):
-        p = from_numpyro(effects, {"y": RNG.normal(size=N)})
+        p = from_numpyro(effects, {"y": rng.normal(size=N)})
         q = p.of_batch(100)
         draw = sampler(reshuffled(N, 100), independent(1), q.noise_dim, p.dtype)
         solver = descend(GRADIENT.get("naive")(q), draw, optimizer("adam", 0.01, p.backend))

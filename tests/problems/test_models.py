@@ -255,8 +255,8 @@ def test_the_definition_runs_in_numpyro(name):
         ("softmax_regression", {"test_y": np.full(TEST, -1)}, "y must hold classes 0, 1, 2, ...; it has -1"),
         (
             "bnn",
-            {"y": np.ones(N), "test_y": np.ones(TEST)},
-            "y is 1 in all 13 rows to fit; it must vary to be standardised",
+            {"y": np.full(N, 0.1), "test_y": np.ones(TEST)},  # its standard deviation is 1e-17, not 0
+            "y is 0.1 in all 13 rows to fit; it must vary to be standardised",
         ),
         ("bnn", {"y": np.array(["a"] * N), "test_y": np.zeros(TEST)}, "y is <U1 of shape"),
         ("softmax_regression", {"y": np.zeros(3)}, r"x has 13 rows and y has shape \(3,\)"),

@@ -40,18 +40,18 @@ def p():
     return from_numpyro(gamma_regression, DATA)
 
 
-def test_density_is_numpyros(p):
+def test_density_is_numpyros(p, rng):
     assert (p.N, p.dim, p.plate) == (11, 3 + 1 + 1 + 2 + 1, "rows")
-    z = jnp.asarray(RNG.normal(size=p.dim) * 0.3)
+    z = jnp.asarray(rng.normal(size=p.dim) * 0.3)
     ours = jax.jit(lambda z: jnp.sum(p.log_likelihood(z, jnp.arange(11))) + p.log_prior(z))(z)
     arrays = {key: jnp.asarray(value) for key, value in DATA.items()}
     theirs = jax.jit(lambda z: -potential_energy(gamma_regression, (), arrays, p.unravel(z)))(z)
     assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
 
 
-def test_subsampled_density_scales_as_numpyros(p):
+def test_subsampled_density_scales_as_numpyros(p, rng):
     """The batch estimate is the model's own density with its own subsample_size at the same rows."""
-    z = jnp.asarray(RNG.normal(size=p.dim) * 0.3)
+    z = jnp.asarray(rng.normal(size=p.dim) * 0.3)
     values = p.constrain(z)
     latent = {site: values[site] for site in p.sites}
     data = {key: jnp.asarray(value) for key, value in DATA.items()}
@@ -75,10 +75,10 @@ def test_deterministic_sites_come_out(p):
     assert float(values["mix"].sum()) == pytest.approx(1)
 
 
-def test_full_pass_in_chunks(monkeypatch):
+def test_full_pass_in_chunks(monkeypatch, rng):
     from lowvar.problems import variational
 
-    p = logistic_regression({"x": X, "y": RNG.integers(0, 2, 11)})
+    p = logistic_regression({"x": X, "y": rng.integers(0, 2, 11)})
     z = jnp.array([0.5, -1.0, 0.2])
 
     def both():
@@ -252,9 +252,9 @@ def test_sizes_from_a_file_and_wrong_data():
     ],
     ids=str,
 )
-def test_a_fixed_plate_inside_the_data_plate(outputs, inner, given):
+def test_a_fixed_plate_inside_the_data_plate(outputs, inner, given, rng):
     """Its sum belongs to the row, and a latent site in it to the prior."""
-    y = RNG.normal(size=(11, outputs))
+    y = rng.normal(size=(11, outputs))
 
     def model(x, y, batch_size=None):
         fixed = numpyro.plate("a fixed one", outputs, dim=-1 if inner else -2)
@@ -270,7 +270,7 @@ def test_a_fixed_plate_inside_the_data_plate(outputs, inner, given):
 
     p = from_numpyro(model, {"x": X, "y": y, **given})
     assert (p.N, p.plate, p.dim) == (11, "rows", 4 * outputs)
-    z, index = 0.3 * RNG.normal(size=p.dim), np.array([3, 0, 7, 3])
+    z, index = 0.3 * rng.normal(size=p.dim), np.array([3, 0, 7, 3])
     u, w = z[:outputs], z[outputs:].reshape(3, outputs)  # u: log sd
 
     def normal(x, mean, sd):
@@ -346,9 +346,9 @@ def test_labels_can_be_missing_from_the_catalogue_model():
     assert trace["y"]["value"].shape == (11,)
 
 
-def test_log_densities_of_numpyro_that_are_float64_are_cast():
+def test_log_densities_of_numpyro_that_are_float64_are_cast(rng):
     """Under x64, NumPyro's Poisson gives float64 for rates and counts in float32."""
-    y = jnp.asarray(RNG.poisson(2.0, 12), jnp.float32)
+    y = jnp.asarray(rng.poisson(2.0, 12), jnp.float32)
 
     def counts(y, batch_size=None):
         log_rate = numpyro.sample("log_rate", dist.Normal(jnp.float32(0), 1))

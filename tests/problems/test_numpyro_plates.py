@@ -136,7 +136,7 @@ def check_density(model, plate, N, remark):
     p = from_numpyro(model, DATA)
     assert (p.plate, p.N) == (plate, N)
     assert remark is None if not p.remarks else remark in p.remarks[0]
-    z = jnp.asarray(0.3 * RNG.normal(size=p.dim))
+    z = jnp.asarray(0.3 * np.random.default_rng(10).normal(size=p.dim))
     likelihood, prior = jax.jit(p.log_likelihood), float(jax.jit(p.log_prior)(z))
     rows = likelihood(z, jnp.arange(N))
     arrays = {key: jnp.asarray(value) for key, value in DATA.items()}
@@ -166,9 +166,9 @@ def fitted(model, data, **options):
 
 
 @pytest.mark.long  # test_local_latent_fits.py compares the ELBO with the best one
-def test_local_latents_are_fitted_and_predicted():
+def test_local_latents_are_fitted_and_predicted(rng):
     """``u_n ~ N(m, 1)``, ``y_n ~ N(u_n, 1)``: their posterior given ``m`` has variance 1/2."""
-    y = 2 + RNG.normal(size=40) * np.sqrt(2)
+    y = 2 + rng.normal(size=40) * np.sqrt(2)
 
     def model(y=None, batch_size=None):
         m = numpyro.sample("m", dist.Normal(0, 3))

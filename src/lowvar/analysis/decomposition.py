@@ -22,6 +22,7 @@ from lowvar.noise import GAUSSIAN, Noise, named_key
 
 SOURCES = ("subsampling", "monte_carlo", "interaction")
 _CHUNK, _VALUES = 64, 2**23  # most cells of a design evaluated at once, and most values of their gradients
+_ROUNDING = 64  # deviations of an estimate below so many units of rounding of the noisiest one are rounding error
 
 
 def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
@@ -170,12 +171,15 @@ def samples(problem, found: Mapping[str, np.ndarray], run: int = 0):
         run: number of the run at whose parameters they were evaluated.
 
     Returns:
-        A pandas table with the columns ``method, block, run, replicate`` and a column for each source, nats^2.
+        A pandas table with the columns ``method, block, run, replicate`` and a column for each source, nats^2. Where
+        all deviations of an estimator are rounding error, its components are zero.
     """
     import pandas as pd
 
-    tables = []
+    tables, noisiest = [], np.max([values.sum(1).mean(0) for values in found.values()], axis=0)
     for method, values in found.items():
+        least = (_ROUNDING * np.finfo(values.dtype).eps) ** 2 * noisiest  # of the terms that cancel in each parameter
+        values = np.where(np.isfinite(least) & (np.abs(values).sum(1).mean(0) <= least), 0, values)
         for block, where in blocks(problem).items():
             parts = values[:, :, where].sum(-1, dtype=np.float64)
             index = {"method": method, "block": block, "run": run, "replicate": np.arange(len(parts))}

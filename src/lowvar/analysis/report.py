@@ -29,7 +29,8 @@ def summary(
     base = "naive" if "naive" in methods else methods[0]
     total = {m: rows.loc[(m, "total")] for m in methods}
     error = {m: total[m]["variance"] + max(0.0, carried.get(m, 0.0)) for m in methods}
-    plain = {m: time[m] * error[m] / (time[base] * error[base]) for m in methods}
+    unit = time[base] * error[base] or np.nan
+    plain = {m: time[m] * error[m] / unit for m in methods}
     worth = worth or {m: (value, value, value) for m, value in plain.items()}
     renewed = {m for m, words in memories.items() if words.startswith("filled")}
     name = max(12, *(len(m) + 2 for m in methods))
@@ -83,17 +84,21 @@ def _percent(share):
 
 def _interval(row):
     if not row["variance"] > 0:
-        return f"{row['variance']:.1e}"
+        return f"{row['variance']:.1e}" if row["variance"] else "0, up to rounding"
     power = int(np.floor(np.log10(row["variance"])))
     low, high = row["low"] / 10**power, row["high"] / 10**power
     return f"{row['variance'] / 10**power:.2f} [{low:.2f}, {high:.2f}] e{power}"
 
 
 def _verdict(rows, base, total, error, worth):
+    if not error[base] > 0:
+        return f"The variance of `{base}` cannot be told from zero here."
     sources = {source: rows.loc[(base, source), "share"] for source in _NAMES}
     main = max(sources, key=sources.__getitem__)
     opening = f"{_NAMES[main]} dominates" if sources[main] > 0.5 else f"{_NAMES[main]} is the largest part"
     opening += f" the noise of `{base}`." if sources[main] > 0.5 else f" of the noise of `{base}`."
+    if silent := [m for m in worth if not error[m] > 0]:
+        return f"{opening} The variance of {', '.join(f'`{m}`' for m in silent)} cannot be told from zero here."
     winner = min(worth, key=lambda m: worth[m][0])
     _, low, high = worth[winner]
     if low < high:  # the designs and rounds of timings are shared

@@ -76,9 +76,9 @@ def problem(arrays, backend: str = "jax", name: str = "bnn", hidden: int = 50) -
     test, xp, d = test_part(arrays, ("x", "y"), name), ops.xp, x.shape[1]
     count = (d + 2) * hidden + 1
     y = responses(arrays["y"], x, name).astype(np.float64)
+    if y.min() == y.max():  # whose standard deviation may be above zero by rounding
+        raise UserError(f"{name}: y is {y[0]:g} in all {len(x)} rows to fit; it must vary to be standardised")
     mean, sd = y.mean(), y.std()
-    if not sd > 0:
-        raise UserError(f"{name}: y is {mean:g} in all {len(x)} rows to fit; it must vary to be standardised")
 
     def log_likelihood_of(x, y):
         X, Y = ops.asarray(x), ops.asarray(((y - mean) / sd).astype(x.dtype))
