@@ -1,4 +1,4 @@
-"""What the conversion of a user's numbers to single precision loses."""
+"""The loss of a user's numbers by conversion to single precision."""
 
 from typing import Any
 

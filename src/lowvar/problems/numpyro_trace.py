@@ -1,4 +1,4 @@
-"""A user's NumPyro model and data: conversion, a first trace, the sites, and the data plate."""
+"""A user's NumPyro model and data: conversion, a first trace, and the sites."""
 
 import copy
 import threading
@@ -137,9 +137,9 @@ def as_array(key, value, where="data"):
         raise UserError(f"{where}: {key!r} is not an array of numbers: {error}") from error
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(array, value):
         raise UserError(f"{where}: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
-    if (told := _rounded(value, array)) and told[0]:
+    if (loss := _rounded(value, array)) and loss[0]:
         raise UserError(
-            f"{where}: {key!r} loses what distinguishes its rows: {told[1]}: subtract a constant before, such as the "
+            f"{where}: {key!r} loses what distinguishes its rows: {loss[1]}: subtract a constant before, such as the "
             "mean, or enable jax_enable_x64"
         )
     return array
@@ -162,9 +162,9 @@ def roundings(given: Mapping[str, Any], data: Mapping[str, Any], name: str) -> t
     arrays, found = leaves(data), []
     for key, value in leaves(given).items():
         value = value.to_numpy() if hasattr(value, "to_numpy") else value
-        if isinstance(value, np.ndarray) and (told := _rounded(native(value), arrays.get(key))):
+        if isinstance(value, np.ndarray) and (loss := _rounded(native(value), arrays.get(key))):
             found.append(
-                f"{name}: {key!r} is rounded: {told[1]}; if smaller differences matter, subtract a constant before, or "
+                f"{name}: {key!r} is rounded: {loss[1]}; if smaller differences matter, subtract a constant before, or "
                 "enable jax_enable_x64"
             )
     return tuple(found)
