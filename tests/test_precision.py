@@ -44,6 +44,7 @@ KEPT = {
     "labels": RNG.integers(0, 5, N),
     "sparse": RNG.normal(size=N) * (RNG.random(N) < 0.01) * 1e9,
     "missing": np.where(RNG.random(N) < 0.1, np.nan, RNG.normal(size=N)),
+    "a column that is missing": np.column_stack([np.full(N, np.nan), RNG.normal(size=N)]),
     "one row": np.array([2_459_000.123]),
     "single precision already": (1e8 + RNG.normal(size=N)).astype(np.float32),
     "images": RNG.random((200, 28, 28)),
