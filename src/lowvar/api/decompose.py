@@ -206,8 +206,8 @@ def decompose(
         fit_result = made(problem, result)
         guide_params, auto, place = fit_result.guide_params, fit_result.params, "at its fit"
         memory = jax.tree.map(lambda leaf: leaf[0, 0], runs.kept[runs.whole][0].estimator)
-        origins = dict.fromkeys(methods, ("replayed", f"accumulated along the fit by `{leader}`"))
-        origins[leader] = "fit", "the fit's own"
+        along = "replayed", f"accumulated along the fit by `{leader}`"
+        origins = {name: ("fit", "the fit's own") if name == leader else along for name in methods}
     guide_params = _arrays(problem, guide_params)
     measured = {name: of_shared(part) for name, part in parts.items()}
     target = next(iter(measured.values())).problem
@@ -234,7 +234,7 @@ def decompose(
     origins = {
         name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(guide_params))
     }
-    table["memory"] = table["method"].map({name: kind for name, (kind, _) in origins.items()}).fillna("")
+    table["memory"] = table["method"].map(lambda name: origins[name][0] if name in origins else "")
     memories = {name: words for name, (_, words) in origins.items()}
     times = _times(runs, parts, guide_params)
     worth = analysis.worth(drawn, times, carried, solver.batch_size, problem.N)
