@@ -25,7 +25,7 @@ NUMERIC := $(addprefix tests/, analysis backends contracts estimators noise prob
 ESTIMATORS := tests/estimators
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-cpus kernels test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help
+.PHONY: report results install test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -94,7 +94,6 @@ test-slurm-long: install  ## many short runs on it, RUNS of them (1000)
 faults: install  ## the fault matrix of docs/reliability.md with its long budgets (hours), and its counts
 	@python .ci/faults.py
 
-.PHONY: test-mutants
 test-mutants: install  ## do the tests notice wrong mathematics? Small mutations of it, and the share that is noticed
 	@python tests/mutants -n $(CORES)
 
@@ -103,7 +102,7 @@ pull: install  ## results from the DVC remote, as dvc.lock records them, and rep
 	@python .ci/artifacts.py adopt
 	@$(MAKE) report
 
-check: install  ## whether tables, figures and verdicts here are what was made
+check: install  ## whether tables, figures and verdicts are as lowvar made them
 	@python .ci/artifacts.py check
 
 checkout: install  ## results of another dvc.lock (after git checkout), from DVC's cache

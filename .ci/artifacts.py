@@ -5,7 +5,7 @@ Snakemake records in ``.snakemake`` what it made; DVC records in ``dvc.lock`` wh
     adopt   after `dvc pull` or `dvc checkout`: Snakemake takes the results that ``dvc.lock`` records as made. It has no
             records of results that another machine made, and wrong ones after the checkout of an older ``dvc.lock``.
     record  before `dvc push`: DVC takes the results that Snakemake made as its stages' outputs.
-    check   names each table, figure and verdict here that is not what was made, in every experiment.
+    check   names each table, figure and verdict of the experiments in ``params.yaml`` that was edited or exchanged.
 
 An experiment is adopted only if its results, its own files and its claims are those that ``dvc.lock`` records. The code
 of lowvar is not compared, as Snakemake does not compare it.
@@ -42,7 +42,7 @@ def stages():
 
 
 def status():
-    """What differs from ``dvc.lock``, by stage."""
+    """The differences from ``dvc.lock``, by stage."""
     return json.loads(said("dvc", "status", "--json")[0])
 
 
@@ -150,9 +150,9 @@ def record():
 
 
 def check():
-    """Names what is not what was made; the exit code is 1 if anything is."""
+    """Names the files that were edited or exchanged after lowvar made them; the exit code is 1 if there are any."""
     found = [sentence for study in studies() for sentence in jobs.check(study)]
-    print("\n".join(found) or "all that is published is what was made")
+    print("\n".join(found) or "tables, figures and verdicts are as lowvar made them")
     return int(bool(found))
 
 

@@ -35,6 +35,8 @@ def test_decompose_uses_the_memory_of_the_fit(on_the_way, own):
     assert total(own)["batch_size"].eq(20).all()
     assert "memory of `joint`: the fit's own" in str(own)
     assert "memory of `joint`: filled at these parameters" in str(filled)
+    kinds = [dict(zip(one.table["method"], one.table["memory"], strict=True))["joint"] for one in (own, filled)]
+    assert kinds == ["fit", "filled"]
 
 
 @pytest.mark.long
@@ -65,6 +67,8 @@ def test_others_run_along(on_the_way):
     assert list(total(found).index) == ["joint_svrg", "joint"]  # the fit's own is compared too
     assert found.memories == {"joint": "the fit's own",
                               "joint_svrg": "accumulated along the fit's last 6 epochs"}  # fmt: skip
+    kinds = dict(zip(found.table["method"], found.table["memory"], strict=True))
+    assert kinds == {"joint": "fit", "joint_svrg": "replayed"}
     np.testing.assert_array_equal(found.params["w_auto_loc"], fit.params["w_auto_loc"])
 
 

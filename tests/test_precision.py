@@ -44,6 +44,7 @@ KEPT = {
     "labels": RNG.integers(0, 5, N),
     "sparse": RNG.normal(size=N) * (RNG.random(N) < 0.01) * 1e9,
     "missing": np.where(RNG.random(N) < 0.1, np.nan, RNG.normal(size=N)),
+    "a column that is missing": np.column_stack([np.full(N, np.nan), RNG.normal(size=N)]),
     "one row": np.array([2_459_000.123]),
     "single precision already": (1e8 + RNG.normal(size=N)).astype(np.float32),
     "images": RNG.random((200, 28, 28)),
@@ -115,6 +116,23 @@ def test_a_doubtful_rounding_is_a_note():
     with jax.enable_x64(False), pytest.warns(UserWarning, match="'t'"):
         fit = lowvar.fit(line, data, **QUICK)
     assert any("'t'" in note for note in fit.notes)
+
+
+def test_integers_stay_exact_and_are_noted():
+    """In the difference of two integers nothing is lost; with a float, as ``t - 1.7e9``, they are rounded."""
+    start = 1_700_000_000
+
+    def whole(t, y, batch_size=None):
+        slope = numpyro.sample("slope", dist.Normal(0, 10))
+        with numpyro.plate("data", len(t), subsample_size=batch_size) as i:
+            numpyro.sample("y", dist.Normal(slope * (t[i] - start), 0.3), obs=y[i])
+
+    since = np.arange(300)
+    for t in ((start + since).tolist(), start + since):
+        with jax.enable_x64(False), pytest.warns(UserWarning, match="'t'"):
+            problem = lowvar.fit(whole, {"t": t, "y": 0.1 * since}, **QUICK).problem
+    values = problem.log_likelihood(jnp.array([0.1]), jnp.arange(300))
+    np.testing.assert_allclose(values, values[0], rtol=1e-4)
 
 
 def test_in_double_precision_nothing_is_lost():

@@ -29,7 +29,7 @@ _STALE = 86400  # seconds after which such a file is a killed process's, where t
 def atomic(path: str | os.PathLike) -> Iterator[Path]:
     """Yields a temporary path in the folder of ``path``; a clean exit renames it to ``path``, an error removes it.
 
-    What killed writers of ``path`` left behind is removed first.
+    First removes the temporary files of killed writers of ``path``.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -151,7 +151,7 @@ def _forget(part: Path) -> None:
 
 
 def remove_unfinished() -> None:
-    """Removes what this process is writing, before it leaves at once."""
+    """Removes the unfinished files of this process, before it leaves at once."""
     for part in list(_unfinished):
         with contextlib.suppress(OSError):
             part.unlink()
@@ -159,7 +159,7 @@ def remove_unfinished() -> None:
 
 def sweep(folder: str | os.PathLike, name: str) -> None:
     """Removes temporary files of killed writers of ``folder/name``, and none that a living process writes."""
-    with contextlib.suppress(OSError):  # what cannot be removed stays, and writing goes on
+    with contextlib.suppress(OSError):  # a file that cannot be removed stays, and writing goes on
         for left in [one.path for one in os.scandir(folder) if one.name.startswith(f".{name}{_TEMPORARY}")]:
             with contextlib.suppress(FileNotFoundError):
                 handle = os.open(left, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))

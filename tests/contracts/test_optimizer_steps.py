@@ -135,3 +135,19 @@ def test_mlmc_optimal_spends_the_budget_of_theorem_1():
     sizes = np.array([round(10 ** (k / 5)) for k in range(20)])
     nearest = [int(sizes[np.argmin(np.abs(np.log10(n) - np.arange(20) / 5))]) for n in exact]
     assert allocated(list(enumerate(V)), epochs=5, steps=1, particles=42) == nearest
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_average_is_of_the_iterates_after_their_steps(backend, rng):
+    """Weights proportional to ``t (t + 1) ... (t + 5)`` of step ``t``, and none for the start."""
+    found = backends.get(backend)
+    own = optimizer("sgd", 0.1, found, average=True)
+    params = {"mu": found.asarray(rng.normal(size=3))}
+    state, iterates = own.init(params), []
+    for _ in range(6):
+        updates, state = own.update({"mu": found.asarray(rng.normal(size=3))}, state, params)
+        params = {"mu": params["mu"] + updates["mu"]}
+        iterates.append(np.array(found.to_numpy(params["mu"])))
+    t = np.arange(1.0, 7.0)
+    weights = np.prod(t[:, None] + np.arange(0, 6), axis=1)
+    np.testing.assert_allclose(found.to_numpy(state.mean["mu"]), weights @ iterates / weights.sum(), rtol=1e-10)

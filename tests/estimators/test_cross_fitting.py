@@ -144,7 +144,6 @@ def test_kernels_around_some_of_the_points():
         found = make("sparse_control_functional", {"inducing": inducing}).integrate(samples(x, y), np.zeros(2, int))
         assert np.abs(found.value - exact).max() < share * plain
         np.testing.assert_allclose(found.fitted(0, x, -x), y, atol=0.05)
-        assert (found.deviation(0, x, -x) > 0).all()
 
 
 def test_scores_of_any_size_have_a_kernel_matrix():

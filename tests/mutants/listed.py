@@ -122,6 +122,8 @@ OPTIMISERS = [
     ("smiso.py", "mean + share * (new - old), state.params, new, old)\n        return state._replace(params=mean, written", "mean + 0.98 * share * (new - old), state.params, new, old)\n        return state._replace(params=mean, written", f"{OS}:smiso"),
     ("smiso.py", "share * (noise.weight @ (new - old))", "0.98 * share * (noise.weight @ (new - old))", f"{OS}:smiso"),
     ("optimizers.py", "lambda u: eta * u", "lambda u: eta**0.5 * u", f"{OS}:schedule"),
+    ("optimizers.py", "m + share * (p + u - m)", "m + share * (p - m)", f"{OS}:average"),
+    ("optimizers.py", "share = (_LATE + 1) / (state.steps + 1 + _LATE)", "share = 1 / (state.steps + 1)", "test_fit_optimum.py:closer or visits"),
     ("torch_optimizers.py", "torch.sqrt(v / (1 - power2))", "torch.sqrt(v)", "test_optimizers.py:path"),
     ("integral/adam.py", "value=0.001)", "value=0.002)", f"{OS}:coasts"),
     ("integral/adam.py", "self._first.mul_(0.9)", "self._first.mul_(1.0)", f"{OS}:coasts"),
@@ -140,6 +142,7 @@ NOISE = [
 
 DIAGNOSES = [
     ("decomposition.py", "v_int * (rows - 1) / rows, v_n * (rows - 1) / rows", "v_int, v_n", f"{AF}:design"),
+    ("decomposition.py", "value = float(ratio * np.median(times[method]))", "value = float(ratio)", "test_decomposition.py:time"),
     ("decomposition.py", "v_eps = v_eps - v_int / rows", "v_eps = v_eps", f"{AF}:design"),
     ("decomposition.py", "(columns * others) - v_int / columns", "(columns * others)", f"{AF}:design"),
     ("decomposition.py", "v_int = ss_interaction / (others * (columns - 1))", "v_int = ss_interaction / (others * columns)", f"{AF}:design"),
@@ -155,6 +158,7 @@ DIAGNOSES = [
     ("intervals.py", "count * ratio - (count - 1) * left_out", "count * ratio - count * left_out", f"{AF}:ratios"),
     ("intervals.py", "- 2 * ab / (a * b)", "- ab / (a * b)", f"{AF}:bootstrap"),
     ("intervals.py", "low, high = np.quantile(t, [tail, 1 - tail]", "low, high = np.quantile(t, [2 * tail, 1 - 2 * tail]", f"{AF}:bootstrap"),
+    ("gain.py", "root - 1, first_se", "0.5 * (root - 1), first_se", "test_fit_optimum.py:known"),
     ("gain.py", "guide.scale(params)) ** 2 / 2", "guide.scale(params)) ** 2", f"{AF}:gain"),
 ]
 
@@ -165,6 +169,7 @@ INTEGRALS = [
     ("tails.py", "self.plain_error * student(self.carriers - 1)", "self.plain_error", f"{AF}:skew"),
     ("cross_fitting.py", "np.stack([one.plain_error for one in left]", "np.stack([one.plain_error / 1.1 for one in left]", f"{AF}:cross_fitted"),
     ("cross_fitting.py", "residual[i] + result.value[i, t]", "residual[i] + 0.98 * result.value[i, t]", f"{AF}:cross_fitted"),
+    ("tails.py", "mean * min(share, 1.0) **", "mean * 1.0 **", "test_integrate_unknowns.py:excess"),
     ("held_out.py", "REGION, REGION_ERROR = 3.0, 1.5", "REGION, REGION_ERROR = 0.3, 0.15", "test_integrate_unknowns.py:cap"),
     ("api/integral.py", "most = np.hypot(result.value - plain.value, error)", "most = 0.5 * error", "test_integrate_unknowns.py:wrong"),
     ("stein_features.py", "row[r] * (row[r] - 1) *", "row[r] *", "test_simple_integrators.py:features"),

@@ -32,7 +32,7 @@ def summary(
     unit = time[base] * error[base] or np.nan
     plain = {m: time[m] * error[m] / unit for m in methods}
     worth = worth or {m: (value, value, value) for m, value in plain.items()}
-    renewed = {m for m, words in memories.items() if words.startswith("filled")}
+    renewed = set(table["method"][table["memory"] == "filled"]) if "memory" in table else set()
     name = max(12, *(len(m) + 2 for m in methods))
     lines = [
         *_worse(methods, base, total, error, memories),
@@ -60,7 +60,8 @@ def summary(
     ]
     for words in dict.fromkeys(memories.values()):
         whose = ", ".join(f"`{m}`" for m in methods if memories.get(m) == words)
-        lines.append(f"{'* ' if words.startswith('filled') else ''}memory of {whose}: {words}")
+        star = "* " if any(memories.get(m) == words for m in renewed) else ""
+        lines.append(f"{star}memory of {whose}: {words}")
     return "\n".join([*lines, "", _verdict(rows, base, total, error, worth)])
 
 

@@ -30,7 +30,6 @@ from lowvar.studies.variational import programs
 from lowvar.studies.variational.exact import ExactRun
 from lowvar.studies.variational.methods import taking
 
-_OWN = "the fit's own"
 COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
 _COMPARED_ROWS = 7  # rows whose densities tell whether two functions are the same model
@@ -45,8 +44,8 @@ class Decomposition:
     Attributes:
         table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
             batch_size, runs, replicates, memory``: variances of a batch's gradient with 95 % intervals. ``memory`` is
-            ``fit``, ``replayed`` (along the fit's last epochs) or ``filled`` (anew, at ``params``), or empty for
-            estimators without one.
+            ``fit``, ``replayed`` (along the fit's last epochs), ``start`` (as at the fit's start) or ``filled`` (anew,
+            at ``params``), or empty for estimators without one.
         time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one): CPU
             time of all threads, or elapsed time where JAX or PyTorch computes on another device.
         params: the parameters at which the variance was measured, under the names of NumPyro's guide, see ``Fit``.
@@ -200,14 +199,15 @@ def decompose(
         guide_params, auto, place = dict(problem.start), dict(given), "at the given parameters"
         memory = _filled(runs, _arrays(problem, guide_params))
         origin = "filled at these parameters; along a run, the variance can be several times larger or smaller: "
-        origins = dict.fromkeys(methods, origin + "pass the Fit")
+        origins = dict.fromkeys(methods, ("filled", origin + "pass the Fit"))
     else:
         runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
         result = finished(runs, progress, f"fit {problem.name}")
         fit_result = made(problem, result)
         guide_params, auto, place = fit_result.guide_params, fit_result.params, "at its fit"
         memory = jax.tree.map(lambda leaf: leaf[0, 0], runs.kept[runs.whole][0].estimator)
-        origins = dict.fromkeys(methods, f"accumulated along the fit by `{leader}`")
+        along = "replayed", f"accumulated along the fit by `{leader}`"
+        origins = {name: ("fit", "the fit's own") if name == leader else along for name in methods}
     guide_params = _arrays(problem, guide_params)
     measured = {name: of_shared(part) for name, part in parts.items()}
     target = next(iter(measured.values())).problem
@@ -234,16 +234,12 @@ def decompose(
     origins = {
         name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(guide_params))
     }
-    table["memory"] = table["method"].map(lambda name: _kind_of(origins[name]) if name in origins else "")
+    table["memory"] = table["method"].map(lambda name: origins[name][0] if name in origins else "")
+    memories = {name: words for name, (_, words) in origins.items()}
     times = _times(runs, parts, guide_params)
     worth = analysis.worth(drawn, times, carried, solver.batch_size, problem.N)
     median = {name: float(np.median(ratios)) for name, ratios in times.items()}
-    return Decomposition(table, median, auto, title, carried, origins, worth)
-
-
-def _kind_of(origin: str) -> str:
-    """The origin of a memory as a word of the table."""
-    return "filled" if origin.startswith("filled") else "fit" if origin == _OWN else "replayed"
+    return Decomposition(table, median, auto, title, carried, memories, worth)
 
 
 def _guide_of(params):
@@ -325,7 +321,7 @@ def _along(problem, methods, label, run):
     """Replays a fit's last epochs while the other methods follow, which gives their memories at its end.
 
     Returns:
-        ``(engine, estimators, states, origins of the memories)``.
+        ``(engine, estimators, states, origins of the memories)``: the word in the table, and a description.
     """
     runs, parts = _follow(problem, methods, label, run.solver, run.num_steps, run.seed, run.name)
     early, last = run.epochs
@@ -339,8 +335,9 @@ def _along(problem, methods, label, run):
     with contextlib.closing(runs):
         ended = runs.advance(begun, early, last - early) if last > early else begun
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
-    origin = f"accumulated along the fit's last {last - early} epochs" if last > early else "as at the fit's start"
-    origins = dict.fromkeys(methods, origin) | {label: _OWN}
+    along = "replayed", f"accumulated along the fit's last {last - early} epochs"
+    origins = dict.fromkeys(methods, along if last > early else ("start", "as at the fit's start"))
+    origins |= {label: ("fit", "the fit's own")} if last else {}
     return runs, parts, {**memory, **({label: run.memory} if last else {})}, origins
 
 

@@ -1,4 +1,4 @@
-"""The settings in the file of a fit, as a schema: a file is input, so nothing in it is believed or run before."""
+"""The settings in the file of a fit, as a schema: they are checked before any is used."""
 
 import hashlib
 import json
@@ -21,7 +21,8 @@ from lowvar.studies.variational.spec import SolverSpec
 
 _MOST = 2**31 - 1  # of a count: steps and rows are numbered by 32-bit integers
 _LONGEST = 400  # characters of a message
-_SET = {"per_decade", "repetitions", "batches", "initial", "diagnostics", "per_row"}  # not by `fit`
+# `fit` leaves these settings at their defaults
+_UNUSED = {"per_decade", "repetitions", "batches", "initial", "diagnostics", "per_row"}
 
 Number = Annotated[int, Field(ge=0, le=_MOST, strict=True)]
 Text = Annotated[str, Field(max_length=10_000)]
@@ -70,12 +71,14 @@ class Settings(Strict):
     @pydantic.model_validator(mode="after")
     def _of_one_run(self):
         solver, (early, last) = self.solver, self.epochs
-        kept = {name for name in _SET if getattr(solver, name) != _DEFAULTS[name]}
-        counts = (solver.batch_size, solver.particles, solver.elbo_samples, solver.epochs)
+        other = [name for name in sorted(_UNUSED) if getattr(solver, name) != _DEFAULTS[name]]
+        other += ["step_sizes"] * (len(solver.step_sizes) > 1)
+        counts = ("batch_size", "particles", "elbo_samples", "epochs")
+        other += [name for name in counts if getattr(solver, name) > _MOST]
         if missing := _WRITTEN - solver.model_fields_set:
             raise ValueError(f"solver: key {min(missing)!r} is missing")
-        if kept or len(solver.step_sizes) > 1 or max(counts) > _MOST:
-            raise ValueError("solver: fit makes no such settings")
+        if other:
+            raise ValueError(f"solver: {other[0]}: fit writes no such value")
         if not early <= last <= solver.epochs or any(a >= b for a, b in zip(self.stops, self.stops[1:], strict=False)):
             raise ValueError("epochs and stops: they must rise")
         if self.stops[-1] > solver.epochs:
@@ -84,7 +87,7 @@ class Settings(Strict):
 
 
 _WRITTEN = {name for name, one in SolverSpec.model_fields.items() if one.default is not None}  # None is left out
-_DEFAULTS = {name: SolverSpec.model_fields[name].default for name in _SET} | {"initial": "origin"}
+_DEFAULTS = {name: SolverSpec.model_fields[name].default for name in _UNUSED} | {"initial": "origin"}
 
 
 class Header(Strict):
@@ -141,7 +144,7 @@ def header(where: str, about: Any, arrays: Mapping[str, np.ndarray]) -> Header:
 
 
 def _differences(one: Header, arrays: Mapping[str, np.ndarray]):
-    """What arrays the settings need and the file lacks, or has in another form; or no one run has."""
+    """A sentence on each array that is missing, unknown or of another form, and on parts that are of two fits."""
     rank, dim = one.guide.rank, max((stop for _, stop in one.sites.values()), default=0)
     if rank is not None and rank * dim not in one.blocks.values():
         yield f"its guide has no matrix of rank {rank}"

@@ -1,4 +1,4 @@
-"""What the conversion of a user's numbers to single precision loses."""
+"""The loss of a user's numbers by conversion to single precision."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 _LOST, _NOTED = 1e-3, 2e-5  # rounding errors, in standard deviations of a column: refused, and told
 _TIES, _OFFSET = 0.1, 2e-7  # rows that become equal to another one, in columns far from 0 for their spread
 _CONSTANT = 1e-12  # a smaller spread, relative to the values, is rounding of a constant in double precision
-_ROWS, _NEIGHBOURS = 100_000, 1000  # rows of the errors; contiguous ones that are told apart
+_MOST, _NEIGHBOURS = 2**22, 1000  # most entries whose errors are computed; contiguous rows that are told apart
 
 
 def rounded(given: Any) -> tuple[bool, str] | None:
@@ -26,13 +26,15 @@ def rounded(given: Any) -> tuple[bool, str] | None:
     if value.ndim == 0 or len(value) < 2 or value.dtype.kind not in "iuf" or np.finfo(np.float32).nmant >= _bits(value):
         return None
     table = value.reshape(len(value), -1)
-    some = table[:: -(-len(table) // _ROWS)].astype(float)
+    rows = max(_NEIGHBOURS, _MOST // max(1, table.shape[1]))
+    some = table[:: -(-len(table) // rows)].astype(float)
     with np.errstate(over="ignore", invalid="ignore"):
         single = some.astype(np.float32).astype(float)
         known = np.isfinite(single)  # other checks are about entries that are not
         error = np.where(known, some - single, 0.0)
-        centred = np.where(known, some, 0.0) - np.sum(some, axis=0, where=known) / np.maximum(known.sum(axis=0), 1)
-        spread = np.sqrt(np.mean(centred**2, axis=0, where=known))
+        count = np.maximum(known.sum(axis=0), 1)  # a column may have no finite entry
+        centred = np.where(known, some - np.sum(some, axis=0, where=known) / count, 0.0)
+        spread = np.sqrt(np.sum(centred**2, axis=0) / count)
         varies = spread > _CONSTANT * np.max(np.abs(some), axis=0, where=known, initial=0)
         relative = np.sqrt(np.mean(error**2, axis=0)) / np.where(varies, spread, np.inf)
     relative = np.nan_to_num(relative)

@@ -1,4 +1,4 @@
-"""A user's NumPyro model and data: conversion, a first trace, the sites, and the data plate."""
+"""A user's NumPyro model and data: conversion, a first trace, and the sites."""
 
 import copy
 import threading
@@ -137,9 +137,9 @@ def as_array(key, value, where="data"):
         raise UserError(f"{where}: {key!r} is not an array of numbers: {error}") from error
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not np.array_equal(array, value):
         raise UserError(f"{where}: {key!r} has integers beyond 32 bits; renumber its values, or enable jax_enable_x64")
-    if (told := _rounded(value, array)) and told[0]:
+    if (loss := _rounded(value, array)) and loss[0] and not _is_whole(array):
         raise UserError(
-            f"{where}: {key!r} loses what distinguishes its rows: {told[1]}: subtract a constant before, such as the "
+            f"{where}: {key!r} loses what distinguishes its rows: {loss[1]}: subtract a constant before, such as the "
             "mean, or enable jax_enable_x64"
         )
     return array
@@ -151,6 +151,11 @@ def _rounded(value, array) -> tuple[bool, str] | None:
     return None if wide or not isinstance(value, np.ndarray | list) else rounded(value)
 
 
+def _is_whole(array) -> bool:
+    """Whether an array has integers, which stay exact unless the model computes with them as floats."""
+    return isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jnp.integer)
+
+
 def roundings(given: Mapping[str, Any], data: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Notes on data whose rounding to single precision might matter, and may not.
 
@@ -160,12 +165,14 @@ def roundings(given: Mapping[str, Any], data: Mapping[str, Any], name: str) -> t
         name: of the model.
     """
     arrays, found = leaves(data), []
+    given = {key: np.array(one) if isinstance(one, list) and key in arrays else one for key, one in given.items()}
     for key, value in leaves(given).items():
         value = value.to_numpy() if hasattr(value, "to_numpy") else value
-        if isinstance(value, np.ndarray) and (told := _rounded(native(value), arrays.get(key))):
+        if isinstance(value, np.ndarray) and (loss := _rounded(native(value), arrays.get(key))):
+            when = "where the model computes with it as floats, " if _is_whole(arrays.get(key)) else ""
             found.append(
-                f"{name}: {key!r} is rounded: {told[1]}; if smaller differences matter, subtract a constant before, or "
-                "enable jax_enable_x64"
+                f"{name}: {key!r} is rounded: {when}{loss[1]}; if smaller differences matter, subtract a constant "
+                "before, or enable jax_enable_x64"
             )
     return tuple(found)
 

@@ -47,7 +47,6 @@ class Integrals:
             ``nugget (R,)`` (relative), ``B (R, T, T)``, ``steps (R,)``, ...
         fitted: ``(t, points (R, n, d), scores (R, n, d)) -> (R, n)``: the fitted function ``g_t + beta_t``, scores
             being those of task ``t``'s target; None where there is no such function.
-        deviation: as ``fitted``: the standard deviation that the method gives a value there; None where it gives none.
         untried: of ``auto``: a sentence for each method that refused the samples, other than for being too few.
         half_width: ``(R, T)``, half of the 95 % intervals; 1.96 standard errors where a method gives none.
     """
@@ -58,7 +57,6 @@ class Integrals:
     flags: Mapping[str, np.ndarray] = field(default_factory=dict)
     info: Mapping[str, np.ndarray] = field(default_factory=dict)
     fitted: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
-    deviation: Callable[[int, np.ndarray, np.ndarray], np.ndarray] | None = None
     untried: tuple[str, ...] = ()
     half_width: np.ndarray | None = None
 

@@ -12,7 +12,6 @@ from lowvar.estimators.integral.stacked import Stacked
 JITTERS = 1e-11, 1e-9, 1e-7, 1e-5  # that are tried on the diagonal of a kernel matrix, relative
 PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
 LEAST = 1e-10  # of a value that is left out: what of it the others do not decide
-DIAGONAL = 64  # points whose kernel matrix is made for its diagonal
 
 
 def ridge(phi: torch.Tensor, y: torch.Tensor):
@@ -77,11 +76,3 @@ def amplitude(chosen: FitSettings, data: Stacked, hyper: Hyper) -> torch.Tensor:
     one, rest = half[:, :, :1], half[:, :, 1:]
     rest = rest - one * ((one * rest).sum(1, keepdim=True) / one.square().sum(1, keepdim=True))
     return rest.square().sum(1) / (data.rows - 1)
-
-
-def diagonal(chosen: FitSettings, params, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """``k0(x, x)`` of points ``(1, n, d)``, ``(n,)``, some at a time."""
-    pieces = zip(x[0].split(DIAGONAL), scores[0].split(DIAGONAL), strict=True)
-    return torch.cat(
-        [chosen.covariance.between(params, a[None], a[None], b[None], b[None])[0].diagonal() for a, b in pieces]
-    )

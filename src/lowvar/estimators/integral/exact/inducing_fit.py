@@ -7,7 +7,7 @@ from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.exact.checks import check_memory
 from lowvar.estimators.integral.exact.fit_settings import FitSettings
 from lowvar.estimators.integral.exact.inducing import amplitude as amplitude_of
-from lowvar.estimators.integral.exact.inducing import diagonal, ridge, root
+from lowvar.estimators.integral.exact.inducing import ridge, root
 from lowvar.estimators.integral.exact.learn import learn
 from lowvar.estimators.integral.exact.one_fit import space_of
 from lowvar.estimators.integral.memo import of_last_points
@@ -43,7 +43,7 @@ def around_some(samples: Samples, chosen: FitSettings, inducing: int) -> Integra
     for r in range(data.repetitions):
         phi = features(r, data.x[r : r + 1], data.scores[r : r + 1])
         beta, error, weights, penalty, condition, inverse = ridge(phi, data.y[r])
-        fits[r] = (*fits[r], weights, inverse)
+        fits[r] = (*fits[r], weights)
         v, kept, noise = inverse
         # of the process, whose covariance is Phi Phi' + noise: 1 / (1' M^-1 1)
         variance = noise * (1 / phi.shape[1] + (kept * (v.T @ phi.mean(1)).square()[:, None]).sum(0))
@@ -52,30 +52,16 @@ def around_some(samples: Samples, chosen: FitSettings, inducing: int) -> Integra
     values, errors, conditions, penalties = map(torch.stack, zip(*found, strict=True))
 
     def features_there(points: np.ndarray, scores: np.ndarray) -> list:
-        """By repetition ``Phi`` and ``(n,)`` what its rows leave of the kernel's own values."""
+        """``Phi`` by repetition, transposed."""
         x, lx = data.points(points, scores)
-        found = []
-        for r in range(data.repetitions):
-            one = slice(r, r + 1)
-            phi = features(r, x[one], lx[one])
-            own = diagonal(chosen, hyper.pick(one).kernel, x[one], lx[one]) / fits[r][1]
-            found.append((phi, (own - phi.square().sum(0)).clamp(min=0), (fits[r][3][0].T @ phi).square()))
-        return found
+        return [features(r, x[r : r + 1], lx[r : r + 1]) for r in range(data.repetitions)]
 
     there = of_last_points(features_there)
 
     def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        rows = [fits[r][2][:, task] @ one[0] for r, one in enumerate(there(points, scores))]
+        rows = [fits[r][2][:, task] @ phi for r, phi in enumerate(there(points, scores))]
         level = values[:, task, None]
         return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * (level + torch.stack(rows)))
-
-    def deviation(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        rows = []
-        for r, (_, unknown, square) in enumerate(there(points, scores)):
-            _, kept, penalty = fits[r][3]
-            rest = penalty[task] * (1 + kept[:, task] @ square)
-            rows.append((unknown + rest).sqrt() * (amplitude[r, task] * fits[r][1]).sqrt())
-        return numpy(data.y_scale[:, task, None] * torch.stack(rows))
 
     lengthscale = (hyper.kernel["log_lengthscale"].exp() * data.x_scale)[:, None].expand(-1, data.tasks, -1)
     return Integrals(
@@ -84,5 +70,4 @@ def around_some(samples: Samples, chosen: FitSettings, inducing: int) -> Integra
         numpy(conditions),
         info={"lengthscale": numpy(lengthscale), "penalty": numpy(penalties)},
         fitted=fitted,
-        deviation=deviation,
     )

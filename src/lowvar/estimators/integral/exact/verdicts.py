@@ -108,12 +108,11 @@ def together(results: Sequence[Integrals], groups: Sequence[Sequence[int]]) -> I
             return joined(entries)
         return joined([np.repeat(e[:, None], len(group), 1) for e, group in zip(entries, groups, strict=True)])
 
-    def of_group(name: str) -> Callable[[int, np.ndarray, np.ndarray], np.ndarray]:
-        def function(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            group, index = place[task]
-            return getattr(results[group], name)(index, points, scores)
-
-        return function
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        group, index = place[task]
+        function = results[group].fitted
+        assert function is not None
+        return function(index, points, scores)
 
     return Integrals(
         value=joined([result.value for result in results]),
@@ -121,6 +120,5 @@ def together(results: Sequence[Integrals], groups: Sequence[Sequence[int]]) -> I
         condition=np.max([result.condition for result in results], axis=0),
         flags={name: np.any([result.flags[name] for result in results], axis=0) for name in results[0].flags},
         info={name: learnt(name) for name in results[0].info},
-        fitted=of_group("fitted"),
-        deviation=None if results[0].deviation is None else of_group("deviation"),
+        fitted=fitted,
     )
