@@ -14,8 +14,8 @@ from lowvar.errors import UserError, whole
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
 from lowvar.estimators.integral.chains import HALF, LEVEL
-from lowvar.estimators.integral.choosing.held_out import unseen, widened
-from lowvar.estimators.integral.choosing.tails import OFTEN, average, on_grid, worth_of_chain
+from lowvar.estimators.integral.choosing.held_out import with_unseen
+from lowvar.estimators.integral.choosing.tails import OFTEN, on_grid
 from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
@@ -212,7 +212,7 @@ def integrate(
     else:
         notes += _far_off(result, plain)
         if methods[0] != "monte_carlo":
-            result = _with_unseen(result, data, bool(polynomial))
+            result = with_unseen(result, data, bool(polynomial))
     quiet = []
     if not (derived if exact_scores is None else exact_scores):
         result, quiet = _no_surer_than_the_scores(result, plain, methods != "monte_carlo", names)
@@ -301,17 +301,6 @@ def _far_off(result: Integrals, plain: Integrals) -> list[str]:
         f"integral {t} is {apart[t]:.1f} standard errors of Monte Carlo away from the mean of its values: the scores "
         "may belong to another density, or a few samples may dominate the integral"
     ]
-
-
-def _with_unseen(result: Integrals, data: Samples, polynomial: bool) -> Integrals:
-    """Errors with what regions without samples may hold."""
-    averages = [
-        average(values, worth_of_chain(points) if data.chain else None)
-        for values, points in zip(data.values, data.points, strict=True)
-    ]
-    region = np.zeros_like(result.value) if polynomial else unseen(averages)
-    error, half = widened(result.standard_error, result.half, averages, region)
-    return replace(result, standard_error=error, half_width=half)
 
 
 def _no_surer_than_the_scores(
