@@ -143,9 +143,12 @@ def test_the_error_with_tested_scores_is_that_of_monte_carlo_or_of_the_shift(fac
     for seed in range(80):
         x, scores = scaled(factor)(np.random.default_rng((5, seed)), 300)
         found = lowvar.integrate(x, scores, x[:, 0] ** 2, "zero_variance", order=2)
-        rows.append((found.value[0] - 1, found.standard_error[0], found.table["monte_carlo_se"][0], found.half_width[0]))
+        rows.append(
+            (found.value[0] - 1, found.standard_error[0], found.table["monte_carlo_se"][0], found.half_width[0])
+        )
     error, stated, plain, half = np.array(rows).T
-    assert (half >= 1.95 * plain).all() and np.median(half / plain) < (2.6 if factor == 1 else 5)
+    assert (half >= 1.95 * plain).all()
+    assert np.median(half / plain) < (2.6 if factor == 1 else 5)
     if factor == 1:
         assert 0.7 < np.isclose(stated, plain).mean() < 0.95  # 0.84: the estimates differ by less than 1.41 errors
     else:
