@@ -136,6 +136,25 @@ def test_intervals_cover_with_scores_that_are_a_little_wrong(case, m):
     assert covered >= fewest(repetitions, min(0.9, plain / repetitions)), (covered, plain)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("factor", [1.0, 0.85])
+def test_the_error_with_tested_scores_is_that_of_monte_carlo_or_of_the_shift(factor):
+    rows = []
+    for seed in range(80):
+        x, scores = scaled(factor)(np.random.default_rng((5, seed)), 300)
+        found = lowvar.integrate(x, scores, x[:, 0] ** 2, "zero_variance", order=2)
+        rows.append(
+            (found.value[0] - 1, found.standard_error[0], found.table["monte_carlo_se"][0], found.half_width[0])
+        )
+    error, stated, plain, half = np.array(rows).T
+    assert (half >= 1.95 * plain).all()
+    assert np.median(half / plain) < (2.6 if factor == 1 else 5)
+    if factor == 1:
+        assert 0.7 < np.isclose(stated, plain).mean() < 0.95  # 0.84: the estimates differ by less than 1.41 errors
+    else:
+        assert 0.85 < np.sqrt((stated**2).mean() / (error**2).mean()) < 1.4
+
+
 def test_who_vouches_for_the_scores_gets_the_full_gain():
     x = normal(300)
     f = x[:, 0] ** 2 + x[:, 1]

@@ -3,150 +3,34 @@
 A truth is analytic or by quadrature; `check` compares it with independent draws, and scores with differences.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
-import scipy.integrate
 import scipy.special
 import scipy.stats
 
 from trust_cases.common import generator
-
-BLOCK = 20  # repetitions whose chains are run together
-
-
-@dataclass(frozen=True)
-class Target:
-    """A density on R^dim: independent draws `(rng, n) -> (n, dim)`, its logarithm up to a constant, and the score."""
-
-    dim: int
-    draw: Callable[[np.random.Generator, int], np.ndarray]
-    log_density: Callable[[np.ndarray], np.ndarray]
-    score: Callable[[np.ndarray], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Integral:
-    """A case.
-
-    Attributes:
-        name: name of the case, and of its random numbers.
-        what: description for the page.
-        targets: one target for all tasks, or one for each task.
-        sizes: samples of each target.
-        values: values of the integrands, for each target `(m, d) -> (m,)` or `(m, T)`.
-        truth: the expectations `(T,)`.
-        sampler: `(target, rngs, m) -> (R, m, d)`; independent draws by default.
-        chain: the argument of `integrate`.
-        given: the scores for `integrate` if they are wrong, for each target.
-        wrong: the mistake in the inputs.
-    """
-
-    name: str
-    what: str
-    targets: tuple[Target, ...]
-    sizes: tuple[int, ...]
-    values: tuple[Callable[[np.ndarray], np.ndarray], ...]
-    truth: Callable[[], np.ndarray]
-    sampler: Callable | None = None
-    chain: bool = False
-    given: Callable[[np.ndarray], np.ndarray] | None = None
-    wrong: str = ""
-
-    def inputs(self, repetitions: int) -> Iterator[tuple]:
-        """Samples, scores and values of each repetition."""
-        sampler = self.sampler or independent
-        for first in range(0, repetitions, BLOCK):
-            block = range(first, min(first + BLOCK, repetitions))
-            drawn = [
-                sampler(target, [generator(self.name, t, r) for r in block], m)
-                for t, (target, m) in enumerate(zip(self.targets, self.sizes, strict=True))
-            ]
-            for r in range(len(block)):
-                x = [one[r] for one in drawn]
-                scores = [(self.given or target.score)(one) for target, one in zip(self.targets, x, strict=True)]
-                values = [value(one) for value, one in zip(self.values, x, strict=True)]
-                yield (x[0], scores[0], values[0]) if len(x) == 1 else (x, scores, values)
-
-
-def independent(target: Target, rngs, m: int) -> np.ndarray:
-    return np.stack([target.draw(rng, m) for rng in rngs])
-
-
-def metropolis(target: Target, rngs, m: int, *, scale: float, warmup: int) -> np.ndarray:
-    """Random-walk Metropolis, started at a draw."""
-    steps = m + warmup
-    noise = scale * np.stack([rng.normal(size=(steps, target.dim)) for rng in rngs], 1)
-    coins = np.log(np.stack([rng.random(steps) for rng in rngs], 1))
-    x = np.concatenate([target.draw(rng, 1) for rng in rngs])
-    density, kept = target.log_density(x), np.empty((steps, *x.shape))
-    for s in range(steps):
-        proposed = x + noise[s]
-        its = target.log_density(proposed)
-        moved = coins[s] < its - density
-        x, density = np.where(moved[:, None], proposed, x), np.where(moved, its, density)
-        kept[s] = x
-    return np.swapaxes(kept[warmup:], 0, 1)
-
-
-def langevin(target: Target, rngs, m: int, *, step: float, warmup: int, chains: int = 1, start=None) -> np.ndarray:
-    """Metropolis-adjusted Langevin; several chains are concatenated."""
-    if chains > 1:
-        parts = [langevin(target, rngs, m // chains, step=step, warmup=warmup, start=start) for _ in range(chains)]
-        return np.concatenate(parts, 1)
-    steps = m + warmup
-    noise = np.stack([rng.normal(size=(steps, target.dim)) for rng in rngs], 1)
-    coins = np.log(np.stack([rng.random(steps) for rng in rngs], 1))
-    x = np.concatenate([target.draw(rng, 1) for rng in rngs]) if start is None else np.tile(start, (len(rngs), 1))
-    density, slope, kept = target.log_density(x), target.score(x), np.empty((steps, *x.shape))
-    for s in range(steps):
-        proposed = x + step * slope + (2 * step) ** 0.5 * noise[s]
-        its, its_slope = target.log_density(proposed), target.score(proposed)
-        back = ((x - proposed - step * its_slope) ** 2).sum(1) / (4 * step)
-        forth = ((proposed - x - step * slope) ** 2).sum(1) / (4 * step)
-        moved = coins[s] < its - density - back + forth
-        x, slope = np.where(moved[:, None], proposed, x), np.where(moved[:, None], its_slope, slope)
-        density = np.where(moved, its, density)
-        kept[s] = x
-    return np.swapaxes(kept[warmup:], 0, 1)
-
-
-def normal(mean, covariance) -> Target:
-    mean, covariance = np.asarray(mean, float), np.asarray(covariance, float)
-    root, precision = np.linalg.cholesky(covariance), np.linalg.inv(covariance)
-
-    def score(x):
-        return -(x - mean) @ precision
-
-    return Target(
-        len(mean), lambda rng, n: mean + rng.normal(size=(n, len(mean))) @ root.T,
-        lambda x: 0.5 * ((x - mean) * score(x)).sum(1), score,
-    )  # fmt: skip
-
-
-def product(dim: int, draw, log_density, score) -> Target:
-    """A target of independent coordinates with the same density."""
-    return Target(dim, lambda rng, n: draw(rng, (n, dim)), lambda x: log_density(x).sum(1), score)
-
-
-def equal_correlation(dim: int, rho: float) -> np.ndarray:
-    return (1 - rho) * np.eye(dim) + rho
-
-
-def quadrature(f, low=-np.inf, high=np.inf, points=()) -> float:
-    """An integral over an interval, cut at `points`."""
-    edges = [low, *points, high]
-    parts = [scipy.integrate.quad(f, a, b, limit=400, epsabs=1e-13, epsrel=1e-11)[0]
-             for a, b in pairwise(edges)]  # fmt: skip
-    return float(sum(parts))
-
+from trust_cases.targets import (
+    SIDES,
+    THREE,
+    Integral,
+    Target,
+    equal_correlation,
+    independent,
+    langevin,
+    log_gamma,
+    metropolis,
+    normal,
+    phi,
+    product,
+    quadrature,
+    sf,
+    three_truth,
+    three_values,
+)  # fmt: skip
+from trust_cases.unseen import UNSEEN
 
 # ------------------------------------------------------------------------------------------------ targets and truths
-
-_phi, _sf = scipy.stats.norm.pdf, scipy.stats.norm.sf
 
 
 def _draw_banana(rng, n):
@@ -171,7 +55,7 @@ def _banana_truth():
     w = w / w.sum()
     first, second = np.meshgrid(z, z, indexing="ij")
     points = np.stack([first.ravel(), (first**2 - 1 + 0.5 * second).ravel()], 1)
-    above = quadrature(lambda a: _phi(a) * _sf((2.5 - a**2) / 0.5), -9, 9, (-1.6, 0, 1.6))
+    above = quadrature(lambda a: phi(a) * sf((2.5 - a**2) / 0.5), -9, 9, (-1.6, 0, 1.6))
     return np.array([float(_banana_values(points)[:, 0] @ np.outer(w, w).ravel()), above])
 
 
@@ -220,14 +104,6 @@ def _mixture_truth():
     return np.array([upper - quadrature(below, -12, 0, (-4, -2))])
 
 
-def log_gamma(shape: float, dim: int) -> Target:
-    """Logarithms of gamma variables, with the Jacobian."""
-    return product(
-        dim, lambda rng, size: np.log(np.maximum(rng.gamma(shape, size=size), 1e-300)),
-        lambda u: shape * u - np.exp(u), lambda u: shape - np.exp(u),
-    )  # fmt: skip
-
-
 AUTOREGRESSIVE = 0.8 ** np.abs(np.subtract.outer(np.arange(30), np.arange(30)))
 SPREAD = np.linspace(0.3, 2.0, 15)
 
@@ -262,7 +138,7 @@ SHAPES = (0.0, 2.0, 5.0, -3.0)
 
 def _skew_truth():
     return np.array(
-        [quadrature(lambda x, a=a: abs(x - 0.5) * 2 * _phi(x) * scipy.stats.norm.cdf(a * x), -12, 12, (0, 0.5))
+        [quadrature(lambda x, a=a: abs(x - 0.5) * 2 * phi(x) * scipy.stats.norm.cdf(a * x), -12, 12, (0, 0.5))
          for a in SHAPES]
     )  # fmt: skip
 
@@ -359,19 +235,9 @@ def _rounded(target, rngs, m):
     return np.round(independent(target, rngs, m), 2)
 
 
-THREE = normal([0.5, -1.0, 2.0], np.diag([1.0, 4.0, 0.25]) ** 0.5 @ equal_correlation(3, 0.6) @ np.diag([1, 2, 0.5]))
 POSTERIOR = normal([0.9, 0.9], 0.1 * np.eye(2))  # prior N(0, 1), nine observations with mean 1
-SIDES = normal([1.0, 2.0], [[1.0, 0.2], [0.2, 0.25]])
 RARE = normal([0.0, 0.0], equal_correlation(2, 0.5))
 SUM_FAR = 3**0.5 * scipy.stats.norm.isf(0.002)
-
-
-def _three_values(x):
-    return np.stack([np.exp(0.5 * x[:, 0]), x[:, 1] ** 2], 1)
-
-
-def _three_truth():
-    return np.array([np.exp(0.25 + 0.125), 5.0])
 
 
 def _smooth_truth():
@@ -383,73 +249,8 @@ def _smooth_truth():
     return np.array([w @ np.tanh(2 * z - 1), w @ (np.cos(2 * x * mean) * np.exp(-2 * x**2 * variance))])
 
 
-def _edge(rng, n):
-    x = rng.normal(size=(n, 10))
-    x[:, 3] = scipy.stats.norm.isf(rng.random(n) * _sf(-1.2))
-    return x
-
-
-# its density ends at -1.2 in one coordinate, so that the score, though right inside, fails Stein's identity
-EDGE = Target(10, _edge, lambda x: -(x**2).sum(1) / 2, lambda x: -x)
-STUDENT_5 = product(
-    2, lambda rng, shape: rng.standard_t(5, shape), scipy.stats.t(5).logpdf, lambda x: -6 * x / (5 + x**2)
-)
-ONE, TWO, TEN = (normal(np.zeros(d), np.eye(d)) for d in (1, 2, 10))
-
-
-def _huber(r, k=2.7):
-    return np.where(np.abs(r) < k, r**2 / 2, k * np.abs(r) - k**2 / 2)
-
-
-def _capped_truth():
-    # a quadratic in ten coordinates, capped: the squared norm is chi square
-    return np.array([quadrature(lambda s: min(s, 24.0) * scipy.stats.chi2(10).pdf(s), 0, 200, (10, 24))])
-
-
 CASES = (
-    Integral(
-        "clipped_square_few", "normal, d = 1, 45 draws; a Winsorised second moment, clipped at 2.4",
-        (ONE,), (45,), (lambda x: np.clip(x[:, 0], -2.4, 2.4) ** 2,),
-        lambda: np.array([quadrature(lambda x: np.clip(x, -2.4, 2.4) ** 2 * _phi(x), -12, 12, (-2.4, 2.4))]),
-    ),
-    Integral(
-        "huber_loss", "normal, d = 2, 150 draws; Huber's loss of a sum, and a capped cube",
-        (TWO,), (150,), (lambda x: np.stack([_huber(x.sum(1) / 2**0.5), np.minimum(x[:, 1], 2.6) ** 3], 1),),
-        lambda: np.array([quadrature(lambda x: _huber(x) * _phi(x), -12, 12, (-2.7, 2.7)),
-                          quadrature(lambda x: min(x, 2.6) ** 3 * _phi(x), -12, 12, (2.6,))]),
-    ),
-    Integral(
-        "capped_norm", "normal, d = 10, 250 draws; the squared norm, at most 24",
-        (TEN,), (250,), (lambda x: np.minimum((x**2).sum(1), 24.0),), _capped_truth,
-    ),
-    Integral(
-        "capped_heavy_tails", "two t(5) coordinates, 300 draws; a mean with one limit, and an insurer's share",
-        (STUDENT_5,), (300,), (lambda x: np.stack([np.minimum(x[:, 0], 5.0), np.maximum(x[:, 1] - 2.0, 0)], 1),),
-        lambda: np.array([quadrature(lambda x: min(x, 5.0) * scipy.stats.t(5).pdf(x), -np.inf, 300, (5.0,)),
-                          scipy.stats.t(5).expect(lambda x: x - 2, lb=2)]),
-    ),
-    Integral(
-        "capped_chain", "normal, d = 3; a Langevin chain of 500; the square of a coordinate, capped",
-        (THREE,), (500,), (lambda x: np.minimum(x[:, 0] ** 2, 12.0),),
-        lambda: np.array([quadrature(lambda z: min((0.5 + z) ** 2, 12.0) * _phi(z), -12, 12,
-                                     (-(12**0.5) - 0.5, 12**0.5 - 0.5))]),
-        partial(langevin, step=0.15, warmup=200), chain=True,
-    ),
-    Integral(
-        "edge_in_one_of_ten", "normal with one of ten coordinates cut off at -1.2; 90 draws; its mean, and a square",
-        (EDGE,), (90,), (lambda x: np.stack([x[:, 3], x[:, 0] ** 2], 1),),
-        lambda: np.array([_phi(-1.2) / _sf(-1.2), 1.0]), given=lambda x: -x, wrong="an edge of the density",
-    ),
-    Integral(
-        "scores_a_little_small", "normal, d = 3, 500 draws; scores 0.92 times the right ones; an exponential, a square",
-        (THREE,), (500,), (_three_values,), _three_truth, given=lambda x: 0.92 * THREE.score(x),
-        wrong="temperature of the scores",
-    ),
-    Integral(
-        "scores_without_correlation", "correlated normal, d = 2, 300 draws; scores of independent coordinates; x y",
-        (SIDES,), (300,), (lambda x: x[:, 0] * x[:, 1],), lambda: np.array([2.2]),
-        given=lambda x: -(x - np.array([1.0, 2.0])) / np.array([1.0, 0.25]), wrong="correlation left out of the scores",
-    ),
+    *UNSEEN,
     Integral(
         "banana_metropolis", "curved density, d = 2; a Metropolis chain of 4000; log-sum-exp and an indicator",
         (BANANA,), (4000,), (_banana_values,), _banana_truth,
@@ -476,7 +277,7 @@ CASES = (
         "long_langevin_chain", "correlated normal, d = 30; a Langevin chain of 8000; a mean's fourth power and a kink",
         (normal(np.zeros(30), AUTOREGRESSIVE),), (8000,),
         (lambda x: np.stack([x.mean(1) ** 4, np.maximum(x[:, 7] - 0.5, 0)], 1),),
-        lambda: np.array([3 * AUTOREGRESSIVE.mean() ** 2, _phi(0.5) - 0.5 * _sf(0.5)]),
+        lambda: np.array([3 * AUTOREGRESSIVE.mean() ** 2, phi(0.5) - 0.5 * sf(0.5)]),
         partial(langevin, step=0.09, warmup=1000), chain=True,
     ),
     Integral(
@@ -518,7 +319,7 @@ CASES = (
     ),
     Integral(
         "wrong_temperature", "normal, d = 3, 400 draws; scores 0.7 times the right ones; an exponential and a square",
-        (THREE,), (400,), (_three_values,), _three_truth, given=lambda x: 0.7 * THREE.score(x),
+        (THREE,), (400,), (three_values,), three_truth, given=lambda x: 0.7 * THREE.score(x),
         wrong="temperature of the scores",
     ),
     Integral(
@@ -544,7 +345,7 @@ CASES = (
     ),
     Integral(
         "warm_up_kept", "normal, d = 3; a Langevin chain of 600 with its warm-up; an exponential and a square",
-        (THREE,), (600,), (_three_values,), _three_truth,
+        (THREE,), (600,), (three_values,), three_truth,
         partial(langevin, step=0.03, warmup=0, start=np.array([-6.0, 9.0, -2.0])), chain=True,
         wrong="warm-up in the samples",
     ),

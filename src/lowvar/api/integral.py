@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
 from lowvar.api.bring import bring, without_copies
 from lowvar.api.frames import check_order, names_in
@@ -12,14 +13,15 @@ from lowvar.api.posterior import arrays
 from lowvar.errors import UserError, whole
 from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
-from lowvar.estimators.integral.chains import HALF
-from lowvar.estimators.integral.choosing.held_out import unseen, widened
-from lowvar.estimators.integral.choosing.tails import OFTEN, average, on_grid, worth_of_chain
+from lowvar.estimators.integral.chains import HALF, LEVEL
+from lowvar.estimators.integral.choosing.held_out import with_unseen
+from lowvar.estimators.integral.choosing.tails import OFTEN, on_grid
 from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
 from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
+_ONE_SIDED = float(scipy.stats.norm.isf(1 - LEVEL)) / HALF  # of a two-sided 95 % limit; less for Student's t
 _APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
 _FALSE = np.zeros(1, bool)
 _UNWEIGHTED = "importance weights are not supported: give samples of the density whose scores these are"
@@ -37,7 +39,8 @@ class IntegralResult:
             independent samples. All include what regions without samples may hold (see ``polynomial``) and what the
             scores' error may be (see ``exact_scores``).
         half_width: ``(T,)``, half of the 95 % interval, with the quantile of Student's ``t`` where the error is
-            estimated from few terms: at least about 1.96 standard errors.
+            estimated from few terms: about 1.96 standard errors or more; less where they are mostly a possible error of
+            the scores.
         method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
         notes: warnings to read before you trust the result; also issued as warnings.
         table: a row for each integral: ``task, method, value, standard_error, half_width, low, high`` (95 %), the
@@ -209,7 +212,7 @@ def integrate(
     else:
         notes += _far_off(result, plain)
         if methods[0] != "monte_carlo":
-            result = _with_unseen(result, data, bool(polynomial))
+            result = with_unseen(result, data, bool(polynomial))
     quiet = []
     if not (derived if exact_scores is None else exact_scores):
         result, quiet = _no_surer_than_the_scores(result, plain, methods != "monte_carlo", names)
@@ -300,24 +303,15 @@ def _far_off(result: Integrals, plain: Integrals) -> list[str]:
     ]
 
 
-def _with_unseen(result: Integrals, data: Samples, polynomial: bool) -> Integrals:
-    """Errors with what regions without samples may hold."""
-    averages = [
-        average(values, worth_of_chain(points) if data.chain else None)
-        for values, points in zip(data.values, data.points, strict=True)
-    ]
-    region = np.zeros_like(result.value) if polynomial else unseen(averages)
-    error, half = widened(result.standard_error, result.half, averages, region)
-    return replace(result, standard_error=error, half_width=half)
-
-
 def _no_surer_than_the_scores(
     result: Integrals, plain: Integrals, corrected: np.ndarray, names: list[str]
 ) -> tuple[Integrals, list[str]]:
     """Errors that an undetected error of the scores may make, and a note.
 
     A wrong score shifts an estimate by the mean of its control variate. The samples know this mean as well as they know
-    the integral without scores: it is the difference to Monte Carlo's estimate, up to Monte Carlo's error.
+    the integral without scores: it is the difference to Monte Carlo's estimate, up to Monte Carlo's error. So an
+    interval of at least Monte Carlo's width, and of the difference with Monte Carlo's one-sided 95 % limit, covers
+    whatever the shift. The squared difference exceeds the squared shift by the two variances' difference on average.
 
     Args:
         result: the estimates.
@@ -325,18 +319,19 @@ def _no_surer_than_the_scores(
         corrected: the integrals whose estimates use scores, ``(T,)``.
         names: of the integrals.
     """
-    error = plain.standard_error
-    most = np.hypot(result.value - plain.value, error)
+    error, own, apart = plain.standard_error, result.standard_error, np.abs(result.value - plain.value)
+    most = np.sqrt(np.fmax(error**2, apart**2 - error**2 + 2 * own**2))
+    half = np.fmax(plain.half, apart + _ONE_SIDED * plain.half)
     with np.errstate(divide="ignore", invalid="ignore"):
-        half = most * np.where(error > 0, plain.half / error, HALF)
-        times = np.where(corrected, most / result.standard_error, 0.0)[0]
+        times = np.where(corrected, most / own, 0.0)[0]
     if not (times > 1).any():
         return result, []
     worst = int(np.nanargmax(times))
     note = (
-        "scores: samples can test them only up to the error of Monte Carlo, so no smaller error is stated; if they are "
-        f"known to be right, set exact_scores=True: the standard error of {names[worst]} would be "
-        f"{result.standard_error[0, worst]:.2g}, not {most[0, worst]:.2g}"
+        "scores: samples can test them only up to the error of Monte Carlo, so no smaller error is stated; if you know "
+        "them to be right (by automatic differentiation of the density that was sampled, say), set exact_scores=True: "
+        f"the value stays, and the standard error of {names[worst]} is then {own[0, worst]:.2g}, not "
+        f"{most[0, worst]:.2g}, and its gain {(error[0, worst] / own[0, worst]) ** 2:.2g}"
     )
     stated, width = (
         np.where(corrected, np.fmax(own, wide), own)

@@ -1,12 +1,14 @@
 """What held-out residuals say of an estimate, and what they do not: regions where no sample fell."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lowvar.estimators.integral.base import Integrals
 from lowvar.estimators.integral.chains import student
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit
-from lowvar.estimators.integral.choosing.tails import Average, average
+from lowvar.estimators.integral.choosing.tails import Average, average, worth_of_chain
+from lowvar.problems.integrals.samples import Samples
 
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
 MOST = 1e-4  # a residual above this share of the largest deviation is never taken for rounding
@@ -76,6 +78,23 @@ def widened(
     least = error, half
     stated = [np.maximum(own, np.minimum(more, top)) for own, more, top in zip(least, wide, most, strict=True)]
     return stated[0], stated[1]
+
+
+def with_unseen(result: Integrals, samples: Samples, polynomial: bool = False) -> Integrals:
+    """The same estimates, with errors for regions without points.
+
+    Args:
+        result: of a method that does not know of such regions.
+        samples: that it was given.
+        polynomial: see ``judge``; the method is then taken to be exact for its integrands.
+    """
+    plain = [
+        average(values, worth_of_chain(points) if samples.chain else None)
+        for values, points in zip(samples.values, samples.points, strict=True)
+    ]
+    region = np.zeros_like(result.value) if polynomial else unseen(plain)
+    error, half = widened(result.standard_error, result.half, plain, region)
+    return replace(result, standard_error=error, half_width=half)
 
 
 def judge(
