@@ -59,11 +59,12 @@ def _counts_from_end(eqn, made) -> bool:
     """Whether this is ``select_n(index < 0, index, index + n)``, by which JAX counts negative ones from the end."""
     which, index, moved = eqn.invars[:3]
     below, plus = (None if isinstance(one, Literal) else made.get(one) for one in (which, moved))
-    whole = not isinstance(index, Literal) and jnp.issubdtype(index.aval.dtype, jnp.integer)
-    ours = whole and below is not None and plus is not None
-    return ours and (below.primitive.name, plus.primitive.name) == ("lt", "add") and (
-        below.invars[0] is index and plus.invars[0] is index
-    )  # fmt: skip
+    if below is None or plus is None or isinstance(index, Literal):
+        return False
+    ours = (below.primitive.name, plus.primitive.name) == ("lt", "add") and jnp.issubdtype(
+        index.aval.dtype, jnp.integer
+    )
+    return bool(ours and below.invars[0] is index and plus.invars[0] is index)
 
 
 def _depends(var, sources, made) -> bool:
