@@ -85,6 +85,27 @@ def test_standard_deviations_that_have_not_converged_are_told(data):
     assert any("num_steps" in note and " w " in note for note in still.notes)
 
 
+def test_weights_that_hardly_vary_cast_no_doubt():
+    """The shape of their tail, k-hat, is near 1 all the same; the standard deviations are within 5 % of the exact ones."""
+    y = 5.0 + 3.0 * np.random.default_rng(0).normal(size=60)
+
+    def normal(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+        scale = numpyro.sample("scale", dist.HalfNormal(10.0))
+        with numpyro.plate("data", len(y)) as i:
+            numpyro.sample("y", dist.Normal(mu, scale), obs=y[i])
+
+    fit = lowvar.fit(normal, {"y": y}, num_steps=3000, progress=False)
+    assert fit.khat > 0.7
+    assert not fit.notes
+    m, s = np.meshgrid(np.linspace(2.5, 8.0, 301), np.linspace(1.5, 5.5, 301))
+    log = -60 * np.log(s) - (60 * (y.mean() - m) ** 2 + 60 * y.var()) / (2 * s**2) - (m**2 + s**2) / 200
+    weights = np.exp(log - log.max()) / np.exp(log - log.max()).sum()
+    for site, grid in (("mu", m), ("scale", s)):
+        sd = np.sqrt((weights * grid**2).sum() - (weights * grid).sum() ** 2)
+        assert abs(float(fit.summary().loc[site, "sd"]) / sd - 1) < 0.05
+
+
 def test_where_iterates_are_averaged(data):
     def averaged(**settings):
         return lowvar.fit(linear, data, num_steps=20, khat_samples=0, **SETTINGS | settings).run.solver.average

@@ -179,7 +179,27 @@ def centred(group, y=None, batch_size=None, groups=12):
         numpyro.sample("y", dist.Normal(effect[group[i]], 3.0), obs=None if y is None else y[i])
 
 
+def normal(y=None, batch_size=None, rows=60):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    scale = numpyro.sample("scale", dist.HalfNormal(10.0))
+    with plate(rows, batch_size) as i:
+        numpyro.sample("y", dist.Normal(mu, scale), obs=None if y is None else y[i])
+
+
 # ------------------------------------------------------------------------------------------------- mistakes
+
+
+def grouped(group, y=None, batch_size=None, groups=5):
+    with numpyro.plate("groups", groups):
+        effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
+    with plate(len(group), batch_size) as i:
+        numpyro.sample("y", dist.Normal(effect[group[i]], 1.0), obs=None if y is None else y[i])
+
+
+def lagged(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with plate(len(x), batch_size) as i:
+        numpyro.sample("y", dist.Normal(w * y[i - 1], 1.0), obs=y[i])
 
 
 def within_batch(x, y=None, batch_size=None):
@@ -242,6 +262,15 @@ CASES = (
           lambda rng: {"y": 1.0 + 0.5 * rng.normal(size=60)}, unlike=True),
     Model("groups_centred", "12 groups of two rows, a centred hierarchy that is nearly a funnel", centred,
           lambda rng: {"group": np.arange(24) % 12, "y": 3.0 * rng.normal(size=24)}, unlike=True),
+    Model("mean_and_scale", "mean and standard deviation of 60 normal numbers", normal,
+          lambda rng: {"y": rng.normal(5.0, 3.0, 60)}),
+    Model("groups_from_one", "group numbers from 1 to 5 for 5 groups", grouped,
+          lambda rng: {"group": 1 + np.arange(200) % 5, "y": rng.normal(size=200)}, mistake="index out of range"),
+    Model("missing_category", "categories of pandas, some missing: their code is -1", grouped,
+          lambda rng: {"group": np.where(rng.random(200) < 0.1, -1, np.arange(200) % 5), "y": rng.normal(size=200)},
+          mistake="index out of range"),
+    Model("lag_before_the_first", "the lag of the first row is the last row", lagged, _line,
+          mistake="index out of range"),
     Model("scaled_within_the_batch", "inputs standardised by the batch's own mean", within_batch, _line,
           mistake="rows interact"),
     Model("column_against_vector", "y of shape (N, 1) against means of shape (N,)", column, _columns,

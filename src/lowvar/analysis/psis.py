@@ -78,6 +78,13 @@ def khat(weights) -> float:
         return float(_psis_khat(weights))
 
 
+def worth(weights) -> float:
+    """The effective share of draws with importance weights, given by their logarithms ``(S,)``: 1 if all are equal."""
+    shares = np.exp(np.asarray(weights, float) - np.max(weights))
+    share = shares.sum() ** 2 / (len(shares) * np.square(shares).sum())
+    return float(share) if np.isfinite(share) else 0.0
+
+
 def spread(weights, z) -> np.ndarray:
     """The posterior's standard deviations, ``(dim,)``, by importance weighting.
 

@@ -18,6 +18,7 @@ _APART = 4.0  # the guide's standard deviations between two modes, at least
 _LOWER = 3.0  # nats by which the density at another mode may be lower than at the mean
 _BARRIER = 2.0  # nats by which it is lower in between
 _SITES, _ENTRIES, _LINES = 5, 20, 12  # most sites whose signs change in all ways, most components, most lines
+_ULPS = 3e-6  # relative change of a point by which its height may change by less than a nat
 _REACH = 7.0  # least half length of the dense part of a line in R^d, more than a period
 _OFFSETS = np.linspace(-1, 1, 41)  # with the mean itself; and a few points far away
 _OFFSETS = np.concatenate([[-12.0, -7, -4, -2.5, -1.6], _OFFSETS, [1.6, 2.5, 4, 7, 12]])
@@ -84,6 +85,7 @@ class _Look:
             return None
         heights = self.heights(np.array([z for _, z in apart]))
         order = [k for k in np.argsort(-heights.round(2), kind="stable")[:8] if heights[k] > -_LOWER]
+        order = self._known(order, heights, apart)
         if not order:
             return None
         shares = np.linspace(0, 1, self.together // len(order) + 2)[1:-1, None]
@@ -93,6 +95,14 @@ class _Look:
             if path.min() < min(0.0, heights[k]) - _BARRIER:
                 return apart[k][0], float(heights[k])
         return None
+
+    def _known(self, order: list, heights: np.ndarray, apart: list) -> list:
+        """Those at which the density is no rounding error, as of ``gammaln`` of huge numbers in single precision."""
+        if not order:
+            return []
+        beside = np.array([apart[k][1] * (1 + shift) for shift in (-_ULPS, _ULPS) for k in order])
+        moved = np.abs(self.heights(beside).reshape(2, -1) - heights[order]).max(axis=0)
+        return [k for k, change in zip(order, moved, strict=True) if change < 1]
 
     def _distance(self, z: np.ndarray) -> float:
         """The largest distance of a point from the mean in a coordinate, in the guide's standard deviations."""

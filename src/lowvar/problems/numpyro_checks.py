@@ -21,6 +21,7 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
+from lowvar.problems.index_range import strict
 from lowvar.problems.numpyro_trace import (
     RUNNING,
     FixedIndex,
@@ -58,6 +59,7 @@ def check(problem, functions, free, centre, near) -> list[str]:
     _check_traceable(problem, start)
     check_density(problem)
     _check_sites(problem, functions.of(free), start)
+    _check_indices(problem, start)
     if not problem.plate:  # all rows count as one, in the program of `check_density`
         values, only = problem.backend.jit(problem.log_likelihood), np.zeros(1, np.int32)
         return saddle_sites(lambda z: values(jnp.asarray(z, problem.dtype), only), problem.sites, centre, near)
@@ -129,6 +131,30 @@ def check_density(problem):
             )
 
         raise InRows(told)
+
+
+def _check_indices(problem, z):
+    """Checks that no row reads an array beyond its ends: JAX would take another entry."""
+    arrays, chunks = leaves(problem.data), problem.chunks["index"]
+    if (run := strict(problem.log_likelihood, z, chunks[0], arrays.values())) is None:
+        return
+    values = problem.backend.jit(lambda z: problem.backend.map(lambda index: run(z, index), chunks))(z)
+    bad = np.flatnonzero(np.isnan(problem.backend.to_numpy(values)))
+    if not bad.size:
+        return
+    row = int(chunks.ravel()[bad[0]])
+    whole = {
+        key: np.asarray(one[row])
+        for key, one in arrays.items()
+        if isinstance(one, jax.Array) and one.shape == (problem.N,) and jnp.issubdtype(one.dtype, jnp.integer)
+    }
+    there = " and ".join(f"{key!r} is {one}" for key, one in whole.items())
+    where = f" of row {row}" + (f", where {there}," if there else "") if problem.plate else ""
+    raise UserError(
+        f"{problem.name}: the log-likelihood{where} reads an array at an index that is negative or beyond its end, for "
+        "which JAX takes another entry without a word; number groups from 0, give a missing category (-1 in pandas) a "
+        "number of its own, and replace by jnp.where what a first or last row lacks"
+    )
 
 
 def _missing_at(row, problem):

@@ -1,0 +1,68 @@
+"""Indices beyond the ends of an array, for which JAX takes another entry without a word."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+
+from lowvar.errors import UserError
+from lowvar.problems.numpyro_model import from_numpyro
+
+N, GROUPS = 40, 5
+RNG = np.random.default_rng(0)
+G, Y, X = np.arange(N) % GROUPS, RNG.normal(size=N), RNG.normal(size=(N, 3))
+CODES = pd.Categorical(np.where(np.arange(N) == 7, None, np.array(list("abcde"), object)[G])).codes
+
+
+def problem_of(mean, **data):
+    def model(y, **given):
+        with numpyro.plate("groups", GROUPS):
+            e = numpyro.sample("e", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", N) as i:
+            numpyro.sample("y", dist.Normal(mean(e, i, y=y, **given), 1.0), obs=y[i])
+
+    return from_numpyro(model, {"y": Y, **data})
+
+
+WRONG = {
+    "groups from 1": (lambda e, i, y, g: e[g[i]], {"g": G + 1}, r"row 4, where 'g' is 5"),
+    "a missing category": (lambda e, i, y, g: e[g[i]], {"g": CODES}, r"row 7, where 'g' is -1"),
+    "before the plate's index": (lambda e, i, y, g: e[g][i], {"g": G + 1}, r"row 4, where 'g' is 5"),
+    "a lag of the first row": (lambda e, i, y: e[0] * y[i - 1], {}, "row 0 "),
+    "a column": (lambda e, i, y, x, g: e[0] * x[i, g[i]], {"x": X, "g": G}, r"row 3, where 'g' is 3"),
+    "in a factor of two": (lambda e, i, y, g: e[jnp.stack([g[i], g[i] * 2], 1)].sum(1), {"g": G}, "row 3"),
+}
+RIGHT = {
+    "groups from 0": (lambda e, i, y, g: e[g[i]], {"g": G}),
+    "a missing category that is replaced": (
+        lambda e, i, y, g: jnp.where(g[i] < 0, 0.0, e[g[i]]), {"g": CODES},
+    ),
+    "a lag whose first row is replaced": (lambda e, i, y: jnp.where(i > 0, e[0] * y[i - 1], 0.0), {}),
+    "a ring": (lambda e, i, y: e[0] * y[(i - 1) % N], {}),
+    "the last column": (lambda e, i, y, x: e[-1] * x[i][:, [0, -1]].sum(1) + e[jnp.array([-1])], {"x": X}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_index_out_of_range_is_refused(name):
+    mean, data, told = WRONG[name]
+    with pytest.raises(UserError, match=told):
+        problem_of(mean, **data)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_an_index_that_is_meant_is_not(name):
+    mean, data = RIGHT[name]
+    assert problem_of(mean, **data).N == N
+
+
+def test_without_a_plate():
+    def model(g, y):
+        e = numpyro.sample("e", dist.Normal(0.0, 1.0).expand([GROUPS]).to_event(1))
+        numpyro.sample("y", dist.Normal(e[g], 1.0), obs=y)
+
+    from_numpyro(model, {"g": G, "y": Y})
+    with pytest.raises(UserError, match="index"):
+        from_numpyro(model, {"g": G + 1, "y": Y})
