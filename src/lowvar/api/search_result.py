@@ -43,7 +43,8 @@ class SearchResult:
             ``x`` is bad: when the budget ends a search, its quality is unknown.
         status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better;
             ``stalled``, away from a minimum, on a plateau or at a kink; ``budget``, ``callback``, ``interrupted``
-            (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their ``result``.
+            (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their
+            ``result``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.
