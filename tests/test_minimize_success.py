@@ -5,6 +5,9 @@ import pytest
 from searched import Counted, quiet, sphere
 
 import lowvar
+from lowvar.api.search_rest import Look
+from lowvar.problems.blackbox.callable import from_callable
+from lowvar.problems.blackbox.evaluator import Evaluator
 from lowvar.solvers.search.box import Box
 
 
@@ -30,19 +33,57 @@ def test_a_ridge_is_no_minimum(seed):
     assert result.fun < 1e-6 or not result.success
 
 
-def test_a_kink_is_named():
-    """There a narrow way down may be missed, so the message claims less than at a smooth minimum."""
-    smooth = quiet(lambda x: sphere(x - 1), np.zeros(3), 0.5, budget=20_000)
-    kinked = quiet(lambda x: float(np.abs(x - 1).sum()), np.zeros(3), 0.5, budget=20_000)
+def curved(points):
+    """Kinks along a parabola, down which the way to the minimum 0 at 1 bends."""
+    first = points[:, :1]
+    return 100 * np.abs(points[:, 1:] - first**2).sum(1) + (1 - first[:, 0]) ** 2
+
+
+def test_a_curved_ridge_is_no_minimum():
+    """The slope between opposite points leads off this ridge; another search from ``x`` does not come back to it.
+
+    The mean is that of the search that found ``x``, and not of the last one.
+    """
+    result = batched(curved, np.full(20, -0.5), 0.5, 13_000, seed=0, noisy=False)
+    assert 0.5 < result.fun < 1.5
+    assert not result.success
+    assert abs(curved(result.mean[None, :])[0] - result.fun) < 1e-6
+    assert result.sigma < 1e-6
+
+
+def test_a_minimum_at_a_kink_is_confirmed():
+    """By a search from it, after which the message names the kink."""
+    smooth = quiet(lambda x: sphere(x - 1), np.zeros(3), 0.5, budget=20_000, noisy=False)
+    kinked = batched(lambda x: np.abs(x - 1).sum(1), np.zeros(3), 0.5, 20_000, noisy=False)
+    assert smooth.success
+    assert kinked.success
     assert ("kink" in smooth.message, "kink" in kinked.message) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("f", "is_kinked"),
+    [
+        (lambda x: 1e3 + np.abs(x).sum(1), True),
+        (lambda x: x[:, 0] ** 2 + np.abs(x[:, 1]), True),
+        (lambda x: np.abs(x).max(1), True),
+        (lambda x: np.where(x > 0, 10 * x, -x).sum(1), True),
+        (lambda x: np.sqrt(np.abs(x)).sum(1), True),
+        (lambda x: 1e3 + 1e4 * (x**2).sum(1), False),
+        (lambda x: (np.abs(x) ** 1.5).sum(1), False),
+        (lambda x: (x**4).sum(1), False),
+        (lambda x: x[:, 0] + x[:, 1], False),
+    ],
+)
+def test_a_kink_is_told_from_a_smooth_minimum(f, is_kinked):
+    evaluator = Evaluator(from_callable(f, 3, batched=True), 10_000)
+    evaluator(np.zeros((1, 3)))
+    look = Look(lowvar.Searcher(np.zeros(3), 1e-12), evaluator, 0.5, 1e-11)
+    look.downhill()
+    assert look.kinked == is_kinked
 
 
 def test_a_look_along_the_ridge_finds_it_lower():
     """From a point on the ridge, opposite points show the slope to many digits, though hardly any direction is down."""
-    from lowvar.api.search_rest import Look
-    from lowvar.problems.blackbox.callable import from_callable
-    from lowvar.problems.blackbox.evaluator import Evaluator
-
     dim = 20
     on = 0.3 + turned(dim)[:, 0]  # f = 1, and 1000 times the distance from the line
     evaluator = Evaluator(from_callable(ridge, dim, batched=True), 10_000)

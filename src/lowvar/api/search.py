@@ -63,8 +63,9 @@ def minimize(
     When a search stops moving, it looks at points around the best one: at distances down from ``sigma0``, along the
     longest axis and the path of its points, and down the slope of ``f`` as opposite points at three distances show it
     (``6 dim`` and some 30 evaluations). From a better point, another search starts. Without one, the search has
-    ``converged``, possibly to a local minimum. From a plateau whose edge is a large step, more searches start with
-    ``sigma0``: two have to come back to it; otherwise the search has ``stalled``.
+    ``converged``, possibly to a local minimum. From a kink, where ``f`` is not smooth, another search starts with
+    ``sigma0 / 100`` and has to come back to the value; from a plateau whose edge is a large step, two with ``sigma0``
+    have to. If two end higher, the search has ``stalled``. ``mean`` and ``sigma`` are those of the best search.
 
     A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on. If
     their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points of some generations again, each

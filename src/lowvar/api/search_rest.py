@@ -16,8 +16,9 @@ _COARSE = 1e-9  # relative to the mean, the spread of points below which roundin
 _DECADES = 14  # maximum number of distances in `Look.around`
 _SCALES = (1e-8, 1e-5, 1e-2)  # of the steps of a slope, relative to the first standard deviation
 _VISIBLE = 1e-10  # relative to a value, the change above which rounding leaves six digits of a slope
+_KINKED = 1.25  # power of the distance; at a kink, f rises more slowly
 _ROUNDS = 10  # slopes at all scales followed before a search continues
-_SEARCHES = 2  # that decide whether a plateau is the lowest one
+_HIGHER = 2  # searches from a point that have to end higher before it counts as stalled
 _EDGES, _HALVINGS, _FINE = 3, 12, 1e-5  # of `Look.on_a_step`
 _NARROWER = 4  # times that the bracket of a minimum along a slope is cut to a fifth or less
 
@@ -131,7 +132,7 @@ class Look:
         self._first, self._start = evaluator.best, evaluator.best_at.copy()
         self.count, self.seen, self.changed, self.rounded = 0, False, False, False
         self.flat = np.zeros((0, searcher.domain.dim))
-        self._even: list[float] = []  # the parts of differences that both sides share, by distance
+        self._even: list[np.ndarray] = []  # by distance, the part of each axis' differences that both sides share
         free = np.ones(searcher.domain.dim, bool) if searcher.integers is None else ~searcher.integers
         self._axes = np.eye(len(free))[free]
 
@@ -189,15 +190,19 @@ class Look:
 
     @property
     def kinked(self) -> bool:
-        """Whether ``f`` rises from the best point like the distance, and not like its square."""
-        near, far = [*self._even, 0.0, 0.0][:2]
-        return 0 < far < near * (_SCALES[1] / _SCALES[0]) ** 1.5
+        """Whether ``f`` rises from the best point along an axis like the distance, and not like its square.
+
+        Between the two smallest distances at which its change is visible.
+        """
+        near, middle, far = np.array(self._even[:3])
+        near, far = np.where(near > 0, (near, middle), (middle, far))
+        return bool(((far > 0) & (far < near * (_SCALES[1] / _SCALES[0]) ** _KINKED)).any())
 
     def verdict(self, ends: str) -> tuple[Verdict, str, list[str]]:
         """Status, message (with a place for the rule that ended the search) and advice.
 
         Args:
-            ends: how further searches from a plateau ended, ``higher`` or ``same``; or ``""`` without them.
+            ends: how further searches from a plateau or a kink ended, ``higher`` or ``same``; or ``""`` without them.
         """
         count = f"{self.count} points around it"
         mixed = self._searcher.integers is not None
@@ -214,11 +219,15 @@ class Look:
                 advice.append("subtract a large constant from f, if one hides its differences")
                 words += ", or a large constant hides its differences"
             return "stalled", words, advice
+        kinked = self.kinked
+        place, has = ("at a kink", "kinks") if kinked else ("on a plateau", "steps")
         if ends == "higher":
-            words = f"{{}}, on a plateau of f: {count} are no better{near}, but more searches from it ended higher"
-            return "stalled", f"{words}, so there may be a lower one", [f"{restart}: f has steps"]
-        near += "; f has a kink at x, where a narrow way down may be missed" if self.kinked else ""
-        near += "; x lies on a plateau, to which two more searches from it came back" if ends else ""
+            words = f"{{}}, {place} of f: {count} are no better{near}, but searches from there ended higher"
+            return "stalled", f"{words}, so there may be a lower point", [f"{restart}: f has {has}"]
+        if ends:
+            near += f"; x lies {place} of f, to whose value a search from there came back"
+        elif kinked:
+            near += "; f has a kink at x, where a narrow way down may be missed"
         return (
             "converged",
             f"converged to a minimum, which may be a local one: {{}}, and {count} are no better{near}",
@@ -254,7 +263,7 @@ class Look:
             visible = np.maximum(np.abs(up - value), np.abs(down - value)) > least
             slope = np.where(visible & np.isfinite(up - down), up - down, 0.0) @ axes
         even = np.abs((up - value) + (down - value))
-        self._even.append(float(np.median(np.where(even > least, even, 0.0))))
+        self._even.append(np.where(even > least, even, 0.0))
         same = (up == value) & (down == value)
         if same.all() or (scale == self._sigma0 * _SCALES[-1] and not len(self.flat)):
             self.flat = axes[same]
@@ -274,27 +283,28 @@ class Look:
                 low, high = between[k - 1], between[k + 1]
 
 
-class Plateau:
-    """Counts the searches that start from a plateau and come to rest.
-
-    Attributes:
-        same: those that came back to its value, in a row.
-        higher: those that ended higher.
-    """
+class Return:
+    """Counts the searches that start again from a plateau or a kink and come to rest."""
 
     def __init__(self):
-        self._value, self.same, self.higher = math.inf, 0, 0
+        self._value, self._same, self._higher = math.inf, 0, 0
 
-    def decided(self, best: float, own: float) -> bool:
-        """Whether two searches came back or two ended higher, given the best value of all and the last one's own."""
-        close = DIGITS * abs(best)
+    def ends(self, best: float, own: float, close: float, enough: int) -> Literal["", "same", "higher"]:
+        """``same`` if enough searches came back to the value, ``higher`` if two ended higher, else ``""``.
+
+        Args:
+            best: the best value of all searches.
+            own: that of the last one.
+            close: a smaller difference is none.
+            enough: number of searches that have to come back.
+        """
         if best < self._value - close:
-            self._value, self.same, self.higher = best, 0, 0
+            self._value, self._same, self._higher = best, 0, 0
         elif own <= best + close:
-            self.same += 1
+            self._same += 1
         else:
-            self.higher += 1
-        return max(self.same, self.higher) >= _SEARCHES
+            self._higher += 1
+        return "same" if self._same >= enough else "higher" if self._higher >= _HIGHER else ""
 
 
 def unchanged(searcher: Searcher, evaluator: Evaluator) -> tuple[Verdict, str, list[str]]:

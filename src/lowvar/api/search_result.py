@@ -42,8 +42,9 @@ class SearchResult:
         success: whether the target was reached or, without a target, the search converged. False does not mean that
             ``x`` is bad: when the budget ends a search, its quality is unknown.
         status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better;
-            ``stalled``, away from a minimum or on a plateau; ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or
-            ``failed``. The exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their ``result``.
+            ``stalled``, away from a minimum, on a plateau or at a kink; ``budget``, ``callback``, ``interrupted``
+            (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their
+            ``result``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.

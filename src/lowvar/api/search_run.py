@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowvar.api.search_rest import Look, Plateau, Rest, unchanged
+from lowvar.api.search_rest import Look, Rest, Return, unchanged
 from lowvar.api.search_result import Generation, SearchResult, Status
 from lowvar.api.search_watch import DIGITS, Noise, average, deviation, dominated, error_of_mean
 from lowvar.api.searcher import Searcher
@@ -20,6 +20,8 @@ _ROWS = 100  # rows of the trace in a decade of generations
 _DEAD = 10  # consecutive generations without any value, after which a search ends
 _FAR = 1e15  # a search whose points exceed this multiple of the first generation's has diverged
 _STEP = 1e-3  # a search that continues from a better point has at least this fraction of the first sigma
+_NEAR = 1e-2  # of the first sigma, with which a search starts again from a kink
+_CLOSE = 1e-8  # of the fall of a search, see `Run._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _KEPT, _FEWEST, _MOST = 20, 10, 400  # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
 
@@ -63,7 +65,8 @@ class Run:
         self.sigma0 = self.searcher.sigma
         self.dead, self.diverged, self.rests = 0, False, False
         self.width, self.restarts = 0.0, 0  # of searches that continued from the best point
-        self.plateau = Plateau()
+        self.returns, self.lowest = Return(), self.searcher
+        self.back_to = math.inf  # the value of the kink that the search starts from; it ends there
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
         self.middle = np.nan  # of the last generation's values
@@ -140,6 +143,8 @@ class Run:
             self._measure()
         if self.noise.overwhelms and self.steady is not None and not (ended or stopped):
             self._change(self.steady)
+        if abs(searcher.best - self.back_to) <= self._close and not self.noise.known and not (ended or stopped):
+            return self._at_rest("the search came back to its value")
         if rests and not self.noise.known and not (ended or stopped):
             return self._at_rest("the values of many generations do not differ")
         if whole and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
@@ -182,7 +187,13 @@ class Run:
         """Continues with a new search from ``x0``."""
         self.restarts += 1
         self.method, self.searcher = method, self.again(method, x0, sigma0, self.restarts)
-        self.rest = Rest(self.searcher)
+        self.rest, self.back_to = Rest(self.searcher), math.inf
+
+    @property
+    def _close(self) -> float:
+        """The difference of two results below which the search came back to the first one."""
+        best = self.evaluator.best
+        return DIGITS * abs(best) + _CLOSE * (max([best, *self.rest.medians[:1]]) - best)
 
     def _at_rest(self, why: str) -> tuple[Status, str] | None:
         """``converged`` or ``stalled``, judged by points around the best one; None if the search continues from a
@@ -220,11 +231,15 @@ class Run:
             self._continue(self.method, evaluator.best_at, self.width)
             return None
         ends = ""
-        if not mixed and look.on_a_step():
-            if not self.plateau.decided(best, self.searcher.best):
-                self._continue(self.method, evaluator.best_at, self.sigma0)
+        if not mixed and (look.kinked or look.on_a_step()):
+            # Values on a plateau are few, so that one search may come back by chance; at a kink it hardly can.
+            width, enough = (_NEAR * self.sigma0, 1) if look.kinked else (self.sigma0, 2)
+            ends = self.returns.ends(best, self.searcher.best, self._close, enough)
+            if not ends:
+                self.lowest = min(self.lowest, self.searcher, key=lambda searcher: searcher.best)
+                self._continue(self.method, evaluator.best_at, width)
+                self.back_to = best if look.kinked else math.inf
                 return None
-            ends = "higher" if self.plateau.higher >= self.plateau.same else "same"
         status, words, advice = look.verdict(ends)
         self.advice += advice
         return status, words.format(why)
@@ -262,6 +277,8 @@ class Run:
     def _result(self, status: Status, message: str) -> SearchResult:
         import pandas as pd
 
+        if not self.noise.known:  # the last one may have started again above x
+            self.searcher = min(self.lowest, self.searcher, key=lambda searcher: searcher.best)
         searcher, evaluator = self.searcher, self.evaluator
         if status == "budget" and evaluator.best_at is not None and evaluator.remaining >= 2:
             evaluator.errors = "mark"
