@@ -162,7 +162,7 @@ def test_who_vouches_for_the_scores_gets_the_full_gain():
     np.testing.assert_array_equal(tested.value, known.value)
     assert known.standard_error[0] < 0.4 * tested.standard_error[0]
     assert [("exact_scores" in note, "polynomial" in note) for note in tested.notes] == [(True, False)]
-    assert not known.notes
+    assert [("exact_scores" in note, "polynomial" in note) for note in known.notes] == [(False, True)]  # of the jump
     wide, se = tested.half_width[0], tested.standard_error[0]
     assert wide >= 1.95 * se
     np.testing.assert_allclose(tested.table[["low", "high"]].to_numpy()[0], tested.value[0] + wide * np.array([-1, 1]))
@@ -197,3 +197,14 @@ def test_second_moments_gain_from_the_draws_of_nuts():
     assert not any("exact_scores" in note for note in found.notes)
     doubted = lowvar.integrate(mcmc, values=lambda site: site["p"] ** 2, exact_scores=False)
     assert (doubted.table["gain"] <= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"exact_scores": True}, True), ({"exact_scores": True, "polynomial": True}, False), ({}, False)],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_integrand_that_is_predicted_to_rounding_may_still_jump(more, said):
+    x = np.random.default_rng(0).normal(size=(100, 1))
+    found = lowvar.integrate(x, -x, x[:, 0] ** 2 * (x[:, 0] < 3.2), **more)
+    assert any("polynomial" in note for note in found.notes) == said

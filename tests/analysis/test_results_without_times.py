@@ -1,5 +1,6 @@
 """Of runs that were not timed here, the workflow asks for no figure and no table that is made of times."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,7 @@ def test_results_of_runs_that_were_not_timed_have_no_figures_of_times(repository
         is_main_process=False,
         configfiles=[],
     )
-    rules = {"config": config, "report": None, "workflow": alone}
+    rules = {"config": config, "report": None, "workflow": alone, "OWN": True, "HERE": Path()}
     exec(compile(path.read_text(), str(path), "exec"), rules)
     trace = tmp_path / "paper/mlmc/runs/blr/mc-jax/trace.parquet"
     trace.parent.mkdir(parents=True)

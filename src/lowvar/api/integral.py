@@ -199,9 +199,12 @@ def integrate(
         notes += more or _repeated(data, method)
         method = label(method)
     notes += result.untried
+    vouched = derived if exact_scores is None else exact_scores
     raised = {name: sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])}
     if raised.pop("scores_doubted", None):
         notes = _with_consequence(notes)
+    if not vouched:
+        raised.pop("predicted", None)  # then the error is larger anyway
     notes += raised.values()
     methods = result.info["choice"][0] if method == "auto" else np.repeat(method, data.tasks)
     if method == "auto":
@@ -214,7 +217,7 @@ def integrate(
         if methods[0] != "monte_carlo":
             result = with_unseen(result, data, bool(polynomial))
     quiet = []
-    if not (derived if exact_scores is None else exact_scores):
+    if not vouched:
         result, quiet = _no_surer_than_the_scores(result, plain, methods != "monte_carlo", names)
     for t in np.flatnonzero(constant):
         notes.append(

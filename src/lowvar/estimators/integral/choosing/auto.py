@@ -79,7 +79,7 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
         untried = [] if kernels_run() else [WITHOUT_KERNELS]
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
-        width = half.copy()
+        width, residuals = half.copy(), each(plain, "carriers")
         as_chain = replace(samples, chain=chain)
         rounding = samples.rounding
         least_of_all = floor(plain, rounding)
@@ -100,7 +100,7 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
             better = (found.seen < SIMPLER * least) & ~doubted  # a NaN is not
             choice, least = np.where(better, len(tried), choice), np.where(better, found.seen, least)
             stated, width = np.where(better, found.standard_error, stated), np.where(better, found.half_width, width)
-            value = np.where(better, found.value, value)
+            value, residuals = np.where(better, found.value, value), np.where(better, found.carriers, residuals)
             tried.append((method.name, fit))
         with np.errstate(divide="ignore", invalid="ignore"):
             far = HALF * np.abs(value - monte_carlo) / half > FAR
@@ -108,6 +108,7 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
         value = np.where(choice > 0, value, monte_carlo)
         stated, width = np.where(choice > 0, stated, error), np.where(choice > 0, width, half)
         carriers, worth = each(plain, "carriers"), each(plain, "effective").min(axis=1)
+        few = np.minimum(carriers, np.where(choice > 0, residuals, carriers)) < FEW
         exact = negligible(plain, rounding)
 
         flags = {
@@ -115,7 +116,8 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
             "discrete": np.full(shape[0], any(grids)),
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
             "like_a_chain": np.full(shape[0], chain and not told),
-            "few_carriers": ((carriers < FEW) & (stated > GAIN * error)).any(axis=1),
+            "few_carriers": (few & (stated > GAIN * error)).any(axis=1),
+            "predicted": np.logical_and((choice > 0) & np.isinf(residuals), not polynomial).any(axis=1),
             "short_chain": np.logical_and(worth < SHORT, chain) & (stated > exact).any(axis=1),
         }
 

@@ -28,12 +28,14 @@ class Verdict:
             candidate does not pay.
         standard_error: to state.
         half_width: to state, of 95 % intervals.
+        carriers: how many held-out residuals carry their variance; infinite where all are rounding.
     """
 
     value: np.ndarray
     seen: np.ndarray
     standard_error: np.ndarray
     half_width: np.ndarray
+    carriers: np.ndarray
 
 
 def each(averages: list[Average], name: str) -> np.ndarray:
@@ -122,4 +124,5 @@ def judge(
     # variances are known up to a relative error of sqrt(2 / carriers): a gain must be seen through it
     pays = np.where(exact, 1.0, np.maximum(1 - np.sqrt(2 / each(plain, "carriers")), GAIN))
     seen = np.where(half < pays * each(plain, "half_width"), half, np.inf)
-    return Verdict(each(held_out, "mean"), seen, *widened(error, half, plain, region))
+    few = np.where(exact, np.inf, each(held_out, "carriers"))
+    return Verdict(each(held_out, "mean"), seen, *widened(error, half, plain, region), few)
