@@ -226,7 +226,8 @@ def integrate(
     value = result.value[0]
     rounding = data.rounding[0] * np.array([np.abs(v).max() for v in data.values])
     error, half = (
-        np.where(constant, np.nan, np.maximum(of[0], rounding)) for of in (result.standard_error, result.half)
+        np.where(constant | ~np.isfinite(value), np.nan, np.maximum(of[0], rounding))
+        for of in (result.standard_error, result.half)
     )
     if not np.isfinite(value).all():
         notes.append(f"{method} gave no finite value: its options do not suit these samples")

@@ -306,7 +306,5 @@ def _check_stamp(path, mark, expect, rebuild):
         raise UserError(f"{path}: it is {mark['place']}, in the place of {expect['place']}{_again(rebuild)}")
     made = (mark.get("versions") or {}).get("lowvar")
     if made is not None and made != (here := importlib.metadata.version("lowvar")):
-        with warnings.catch_warnings():
-            warnings.simplefilter("once")
-            text = f"results of lowvar {made} are read by lowvar {here}: snakemake --forceall makes all anew"
-            warnings.warn(text, UserWarning, stacklevel=4)
+        text = f"results of lowvar {made} are read by lowvar {here}: snakemake --forceall makes all anew"
+        warnings.warn(text, UserWarning, stacklevel=4)

@@ -146,11 +146,18 @@ def claims(study: Study, path=None) -> Path:
 def check(study: Study) -> list[str]:
     """What is published of an experiment and is not what was made, a sentence each; nothing if nothing is made yet."""
     found, where = [], {"results": study.results, "data": study.data}
-    published = {study.table_files(name)[0]: study.table_command(name) for name in (*study.tables, *study.timed)}
-    published |= {study.figure_files(kind)[0]: study.command(f"figure {kind}", **where) for kind in study.figures}
-    published[study.verdicts.with_suffix(".parquet")] = study.command("claims", **where)
-    for path, rebuild in published.items():
+    verdicts = [study.verdicts.with_suffix(".parquet"), study.verdicts]
+    published = [(verdicts, study.command("claims", **where))]
+    for name in (*study.tables, *study.timed):
+        files = [study.table_files(name, ending=ending)[0] for ending in ("parquet", "csv")]
+        published.append((files, study.table_command(name)))
+    for kind in study.figures:
+        files = [study.figure_files(kind, ending=ending)[0] for ending in ("svg", "png", "csv")]
+        published.append((files, study.command(f"figure {kind}", **where)))
+    for (path, *others), rebuild in published:
         if not path.is_file():
+            alone = [file for file in others if file.is_file()]
+            found += [f"{path}: it is missing, and {file.name} is there; make both with: {rebuild}" for file in alone]
             continue
         try:
             mark = artifact.verified(
