@@ -108,7 +108,8 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
         value = np.where(choice > 0, value, monte_carlo)
         stated, width = np.where(choice > 0, stated, error), np.where(choice > 0, width, half)
         carriers, worth = each(plain, "carriers"), each(plain, "effective").min(axis=1)
-        few = np.minimum(carriers, np.where(choice > 0, residuals, carriers)) < FEW
+        few = (carriers < FEW) & (stated > GAIN * error)
+        few |= (residuals < FEW) & (choice > 0) & (least > GAIN * half)
         exact = negligible(plain, rounding)
 
         flags = {
@@ -116,7 +117,7 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
             "discrete": np.full(shape[0], any(grids)),
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
             "like_a_chain": np.full(shape[0], chain and not told),
-            "few_carriers": (few & (stated > GAIN * error)).any(axis=1),
+            "few_carriers": few.any(axis=1),
             "predicted": np.logical_and((choice > 0) & np.isinf(residuals), not polynomial).any(axis=1),
             "short_chain": np.logical_and(worth < SHORT, chain) & (stated > exact).any(axis=1),
         }
