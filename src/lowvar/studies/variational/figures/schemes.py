@@ -91,7 +91,7 @@ def _ticks(ax: Axes) -> None:
 
 BY_SCHEME = Figure(
     "schemes", "schemes", select, draw,
-    caption="Variance of each estimator with antithetic, orthogonal and randomised quasi-Monte Carlo particles, divided "
-    "by that with as many iid particles on the same data rows, at the end of one run, that of the leader (the "
+    caption="Variance of each estimator with antithetic, orthogonal and randomised quasi-Monte Carlo particles, "
+    "divided by that with as many iid particles on the same data rows, at the end of one run, that of the leader (the "
     "experiment's `decomposition.leader`). Bars are 95 % intervals. Left of the line, the scheme reduces the variance.",
 )  # fmt: skip

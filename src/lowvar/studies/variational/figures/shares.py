@@ -73,8 +73,8 @@ def draw(rows: Frame) -> Picture:
 SHARES = Figure(
     "shares", "decomposition", select, draw,
     caption="Variance of each gradient estimator by source: subsampling of the data, Monte Carlo noise, and their "
-    "interaction. All are measured at the end of one run, that of the leader (the experiment's `decomposition.leader`). "
-    "Left: shares. Right: total and parts. Whiskers are 95 % intervals.",
+    "interaction. All are measured at the end of one run, that of the leader (the experiment's "
+    "`decomposition.leader`). Left: shares. Right: total and parts. Whiskers are 95 % intervals.",
     answer="variance of the gradient by source and estimator, all at the end of the same run. Left: shares; right: "
     "totals and parts, with 95 % intervals.",
 )  # fmt: skip
