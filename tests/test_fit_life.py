@@ -20,7 +20,7 @@ from lowvar.errors import UserError
 from lowvar.problems.numpyro_trace import prototype
 from lowvar.studies.variational.spec import ScheduleSpec
 
-_RUNS_OF_A_FIT = 17
+_RUNS_OF_A_FIT = 18
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
 
 

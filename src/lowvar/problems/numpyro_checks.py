@@ -59,11 +59,12 @@ def check(problem, functions, free, centre, near) -> list[str]:
     _check_traceable(problem, start)
     check_density(problem)
     _check_sites(problem, functions.of(free), start)
+    if problem.plate:
+        _check_lengths(problem, free, functions.local)
     _check_indices(problem, start)
     if not problem.plate:  # all rows count as one, in the program of `check_density`
         values, only = problem.backend.jit(problem.log_likelihood), np.zeros(1, np.int32)
         return saddle_sites(lambda z: values(jnp.asarray(z, problem.dtype), only), problem.sites, centre, near)
-    _check_lengths(problem, free, functions.local)
     try:
         with jax.enable_x64(True):
             return _examined(problem, functions.cast(np.dtype("float64")), free, start, centre, near)
@@ -173,8 +174,9 @@ def _check_lengths(problem, free, local):
     JAX would silently repeat the last row of a shorter one, and pair the first rows of a longer one.
     """
     free = {site: value for site, value in free.items() if site not in local}  # those have values for all rows
-    if (error := too_short(problem.model, problem.plate, problem.N, problem.data, free)) is not None:
-        arrays = leaves(problem.data)
+    arrays = leaves(problem.data)
+    fewer = any(np.ndim(value) and len(value) < problem.N for value in arrays.values())  # else `_check_indices` sees it
+    if fewer and (error := too_short(problem.model, problem.plate, problem.N, problem.data, free)) is not None:
         lengths = ", ".join(f"{key} {np.shape(value)[0]}" for key, value in arrays.items() if np.ndim(value))
         raise UserError(
             f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but an array has fewer: {lengths}"
