@@ -62,7 +62,7 @@ class Descent:
     dtype: Literal["float32", "float64"]
     elbo_samples: Annotated[int, within(2, _MOST)]
     average: bool
-    schedule: dict[str, Any] | None = None
+    schedule: dict[str, Any] | None
 
     def __post_init__(self):
         if self.noise not in GAUSSIAN:
