@@ -141,7 +141,7 @@ def _parser():
     sub.add_argument("what", nargs="?", choices=_LISTS, metavar="LIST")
 
     sub = command("schema", _schema, "print the JSON schema of experiment files, for editors")
-    sub.add_argument("--page", action="store_true", help="print docs/results-schema.md instead: all files and columns")
+    sub.add_argument("--page", action="store_true", help="print the page of all files and columns instead")
     return parser
 
 
