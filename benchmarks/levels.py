@@ -6,15 +6,12 @@ alternating rounds; its interval is that of a product of independent factors.
 Usage: `python benchmarks/levels.py`; it prints the table of `docs/reproduction/paper-joint.md`.
 """
 
-import argparse
 import json
 import math
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
-from vi_step import add_sizes, write
+from common import REPOSITORY, arguments, write
 
 from lowvar.analysis.intervals import mean_interval
 
@@ -22,7 +19,6 @@ METHODS = ("cv", "joint_svrg", "joint_glm", "joint_glm_sigma")
 TASKS = {"mnist": METHODS, "tennis": METHODS, "ppca": METHODS[:2], "movielens": METHODS}  # ppca is not linear
 # the paper's words on joint_svrg, whose row has the same number
 OF_SVRG = "joint achieves a given performance in an order of magnitude fewer iterations than naive on"
-REPOSITORY = Path(__file__).parents[1]
 PAGES, TIMES = REPOSITORY / "docs/reproduction", REPOSITORY / "workflow/times"
 
 
@@ -71,17 +67,13 @@ def line(row: dict) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_sizes(parser, "the same")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/levels.json"), help="JSON file")
-    args = parser.parse_args(argv)
+def main() -> None:
+    args = arguments(__doc__, "levels").parse_args()
     rows = [level(task) for task in TASKS]
     print(f"| task | iterations of naive | naive | {' | '.join(METHODS)} |\n|{'---|' * (3 + len(METHODS))}")
     print("\n".join(map(line, rows)))
     write(args.out, {"runs": rows})
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,51 +1,44 @@
 """More than thirty models of a practitioner, fitted by default and by NumPyro's ``SVI(AutoNormal, Trace_ELBO, Adam)``.
 
-    python benchmarks/thirty.py                          # what --out lacks: hours; writes docs/thirty-models.md
+    python benchmarks/thirty.py                          # what --out lacks: hours; fills docs/thirty-models.md
     python benchmarks/thirty.py items survival           # some cases
     python benchmarks/thirty.py --only nats --only truth # some sections
-    python benchmarks/thirty.py --page                   # writes the page from --out, without running anything
+    python benchmarks/thirty.py --page                   # fills the page from --out, without running anything
 
-Sections: ``outcome`` (a first fit: its notes, or the message that refuses the model; CPU seconds), ``svi`` (a first
-``SVI.run``), ``nats`` (further seeds of both, and SVI at every step size of a grid, constant and falling along a
-cosine), ``uniform`` (fits from NumPyro's start, of models with exchangeable parts), ``truth`` (means against NUTS),
-``sds`` (standard deviations against those of a long fit along a cosine), and only on request ``rounds`` (``outcome``
-and ``svi`` in turn, their seconds alone) and ``parts`` (what the seconds of a first fit are made of). A case is a
-declaration in ``thirty_cases``.
+Sections: ``outcome`` (a first fit: its notes, or the message that refuses the model), ``nats`` (further seeds, and SVI
+at every step size of a grid, constant and falling along a cosine), ``uniform`` (fits from NumPyro's start, of models
+with exchangeable parts), ``truth`` (means against NUTS), ``sds`` (standard deviations against those of a long fit along
+a cosine). Model, data, steps, batch size, float32 and the evaluation of the ELBO are the same on both sides; SVI may
+choose its step size and schedule for each model. A case is a declaration in ``thirty_cases``.
 """
 
-import argparse
 import json
-import os
 import time
 import warnings
-from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-
+import common  # noqa: F401  first: it limits the libraries to one thread
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.diagnostics
 import optax
+from common import REPOSITORY, arguments, fill, sized, table, write
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from thirty_cases import forms, latents, regressions  # noqa: F401  registers the cases
 from thirty_cases.common import CASES
-from thirty_cases.page import head, line_of, page
-from vi_step import add_sizes, sized, write
+from thirty_cases.page import COLUMNS, cells, tables
 
 import lowvar
 from lowvar.api.settings import BATCH, STEP_SIZE
 
-STEPS, SEEDS, ROUNDS = 5000, 3, 4
+STEPS, SEEDS = 5000, 3
 GRID = (0.003, 0.01, 0.03, 0.1)
 SHARE = 0.5  # of the steps over which the schedule falls
 DRAWS, BUDGET = 2000, 2**23  # of the common ELBOs; maximum of draws x rows
 LONG = 8  # times as many steps in the fit whose standard deviations are right
-SECTIONS = ("outcome", "svi", "nats", "uniform", "truth", "sds")
-PAGE = Path("docs/thirty-models.md")
+PAGE = REPOSITORY / "docs/thirty-models.md"
 
 
 def made(name: str, N: int):
@@ -95,15 +88,6 @@ def first_svi(name, N, steps) -> dict:
     arguments = with_batch(name, N, data)
     return {"seconds": timed(lambda: jax.block_until_ready(
         svi.run(jax.random.key(0), steps, progress_bar=False, **arguments).params))[1]}  # fmt: skip
-
-
-def rounds(name, N, steps) -> dict:
-    """CPU seconds of a first fit and of a first ``SVI.run``, in rounds that alternate in who is first."""
-    found = {"fit": [], "svi": []}
-    for k in range(ROUNDS):
-        for tool, run in (("fit", outcome), ("svi", first_svi))[:: -1 if k % 2 else 1]:
-            found[tool].append(run(name, N, steps)["seconds"])
-    return found
 
 
 def svi_grid(svi, arguments, steps, grid, falls):
@@ -231,31 +215,7 @@ def sized_draws(steps: int) -> int:
     return 500 if steps >= STEPS else 10
 
 
-_CLOCKS = {"trace": "jaxpr_trace", "lower": "jaxpr_to_mlir_module", "compile": "backend_compile"}
-
-
-def parts(name, N, steps) -> dict:
-    """What a first fit and a first ``SVI.run`` are made of: wall-clock seconds by JAX's own events."""
-    running: list[dict] = []
-
-    def heard(event, seconds, **about):
-        for part, kind in _CLOCKS.items():
-            if running and event.endswith(f"{kind}_duration"):
-                running[-1][part] += seconds
-                running[-1]["programs"] += part == "compile"
-
-    jax.monitoring.register_event_duration_secs_listener(heard)
-    found = {}
-    for tool, run in (("fit", outcome), ("svi", first_svi)):
-        running.append(dict.fromkeys(_CLOCKS, 0.0) | {"programs": 0})
-        start = time.perf_counter()
-        run(name, N, steps)
-        found[tool] = running.pop() | {"all": time.perf_counter() - start}
-    return found
-
-
-RUN = {"outcome": outcome, "svi": first_svi, "nats": nats, "uniform": uniform, "truth": truth, "sds": sds,
-       "rounds": rounds, "parts": parts}  # fmt: skip
+SECTIONS = {"outcome": outcome, "nats": nats, "uniform": uniform, "truth": truth, "sds": sds}
 
 
 def needed(name: str, N: int, record: dict, section: str) -> bool:
@@ -267,18 +227,12 @@ def needed(name: str, N: int, record: dict, section: str) -> bool:
     return {"truth": case.truth, "uniform": case.alike, "sds": not case.alike}.get(section, True)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Measures what is missing, prints a line for each case, and writes the page once all is there."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    parser = arguments(__doc__, "thirty", SECTIONS)
     parser.add_argument("cases", nargs="*", help=f"some of: {', '.join(CASES)} (default: all)")
-    parser.add_argument("--only", action="append", choices=RUN, help="this section (may be repeated)")
     parser.add_argument("--rows", type=int, action="append", help="default: those of the case")
-    parser.add_argument(
-        "--out", type=Path, default=Path("benchmarks/out/thirty.json"), help="JSON file; it is continued"
-    )
-    parser.add_argument("--page", action="store_true", help=f"only write {PAGE} from what is in --out")
-    add_sizes(parser, "a single section, outcome")
-    args = parser.parse_args(argv)
+    parser.add_argument("--page", action="store_true", help=f"only fill {PAGE.name} from what is in --out")
+    args = parser.parse_args()
     if unknown := [name for name in args.cases if name not in CASES]:
         parser.error(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
     warnings.simplefilter("ignore")
@@ -287,20 +241,19 @@ def main(argv: list[str] | None = None) -> int:
     names = args.cases or sized(args.size, list(CASES), list(CASES), ["one", "gaps"])
     sections = args.only or sized(args.size, SECTIONS, ("outcome",), SECTIONS)
     found = json.loads(args.out.read_text()) if args.out.is_file() else {}
-    if not args.page:
-        print("\n".join(head()))
+    print(table(COLUMNS, []))
     for name in [] if args.page else names:
         for N in args.rows or CASES[name].rows:
             record = found.setdefault(f"{name}, {N}", {})
             for section in [one for one in sections if needed(name, N, record, one)]:
-                record[section] = RUN[section](name, N, steps)
+                record[section] = SECTIONS[section](name, N, steps)
                 write(args.out, found)
-            print(line_of(name, N, record) if "outcome" in record else f"{name}, {N}: {record}", flush=True)
+            print(f"| {' | '.join(cells(name, N, record))} |", flush=True)
     if args.size == "full" and (args.page or not args.cases):
-        PAGE.write_text(page(found, {"steps": STEPS, "seeds": SEEDS, "grid": GRID}))
+        for name, text in tables(found).items():
+            fill(PAGE, name, text)
         print(f"wrote {PAGE}")
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

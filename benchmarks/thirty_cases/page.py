@@ -1,10 +1,9 @@
-"""Verdicts on the cases, and the page ``docs/thirty-models.md``."""
+"""Verdicts on the cases, and the tables of ``docs/thirty-models.md``, which has their rules."""
 
-import platform
 import re
-from importlib.metadata import version
 
 import numpy as np
+from common import about, table
 from scipy import stats
 
 from .common import CASES
@@ -13,7 +12,7 @@ _OFF = 0.5  # standard deviations of the posterior: a mean that is farther from 
 _SD_OFF = 0.2  # relative error of a standard deviation, of any seed, that must come with a note
 _BEHIND = 0.1  # nats that a fit may be below SVI's, beyond its interval
 _FLAGS = "k-hat|not converged|too narrow"
-_COLUMNS = (
+COLUMNS = (
     "case", "rows", "verdict", "nats over SVI(0.01)", "over SVI's best", "over SVI's best with a cosine",
     "over SVI(0.01), both from a uniform start", "mean off by", "sds off by, rms and worst",
     "k-hat", "said",
@@ -73,7 +72,7 @@ def cells(name: str, N: int, record: dict) -> list[str]:
     spread = record.get("sds")
     row.append(f"{np.mean(spread['rms']):.1%}, {max(spread['worst']):.1%}" if spread else "")
     row.append("" if first.get("khat") is None else f"{first['khat']:.2f}")
-    said = first.get("refused") or " ".join(first.get("notes", ()))
+    said = " ".join((first.get("refused") or " ".join(first.get("notes", ()))).split())
     return [*row, said if len(said) < 110 else said[:107] + "..."]
 
 
@@ -82,55 +81,17 @@ def _cell(ours, theirs) -> str:
     return f"{middle:+.3g} ± {half:.2g}"
 
 
-def line_of(name: str, N: int, record: dict) -> str:
-    """The row as text."""
-    return f"| {' | '.join(one.replace('|', '/') for one in cells(name, N, record))} |"
-
-
-def head() -> list[str]:
-    """The lines above the rows."""
-    return [f"| {' | '.join(_COLUMNS)} |", "| --- " * len(_COLUMNS) + "|"]
-
-
-def page(found: dict, settings: dict) -> str:
-    """The page in Markdown, from the records of ``thirty.py``."""
+def tables(found: dict) -> dict[str, str]:
+    """The parts of the page, from the records of ``thirty.py``: all problems, and what the models are."""
     known = [(key.split(", "), record) for key, record in found.items() if record]
     rows = [(name, int(N), record) for (name, N), record in known if name in CASES]
     verdicts = [verdict(name, record).strip("*") for name, _, record in rows]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in dict.fromkeys(verdicts) if one)
-    about = [f"* `{name}`: {CASES[name].about}" for name in dict.fromkeys(name for name, *_ in rows)]
-    table = [line_of(name, N, record).replace("\n", " ") for name, N, record in rows]
-    packages = ", ".join(f"{one} {version(one)}" for one in ("lowvar", "jax", "numpyro", "optax", "numpy"))
-    about_page = _PAGE.format(off=_OFF, sd_off=_SD_OFF, behind=_BEHIND, **settings)
-    measured = f"Measured with {packages}, Python {platform.python_version()}, on {platform.machine()}."
-    counted = f"{len(rows)} problems: {counts}."
-    return "\n".join([about_page, counted, "", *head(), *table, "", "## The models", "", *about, "", measured, ""])
-
-
-_PAGE = """# Models of a practitioner
-
-Written by `python benchmarks/thirty.py`. Every model is fitted by `lowvar.fit(model, data)` with nothing else given,
-and by NumPyro's `SVI(model, AutoNormal(model), Adam, Trace_ELBO())`: {steps} steps each, mini-batches of 100 rows,
-{seeds} seeds.
-
-**Nats.** Final ELBOs of both by NumPyro's `Trace_ELBO` on all rows, with the same draws; positive values favour `fit`.
-A cell is the mean difference over the seeds with the half width of its 95 % t interval. SVI is given the step size
-0.01, the best of {grid} for each model, and the best of these with a cosine schedule over
-the second half. `fit` has one step size for all models.
-
-**Starts.** `fit` starts near 0, except in sites of which 0 is a saddle point of the likelihood: these start
-uniformly on [-2, 2], as all sites do in SVI. Of these models they are the factors of `films`, and of `network` the
-weights and shifts that are multiplied. Models whose parts are alike (factors, hidden units, components) have
-several optima: they are also fitted from `init=numpyro.infer.init_to_uniform`, a far start in all sites, from which
-some seeds end far below.
-
-**Seconds** of a first fit and of a first `SVI.run`: [performance.md](performance.md#a-first-fit).
-
-**Right.** The largest distance of a posterior mean from that of NUTS, in standard deviations of the posterior. Wrong:
-more than {off} without a note that the guide is poor or that the fit has not converged. Behind: the 95 % interval of
-the difference from SVI at 0.01 lies more than {behind} nats below 0.
-
-**Standard deviations** of the guide against those of a fit of eight times as many steps along a cosine, the optimum
-of the same guide: rms over all coordinates, and the worst of all seeds. Wrong sd: worse than {sd_off} without such a
-note.
-"""
+    now = about()
+    packages = ", ".join(f"{name} {number}" for name, number in now["packages"].items() if number)
+    problems = [
+        f"{len(rows)} problems: {counts}.", table(COLUMNS, [cells(*row) for row in rows]),
+        f"{now['date']}, `{now['commit']}`; {packages}.",
+    ]  # fmt: skip
+    models = [f"* `{name}`: {CASES[name].about}" for name in dict.fromkeys(name for name, *_ in rows)]
+    return {"problems": "\n\n".join(problems), "models": "\n".join(models)}

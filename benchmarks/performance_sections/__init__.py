@@ -1,1 +1,0 @@
-"""The sections of ``docs/performance.md``: what is measured for them, and how it is told."""
