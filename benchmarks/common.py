@@ -221,10 +221,11 @@ def number(value: float, digits: int = 3) -> str:
     """A number with so many significant digits: ``0.097``, ``2.71``, ``60 000``, ``5e-07``."""
     if not np.isfinite(value) or value == 0:
         return f"{value:g}"
+    value = float(f"{value:.{digits}g}")
     if abs(value) < 1e-3:
-        return f"{value:.{digits - 1}g}"
+        return f"{value:g}"
     places = digits - 1 - int(np.floor(np.log10(abs(value))))
-    return f"{round(value, places):,.{max(0, min(places, 4))}f}".replace(",", " ")
+    return f"{value:,.{max(0, places)}f}".replace(",", " ")
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -168,7 +168,7 @@ def scores(size: str) -> list[dict]:
         "without the Jacobian of `log`, gamma(2)": gamma(2, 0), "the same, gamma(20)": gamma(20, 0),
     }  # fmt: skip
     dims, numbers = ((2, 20), (60, 120, 1000, 4000)) if size != "smallest" else ((2,), (60, 120))
-    rows, count = [], sized(size, 400, 100, 3)
+    rows, count = [], sized(size, 100, 20, 3)
     for label, draw in cases.items():
         cells = []
         for m in numbers:

@@ -10,6 +10,7 @@ at scale ``paper``, `logistic` (breast cancer, batches of 5), and in PyTorch log
 
 import importlib
 import inspect
+import os
 import time
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import common  # noqa: F401  first: it limits the libraries to one thread
 import numpy as np
-from common import Case, alternate, arguments, compared, finish, one_core, processor, sized, write
+from common import Case, about, alternate, arguments, compared, finish, one_core, sized, write
 
 import lowvar  # sets up JAX, so it must be imported first
 
@@ -295,20 +296,27 @@ def applies(name: str, task: str, problem) -> bool:
     return not name.startswith("joint_glm") or isinstance(problem, LinearProblem)
 
 
-def keep_times(folder: Path, task: str, cases: list[Case]) -> None:
-    """Writes the rounds of an experiment's problem, by which claims about time are judged."""
-    from common import about
+def keep_times(folder: Path, task: str, cases: list[Case], load: float) -> None:
+    """Writes the rounds of an experiment's problem, by which claims about time are judged.
 
-    found = experiment_of(task)
+    Args:
+        folder: beside the experiments.
+        task: the problem.
+        cases: as timed; peers are left out.
+        load: of the machine, before the measurement.
+    """
+    import jax
+
+    found, device = experiment_of(task), str(jax.devices()[0])
     model, solver = found.model(task), found.solver_on(task)
     rows = [{"method": case.name, "backend": "jax", "seconds": [float(f"{one:.5g}") for one in case.seconds]}
             for case in cases if case.name != NUMPYRO]  # fmt: skip
+    clock = "CPU seconds of a process on one core" if "cpu" in device.lower() else "wall-clock seconds"
     made = {
         "problem": task, "model": model.model, "dataset": model.dataset, "optimizer": solver.optimizer,
-        "batch_size": solver.batch_size, "made_by": "benchmarks/steps.py --times",
-        "clock": "seconds of a process on one core", "processor": processor(),
+        "batch_size": solver.batch_size, "made_by": "benchmarks/steps.py --times", "clock": clock, "device": device,
     }  # fmt: skip
-    write(folder / f"{task}.json", {**made, **about(), "steps": rows})
+    write(folder / f"{task}.json", {**made, **about(), "load_at_start": load, "steps": rows})
 
 
 def main() -> None:
@@ -322,6 +330,7 @@ def main() -> None:
     one_core()
     rows = []
     for task in args.task or sized(args.size, TASKS, TASKS, (LOGISTIC, "tennis", "blr", next(iter(LOOPS)))):
+        load = os.getloadavg()[0]
         row, cases, made = timed(task, args.size)
         rows.append(row)
         print(f"{row['case']}: " + ", ".join(f"{case.name} {case.microseconds:.1f} µs" for case in cases), flush=True)
@@ -329,7 +338,7 @@ def main() -> None:
             if made:
                 print(f"{args.times / task}.json is not written: the data are simulated")
             else:
-                keep_times(args.times, task, cases)
+                keep_times(args.times, task, cases, load)
     finish(args, "steps", rows)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import elbo_traces
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -138,13 +139,10 @@ def test_wrong_stops(stop):
         fitted(stop=stop)
 
 
-def test_false_stops_are_rare(repository, monkeypatch):
+def test_false_stops_are_rare():
     """Of 240 synthetic traces that still rise or not, by kinds: those of concave means are safe."""
-    monkeypatch.syspath_prepend(str(repository / "benchmarks"))
-    import stopping
-
-    counts = stopping.count(240, seed=1)
-    concave = sum(counts[kind] for kind in stopping.KINDS if kind not in stopping.RISES_AGAIN)
+    counts = elbo_traces.count(240, seed=1)
+    concave = sum(counts[kind] for kind in elbo_traces.KINDS if kind not in elbo_traces.RISES_AGAIN)
     traces, stops, soon, late = concave
     assert traces == 160
     assert stops > 20  # the rule does stop
@@ -155,7 +153,7 @@ def test_false_stops_are_rare(repository, monkeypatch):
     def eager(steps, values, errors):
         return steps[-1] >= 1000 and values[-1] - values[-2] < errors[-1]
 
-    hasty = stopping.count(240, seed=1, rule=eager)
+    hasty = elbo_traces.count(240, seed=1, rule=eager)
     assert sum(hasty.values())[2] > 40  # a rule on the last difference alone would fail
 
 

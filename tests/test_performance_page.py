@@ -1,114 +1,102 @@
-"""docs/performance.md and its figures say what the records of the benchmarks hold."""
+"""The table of docs/performance.md is that of the records of the benchmarks."""
 
 import json
+import re
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import common
 import performance
-from performance_sections import common, figures
-from performance_sections.common import RECORDS, REPOSITORY, Aim, Measurement, number, ratio, rounded
-
-AGAIN = "write it again: python benchmarks/performance.py"
 
 
-def test_the_page_is_that_of_the_records():
-    text, aims = performance.page()
-    assert performance.PAGE.read_text("utf-8") == text, AGAIN
-    assert any(aim.met for aim in aims)
-    assert len({aim.what for aim in aims}) == len(aims)
-    of = {aim.what: aim.limit for aim in aims}
-    assert [what for what, limit in of.items() if "compilation" in limit] == ["first fit of `rate` over SVI"]
-    assert {"CPU time of a step over SVI, 4 devices", "seconds of `vector_valued` over `paper_vv`, T = 8"} <= set(of)
+def test_the_table_is_that_of_the_records():
+    shown = performance.shown(performance.records())
+    assert common.filled(performance.PAGE, "speed") == shown, "fill it: python benchmarks/performance.py"
+    met, aims = map(int, re.match(r"(\d+) of (\d+) aims", shown).groups())
+    assert shown.count("**missed**") == aims - met
+    assert shown.count(": met)") == met > aims / 2
 
 
-def test_figures_show_the_records():
-    found = {stem: figures.csv(shown) for stem, shown in performance.drawn().items()}
-    assert len(found) >= 4
-    for stem, rows in found.items():
-        assert (figures.FIGURES / f"{stem}.csv").read_text("utf-8") == rows, AGAIN
-        assert (figures.FIGURES / f"{stem}.svg").is_file()
-        assert f"figures/{stem}.svg" in performance.PAGE.read_text("utf-8")
-        peers = [line.split(",")[1] for line in rows.splitlines()[1:] if "NumPyro" in line or "peer" in line]
-        assert peers, f"{stem} has no line of a peer"
+def test_every_record_is_shown_and_says_when():
+    assert {path.stem for path in common.RECORDS.glob("*.json")} == set(common.SPEED)
+    for name, cases in performance.records().items():
+        assert (common.REPOSITORY / f"benchmarks/{name}.py").is_file()
+        assert len({case["case"] for case in cases}) == len(cases) > 0
+        for case in cases:
+            assert {"date", "commit", "processor"} <= set(case["measured"]), case["case"]
+            assert case["numbers"], case["case"]
 
 
-def test_every_record_belongs_to_a_measurement_and_says_when():
-    every = performance.measurements()
-    assert {path.stem for path in RECORDS.glob("*.json")} == set(every)
-    for one in every.values():
-        record = json.loads(one.path.read_text("utf-8"))
-        assert record["result"], one.name
-        assert record["command"] == one.command, f"{one.name} was made by another command: measure it again"
-        assert {"date", "commit", "source", "processor"} <= set(record["measured"]), one.name
-        assert (REPOSITORY / "benchmarks" / one.command.split()[0]).is_file()
+def timed(name, *seconds):
+    return common.Case(name, lambda state: state, seconds=list(seconds))
 
 
-def test_a_record_of_edits_is_marked_and_stale(monkeypatch, tmp_path):
-    one = Measurement("made", "made.py")
+def test_ratios_are_those_of_the_rounds_and_judged_by_their_median():
+    cases = [timed("mine", 1.0, 2.0, 4.0), timed("theirs", 2.0, 3.0, 16.0)]
+    case = common.compared("made", cases, "mine", {"theirs": {"least": 2.0}})
+    assert case["numbers"] == {"mine": {"value": 2e6}, "theirs": {"ratio": [2.0, 1.5, 4.0], "least": 2.0}}
+    assert common.met(case["numbers"]["theirs"])
+    assert not common.met({"ratio": [2.0, 1.5, 4.0], "most": 1.9})
+    assert common.met({"value": 1.0, "most": 1.0})
+    assert common.met({"value": 1.0}) is None
+    assert common.words({"ratio": [2.0, 1.5, 4.0], "most": 1.9}) == "× 2.00 [1.50, 4.00] (≤ 1.9: **missed**)"
+
+
+def test_cases_alternate_and_steps_count():
+    order, now = [], [0.0]
+
+    def case(name, seconds, steps):
+        def call(state):
+            order.append(name)
+            now[0] += seconds
+            return state
+
+        return common.Case(name, call, steps=steps)
+
+    cases = [case("a", 1.0, 1), case("b", 6.0, 2)]
+    common.alternate(cases, 2, lambda: now[0])
+    assert "".join(order) == "ab" + "ab" + "ba"  # the first two compile
+    assert cases[1].ratio(cases[0]) == [3.0, 3.0, 3.0]
+
+
+def test_a_record_replaces_the_cases_that_were_measured_again(monkeypatch, tmp_path):
     monkeypatch.setattr(common, "RECORDS", tmp_path)
-    monkeypatch.setattr(common, "git", lambda *arguments: "abc" if arguments[0] == "rev-parse" else "")
-    assert performance.stale(one)
-    one.kept({"a": 1}, common.about())
-    assert not performance.stale(one)
-    monkeypatch.setattr(common, "git", lambda *arguments: "abc" if arguments[0] == "rev-parse" else " M src/a.py")
-    one.kept({"a": 1}, common.about())
-    assert one.record()["measured"]["commit"] == "abc with edits"
-    assert performance.stale(one)
+    args = Namespace(out=tmp_path / "out.json", record=True)
+    for value in (1.0, 2.0):
+        common.finish(args, "steps", [{"case": "a", "unit": "s", "numbers": {"x": {"value": value}}}])
+    common.finish(args, "steps", [{"case": "b", "unit": "s", "numbers": {"x": {"value": 1.23456789}}}])
+    found = {case["case"]: case for case in json.loads((tmp_path / "steps.json").read_text())}
+    assert {name: case["numbers"]["x"]["value"] for name, case in found.items()} == {"a": 2.0, "b": 1.2346}
+    assert found["a"]["measured"]["commit"]
 
 
-def test_an_output_that_exists_keeps_its_own_origin(monkeypatch, tmp_path):
-    monkeypatch.setattr(common, "RECORDS", tmp_path)
-    one = Measurement("made", "made.py")
-    out = tmp_path / "out.json"
-    out.write_text('{"a": 1, "measured": {"date": "2020-01-01", "commit": "f00", "source": "b", "processor": "c"}}')
-    performance.keep(one, out)
-    assert one.record()["measured"]["commit"] == "f00"
-    assert one.record()["result"] == {"a": 1}
-    out.write_text('{"a": 1}')
-    performance.keep(one, out)
-    assert one.record()["measured"]["date"] == one.record()["measured"]["commit"] == "unknown"
-    assert performance.stale(one)
-
-
-def test_a_missed_aim_without_a_limit_is_an_error(monkeypatch):
-    section = performance.SECTIONS[0]
-
-    def write(results, aims):
-        aims.append(Aim("made", 2.0, 1.0))
-        return "text"
-
-    monkeypatch.setattr(section, "write", write)
-    with pytest.raises(ValueError, match="made"):
-        performance.page()
-
-
-def test_a_value_at_its_bound_meets_the_aim():
-    assert Aim("", 1.0, 1.0).met
-    assert Aim("", 1.0, 1.0, below=False).met
-    assert not Aim("", 0.9, 1.0, below=False).met
-    assert "missed" in Aim("", 1.1, 1.0).word
+def test_only_what_stands_between_the_comments_is_replaced(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n\n<!-- a -->\n\nold\n\n<!-- /a -->\n\n<!-- b -->\n\nkept\n\n<!-- /b -->\n")
+    common.fill(page, "a", "| new |")
+    assert common.filled(page, "a") == "| new |"
+    assert common.filled(page, "b") == "kept"
+    assert page.read_text().startswith("before\n")
+    with pytest.raises(SystemExit, match="c"):
+        common.fill(page, "c", "")
 
 
 @pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [(0.0971, 2, "0.097"), (2.714, 2, "2.7"), (60000, 2, "60 000"), (9.96, 2, "10"), (5e-7, 2, "5e-7"), (0.0, 2, "0")],
+    ("value", "text"),
+    [(0.09714, "0.0971"), (2.714, "2.71"), (60000, "60 000"), (9.996, "10.0"), (5e-7, "5e-07"), (0.0, "0")],
 )
-def test_numbers_are_written_with_their_digits(value, digits, text):
-    assert number(value, digits) == text
+def test_numbers_have_three_digits(value, text):
+    assert common.number(value) == text
 
 
-def test_ratios_and_records_keep_their_digits():
-    assert ratio([1.234, 1.1, 1.3]) == "1.23 [1.10, 1.30]"
-    assert ratio([0.0083, 0.008, 0.01]) == "0.0083 [0.0080, 0.0100]"
-    assert rounded({1: [0.123456789, 7]}) == {"1": [0.123457, 7]}
-
-
-def test_paragraphs_are_broken_and_tables_are_not():
-    long = "word " * 60
-    text = performance.flowed(f"{long}\n\n| {long} |\n| --- |\n\n* {long}\n* b")
-    assert max(len(line) for line in text.split("\n") if not line.startswith("|")) <= performance.WIDTH
-    assert text.count("\n* b") == 1
-    assert sum(line.startswith("|") for line in text.split("\n")) == 2
+def test_every_filled_part_of_a_page_has_both_comments():
+    for page in ("docs/performance.md", "docs/trust.md", "docs/thirty-models.md", "docs/integrating-samples.md"):
+        text = (common.REPOSITORY / page).read_text("utf-8")
+        names = re.findall(r"<!-- (\w+) -->", text)
+        assert names, page
+        assert names == re.findall(r"<!-- /(\w+) -->", text)
+        assert all(common.filled(common.REPOSITORY / page, name) for name in names)

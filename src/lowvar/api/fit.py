@@ -187,7 +187,7 @@ def fit(
             factory ``(dim, backend, noiseless, sites, **options) -> lowvar.problems.guide.Gaussian`` of your own.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
-            given, ``joint_adaptive``, which docs/performance.md compares with others; ``naive`` for a fit of less than
+            given, ``joint_adaptive``, which docs/design-notes.md compares with others; ``naive`` for a fit of less than
             two passes over the data.
         optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``, that
             needs no value of the objective.

@@ -21,7 +21,7 @@ class Plateau:
     the steps on. The trace has reached a plateau if the upper 99.5 % bound of its slope, by Student's t on the
     residuals, is below ``rise``. The residuals contain the fluctuations of the iterates, so where these are large the
     rule does not stop: a smaller or decaying step size is then the remedy. A trace that rises again after a plateau of
-    two doublings, as from a saddle point, is stopped there; ``benchmarks/stopping.py`` counts such stops.
+    two doublings, as from a saddle point, is stopped there; docs/life-of-a-fit.md counts such stops.
 
     Attributes:
         rise: nats for a doubling of the steps; the standard error of the last ELBO if not given.

@@ -13,7 +13,7 @@ def times(files: Iterable[Path], experiment):
     """Rounds of benchmarks of an experiment's problems.
 
     Args:
-        files: as ``benchmarks/joint.py --times`` writes them; those of other problems or settings are left out.
+        files: as ``benchmarks/steps.py --times`` writes them; those of other problems or settings are left out.
         experiment: the experiment; a problem is the same if model, dataset, optimizer and batch size are.
 
     Raises:
@@ -30,7 +30,7 @@ def times(files: Iterable[Path], experiment):
                 for one in kept["steps"] for number, seconds in enumerate(one["seconds"])
             ]  # fmt: skip
         except (ValueError, KeyError, TypeError) as error:
-            made_by = "benchmarks/joint.py --times"
+            made_by = "benchmarks/steps.py --times"
             raise UserError(f"{path}: not a file of times that {made_by} writes ({error!r})") from error
         if about[0] in experiment.problems:
             model, solver = experiment.model(about[0]), experiment.solver_on(about[0])
