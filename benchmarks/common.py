@@ -44,9 +44,9 @@ def sized(size: str, full, quick, smallest):
     return {"full": full, "quick": quick, "smallest": smallest}[size]
 
 
-def arguments(about: str, name: str, sections: Iterable[str] = ()) -> argparse.ArgumentParser:
+def arguments(text: str | None, name: str, sections: Iterable[str] = ()) -> argparse.ArgumentParser:
     """A parser with the options of all benchmarks: sections, sizes, the JSON file, and whether to record."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     some = parser.add_mutually_exclusive_group()
     some.add_argument("--quick", action="store_const", dest="size", const="quick", help="fewer and shorter rounds")
     some.add_argument("--smallest", action="store_const", dest="size", const="smallest",

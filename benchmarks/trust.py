@@ -136,7 +136,7 @@ def check(chosen) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     names = [case.name for cases, *_ in KINDS.values() for case in cases]
-    parser = arguments(__doc__ or "", "trust")
+    parser = arguments(__doc__, "trust")
     parser.add_argument("--kind", action="append", choices=KINDS, help="these cases (may be repeated)")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="this case (may be repeated)")
     parser.add_argument("--repetitions", type=int, help="of each integral (default: 100, or 15)")

@@ -16,7 +16,7 @@ import performance
 def test_the_table_is_that_of_the_records():
     shown = performance.shown(performance.records())
     assert common.filled(performance.PAGE, "speed") == shown, "fill it: python benchmarks/performance.py"
-    met, aims = map(int, re.match(r"(\d+) of (\d+) aims", shown).groups())
+    met, aims = map(int, re.findall(r"\d+", shown.partition(" aims")[0]))
     assert shown.count("**missed**") == aims - met
     assert shown.count(": met)") == met > aims / 2
 
