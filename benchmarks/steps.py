@@ -142,7 +142,7 @@ def logistic(backend: str, size: str):
 
 def lasting(name: str, advance, state, steps: int, size: str) -> Case:
     """A case whose calls last 0.15 s at least; ``advance(state, done, count)`` makes ``count`` times ``steps``."""
-    count, wanted, spent = [1], sized(size, 0.15, 0.02, 0.0), 0.0
+    count, wanted, spent = [1], sized(size, 0.15, 0.1, 0.0), 0.0
     case = Case(name, lambda at: (advance(at[0], at[1], count[0]), at[1] + count[0]), (state, 0))
     case.state = case.call(case.state)  # which compiles
     while spent <= wanted:
