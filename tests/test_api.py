@@ -174,7 +174,7 @@ def test_decompose(example, data, fitted, given):
 
 def test_the_command_compares_the_default_estimators():
     """Sticking the landing among them: with an exact guide no other takes the Monte Carlo noise away."""
-    assert cli._OWN["estimators"] == ",".join(COMPARED)
+    assert cli.OWN["estimators"] == ",".join(COMPARED)
     assert "stl" in COMPARED
 
 

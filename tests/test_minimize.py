@@ -11,14 +11,24 @@ import numpy as np
 import pytest
 import scipy.optimize
 import searched
-from searched import DIM, VALUES, X0, Counted, ellipsoid, in_full_when_long, ones_missing, quiet, sphere
+from searched import (
+    DIM,
+    VALUES,
+    X0,
+    Counted,
+    ellipsoid,
+    in_full_when_long,
+    ones_missing,
+    quiet,
+    skip_without_packages,
+    sphere,
+)
 
 import lowvar
 from lowvar import backends
 from lowvar.errors import UserError
 from lowvar.problems.blackbox import catalogue
 from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.peers import PEERS
 
 # what is found ------------------------------------------------------------------------------------------------------
 
@@ -33,8 +43,7 @@ from lowvar.solvers.search.peers import PEERS
     ],
 )
 def test_targets_are_reached(f, method, target, options):
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     counted = Counted(f)
     result = quiet(counted, X0, 0.5, method, budget=12_000, target=target, **options)
     assert result.success
@@ -150,8 +159,7 @@ BOUNDED = ("fast_ingo", "ingo_cma", "cmaes", "pycma")
     "method", in_full_when_long((name for name in VALUES if "real" in SEARCH.about(name).domains), *BOUNDED)
 )
 def test_every_method_keeps_to_bounds(method):
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     low, high = np.array([-1.0, 0, -1]), np.array([1.0, np.inf, np.inf])
     result = quiet(
         Within(low, high), np.array([0.9, 0.3, -1.0]), 0.8, method, budget=300, bounds=(low, high),
@@ -163,8 +171,7 @@ def test_every_method_keeps_to_bounds(method):
 
 @pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.long), "fast_ingo", "pycma"])
 def test_a_minimum_on_the_boundary_is_found(method):
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     bounds = scipy.optimize.Bounds([-1, 0, -1], [1, np.inf, np.inf])
     result = quiet(Within(bounds.lb, bounds.ub), np.zeros(3), 0.5, method, budget=10_000, bounds=bounds)
     assert result.success, result.message
@@ -240,8 +247,7 @@ def test_a_search_that_cannot_go_on_ends():
 @pytest.mark.parametrize("method", SEARCH.own)
 def test_options_have_names_of_their_own(method):
     """Else ``minimize`` would take for itself what was meant for its method."""
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     taken = {*inspect.signature(lowvar.minimize).parameters, *inspect.signature(lowvar.Searcher).parameters}
     assert not (set(SEARCH.options_of(method)) - {"population"}) & taken
 

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from searched import X0, Counted, quiet, sphere
+from searched import X0, Counted, quiet, skip_without_packages, sphere
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.peers import PEERS
 
 
 def fails_far_out(x):
@@ -138,8 +136,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
     ],
 )
 def test_one_sentence_for_a_mistake(f, options, message):
-    if options.get("method") in PEERS:
-        pytest.importorskip(SEARCH.about(options["method"]).packages[0])
+    skip_without_packages(options.get("method", "ingo"))
     call = {"x0": X0, "sigma0": 0.5, "budget": 100, **options}
     with pytest.raises(UserError, match=message):
         quiet(f, call.pop("x0"), call.pop("sigma0"), **call)

@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import importlib.util
 import math
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
@@ -59,6 +60,25 @@ def unknown_name(
     hint = f": {instead[str(name)]}" if instead and name in instead else hint
     prefix = f"{where}: " if where else ""
     return UserError(f"{prefix}unknown {kind} {name!r}{hint} (known: {', '.join(known) or 'none'})")
+
+
+def require(who: str, package: str, extra: str = "", distribution: str = "lowvar") -> None:
+    """Raises ``UserError`` unless ``package``, which ``who`` needs, is installed.
+
+    Args:
+        who: the call, command or method.
+        package: the name under which the package is imported.
+        extra: the extra of ``distribution`` that installs it; empty if the package is installed under its own name.
+        distribution: the distribution that ``who`` is of.
+
+    >>> require("figures", "no_such_library", "plot")
+    Traceback (most recent call last):
+    ...
+    lowvar.errors.UserError: figures needs no_such_library: pip install 'lowvar[plot]'
+    """
+    if importlib.util.find_spec(package) is None:
+        source = f"'{distribution}[{extra}]'" if extra else package
+        raise UserError(f"{who} needs {package}: pip install {source}")
 
 
 def check_known(kind: str, name: object, known: Collection[str], *, where: str = "") -> None:
