@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import cloudpickle
 import jax
 import numpy as np
 
@@ -16,7 +15,7 @@ from lowvar.analysis.gain import Optimum
 from lowvar.api.header import Header, digest, header
 from lowvar.api.kept import Run
 from lowvar.api.models import holds_data, problem_of
-from lowvar.errors import UserError, one_line
+from lowvar.errors import UserError, one_line, require
 from lowvar.problems.amortised import BLOCK, Amortised
 from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import GUIDES
@@ -96,8 +95,11 @@ def pickled(fit) -> tuple:
     """For ``pickle``: functions by cloudpickle, data by pickle's own rules, the rest as in the file.
 
     Raises:
-        UserError: as ``write``; or the model, or what it refers to, cannot be pickled.
+        UserError: as ``write``; or the model, or what it refers to, cannot be pickled; or cloudpickle is missing.
     """
+    require("the pickle of a fit", "cloudpickle", "workers")
+    import cloudpickle
+
     arrays, mark = _content(fit)
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
@@ -118,6 +120,9 @@ def pickled(fit) -> tuple:
 
 def unpickled(functions: bytes, data, content: bytes, settings: str):
     """The ``Fit`` from what ``pickled`` gave."""
+    require("the pickle of a fit", "cloudpickle", "workers")
+    import cloudpickle
+
     model, *objects = cloudpickle.loads(functions)
     arrays = npz.read(io.BytesIO(content))
     about = json.loads(settings)

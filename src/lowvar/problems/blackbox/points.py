@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError, kind_of
+from lowvar.errors import UserError, kind_of, require
 
 
 class PointErrors(UserError):
@@ -90,7 +90,7 @@ def one_by_one(
 
     Raises:
         WrongValue: ``f`` returned something other than a number.
-        UserError: ``f`` cannot be sent to the workers, or one of them died.
+        UserError: ``f`` cannot be sent to the workers, or one of them died; or cloudpickle or joblib is missing.
     """
     results = [_guarded(f, point) for point in points] if workers == 1 else _in_processes(f, points, workers)
     for index, (_, error) in enumerate(results):
@@ -108,6 +108,8 @@ def _guarded(f, point) -> tuple[float, Exception | None]:
 
 
 def _in_processes(f, points, workers) -> list[tuple[float, Exception | None]]:
+    for package in ("cloudpickle", "joblib"):
+        require(f"workers={workers}", package, "workers")
     import cloudpickle
     import joblib
 
