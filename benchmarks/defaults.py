@@ -11,6 +11,7 @@ passes and without compilation, are relative to ``naive``: medians over alternat
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,7 +28,7 @@ from lowvar.analysis.decomposition import mean_interval
 from lowvar.noise import named_key
 from lowvar.problems.numpyro_model import from_numpyro
 from lowvar.studies.variational import engine as engines
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+from lowvar.vi.run.settings import Method, Settings
 
 METHODS = ("naive", "joint", "joint_current", "joint_svrg", "joint_adaptive")
 DRAWS = 2048
@@ -286,7 +287,7 @@ def compare(name, methods, seeds, steps):
     problem = from_numpyro(*make(np.random.default_rng(0)), name=name)
     size = settings.get("batch_size", min(100, problem.N))
     epochs = -(-steps // -(-problem.N // size))
-    solver = SolverSpec(optimizer="adam", step_sizes=(0.01,), batch_size=size, epochs=epochs, repetitions=seeds,
+    solver = Settings(optimizer="adam", step_sizes=(0.01,), batch_size=size, epochs=epochs, repetitions=seeds,
                         elbo_samples=2, initial="origin")  # fmt: skip
     keys = jnp.stack([named_key(0, name, "start", r) for r in range(seeds)])
     mu = 0.1 * np.asarray(jax.vmap(lambda key: jax.random.normal(key, (problem.dim,)))(keys))
@@ -297,8 +298,8 @@ def compare(name, methods, seeds, steps):
     for method in methods:
         kind = method.removesuffix("_fixed")
         own = {"batches": "fixed"} if kind != method else {}
-        spec = MethodSpec(estimator=kind, options={"table": "batches"} if own else {})
-        runs = engines.build(problem, spec, solver.model_copy(update=own), seed=0, name=name, starts=starts)
+        spec = Method(kind, {"table": "batches"} if own else {})
+        runs = engines.build(problem, spec, replace(solver, **own), seed=0, name=name, starts=starts)
         state = runs.advance(runs.init(), 0, epochs)
         elbos[method] = np.asarray(judge(jax.tree.map(lambda leaf: leaf[0], state[0].params)), float)
         programs[method] = (runs, state)

@@ -111,13 +111,13 @@ def solver_of(name: str, problem, settings):
     """``(batches' sampler, step_size -> solver)`` of a method."""
     from lowvar.noise import BATCHES, independent, sampler
     from lowvar.studies.variational.methods import make_solver
-    from lowvar.studies.variational.spec import MethodSpec
+    from lowvar.vi.run.settings import Method
 
     fixed = name in ("smiso", "joint, fixed batches")
     batches = BATCHES["fixed" if fixed else "reshuffled"](problem.N, settings.batch_size)
     noise = sampler(batches, independent(), problem.dim, problem.dtype)
-    method = MethodSpec(estimator=name.partition(",")[0], options={"table": "batches"} if fixed else {})
-    return noise, make_solver(method, settings, problem, noise)
+    method = Method(name.partition(",")[0], {"table": "batches"} if fixed else {})
+    return noise, make_solver(method, settings.make(), problem, noise)
 
 
 def start(problem) -> dict[str, np.ndarray]:
@@ -378,7 +378,7 @@ def grid(task: str, dtype: str | None, size: str) -> dict:
             continue  # minutes per call; the time of one run is as informative
         make = lambda problem, noise, name=name: solver_of(name, problem, settings)[1]  # noqa: E731
         origin = {block: value[None] for block, value in start(problem).items()}
-        engine = VariationalEngine(problem, make, settings, jax.random.key(1)[None], origin)
+        engine = VariationalEngine(problem, make, settings.make(), jax.random.key(1)[None], origin)
 
         def call(state, engine=engine):
             state, done = state
@@ -522,7 +522,7 @@ def peak(name: str, dtype: str | None, size: str) -> None:
     make = lambda problem, noise: solver_of(name, problem, settings)[1]  # noqa: E731
     origin = {block: value[None] for block, value in start(problem).items()}
     forget_peak()
-    engine = VariationalEngine(problem, make, settings, jax.random.key(1)[None], origin)
+    engine = VariationalEngine(problem, make, settings.make(), jax.random.key(1)[None], origin)
     state = engine.init()
     for epoch in range(2):
         state = engine.advance(state, epoch, 1)

@@ -79,11 +79,11 @@ def problem_of(task: str, backend: str, size: str):
 def engine_of(name: str, problem, settings, **update):
     """The engine of a method's runs."""
     from lowvar.studies.variational.engine import build
-    from lowvar.studies.variational.spec import MethodSpec
+    from lowvar.vi.run.settings import Method
 
     estimator, options, own = METHODS[name]
     solver = settings.model_copy(update={**own, **update})
-    return build(problem, MethodSpec(estimator=estimator, options=options), solver, seed=0, name=problem.name)
+    return build(problem, Method(estimator, options), solver.make(), seed=0, name=problem.name)
 
 
 # --- what is timed -------------------------------------------------------------------------------------------

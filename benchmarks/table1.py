@@ -86,13 +86,14 @@ def at_end(x: np.ndarray, size: str) -> dict[str, tuple[float, float, float]]:
     from lowvar.analysis.decomposition import along_run, table
     from lowvar.problems.catalogue import build
     from lowvar.studies.variational.engine import follow
-    from lowvar.studies.variational.spec import DecompositionSpec, MethodSpec, SolverSpec
+    from lowvar.studies.variational.spec import DecompositionSpec
+    from lowvar.vi.run.settings import Method, Settings
 
     epochs = sized(size, 20, 5, 1)
     problem = build("ppca", {"x": x.astype(np.float32)}, "jax", "ppca", **sized(size, {}, {}, {"components": 2}))
-    solver = SolverSpec(optimizer="adam", step_sizes=(1e-2,), batch_size=BATCH, epochs=epochs, dtype="float32")
+    solver = Settings(optimizer="adam", step_sizes=(1e-2,), batch_size=BATCH, epochs=epochs, dtype="float32")
     spec = DecompositionSpec(leader="joint_svrg", step_size=1e-2, epochs=epochs, replicates=4, columns=3, cell=200)
-    methods = {name: MethodSpec(estimator=name) for name in ("naive", "joint_svrg")}
+    methods = {name: Method(name) for name in ("naive", "joint_svrg")}
     run, parts = follow(problem, methods, "joint_svrg", solver, seed=0, name="ppca")
     found = along_run(run, {"naive": parts["naive"]}, moments=[epochs], spec=spec, seed=0, name="ppca")
     rows = table(found[found["block"] == "all"], BATCH).set_index("source")

@@ -442,11 +442,11 @@ def lowvar_torch(name: str, problem, batch: int, epochs: int) -> Case:
 
     from lowvar.studies.variational.engine import VariationalEngine
     from lowvar.studies.variational.methods import make_solver
-    from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+    from lowvar.vi.run.settings import Method, Settings
 
-    solver = SolverSpec(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=epochs)
+    solver = Settings(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=epochs)
     origin = {block: value[None] for block, value in start(problem.dim, problem.dtype).items()}
-    make = partial(make_solver, MethodSpec(estimator=name), solver)
+    make = partial(make_solver, Method(name), solver)
     runs = VariationalEngine(problem, make, solver, jax.random.key(1)[None], origin)
 
     def call(state):

@@ -17,8 +17,8 @@ from short_fits import QUICK, N, assert_equal, fitted, regression
 import lowvar
 from lowvar.api.stopping import fall_of, late_rise
 from lowvar.errors import UserError
+from lowvar.estimators.gradient.schedules import schedule
 from lowvar.problems.numpyro_trace import prototype
-from lowvar.studies.variational.spec import ScheduleSpec
 
 _RUNS_OF_A_FIT = 18
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
@@ -171,7 +171,7 @@ def test_resume_after_a_callback():
 def test_a_resumed_cosine_is_stretched_to_the_new_end():
     """The step size has fallen to 0 at the end of the first fit, and rises again for the further steps."""
     first = fitted(schedule={"kind": "cosine", "beta": 0.5, "r": 64}, num_steps=64)
-    assert first.run.solver.schedule.make().eta(64) == 0.0
+    assert first.run.solver.schedule.eta(64) == 0.0
     longer = first.resume(64, khat_samples=0, progress=False)
     assert (longer.run.solver.schedule.r, longer.run.num_steps) == (128, 128)
     moved = longer.params["w_auto_loc"] - first.params["w_auto_loc"]
@@ -181,12 +181,12 @@ def test_a_resumed_cosine_is_stretched_to_the_new_end():
 def test_a_late_rise_is_measured_before_the_step_size_falls():
     """The noise that a falling step size removes raises the ELBO too, and is no sign of a fit that is too short."""
     trace = pd.DataFrame({"iteration": [0, 10, 20, 32, 40, 64], "elbo": [-9.0, -5.0, -4.9, -4.8, -3.0, -1.0]})
-    falling = ScheduleSpec(kind="cosine", beta=0.5, r=64)
+    falling = schedule("cosine", beta=0.5, r=64)
     assert fall_of(falling, trace) == 32
     assert late_rise(trace[trace["iteration"] <= 32])[0] == pytest.approx(0.1)
     assert late_rise(trace)[0] == pytest.approx(2.0)
-    for schedule, rows in ((None, trace), (falling, trace[:4]), (falling, trace.iloc[[0, 5]])):
-        assert fall_of(schedule, rows) == np.inf
+    for plan, rows in ((None, trace), (falling, trace[:4]), (falling, trace.iloc[[0, 5]])):
+        assert fall_of(plan, rows) == np.inf
 
 
 def test_an_estimator_that_plans_for_the_length_is_not_resumed():

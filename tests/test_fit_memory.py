@@ -75,10 +75,10 @@ def test_others_run_along(on_the_way):
 def test_running_along_repeats_the_fit(on_the_way):
     """The last epochs again, beside another estimator, bring the fit's own memory back."""
     from lowvar.api.decompose import _along
-    from lowvar.studies.variational.spec import MethodSpec
+    from lowvar.vi.run.settings import Method
 
     _, fit = on_the_way
-    methods = {"joint": fit.run.method, "naive": MethodSpec(estimator="naive")}
+    methods = {"joint": fit.run.method, "naive": Method("naive")}
     runs, _, _, _ = _along(fit.problem, methods, "joint", fit.run)
     table = runs.kept[fit.run.epochs[1]][0].estimator["joint"]["G"]["mu"][0, 0]
     np.testing.assert_allclose(table, fit.run.memory["G"]["mu"], rtol=1e-6, atol=1e-8)

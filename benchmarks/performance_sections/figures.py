@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from lowvar.studies.drawing import lines, panels, save, ticks
-from lowvar.studies.drawing.style import Estimator, styled
+from lowvar.core import drawing
+from lowvar.core.drawing import styled
+from lowvar.studies.drawing import lines, panels, ticks
+from lowvar.studies.drawing.style import Estimator
 
 from .common import FIGURES
 
@@ -79,7 +81,7 @@ def picture(shown: list[Panel]):
         ax.minorticks_off()
         low, high = (f(y for line in panel.lines for y in (*line.low, *line.high)) for f in (min, max))
         ax.set_ylim(low / 1.3, high * 1.3)
-    lines.legend(fig, [lines.entry(look.label, **lines.kind(look)) for look in looks.values()])
+    drawing.legend(fig, [drawing.entry(look.label, **lines.kind(look)) for look in looks.values()])
     ticks.enough(fig)
     return fig
 
@@ -87,7 +89,7 @@ def picture(shown: list[Panel]):
 def draw(stem: str, shown: list[Panel]) -> list[Path]:
     """Writes ``docs/figures/STEM.svg`` and ``STEM.csv``, the numbers in it."""
     with tempfile.TemporaryDirectory() as folder:
-        made = save.save(picture(shown), Path(folder) / stem, rows(shown))
+        made = drawing.save(picture(shown), Path(folder) / stem, rows(shown))
         return [Path(shutil.copy(path, FIGURES / path.name)) for path in made if path.suffix != ".png"]
 
 

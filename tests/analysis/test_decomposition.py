@@ -149,14 +149,15 @@ def test_intervals_cover():
 def test_intervals_over_runs_cover():
     """With five runs, 95 % intervals cover the mean variance at the ends of runs; those of one run's designs do not."""
     from lowvar.studies.variational.engine import follow
-    from lowvar.studies.variational.spec import DecompositionSpec, MethodSpec, SolverSpec
+    from lowvar.studies.variational.spec import DecompositionSpec
+    from lowvar.vi.run.settings import Method, Settings
 
     p, groups, batch = make(), 200, 2
-    solver = SolverSpec(step_sizes=(0.01,), batch_size=batch, epochs=60, repetitions=5 * groups)
+    solver = Settings(step_sizes=(0.01,), batch_size=batch, epochs=60, repetitions=5 * groups)
     spec = DecompositionSpec(
         leader="naive", step_size=0.01, epochs=60, repetitions=5 * groups, replicates=4, columns=32
     )
-    runs, parts = follow(p, {"naive": MethodSpec(estimator="naive")}, "naive", solver, seed=1, name="p")
+    runs, parts = follow(p, {"naive": Method("naive")}, "naive", solver, seed=1, name="p")
     found = D.along_run(runs, parts, moments=[60], spec=spec, seed=1, name="p")
     found = found[found["block"] == "all"]
     ends = runs.params(runs.advance(runs.init(), 0, 60), {})
@@ -186,15 +187,16 @@ def test_intervals_over_runs_cover():
 @pytest.mark.long
 def test_runs_have_their_own_designs_and_one_run_is_the_first_of_several():
     from lowvar.studies.variational.engine import follow
-    from lowvar.studies.variational.spec import DecompositionSpec, MethodSpec, SolverSpec
+    from lowvar.studies.variational.spec import DecompositionSpec
+    from lowvar.vi.run.settings import Method, Settings
 
     p, tables = make(), {}
     for count in (1, 2):
-        solver = SolverSpec(step_sizes=(0.02,), batch_size=2, epochs=1, repetitions=count)
+        solver = Settings(step_sizes=(0.02,), batch_size=2, epochs=1, repetitions=count)
         spec = DecompositionSpec(
             leader="cv", step_size=0.02, epochs=1, repetitions=count, replicates=4, columns=2, rows=3
         )
-        methods = {name: MethodSpec(estimator=name) for name in ("naive", "cv")}
+        methods = {name: Method(name) for name in ("naive", "cv")}
         runs, parts = follow(p, methods, "cv", solver, seed=1, name="p")
         tables[count] = D.along_run(runs, parts, moments=[0, 1], spec=spec, seed=1, name="p")
     first = tables[2][tables[2]["run"] == 0].reset_index(drop=True)

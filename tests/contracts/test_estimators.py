@@ -10,9 +10,9 @@ from lowvar.noise import fixed, iid, independent, reshuffled, sampler
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational import engine
-from lowvar.studies.variational.spec import MethodSpec
 from lowvar.testing.enumerable import costly, estimates, exact_gradient, flat, grid, params, problem, run
 from lowvar.testing.estimators import EstimatorContract
+from lowvar.vi.run.settings import Method
 
 
 def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
@@ -27,7 +27,7 @@ def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
         return replace(made, properties=replace(made.properties, backends=("jax",)))
 
     monkeypatch.setattr(module, "cv", only_jax)
-    spec = MethodSpec(estimator="cv")
+    spec = Method("cv")
     assert engine.make_estimator(spec, problem(), reshuffled(7, 3)).name == "cv"
     with pytest.raises(UserError, match="estimator 'cv' does not run on torch: it supports jax"):
         engine.make_estimator(spec, problem("torch"), reshuffled(7, 3))

@@ -15,7 +15,7 @@ from lowvar.errors import UserError
 from lowvar.noise import Noise, reshuffled
 from lowvar.problems.numpyro_model import from_numpyro
 from lowvar.studies.variational.methods import make_estimator
-from lowvar.studies.variational.spec import MethodSpec
+from lowvar.vi.run.settings import Method
 
 RNG = np.random.default_rng(0)
 LOADING, NOISE, N = np.array([1.0, -0.5, 2.0]), 0.8, 120
@@ -83,7 +83,7 @@ def of_four_rows():
 def test_gradient_is_that_of_the_elbo(name, of_four_rows):
     """The mean over all batches and pairs of noise is the derivative of the ELBO of all rows at the same noise."""
     p = of_four_rows
-    estimator = make_estimator(MethodSpec.of(name, {}, where=""), p.of_batch(2), reshuffled(4, 2))
+    estimator = make_estimator(Method(name), p.of_batch(2), reshuffled(4, 2))
     params = {block: jnp.asarray(value) + 0.1 for block, value in p.start.items()}
     assert (
         {block: len(value) for block, value in params.items()} == p.blocks == {"mu": 1, "log_sigma": 1, "amortised": 5}
@@ -189,7 +189,7 @@ def test_decomposition_is_that_of_independent_batches(fit):
     table = found.table.set_index(["block", "source"])
     assert set(found.table["block"]) == {"all", "mu", "log_sigma", "amortised"}
     p = fit.problem
-    estimator = make_estimator(MethodSpec.of("naive", {}, where=""), p.of_batch(1), reshuffled(N, 1))
+    estimator = make_estimator(Method("naive"), p.of_batch(1), reshuffled(N, 1))
     params = {block: jnp.asarray(value) for block, value in fit.guide_params.items()}
 
     def draw(key):

@@ -5,10 +5,11 @@ import functools
 import jax
 import numpy as np
 
+from lowvar.estimators.gradient.schedules import schedule
 from lowvar.noise import BATCHES, GAUSSIAN, sampler
 from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.studies.variational import engine
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+from lowvar.vi.run.settings import Diagnostics, Method, Settings
 
 N, DIM = 20, 3
 STEP = {"kind": "step", "beta": 0.5, "r": 3}
@@ -21,8 +22,14 @@ def problem(backend="jax", dtype=np.float64):
 
 def build(method="mlmc", backend="jax", options=None, **settings):
     base = {"step_sizes": (1e-2, 1e-3), "batch_size": N, "epochs": 12, "repetitions": 2, "particles": 10}
-    spec = MethodSpec(estimator=method, options=options or {})
-    return engine.build(problem(backend), spec, SolverSpec(**{**base, **settings}), seed=0, name="small")
+    spec = Method(method, options or {})
+    return engine.build(problem(backend), spec, Settings(**{**base, **made(settings)}), seed=0, name="small")
+
+
+def made(settings):
+    """Settings with the schedule and the diagnostics, given as mappings, as objects."""
+    classes = {"schedule": schedule, "diagnostics": Diagnostics}
+    return {key: classes[key](**one) if key in classes else one for key, one in settings.items()}
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.runs import loop
 from lowvar.studies.load import load_experiment
 from lowvar.studies.variational import engine
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+from lowvar.vi.run.settings import Method, Settings
 
 SAMPLER = importlib.import_module("lowvar.noise.sampler")  # the package has a function of the same name
 N, DIM, SIZES, REPETITIONS = 20, 3, (1e-2, 1e-3), 2
@@ -28,8 +28,8 @@ def problem(backend="jax"):
 
 
 def build(method="joint", backend="jax", options=None, **settings):
-    spec = MethodSpec(estimator=method, options=options or {})
-    return engine.build(problem(backend), spec, SolverSpec(**{**SETTINGS, **settings}), seed=0, name="small")
+    spec = Method(method, options or {})
+    return engine.build(problem(backend), spec, Settings(**{**SETTINGS, **settings}), seed=0, name="small")
 
 
 def split(monkeypatch, *, singles):

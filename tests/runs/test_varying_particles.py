@@ -16,7 +16,7 @@ from lowvar.estimators.gradient.schedules import schedule
 from lowvar.noise import BATCHES, GAUSSIAN, named_key, sampler
 from lowvar.runs import loop
 from lowvar.studies.variational import engine
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+from lowvar.vi.run.settings import Diagnostics, Method, Settings
 
 FEW = {"kind": "step", "beta": 0.5, "r": 16}  # 4 particles, and 2 from step 17 on
 MARK = {"spec": "1"}
@@ -363,10 +363,10 @@ def test_a_solver_of_its_own_has_no_gradients_to_look_at():
 @pytest.mark.long
 def test_the_references_error_is_small_beside_a_large_gradient():
     """In single precision: both of its sums are around one of their terms."""
-    spec = SolverSpec(step_sizes=(1e-3,), batch_size=N, epochs=1, particles=4, dtype="float32",
-                      diagnostics={"draws": 4, "reference": 2**10})  # fmt: skip
+    spec = Settings(step_sizes=(1e-3,), batch_size=N, epochs=1, particles=4, dtype="float32",
+                      diagnostics=Diagnostics(4, 2**10))  # fmt: skip
     far = problem(dtype=np.float32)
-    runs = engine.build(far, MethodSpec(estimator="naive"), spec, seed=0, name="far")
+    runs = engine.build(far, Method("naive"), spec, seed=0, name="far")
     runs.starts = {"mu": np.full((1, DIM), 3e3), "log_sigma": np.full((1, DIM), -3.0)}
     found = runs.measure(runs.init(), 0)
     assert found["signal"] > 1e7

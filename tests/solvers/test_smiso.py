@@ -12,7 +12,7 @@ from lowvar.noise.batches import fixed
 from lowvar.problems.logistic_regression import problem as logistic_regression
 from lowvar.solvers.smiso import smiso
 from lowvar.studies.variational import engine
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+from lowvar.vi.run.settings import Method, Settings
 
 N, DIM, BATCH = 11, 3, 4  # the last batch has three rows
 ALPHA, GAMMA, EPOCHS = 0.9, 0.3, 4
@@ -166,11 +166,11 @@ def test_a_table_of_batches_is_written_in_place():
 
 def test_runs_of_the_engine():
     """Mapped over step sizes and repetitions, as one program: the single runs; and both backends."""
-    method, grid = MethodSpec(estimator="smiso"), (0.3, 0.01)
+    method, grid = Method("smiso"), (0.3, 0.01)
     p = logistic_regression(data())
 
     def ends(p, **settings):
-        spec = SolverSpec(batch_size=BATCH, epochs=3, batches="fixed", **settings)
+        spec = Settings(batch_size=BATCH, epochs=3, batches="fixed", **settings)
         runs = engine.build(p, method, spec, seed=0, name="smiso")
         state = runs.advance(runs.init(), 0, 3)
         return np.concatenate([backends.get(p.backend.name).to_numpy(part.params)["mu"] for part in state], axis=1)

@@ -77,12 +77,14 @@ class Decomposition:
 
     def plot(self, stem=None):
         """The figure of shares and totals; saved as ``stem.svg``, ``.png`` and ``.csv`` if a stem is given."""
-        from lowvar.studies.variational.figures import SHARES
+        from lowvar.api.plots import shares
+        from lowvar.core import drawing
 
-        table = self.table.assign(problem=self.title.split(" (")[0], epoch=0, iteration=0, end=True)
+        rows = self.table[self.table["block"] == "all"].assign(problem=self.title.split(" (")[0])
+        figure = shares(rows, {name: name.replace("_", " ") for name in dict.fromkeys(rows["method"])})
         if stem is not None:
-            SHARES.picture(table, stem)
-        return SHARES.drawn(table)[0]
+            drawing.save(figure, stem, rows)
+        return figure
 
 
 def decompose(

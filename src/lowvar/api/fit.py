@@ -27,7 +27,7 @@ from lowvar.problems.amortised import Amortised
 from lowvar.problems.devices import divided
 from lowvar.runs import loop
 from lowvar.studies.variational import engine as engines
-from lowvar.studies.variational.spec import MethodSpec
+from lowvar.vi.run.settings import Method
 
 _COSTLY = "each draw is a pass over all rows; set khat_samples to compute it"
 
@@ -244,17 +244,13 @@ def fit(
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
-    if not isinstance(schedule, Mapping | None):
-        raise UserError(
-            f'schedule = {schedule!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}'
-        )
     solver = solver_of(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
         num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise, average=average,
     )  # fmt: skip
     if devices is not None:
         problem = divided(problem, devices, solver.batch_size)
-    method = MethodSpec.of(estimator or default_estimator(problem, solver, num_steps), options, where="fit")
+    method = Method(estimator or default_estimator(problem, solver, num_steps), options)
     run = Run(method, solver, num_steps, seed, problem.name, draws)
     return completed(problem, run, progress, rule_of(stop), callback, _left_out(problem, init))
 
@@ -360,7 +356,7 @@ def finished(runs, progress, label, **how):
 
 
 def made(problem, result, own: Iterable[str] = ()) -> Fit:
-    """The ``Fit`` from the result of a run with a caller's own objects, by the names of ``SolverSpec.own``.
+    """The ``Fit`` from the result of a run with a caller's own objects, by the names of ``Settings.own``.
 
     Raises:
         UserError: the run diverged.

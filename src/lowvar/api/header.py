@@ -2,95 +2,117 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from textwrap import shorten
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import pydantic
-from pydantic import Field
 
 from lowvar.analysis.gain import Optimum
 from lowvar.api.watched import Ended
+from lowvar.core.schema import at_most, read, within
 from lowvar.errors import UserError, unknown_name
 from lowvar.estimators import GRADIENT
+from lowvar.estimators.gradient.schedules import schedule_of
+from lowvar.noise import GAUSSIAN
 from lowvar.problems.amortised import BLOCK
 from lowvar.problems.guides import GUIDES
-from lowvar.studies.common_spec import Seed, Sparse, Strict, validated
-from lowvar.studies.variational.spec import SolverSpec
+from lowvar.vi.run.settings import Settings
 
 _MOST = 2**31 - 1  # of a count: steps and rows are numbered by 32-bit integers
 _LONGEST = 400  # characters of a message
-# `fit` leaves these settings at their defaults
-_UNUSED = {"per_decade", "repetitions", "batches", "initial", "diagnostics", "per_row"}
 
-Number = Annotated[int, Field(ge=0, le=_MOST, strict=True)]
-Text = Annotated[str, Field(max_length=10_000)]
-
-
-def _shown(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("it must be printable")
-    return text
+Number = Annotated[int, within(0, _MOST)]
+Count = Annotated[int, within(1, _MOST)]
+Text = Annotated[str, at_most(10_000)]
+Title = Annotated[Text, lambda text: "" if text and text.isprintable() else "printable"]
+_FLOAT = r"-?(\d+(\.\d*)?(e[-+]?\d+)?|inf)|nan"
+Float = Annotated[str, lambda text: "" if re.fullmatch(_FLOAT, text) else "a number as text"]
 
 
-Title = Annotated[Text, Field(min_length=1), pydantic.AfterValidator(_shown)]
-
-
-class Guide(Sparse):
+@dataclass(frozen=True)
+class Guide:
     """The variational family, of lowvar's own or of an installed package."""
 
     guide: Title
-    rank: Annotated[int, Field(ge=1, le=_MOST, strict=True)] | None = None
+    rank: Count | None = None
 
 
-class Argument(Strict):
+@dataclass(frozen=True)
+class Argument:
     """One of the model's arguments: shape, None of an object that is no array, type and hash."""
 
-    shape: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | None
+    shape: tuple[Annotated[int, within(0, 2**62)], ...] | None
     dtype: Title
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, lambda text: "" if re.fullmatch("[0-9a-f]{64}", text) else "64 hexadecimal digits"]
 
 
-class Settings(Strict):
+@dataclass(frozen=True)
+class Descent:
+    """The part of ``Settings`` that a fit varies."""
+
+    optimizer: Literal["sgd", "adam"]
+    step_size: Annotated[float, within(5e-324, 1e308)]
+    batch_size: Count
+    noise: Title
+    particles: Count
+    epochs: Count
+    dtype: Literal["float32", "float64"]
+    elbo_samples: Annotated[int, within(2, _MOST)]
+    average: bool
+    schedule: dict[str, Any] | None
+
+    def __post_init__(self):
+        if self.noise not in GAUSSIAN:
+            raise unknown_name("noise", self.noise, GAUSSIAN)
+        self.settings({})
+
+    def settings(self, own: Mapping[str, Any]) -> Settings:
+        """The settings of the run, with the caller's own objects."""
+        values = {name: getattr(self, name) for name in _SAME}
+        plan = None if self.schedule is None else schedule_of(self.schedule, "schedule")
+        return Settings(step_sizes=(self.step_size,), schedule=plan, initial="origin", own=own, **values)
+
+
+_SAME = ("optimizer", "batch_size", "noise", "particles", "epochs", "dtype", "elbo_samples", "average")
+
+
+def descent(settings: Settings) -> dict[str, Any]:
+    """The values of ``Descent`` for a file."""
+    plan = settings.schedule
+    plan = plan and {name: one for name, one in asdict(plan).items() if one is not None and one != ()}
+    return {name: getattr(settings, name) for name in _SAME} | {"step_size": settings.step_sizes[0], "schedule": plan}
+
+
+@dataclass(frozen=True)
+class RunHeader:
     """The settings of a fit's run, and where it stands."""
 
     estimator: Title
     options: dict[Title, Any]
     num_steps: Number
-    own_estimator: pydantic.StrictBool
+    own_estimator: bool
     own_objects: tuple[Literal["step_size_at", "transformation"], ...]
-    solver: SolverSpec
-    seed: Seed
+    solver: Descent
+    seed: Annotated[int, lambda seed: "" if seed >= 0 else "0 or more"]
     name: Title
     khat_samples: Number | None
     epochs: tuple[Number, Number]
     ended: Ended
-    stops: Annotated[tuple[Number, ...], Field(min_length=1)]
+    stops: tuple[Number, ...]
 
-    @pydantic.model_validator(mode="after")
-    def _of_one_run(self):
-        solver, (early, last) = self.solver, self.epochs
-        other = [name for name in sorted(_UNUSED) if getattr(solver, name) != _DEFAULTS[name]]
-        other += ["step_sizes"] * (len(solver.step_sizes) > 1)
-        counts = ("batch_size", "particles", "elbo_samples", "epochs")
-        other += [name for name in counts if getattr(solver, name) > _MOST]
-        if missing := _WRITTEN - solver.model_fields_set:
-            raise ValueError(f"solver: key {min(missing)!r} is missing")
-        if other:
-            raise ValueError(f"solver: {other[0]}: fit writes no such value")
-        if not early <= last <= solver.epochs or any(a >= b for a, b in zip(self.stops, self.stops[1:], strict=False)):
-            raise ValueError("epochs and stops: they must rise")
-        if self.stops[-1] > solver.epochs:
-            raise ValueError("stops: they go beyond the last epoch")
-        return self
+    def __post_init__(self):
+        early, last = self.epochs
+        if not early <= last <= self.solver.epochs or list(self.stops) != sorted(set(self.stops)):
+            raise UserError("epochs and stops: they must rise")
+        if not self.stops or self.stops[-1] > self.solver.epochs:
+            raise UserError("stops: the last one is missing, or beyond the last epoch")
 
 
-_WRITTEN = {name for name, one in SolverSpec.model_fields.items() if one.default is not None}  # None is left out
-_DEFAULTS = {name: SolverSpec.model_fields[name].default for name in _UNUSED} | {"initial": "origin"}
-
-
-class Header(Strict):
+@dataclass(frozen=True)
+class Header:
     """All settings in the file of a fit."""
 
     form: Number
@@ -101,15 +123,13 @@ class Header(Strict):
     blocks: dict[Title, Number]
     sites: dict[Title, tuple[Number, Number]]
     data: dict[Title, Argument]
-    khat: Annotated[float, Field(allow_inf_nan=True)] | None
+    khat: Float | None
     notes: tuple[Text, ...]
-    run: Settings | None
+    run: RunHeader | None
 
-    @pydantic.model_validator(mode="after")
-    def _of_one_type(self):
+    def __post_init__(self):
         if self.run is not None and self.run.solver.dtype != self.dtype:
-            raise ValueError(f"run.solver.dtype: it must be {self.dtype}")
-        return self
+            raise UserError(f"run.solver.dtype: it must be {self.dtype}")
 
     @property
     def spans(self) -> dict[str, list[int]]:
@@ -130,7 +150,7 @@ def header(where: str, about: Any, arrays: Mapping[str, np.ndarray]) -> Header:
             estimator or the guide is none of lowvar's own or of an installed package.
     """
     try:
-        one: Header = validated(Header, about, where=f"{where}: not a fit, or damaged")
+        one: Header = read(Header, about, f"{where}: not a fit, or damaged")
     except UserError as error:
         raise UserError(shorten(str(error), _LONGEST, placeholder=" …")) from error
     if one.guide.guide not in (BLOCK, *GUIDES):

@@ -36,7 +36,7 @@ def judged(
 
     Args:
         fit: the fit.
-        solver: its ``SolverSpec``.
+        solver: its ``Settings``.
         seed: its seed.
         trace: the ELBOs of its iterates.
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.

@@ -11,7 +11,7 @@ import numpy as np
 from lowvar.api.watched import Ended, Evaluation
 from lowvar.errors import UserError, whole
 from lowvar.runs.loop import Reached
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+from lowvar.vi.run.settings import Method, Settings
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Run:
         ended: why it ended: ``budget`` (all steps), ``converged`` (``stop``), ``callback`` or ``interrupted`` (Ctrl-C).
     """
 
-    method: MethodSpec
-    solver: SolverSpec
+    method: Method
+    solver: Settings
     num_steps: int
     seed: int
     name: str
@@ -109,9 +109,7 @@ class Kept:
             )
         total = run.num_steps + more
         steps = -(-self.problem.N // run.solver.batch_size)
-        longer = run.solver.model_copy(
-            update={"epochs": -(-total // steps), "schedule": _to(total, run.solver.schedule)}
-        )
+        longer = replace(run.solver, epochs=-(-total // steps), schedule=_to(total, run.solver.schedule))
         draws = run.khat_samples if khat_samples is None else checked_draws(khat_samples)
         run = replace(run, solver=longer, num_steps=total, ended="budget", khat_samples=draws)
         return completed(self.problem, run, progress, rule_of(stop), callback)
@@ -195,4 +193,4 @@ def _to(end: int, schedule):
     """A schedule for a run of ``end`` steps: a cosine that would reach 0 before falls later."""
     if schedule is None or schedule.kind != "cosine" or schedule.r >= end:
         return schedule
-    return schedule.model_copy(update={"r": end})
+    return replace(schedule, r=end)

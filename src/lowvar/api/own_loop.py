@@ -14,7 +14,7 @@ from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import BATCHES, GAUSSIAN, Batches, Noise
 from lowvar.studies.variational.methods import make_estimator
-from lowvar.studies.variational.spec import MethodSpec
+from lowvar.vi.run.settings import Method
 
 
 def problem(
@@ -64,7 +64,7 @@ def estimator(
     check_known("batches", batches, ("reshuffled", "iid"))
     size = batch_of(problem) if batch_size is None else whole("batch_size", batch_size, 1)
     drawn = BATCHES[batches](problem.N, size)
-    return _checked(make_estimator(MethodSpec.of(name, options, where="estimator"), problem, drawn), drawn)
+    return _checked(make_estimator(Method(name, options), problem, drawn), drawn)
 
 
 def _checked(made: Estimator, batches: Batches) -> Estimator:

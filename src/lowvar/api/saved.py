@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from lowvar import npz
 from lowvar.analysis.gain import Optimum
-from lowvar.api.header import Header, digest, header
+from lowvar.api.header import Header, descent, digest, header
 from lowvar.api.kept import Run
 from lowvar.api.models import holds_data, problem_of
 from lowvar.errors import UserError, one_line, require
@@ -23,9 +24,9 @@ from lowvar.problems.numpyro_streamed import Streamed
 from lowvar.registry import label
 from lowvar.runs import artifact
 from lowvar.runs.loop import Reached
-from lowvar.studies.variational.spec import MethodSpec
+from lowvar.vi.run.settings import Method
 
-_FORM = 3  # of the file
+_FORM = 4  # of the file
 _ROWS = 7  # rows whose log-likelihood identifies a model whose data are compared too
 _CHUNK = 2**14  # rows evaluated at once, of a model that holds its data
 _RELATIVE = 1e-3  # difference of densities attributed to rounding, in single precision
@@ -170,7 +171,7 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         about["run"] = {
             "estimator": run.method.estimator, "options": run.method.options, "num_steps": run.num_steps,
             "own_estimator": _own(run.method.factory), "own_objects": sorted(run.solver.own),
-            "solver": run.solver.model_dump(mode="json"), "seed": run.seed, "name": run.name,
+            "solver": descent(run.solver), "seed": run.seed, "name": run.name,
             "khat_samples": run.khat_samples, "epochs": list(run.epochs), "ended": run.ended,
             "stops": list(run.reached.stops),
         }  # fmt: skip
@@ -204,7 +205,7 @@ def _fingerprint(value) -> dict[str, Any]:
         return {"shape": None, "dtype": type(value).__name__, "sha256": hashlib.sha256(b"".join(parts)).hexdigest()}
     array = np.ascontiguousarray(value)
     sha = hashlib.sha256(array.view(np.uint8).data if array.size and array.ndim else array.tobytes()).hexdigest()
-    return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": sha}
+    return {"shape": array.shape, "dtype": str(array.dtype), "sha256": sha}
 
 
 def _at(problem, guide_params, shift: float):
@@ -253,7 +254,8 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
         _check_data(where, head, model, data or {})
     middle = {f"{_rest(name)}_auto_loc": value for name, value in arrays.items() if name.startswith("middle/")}
     start = start_of(model, middle, 0)
-    problem = problem_of(model, data, **start, name=head.name, init_is=where, guide=guide or head.guide.model_dump())
+    family = {name: value for name, value in asdict(head.guide).items() if value is not None}
+    problem = problem_of(model, data, **start, name=head.name, init_is=where, guide=guide or family)
     sites = {site: [at.start, at.stop] for site, at in problem.sites.items()}
     params = {_rest(name): value for name, value in arrays.items() if name.startswith("guide/")}
     if sites != head.spans or str(np.dtype(problem.dtype)) != head.dtype:
@@ -273,7 +275,13 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
     fit = made(problem, final)
     left = {_rest(name): value for name, value in arrays.items() if name.startswith("optimum/")}
     run = _run(where, head.run, arrays, reached, problem, estimator, own) if head.run else None
-    return replace(fit, khat=head.khat, notes=head.notes, run=run, optimum=Optimum(**left) if left else None)
+    return replace(
+        fit,
+        khat=None if head.khat is None else float(head.khat),
+        notes=head.notes,
+        run=run,
+        optimum=Optimum(**left) if left else None,
+    )
 
 
 def _rest(name: str) -> str:
@@ -309,7 +317,7 @@ def _check_data(where, head: Header, model, data) -> None:
     """Rejects data that are not those of the fit."""
     from lowvar.problems.numpyro_trace import converted
 
-    saved = {name: one.model_dump(mode="json") for name, one in head.data.items()}
+    saved = {name: asdict(one) for name, one in head.data.items()}
     now = {name: _fingerprint(one) for name, one in converted(model, data, head.name).items()}
     if set(saved) != set(now):
         raise UserError(f"{where}: the fit's data were {', '.join(saved) or 'none'}, not {', '.join(now) or 'none'}")
@@ -319,7 +327,7 @@ def _check_data(where, head: Header, model, data) -> None:
             if was[what] != given[what]:
                 hint = "; set jax_enable_x64 as in the fit" if was["dtype"][:-2] == str(given["dtype"])[:-2] else ""
                 raise UserError(
-                    f"{where}: {name!r} had {word} {_of(was[what])} in the fit, and has {_of(given[what])} now"
+                    f"{where}: {name!r} had {word} {was[what]} in the fit, and has {given[what]} now"
                     + (hint if what == "dtype" else "")
                 )
         if was["sha256"] != given["sha256"]:
@@ -329,17 +337,13 @@ def _check_data(where, head: Header, model, data) -> None:
             )
 
 
-def _of(shape_or_type) -> str:
-    return str(tuple(shape_or_type)) if isinstance(shape_or_type, list) else str(shape_or_type)
-
-
 def _run(where, saved, arrays, reached, problem, estimator, own) -> Run | None:
     """Settings and state; None if an object is missing that they need."""
     _check_own(where, saved, estimator, own)
     if (saved.own_estimator and estimator is None) or any(name not in own for name in saved.own_objects):
         return None
-    method = MethodSpec.of(estimator if saved.own_estimator else saved.estimator, saved.options, where=where)
-    solver = saved.solver.with_own({name: own[name] for name in saved.own_objects})
+    method = Method(estimator if saved.own_estimator else saved.estimator, saved.options)
+    solver = saved.solver.settings({name: own[name] for name in saved.own_objects})
     try:
         engine = _engine(problem, method, solver, saved)
         kept, like = {}, problem.backend.form(engine.init)

@@ -11,12 +11,12 @@ import optax
 
 from lowvar.errors import UserError, check_known, one_line, positive, whole
 from lowvar.estimators import GRADIENT
+from lowvar.estimators.gradient.schedules import schedule_of
 from lowvar.noise import GAUSSIAN
 from lowvar.registry import label
 from lowvar.solvers import OWN
 from lowvar.solvers.optimizers import OPTIMIZERS
-from lowvar.studies.common_spec import validated
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
+from lowvar.vi.run.settings import Method, Settings
 
 BATCH = 100  # default batch size, see `batch_of`
 ELBO_SAMPLES, ELBO_BUDGET = 200, 2**23  # particles of an ELBO; maximum of particles x data rows
@@ -92,7 +92,7 @@ def default_estimator(problem, solver, num_steps: int) -> str:
     return "naive" if few and default == DEFAULT else default
 
 
-def methods_of(estimators) -> dict[str, MethodSpec]:
+def methods_of(estimators) -> dict[str, Method]:
     """The estimators that ``decompose`` compares, by label."""
     names = (estimators,) if callable(estimators) else estimators
     if isinstance(names, str):  # as in the command line
@@ -126,12 +126,12 @@ def methods_of(estimators) -> dict[str, MethodSpec]:
                 "or {'estimator': 'joint', ...} with options"
             )
         check_estimator(estimator)
-        methods[title] = MethodSpec.of(estimator, options, where=f"estimators: {title}")
+        methods[title] = Method(estimator, options)
     return methods
 
 
 def own_objects(optimizer, step_size: Any) -> dict[str, Any]:
-    """The user's own objects, see ``SolverSpec.own``: a transformation of optax, or a schedule of step sizes."""
+    """The user's own objects, see ``Settings.own``: a transformation of optax, or a schedule of step sizes."""
     if isinstance(optimizer, str):
         if not callable(step_size):
             return {}
@@ -263,7 +263,7 @@ def solver_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid",
     average=None, where="fit",
 ):  # fmt: skip
-    """The ``SolverSpec`` of a run on ``problem``: with enough epochs for ``num_steps``."""
+    """The ``Settings`` of a run on ``problem``: with enough epochs for ``num_steps``."""
     check_known("noise", str(noise), GAUSSIAN)
     if batch_size is not None and not getattr(problem, "plate", True):
         raise UserError(f"batch_size {batch_size}: leave it out; {problem.remarks[0]}")
@@ -292,18 +292,18 @@ def solver_of(
     if elbo_samples is None:
         most = ELBO_BUDGET // (2 * problem.elbo_cost)  # twice as many make two groups, without a remainder to compile
         elbo_samples = int(np.clip(2 * most, LEAST_SAMPLES, ELBO_SAMPLES))
-    spec = validated(
-        SolverSpec,
-        {"step_sizes": (positive("step_size", step_size),), "batch_size": size,
-         "particles": num_particles, "initial": "origin", "epochs": -(-num_steps // -(-problem.N // size)),
-         "elbo_samples": elbo_samples, "dtype": str(np.dtype(problem.dtype)), "schedule": schedule, "noise": noise,
-         "average": True if (constant if average is None else average) else None}
-        | ({} if "transformation" in own else {"optimizer": optimizer}),
-        where=where,
-    )  # fmt: skip
-    if (plan := spec.schedule) is not None and plan.kind == "cosine" and plan.r < num_steps:
+    if "transformation" not in own:
+        check_known("optimizer", optimizer, OPTIMIZERS.own, where=where)
+    plan = None if schedule is None else schedule_of(schedule, f"{where}: schedule")
+    if plan is not None and plan.kind == "cosine" and plan.r < num_steps:
         raise UserError(
             f"{where}: schedule: the cosine's step size is 0 from step r = {plan.r} on, where nothing would move: set "
             f"r = num_steps = {num_steps}"
         )
-    return spec.with_own(own)
+    return Settings(
+        step_sizes=(positive("step_size", step_size),), batch_size=size, particles=num_particles, initial="origin",
+        epochs=-(-num_steps // -(-problem.N // size)), elbo_samples=whole("elbo_samples", elbo_samples, 2),
+        dtype=str(np.dtype(problem.dtype)), schedule=plan, noise=noise,
+        average=constant if average is None else average,
+        optimizer="sgd" if "transformation" in own else optimizer, own=own,
+    )  # fmt: skip

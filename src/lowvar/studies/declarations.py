@@ -187,7 +187,7 @@ class Figure:
         Raises:
             UserError: an unknown option, a missing column, or a folder that cannot be written.
         """
-        from lowvar.studies.drawing.save import save
+        from lowvar.core.drawing import save
 
         figure, rows = self.drawn(table, **options)
         return save(figure, stem, rows)

@@ -11,8 +11,9 @@ import numpy as np
 from lowvar import backends
 from lowvar.estimators import GRADIENT
 from lowvar.noise import Noise, independent, named_key, reshuffled, sampler
+from lowvar.problems.designs import Dense
 from lowvar.problems.linear import linear, standard_normal
-from lowvar.problems.logistic_regression import problem as logistic_regression
+from lowvar.problems.links import Bernoulli
 from lowvar.problems.variational import VariationalProblem
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
@@ -31,7 +32,12 @@ def data(dtype: Any = np.float64, rows=N, dim=DIM, seed=0):
 
 @functools.cache
 def problem(backend="jax", dtype: Any = np.float64, **shape):
-    return logistic_regression(data(dtype, **shape), backend)
+    """Logistic regression with a standard normal prior."""
+    ops, arrays = backends.get(backend), data(dtype, **shape)
+    x = ops.asarray(arrays["x"])
+    link = Bernoulli(ops, ops.asarray(np.where(arrays["y"] == 1, 1.0, -1.0), like=x))
+    prior = standard_normal(ops, x.shape[1])
+    return linear("logistic_regression", len(x), arrays["x"].dtype, Dense(ops, x), link, *prior, quadratic_prior=True)
 
 
 def params(backend="jax", dtype: Any = np.float64, dim=DIM, seed=1):

@@ -20,7 +20,6 @@ from lowvar.registry import label
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
 from lowvar.studies.variational import engine
-from lowvar.studies.variational.spec import MethodSpec, SolverSpec
 from lowvar.testing.enumerable import (
     BATCH,
     costly,
@@ -33,6 +32,7 @@ from lowvar.testing.enumerable import (
     problem,
     run,
 )  # fmt: skip
+from lowvar.vi.run.settings import Method, Settings
 
 
 def operations(compiled):
@@ -117,15 +117,15 @@ def assert_carryover(estimator, state):
 
 
 def of(name):
-    """The method of a spec; an estimator that asks for variances of a pilot run is given them."""
+    """The method by name; an estimator that asks for variances of a pilot run is given them."""
     asks = "variances" in inspect.signature(GRADIENT.get(name)).parameters
     options = {"variances": [[0, 1.0], [9, 0.5]]} if asks else {}
-    return MethodSpec.of(name, options, where="contract")
+    return Method(name, options)
 
 
-def settings(step_sizes, **given) -> SolverSpec:
+def settings(step_sizes, **given) -> Settings:
     """A solver's settings."""
-    return SolverSpec.model_validate({"step_sizes": step_sizes, "batch_size": 3, "epochs": 3} | given)
+    return Settings(**{"step_sizes": step_sizes, "batch_size": 3, "epochs": 3} | given)
 
 
 class EstimatorContract:

@@ -184,18 +184,13 @@ class IntegratorContract:
         assert np.isfinite(result.value).all()
         assert (result.standard_error > 0).all() or name == "neural" or not np.isfinite(result.standard_error).all()
 
-    def test_chunks_of_any_data_fit_together(self, name, tmp_path):
-        """The engine stacks learnt parameters over repetitions and sizes; one of these is that of other tests."""
-        from lowvar.runs import artifact, loop
-        from lowvar.studies.integral.engine import IntegralEngine
-        from lowvar.studies.integral.samples import arrays, read
-
-        rng = np.random.default_rng(8)
-        x = rng.normal(size=(2, 20, 1))
-        values = np.stack([np.sin((1 + 4 * r) * x[r, :, 0]) for r in range(2)])
-        mark = artifact.stamp("0" * 16, {})
-        about = {"tasks": ("a", "b"), "groups": None, "truth": []}
-        samples = Samples((x, x + 0.1), (-x, -x - 0.1), (values, values**2))
-        artifact.write_arrays(tmp_path / "s.npz", arrays(samples, about), mark)
-        engine = IntegralEngine(built(name), read(tmp_path / "s.npz"), [(12, 12), (20, 20)], 2, 1, np.arange(2))
-        assert len(loop.run(engine).trace) == 2 * 2 * 2
+    def test_learnt_arrays_have_one_form(self, name):
+        """For any data and number of points: jobs stack them over repetitions and sizes."""
+        rng, forms = np.random.default_rng(8), set()
+        for m, frequency in ((12, 1), (12, 5), (20, 1)):
+            x = rng.normal(size=(1, m, 1))
+            values = np.sin(frequency * x[..., 0])
+            samples = Samples((x, x + 0.1), (-x, -x - 0.1), (values, values**2))
+            info = built(name).integrate(samples, np.arange(1)).info
+            forms.add(tuple(sorted((key, np.shape(array)[1:]) for key, array in info.items())))
+        assert len(forms) == 1, forms

@@ -15,8 +15,9 @@ import synthetic_search
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
+from lowvar.core import drawing
 from lowvar.errors import UserError
-from lowvar.studies.drawing import rows, save, style, ticks
+from lowvar.studies.drawing import rows, style, ticks
 from lowvar.studies.load import FAMILIES
 from lowvar.studies.variational.figures import SHARES
 
@@ -40,8 +41,8 @@ def pictured(request, tmp_path_factory):
     figure, table = drawn.FIGURES[request.param], drawn.TABLES[request.param][0]()
     fig, shown = figure.drawn(table)
     with pytest.MonkeyPatch.context() as patch:
-        patch.delitem(save._METADATA, "png")
-        return figure, table, fig, save.save(fig, tmp_path_factory.mktemp("pictured") / "picture", shown)
+        patch.delitem(drawing._METADATA, "png")
+        return figure, table, fig, drawing.save(fig, tmp_path_factory.mktemp("pictured") / "picture", shown)
 
 
 def test_every_figure_of_a_family_is_tested():
@@ -64,7 +65,7 @@ def test_drawn_from_the_saved_rows_the_picture_is_the_same(pictured, tmp_path, m
     figure, _, _, first = pictured
     saved = pd.read_csv(first[-1], dtype=TEXT)
     again = figure.__class__(figure.name, figure.table, lambda rows: rows, figure.draw, "", options=figure.options)
-    monkeypatch.delitem(save._METADATA, "png")
+    monkeypatch.delitem(drawing._METADATA, "png")
     for path in again.picture(saved, tmp_path / "picture"):
         assert path.read_bytes() == first[0].with_name(path.name).read_bytes()
 

@@ -6,8 +6,8 @@ import pytest
 import synthetic_integrals as S
 from drawn import labels, line, of, segments, texts, titles
 
+from lowvar.core import drawing
 from lowvar.errors import UserError
-from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import part
 
 draw, shown = of("integral")
@@ -144,7 +144,7 @@ def test_split_says_when_a_bias_cannot_be_told_from_none():
     base, mine = (part(table, task="f_H", sizes="50", method=m).iloc[0]["mse"] for m in ("monte_carlo", "vector_valued"))  # fmt: skip
     words = texts(ax)
     assert (words[0], words[1]) == ("", "failed")
-    assert words[2] == panels.times(base / mine)
+    assert words[2] == drawing.times(base / mine)
 
 
 @pytest.mark.parametrize("runs", [1, 4])

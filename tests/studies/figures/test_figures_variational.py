@@ -7,6 +7,7 @@ import synthetic
 from drawn import bands, bars, line, of, segments, texts, titles
 from matplotlib.collections import LineCollection
 
+from lowvar.core import drawing
 from lowvar.errors import UserError
 from lowvar.studies.drawing import style
 from lowvar.studies.drawing.rows import part
@@ -36,7 +37,7 @@ def test_shares_bars_are_the_shares_and_points_are_the_variances():
             np.testing.assert_allclose(widths[row], 100 * shares / shares.sum())
             total = [ln for ln in points if ln.get_marker() == "D"][row]
             assert total.get_xdata()[0] == rows.loc["total", "variance"]
-            assert total.get_color() == style.INK
+            assert total.get_color() == drawing.INK
     assert "24× less" in texts(fig.axes[1])
     assert "≈ naive" in texts(fig.axes[1])
     assert "4.1e4" in texts(fig.axes[1])

@@ -16,7 +16,7 @@ import numpy as np
 
 from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator, Oracles, Properties
-from lowvar.estimators.gradient.schedules import Schedule, schedule
+from lowvar.estimators.gradient.schedules import Schedule, schedule_of
 
 BASES = ("naive", "stl", "cv")  # estimators without memory, whose gradients can be differenced
 
@@ -152,10 +152,7 @@ def checked(name: str, particles: int | None, given) -> tuple[int | None, Schedu
         whole(f"{name}: particles", particles, 1)
     if given is None or isinstance(given, Schedule):
         return particles, given
-    try:
-        return particles, schedule(**given)
-    except TypeError as error:
-        raise UserError(f"{name}: schedule = {given!r}: {error}") from error
+    return particles, schedule_of(given, f"{name}: schedule")
 
 
 def scheduled(particles: int | None, plan: Schedule | None, steps: int, restart: int | None = None):

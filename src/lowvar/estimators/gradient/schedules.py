@@ -1,13 +1,15 @@
 """Schedules ``eta_t`` of step sizes, which also set the number of particles of the multilevel estimators."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from lowvar.errors import UserError, check_known
 
 KINDS = ("time", "step", "exponential", "piecewise", "cosine")
+_SETTINGS = ("kind", "beta", "r", "values", "rounded")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ def schedule(
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.85, 0.5, 0.15, 0.0, 0.0]
     """
     check_known("schedule", kind, KINDS)
+    if not isinstance(values, list | tuple):
+        raise UserError(f"schedule {kind!r}: values = {values!r}: give pairs of a step and a value")
     pairs: Any = tuple(tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in values)
     present = {"beta": beta is not None, "r": r is not None, "values": bool(pairs)}
     wanted = {"piecewise": ("values",), "step": ("beta", "r"), "cosine": ("beta", "r")}.get(kind, ("beta",))
@@ -87,18 +91,36 @@ def schedule(
             raise UserError(
                 f"schedule {kind!r} takes {' and '.join(wanted)}: {name} {'is not one' if there else 'is missing'}"
             )
-    if beta is not None and (isinstance(beta, bool) or not 0 < beta <= 1):
-        raise UserError(f"schedule {kind!r}: beta = {beta}; it must be above 0 and at most 1")
-    if r is not None and (isinstance(r, bool) or not (isinstance(r, int) and r >= 1)):
-        raise UserError(f"schedule {kind!r}: r = {r}; it must be a whole number of steps, 1 or more")
+    if beta is not None and (isinstance(beta, bool) or not (isinstance(beta, Real) and 0 < beta <= 1)):
+        raise UserError(f"schedule {kind!r}: beta = {beta!r}; it must be above 0 and at most 1")
+    if r is not None and (isinstance(r, bool) or not (isinstance(r, Integral) and r >= 1)):
+        raise UserError(f"schedule {kind!r}: r = {r!r}; it must be a whole number of steps, 1 or more")
     last_step, last = 0, 1.0
     for pair in pairs:
-        if len(pair) != 2 or not (isinstance(pair[0], int) and pair[0] > last_step):
+        if len(pair) != 2 or not (isinstance(pair[0], Integral) and pair[0] > last_step):
             raise UserError(f"schedule 'piecewise': {list(pair)}; give pairs of a step and a value, steps ascending")
-        if not 0 < pair[1] <= last:
+        if not (isinstance(pair[1], Real) and 0 < pair[1] <= last):
             raise UserError(f"schedule 'piecewise': {pair[1]} from step {pair[0]}; it must not increase, or reach 0")
         last_step, last = pair
     return Schedule(kind, beta, r, pairs, rounded)
+
+
+def schedule_of(given: Mapping[str, Any], where: str) -> Schedule:
+    """A checked ``Schedule`` from its settings by name; ``where`` begins the messages.
+
+    Raises:
+        UserError: as for ``schedule``; or no mapping, an unknown setting, or no ``kind``.
+    """
+    if not isinstance(given, Mapping):
+        raise UserError(f'{where} = {given!r}: give its settings, such as {{"kind": "step", "beta": 0.5, "r": 100}}')
+    for name in given:
+        check_known("setting", name, _SETTINGS, where=where)
+    if "kind" not in given:
+        raise UserError(f"{where}: kind is missing, one of {', '.join(KINDS)}")
+    try:
+        return schedule(**given)
+    except UserError as error:
+        raise UserError(f"{where}: {str(error).removeprefix('schedule ')}") from error
 
 
 def rounded_up(count: int) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, Estimator
+from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, entry, patch
+from lowvar.studies.drawing.style import Estimator
 
 BANDS = 3  # most lines of a panel whose intervals are bands
 _APART = 2.0  # points between the bars of two lines
@@ -69,20 +68,6 @@ def kind(look: Estimator, rank: int = 0) -> dict[str, Any]:
     return style | {"ls": (0, (3, 2)), "lw": 1.0, "ms": look.size + 4, "mfc": "none", "mew": 1.2}
 
 
-def entry(label: str, **style: Any) -> Any:
-    """A legend entry: a line, or a marker if the style has ``ls=""``."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=label, **style)
-
-
-def patch(label: str, lw: float = 0, **style: Any) -> Any:
-    """A legend entry: an area."""
-    from matplotlib.patches import Patch
-
-    return Patch(label=label, lw=lw, **style)
-
-
 def entries(looks: dict[str, Estimator]) -> list:
     """A legend entry for each method."""
     return [entry(look.label, **kind(look)) for look in looks.values()]
@@ -101,23 +86,3 @@ def keys(looks: dict[str, Estimator], backends: list[str] | tuple = (), bars: bo
         handles.append(entry(f"filled, solid: {backends[0]}", **kind(plain)))
         handles.append(entry(f"open, dashed: {', '.join(backends[1:])}", **kind(plain, 1)))
     return [*handles, interval() if bars else patch("95 % interval", color=INK, alpha=BAND)]
-
-
-def legend(fig: Picture, handles: list) -> None:
-    """One legend above all panels, with as many columns as fit; the figure grows by its height."""
-    from matplotlib.textpath import TextPath
-
-    size = SMALL + 0.5
-    beside = 4.6 * size  # width of a handle, its distance to the text, and the gap between columns
-    words = [TextPath((0, 0), handle.get_label(), size=size).get_extents().width for handle in handles]
-
-    def needed(columns: int) -> float:
-        rows = math.ceil(len(words) / columns)
-        tops = [max(words[at : at + rows]) for at in range(0, len(words), rows)]
-        return sum(top + beside for top in tops) / 72
-
-    columns = max((n for n in range(1, len(words) + 1) if needed(n) <= fig.get_figwidth()), default=1)
-    columns = math.ceil(len(words) / math.ceil(len(words) / columns))
-    fig.set_figheight(fig.get_figheight() + 0.22 * math.ceil(len(words) / columns))
-    place = {"loc": "outside upper left", "ncols": columns, "fontsize": size}
-    fig.legend(handles=handles, handlelength=2, handletextpad=0.8, columnspacing=1.4, **place)

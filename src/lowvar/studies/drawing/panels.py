@@ -5,35 +5,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from lowvar.core.drawing import FAINT, SMALL, Axes, Picture, cells, figure, say
 from lowvar.studies.declarations import Frame
-from lowvar.studies.drawing.style import FAINT, SMALL, WIDTH, Estimator
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
-else:  # matplotlib is imported when something is drawn
-    Axes = Picture = Any
-
-
-def figure(height: float) -> Picture:
-    """An empty figure of the common width, without pyplot; ``height`` in inches, without the legend."""
-    from matplotlib.figure import Figure
-
-    new = Figure(figsize=(WIDTH, height), layout="constrained")
-    new.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.04)  # pyright: ignore
-    return new
-
-
-def cells(fig: Picture, count: int, columns: int, **options: Any) -> list[Axes]:
-    """``count`` panels of a figure, row by row."""
-    axes = list(fig.subplots(math.ceil(count / columns), columns, squeeze=False, **options).flat)
-    for spare in axes[count:]:
-        spare.remove()
-    return axes[:count]
+from lowvar.studies.drawing.style import Estimator
 
 
 def outer(axes: list[Axes], columns: int, x: str = "", y: str = "") -> None:
@@ -74,13 +52,6 @@ def ready(ax: Axes, rows: Frame, why: str, log: str = "y") -> bool:
         getattr(ax, f"set_{axis}scale")("log")
     ax.grid()
     return True
-
-
-def lanes(ax: Axes, count: int) -> None:
-    """Makes a vertical axis of ``count`` categories, the first at the top, without ticks or a line."""
-    ax.set_ylim(count - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
 
 
 def short(looks: dict[str, Estimator], width: int = 22) -> list[str]:
@@ -152,13 +123,6 @@ def one_place(ax: Axes, value: float) -> None:
     ax.minorticks_off()
 
 
-def say(ax: Axes, text: str) -> None:
-    """Writes in an empty panel why it is empty."""
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=FAINT)
-    ax.set(xticks=[], yticks=[])
-    ax.grid(False)
-
-
 def note(ax: Axes, text: str) -> None:
     """Writes a remark about missing lines between a panel and its title, no wider than the panel."""
     ax.set_title(ax.get_title(loc="left"), pad=20)
@@ -186,33 +150,6 @@ def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> No
     ends[1] = min(ends[1] * 5, np.nanmax(np.append(high[np.isfinite(high)], ends[1])))
     room = (ends[1] / ends[0]) ** 0.05 * 1.02
     ax.set_ylim(ends[0] / room, ends[1] * room)
-
-
-def number(value: float) -> str:
-    """A number with two digits, as the command line prints it.
-
-    >>> number(40412.0), number(3.14159), number(0.00012), number(float("nan"))
-    ('4.0e4', '3.1', '1.2e-4', 'n/a')
-    """
-    if not math.isfinite(value):
-        return "n/a"
-    if value == 0 or 0.095 <= abs(value) < 995:
-        return f"{value:.1f}" if abs(value) < 9.95 else f"{value:.0f}"
-    digits, power = f"{value:.1e}".split("e")
-    return f"{digits}e{int(power)}"
-
-
-def times(value: float) -> str:
-    """A factor in words.
-
-    >>> times(1.94), times(27.3), times(0.5), times(31234.0), times(1.04)
-    ('1.9× less', '27× less', '2.0× more', '3.1e4× less', '4 % less')
-    """
-    if not math.isfinite(value) or value <= 0:
-        return "n/a"
-    if 1 / 1.1 < value < 1.1:
-        return f"{100 * abs(1 - 1 / value):.0f} % {'less' if value >= 1 else 'more'}"
-    return f"{number(max(value, 1 / value))}× {'less' if value >= 1 else 'more'}"
 
 
 def _power(value: float) -> str:

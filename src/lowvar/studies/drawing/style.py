@@ -1,21 +1,12 @@
 """The style of all figures: colours, markers, labels, fonts and widths."""
 
-import functools
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
-
-from lowvar.errors import UserError
-
-WIDTH = 7.2  # inches: a report's column; legible at half that size
-FONT = 10.5  # points at that width; SMALL is the smallest size
-SMALL = 9.5
-INK, FAINT = "#222222", "#767676"
-BAND = 0.18  # opacity of an interval
 
 
 @dataclass(frozen=True)
@@ -32,15 +23,6 @@ class Estimator:
     def size(self) -> float:
         """Size of the marker, points."""
         return 3.0 + 1.2 * self.width
-
-
-@dataclass(frozen=True)
-class Source:
-    """Label and colours of a source of noise; ``ink`` is the colour of text on it."""
-
-    label: str
-    colour: str
-    ink: str
 
 
 _DASH, _DOTS, _DASH_DOT = (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2))
@@ -131,60 +113,7 @@ _SPARE_COLOURS = ("#009E73", "#D55E00", "#8C8C8C", "#7A4B2A", "#999933")
 _VARIANT_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 _SPARE_MARKERS = ("P", "X", "<", ">", "p", "h", "*")  # 5 and 7 are coprime: 35 different pairs
 
-# Three of Tol's muted colours with different lightness.
-SOURCES = {
-    "subsampling": Source("subsampling", "#332288", "#FFFFFF"),
-    "monte_carlo": Source("Monte Carlo", "#44AA99", "#000000"),
-    "interaction": Source("interaction", "#DDCC77", "#000000"),
-}
 BLOCKS = {"all": "all parameters", "mu": "mean part (mu)", "log_sigma": "scale part (log sigma)"}
-
-_RC = {
-    "font.size": FONT,
-    "axes.titlesize": FONT,
-    "axes.labelsize": FONT,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "svg.hashsalt": "lowvar",
-    "svg.fonttype": "path",
-}
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Runs ``draw`` under this style; the user's matplotlib settings do not change.
-
-    Raises:
-        UserError: matplotlib is not installed.
-    """
-
-    @functools.wraps(draw)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            import matplotlib
-        except ImportError as error:
-            raise UserError("figures need matplotlib: pip install 'lowvar[plot]'") from error
-        with matplotlib.rc_context():
-            matplotlib.rcdefaults()
-            matplotlib.rcParams.update(_RC)  # pyright: ignore
-            return draw(*args, **kwargs)
-
-    return inside
 
 
 def estimators(names: Iterable[str]) -> dict[str, Estimator]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowvar.studies.drawing.panels import Axes, Picture
-from lowvar.studies.drawing.style import SMALL, styled
+from lowvar.core.drawing import SMALL, Axes, Picture, styled
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis

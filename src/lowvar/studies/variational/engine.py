@@ -41,7 +41,7 @@ class VariationalEngine(ArrayEngine):
         problem: an objective.
         make_solver: ``(problem, sampler) -> (setting -> solver)``; a setting is a step size, or a dict with
             ``step_size`` and parameters of the schedule.
-        solver: a ``SolverSpec``.
+        solver: the ``Settings``.
         keys: a JAX key for the noise of each repetition.
         starts: initial parameters, NumPy arrays ``{"mu": (repetitions, dim), ...}``.
 
@@ -136,7 +136,7 @@ class VariationalEngine(ArrayEngine):
     def _settings(self, sizes: slice):
         """Settings of the runs, arrays over step sizes: arguments of the programs, which need no recompilation."""
         step_sizes = np.asarray(self.solver.step_sizes[sizes], self.problem.dtype)
-        plan = self.solver.schedule and self.solver.schedule.make()
+        plan = self.solver.schedule
         decay = {} if plan is None else {name: getattr(plan, name) for name in ("beta", "r")}
         decay = {name: np.full_like(step_sizes, value) for name, value in decay.items() if value is not None}
         return self.backend.tree_map(self.backend.asarray, {"step_size": step_sizes, **decay})
@@ -319,8 +319,8 @@ def build(
 
     Args:
         problem: an objective.
-        method: a ``MethodSpec``.
-        solver: a ``SolverSpec``.
+        method: a ``Method``.
+        solver: the ``Settings``.
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and starts derive.
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
@@ -356,9 +356,9 @@ def follow(
 
     Args:
         problem: an objective.
-        methods: ``{name: MethodSpec}``.
+        methods: ``{name: Method}``.
         leader: the method whose gradients update the parameters.
-        solver: a ``SolverSpec`` with one step size.
+        solver: ``Settings`` with one step size.
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and start derive.
         starts: as for ``build``.

@@ -21,7 +21,7 @@ def engine(spec, prepared):
     from lowvar.studies.variational import engine as engines
 
     objective = problem(spec.problem, prepared, spec.solver.dtype, spec.backend, spec.name, spec.seed)
-    return engines.build(objective, spec.method, spec.solver, seed=spec.seed, name=spec.name)
+    return engines.build(objective, spec.method.make(), spec.solver.make(), seed=spec.seed, name=spec.name)
 
 
 def tune(job, prepared, **search):
@@ -38,7 +38,8 @@ def decomposition(job, prepared, progress_bar):
 
     objective = problem(job.problem, prepared, job.solver.dtype, "jax", job.name, job.seed)
     leader = job.decomposition.leader
-    runs, parts = engines.follow(objective, job.methods, leader, job.solver, seed=job.seed, name=job.name)
+    methods, settings = {name: one.make() for name, one in job.methods.items()}, job.solver.make()
+    runs, parts = engines.follow(objective, methods, leader, settings, seed=job.seed, name=job.name)
     moments = analysis.moments(job.decomposition.epochs, job.decomposition.points_along)
     with progress_bar(job.decomposition.epochs, f"{job.name} decomposition", "epoch") as tick:
         return analysis.along_run(

@@ -15,7 +15,7 @@ from lowvar.solvers.optimizers import optimizer
 
 
 def make_solver(method, spec, problem, sampler):
-    """``setting -> solver`` of a ``MethodSpec``: an estimator under an optimizer, or a solver of its own.
+    """``setting -> solver`` of a ``Method``: an estimator under an optimizer, or a solver of its own.
 
     Raises:
         UserError: no such method, or it does not take its options.
@@ -29,8 +29,8 @@ def make_solver(method, spec, problem, sampler):
 
 
 def descents(estimator, spec, sampler):
-    """``setting -> solver`` of an estimator under the optimizer of a ``SolverSpec``."""
-    problem, plan = estimator.problem, spec.schedule and spec.schedule.make()
+    """``setting -> solver`` of an estimator under the optimizer of ``Settings``."""
+    problem, plan = estimator.problem, spec.schedule
     step_size_at = spec.own.get("step_size_at")
     own = step_size_at and (lambda t, xp: step_size_at(xp.astype(t, xp.int32)))
 
@@ -41,7 +41,7 @@ def descents(estimator, spec, sampler):
         if spec.per_row and spec.optimizer == "sgd":
             step_size = step_size / problem.N
         name, eta_at = spec.own.get("transformation", spec.optimizer), own or (schedule and schedule.eta)
-        moves = optimizer(name, step_size, problem.backend, eta_at, rows_of(problem), average=bool(spec.average))
+        moves = optimizer(name, step_size, problem.backend, eta_at, rows_of(problem), average=spec.average)
         return descend(estimator, sampler, moves)
 
     return at
@@ -52,7 +52,7 @@ def _step_size(setting):
 
 
 def make_estimator(method, problem, batches, spec=None):
-    """The estimator of a ``MethodSpec``; ``particles``, ``epochs`` and ``schedule`` default to the ``SolverSpec``'s.
+    """The estimator of a ``Method``; ``particles``, ``epochs`` and ``schedule`` default to the ``Settings``'.
 
     Raises:
         UserError: no such estimator, or it does not take the method's options.
@@ -60,10 +60,9 @@ def make_estimator(method, problem, batches, spec=None):
     if spec is not None:
         options = GRADIENT.options_of(method.factory)
         defaults = {"particles": spec.particles, "epochs": spec.epochs,
-                    "schedule": spec.schedule and spec.schedule.make()}  # fmt: skip
-        method = method.model_copy(
-            update={"options": {name: value for name, value in defaults.items() if name in options} | method.options}
-        )
+                    "schedule": spec.schedule}  # fmt: skip
+        given = {name: value for name, value in defaults.items() if name in options} | dict(method.options)
+        method = replace(method, options=given)
     backend = problem.backend.name
     GRADIENT.check_options(method.factory, method.options, where="estimator")
     factory = GRADIENT.get(method.factory)

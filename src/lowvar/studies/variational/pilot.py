@@ -5,6 +5,7 @@ set ``variances``, a pilot run of ``mlmc_adaptive`` measures them first; ``pilot
 """
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,9 +21,9 @@ def with_pilot(method, problem, solver, build):
     """The method, with the ``variances`` that its estimator needs; if the pilot diverges, those from before.
 
     Args:
-        method: a ``MethodSpec``.
+        method: a ``Method``.
         problem: an objective.
-        solver: the run's ``SolverSpec``.
+        solver: the run's ``Settings``.
         build: ``(make_solver, solver) -> engine``, with a start and noise of the pilot's own.
 
     Raises:
@@ -42,7 +43,7 @@ def with_pilot(method, problem, solver, build):
     if isinstance(stated["pilot"], bool) or not isinstance(stated["pilot"], int) or stated["pilot"] < 2:
         return method  # the estimator rejects it
     alone = {"particles": stated["pilot"], "noise": "iid", "repetitions": 1, "diagnostics": None}
-    settings = solver.model_copy(update={**alone, "per_decade": _PER_DECADE})
+    settings = replace(solver, **alone, per_decade=_PER_DECADE)
 
     def make_solver(problem, sampler):
         adaptive = GRADIENT.get("mlmc_adaptive")
@@ -63,4 +64,4 @@ def with_pilot(method, problem, solver, build):
     if lost < 2:  # the run itself will diverge, and its trace will say so
         return method
     options = {**method.options, "variances": found[:lost], "pilot_taken": round(taken)}
-    return method.model_copy(update={"options": options})
+    return replace(method, options=options)

@@ -1,7 +1,7 @@
 """Specs of the family ``variational``: settings, and the jobs of an experiment."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -9,8 +9,8 @@ from pydantic import Field
 
 from lowvar.errors import UserError
 from lowvar.estimators.gradient.schedules import schedule
-from lowvar.registry import label
 from lowvar.studies.common_spec import BackendName, Count, Different, Positive, Scheme, Seed, Sparse, Strict, validated
+from lowvar.vi.run.settings import Diagnostics, Method, Settings
 
 _FEWEST = 4  # least number of designs behind an interval
 
@@ -128,8 +128,6 @@ class TuningSpec(Sparse):
 class MethodSpec(Sparse):
     """An estimator, or a solver of its own, with its options."""
 
-    _factory: Callable[..., Any] | None = pydantic.PrivateAttr(None)
-
     estimator: str = Field(
         description="an estimator (`lowvar list estimators`, or `module:function`), or a solver with its own update: "
         "`smiso`; if missing, the method's name"
@@ -138,17 +136,9 @@ class MethodSpec(Sparse):
     solver: dict[str, Any] | None = Field(None, description="keys of `solver` for this method, on all problems")
     tune: TuneSpec | None = Field(None, description="settings that are tuned, in place of the solver's")
 
-    @property
-    def factory(self) -> str | Callable[..., Any]:
-        """The registry's key of the estimator: its name, or a caller's own factory."""
-        return self._factory or self.estimator
-
-    @classmethod
-    def of(cls, estimator: str | Callable[..., Any], options: Mapping[str, Any], where: str) -> "MethodSpec":
-        """A method by name, or by a caller's own factory, which is not serialised."""
-        method = validated(cls, {"estimator": label(estimator), "options": options}, where=where)
-        method._factory = None if isinstance(estimator, str) else estimator
-        return method
+    def make(self) -> Method:
+        """The method for runs."""
+        return Method(self.estimator, self.options)
 
 
 class ScheduleSpec(Sparse):
@@ -225,24 +215,25 @@ class SolverSpec(Sparse):
     )
     diagnostics: DiagnosticsSpec | None = Field(None, description="measurement of gradient errors; none if null")
 
-    _own: Mapping[str, Any] = pydantic.PrivateAttr({})
-
-    @property
-    def own(self) -> Mapping[str, Any]:
-        """A caller's ``transformation`` of optax, or ``step_size_at``, a function of the step; not serialised."""
-        return self._own
-
-    def with_own(self, own: Mapping[str, Any]) -> "SolverSpec":
-        """A copy with a caller's own objects."""
-        solver = self.model_copy()
-        solver._own = own
-        return solver
-
     @pydantic.model_validator(mode="after")
-    def _pairs(self):
-        if self.noise == "antithetic" and self.particles % 2:
-            raise ValueError(f"noise: antithetic needs an even number of particles, not {self.particles}")
+    def _possible(self):
+        try:
+            self.make()
+        except UserError as error:
+            raise ValueError(str(error)) from error
         return self
+
+    def make(self) -> Settings:
+        """The settings for runs."""
+        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _MADE}
+        return Settings(
+            **{name: value for name, value in plain.items() if value is not None},
+            schedule=self.schedule and self.schedule.make(),
+            diagnostics=self.diagnostics and Diagnostics(self.diagnostics.draws, self.diagnostics.reference),
+        )
+
+
+_MADE = ("schedule", "diagnostics")  # settings with a class of their own
 
 
 class NoiseSpec(Strict):

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.errors import unknown_name
 from lowvar.studies.declarations import Figure, Frame
-from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import one_backend, part, problems, require
-from lowvar.studies.drawing.style import FAINT, INK, SMALL, Estimator, integrators, styled
+from lowvar.studies.drawing.style import Estimator, integrators
 from lowvar.studies.integral.figures.common import RUN, by_sizes, one_task, some_sizes, title
 
 OF = {
@@ -82,9 +83,9 @@ def _errors(rows: Frame, looks: dict, of: str) -> Picture:
     ]
     columns = min(len(groups), 2)
     heights = [max(map(len, present[at : at + columns])) for at in range(0, len(groups), columns)]
-    fig = panels.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
+    fig = drawing.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
     ratios = [0.27 * height + 0.4 for height in heights]
-    axes = panels.cells(fig, len(groups), columns, height_ratios=ratios)
+    axes = drawing.cells(fig, len(groups), columns, height_ratios=ratios)
     panels.outer(axes, columns, {"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
     for rank, ((name, size), own, ax) in enumerate(zip(groups, present, axes, strict=True)):
         labelled = rank % columns == 0 or list(own) != list(present[rank - 1])
@@ -94,15 +95,15 @@ def _errors(rows: Frame, looks: dict, of: str) -> Picture:
         (_linear if signed else _logarithmic)(ax, problem)
         _rows(ax, problem[problem["sizes"] == size], own, signed)
         ax.set_yticks(range(len(own)), panels.short(own, 30) if labelled else [""] * len(own))
-    lines.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))
+    drawing.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))
     return fig
 
 
 def _keys(mean: str) -> list:
     return [
-        lines.patch("quartiles and median", fc="#D0D0D0", ec=FAINT, lw=1.0),
-        lines.entry("5 % and 95 %", color=FAINT, lw=1.4, marker="|", ms=6),
-        lines.entry(mean, ls="", marker="D", ms=5, mfc="white", mec=INK),
+        drawing.patch("quartiles and median", fc="#D0D0D0", ec=FAINT, lw=1.0),
+        drawing.entry("5 % and 95 %", color=FAINT, lw=1.4, marker="|", ms=6),
+        drawing.entry(mean, ls="", marker="D", ms=5, mfc="white", mec=INK),
     ]
 
 
@@ -139,7 +140,7 @@ def _logarithmic(ax: Axes, rows: Frame) -> None:
 
 
 def _rows(ax: Axes, rows: Frame, looks: dict, signed: bool) -> None:
-    panels.lanes(ax, len(looks))
+    drawing.lanes(ax, len(looks))
     for y, (method, look) in enumerate(looks.items()):
         sample = rows.loc[rows["method"] == method, "drawn"].to_numpy(float)
         sample, failed = sample[np.isfinite(sample)], int((~np.isfinite(sample)).sum())
@@ -193,8 +194,8 @@ def _values(rows: Frame, looks: dict) -> Picture:
               if ((rows["problem"] == name) & (rows["method"] == method)).any()]  # fmt: skip
     columns = min(len(groups), 3 if rows["sizes"].nunique() <= 4 else 2)
     height = math.ceil(len(groups) / columns)
-    fig = panels.figure(2.5 * height + 0.2)
-    axes = panels.cells(fig, len(groups), columns)
+    fig = drawing.figure(2.5 * height + 0.2)
+    axes = drawing.cells(fig, len(groups), columns)
     panels.outer(axes, columns, "points m")
     several = len(problems(rows)) > 1
     for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=True)):
@@ -206,9 +207,9 @@ def _values(rows: Frame, looks: dict) -> Picture:
             ax.set_ylabel(sample["task"].iloc[0].replace("_", " "))
         else:
             ax.set_yticklabels([])
-    keys = [*_keys("mean"), lines.entry("truth", color=INK, lw=1.2, ls=(0, (4, 2)))]
-    keys.append(lines.entry("standard deviation", ls="", marker="$0.1$", ms=15, color=INK, mew=0.3))
-    lines.legend(fig, keys)
+    keys = [*_keys("mean"), drawing.entry("truth", color=INK, lw=1.2, ls=(0, (4, 2)))]
+    keys.append(drawing.entry("standard deviation", ls="", marker="$0.1$", ms=15, color=INK, mew=0.3))
+    drawing.legend(fig, keys)
     return fig
 
 
@@ -233,7 +234,7 @@ def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame
             ax.text(place, truth, "failed", rotation=90, ha="center", va="center", color=FAINT, fontsize=SMALL)
         if len(sample) > 1:
             sd = float(sample.std(ddof=1))
-            word = f"{sd:.2g}" if 1e-3 <= sd < 1e3 else panels.number(sd)
+            word = f"{sd:.2g}" if 1e-3 <= sd < 1e3 else drawing.number(sd)
             ax.text(place, 1.02, word, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=SMALL)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core.drawing import Axes
 from lowvar.errors import UserError, unknown_name
 from lowvar.studies.declarations import Frame
-from lowvar.studies.drawing.panels import Axes
 
 RUN = ("problem", "method", "backend", "sizes")  # columns that most figures read
 

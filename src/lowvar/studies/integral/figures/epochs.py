@@ -6,11 +6,12 @@ from functools import partial
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import SMALL, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, positive, require
-from lowvar.studies.drawing.style import SMALL, Estimator, integrators, styled
+from lowvar.studies.drawing.style import Estimator, integrators
 from lowvar.studies.integral.figures.common import powers
 
 
@@ -31,8 +32,8 @@ def draw(rows: Frame) -> Picture:
     keys = []
     for method, look in looks.items():
         level = rows.loc[rows["method"] == method, "epoch"].isna().all()
-        keys.append(lines.entry(look.label, **(_level(look) if level else _line(look))))
-    lines.legend(fig, [*keys, lines.patch("95 % interval", color="#888888", alpha=0.3)])
+        keys.append(drawing.entry(look.label, **(_level(look) if level else _line(look))))
+    drawing.legend(fig, [*keys, drawing.patch("95 % interval", color="#888888", alpha=0.3)])
     return fig
 
 

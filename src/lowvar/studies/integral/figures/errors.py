@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.errors import unknown_name
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import numbers, one_backend, positive, problems, require
-from lowvar.studies.drawing.style import FAINT, INK, SMALL, integrators, styled
+from lowvar.studies.drawing.style import integrators
 from lowvar.studies.integral.figures.common import RUN, one_task, places, powers, title
 
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
@@ -47,8 +48,8 @@ def draw(rows: Frame) -> Picture:
         ax.set_xlabel(AXES[problem["axis"].iloc[0]])
     keys = [*lines.entries(looks), lines.interval()]
     if "published" in rows and rows["published"].notna().any():
-        keys.append(lines.entry("published", **_open(INK, "o")))
-    lines.legend(fig, keys)
+        keys.append(drawing.entry("published", **_open(INK, "o")))
+    drawing.legend(fig, keys)
     return fig
 
 

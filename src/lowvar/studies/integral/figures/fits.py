@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import INK, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
-from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import by_method, part, require
-from lowvar.studies.drawing.style import INK, Estimator, integrators, styled
+from lowvar.studies.drawing.style import Estimator, integrators
 from lowvar.studies.integral.figures.common import one_task, title
 
 _INTEGRAND = "#B5B5B5"
@@ -30,12 +31,12 @@ def draw(rows: Frame) -> Picture:
     for (name, which), ax in zip(groups, axes, strict=True):
         ax.set_title(title(name, which))
         _panel(ax, part(rows, problem=name, task=which), looks)
-    keys = [lines.entry("integrand f", color=_INTEGRAND, lw=5)]
-    keys += [lines.entry(look.label, **_line(look)) for look in looks.values()]
-    keys.append(lines.entry("sample", ls="", marker="o", ms=4, color=INK))
+    keys = [drawing.entry("integrand f", color=_INTEGRAND, lw=5)]
+    keys += [drawing.entry(look.label, **_line(look)) for look in looks.values()]
+    keys.append(drawing.entry("sample", ls="", marker="o", ms=4, color=INK))
     if "density" in rows and rows["density"].notna().any():
-        keys.append(lines.patch("density of the target", color=_DENSITY))
-    lines.legend(fig, keys)
+        keys.append(drawing.patch("density of the target", color=_DENSITY))
+    drawing.legend(fig, keys)
     return fig
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import INK, SMALL, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
-from lowvar.studies.drawing import panels
-from lowvar.studies.drawing.panels import Picture
 from lowvar.studies.drawing.rows import whole
-from lowvar.studies.drawing.style import INK, SMALL, styled
 
 _MAP = "viridis_r"  # from the prior (light) to the posterior (dark)
 _NAMED = 5  # temperatures labelled on the colour bar
@@ -23,7 +22,7 @@ def draw(rows: Frame) -> Picture:
 
     ladder = rows[["target", "temperature"]].drop_duplicates().sort_values("temperature").reset_index(drop=True)
     shades = matplotlib.colormaps[_MAP](np.linspace(0.05, 1.0, len(ladder)))
-    fig = panels.figure(3.4)
+    fig = drawing.figure(3.4)
     ax = fig.subplots()
     ax.grid()
     ax.axhline(0, color=INK, lw=0.9, zorder=1)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import BAND, INK, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
-from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import whole
-from lowvar.studies.drawing.style import BAND, INK, styled
 
 _COLOUR = "#0072B2"
 _TASK = "#D55E00"
@@ -20,7 +19,7 @@ def draw(rows: Frame) -> Picture:
     from matplotlib.ticker import MaxNLocator
 
     names = list(rows["series"].drop_duplicates())
-    fig = panels.figure(2.2 * len(names) + 0.3)
+    fig = drawing.figure(2.2 * len(names) + 0.3)
     axes = list(fig.subplots(len(names), 1, squeeze=False, sharex=True).flat)
     marked = False
     for name, ax in zip(names, axes, strict=True):
@@ -31,13 +30,13 @@ def draw(rows: Frame) -> Picture:
     axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     fig.align_ylabels(axes)
     keys = [
-        lines.entry("posterior mean", color=_COLOUR, lw=2),
-        lines.patch("95 % band", color=_COLOUR, alpha=BAND),
-        lines.entry("observed", ls="", marker="o", ms=5, color=INK),
+        drawing.entry("posterior mean", color=_COLOUR, lw=2),
+        drawing.patch("95 % band", color=_COLOUR, alpha=BAND),
+        drawing.entry("observed", ls="", marker="o", ms=5, color=INK),
     ]
     if marked:
-        keys.append(lines.entry("times of the integrals", ls="", marker="|", ms=10, mew=2, color=_TASK))
-    lines.legend(fig, keys)
+        keys.append(drawing.entry("times of the integrals", ls="", marker="|", ms=10, mew=2, color=_TASK))
+    drawing.legend(fig, keys)
     return fig
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, one_backend, positive, problems, require
-from lowvar.studies.drawing.style import integrators, styled
+from lowvar.studies.drawing.style import integrators
 from lowvar.studies.integral.figures.common import RUN, places, powers
 
 
@@ -22,7 +23,7 @@ def select(seconds: Frame) -> Frame:
 def draw(rows: Frame) -> Picture:
     """A row of two panels for each problem: time against points, and error against time."""
     names, looks = problems(rows), integrators(rows["method"])
-    fig = panels.figure(2.9 * len(names) + 0.2)
+    fig = drawing.figure(2.9 * len(names) + 0.2)
     axes = fig.subplots(len(names), 2, squeeze=False)
     label = panels.amortised(rows["repetitions"])
     for name, (left, right) in zip(names, axes, strict=True):
@@ -35,7 +36,7 @@ def draw(rows: Frame) -> Picture:
         right.set_ylabel("mean absolute error")
     axes[-1, 0].set_xlabel("points of all tasks")
     axes[-1, 1].set_xlabel(label)
-    lines.legend(fig, [*lines.entries(looks), lines.interval()])
+    drawing.legend(fig, [*lines.entries(looks), lines.interval()])
     return fig
 
 

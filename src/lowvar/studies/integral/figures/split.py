@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
-from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import one_backend, require
-from lowvar.studies.drawing.style import FAINT, INK, SMALL, integrators, styled
+from lowvar.studies.drawing.style import integrators
 from lowvar.studies.integral.figures.common import RUN, by_sizes, one_task, some_sizes, title
 
 PARTS = {"bias2": ("bias²", "#D55E00", "D"), "variance": ("variance", "#0072B2", "o")}
@@ -41,21 +42,21 @@ def draw(rows: Frame) -> Picture:
     """
     groups, looks = by_sizes(rows), integrators(rows["method"])
     columns = min(len(groups), 2)
-    fig = panels.figure(math.ceil(len(groups) / columns) * (0.38 * len(looks) + 0.8) + 0.25)
-    axes = panels.cells(fig, len(groups), columns)
+    fig = drawing.figure(math.ceil(len(groups) / columns) * (0.38 * len(looks) + 0.8) + 0.25)
+    axes = drawing.cells(fig, len(groups), columns)
     panels.outer(axes, columns, "part of the mean squared error")
     for rank, ((name, size), ax) in enumerate(zip(groups, axes, strict=True)):
         problem = rows[rows["problem"] == name]
         ax.set_title(title(name, problem["task"].iloc[0], size))
         _panel(ax, problem[problem["sizes"] == size].set_index("method"), list(looks), _ends(problem))
         ax.set_yticks(range(len(looks)), panels.short(looks) if rank % columns == 0 else [""] * len(looks))
-    keys = [lines.entry(f"{words}, 95 % interval", color=colour, marker=marker, mec=INK, mew=0.6, lw=1.8)
+    keys = [drawing.entry(f"{words}, 95 % interval", color=colour, marker=marker, mec=INK, mew=0.6, lw=1.8)
             for words, colour, marker in PARTS.values()]  # fmt: skip
-    keys.append(lines.entry("upper limit of bias²", color=PARTS["bias2"][1], marker="<", ms=6, lw=1.8))
-    keys.append(lines.entry("variance of Monte Carlo", color=INK, lw=1.1, ls=(0, (1, 2))))
-    keys.append(lines.entry("mean squared error, compared with Monte Carlo's", ls="", marker=r"$n\!\times$", ms=16,
+    keys.append(drawing.entry("upper limit of bias²", color=PARTS["bias2"][1], marker="<", ms=6, lw=1.8))
+    keys.append(drawing.entry("variance of Monte Carlo", color=INK, lw=1.1, ls=(0, (1, 2))))
+    keys.append(drawing.entry("mean squared error, compared with Monte Carlo's", ls="", marker=r"$n\!\times$", ms=16,
                             color=INK, mew=0.3))  # fmt: skip
-    lines.legend(fig, keys)
+    drawing.legend(fig, keys)
     return fig
 
 
@@ -75,7 +76,7 @@ def _ends(rows: Frame) -> tuple[float, float]:
 def _panel(ax: Axes, by: Frame, methods: list[str], ends: tuple[float, float]) -> None:
     ax.set_xscale("log")
     ax.set_xlim(*ends)
-    panels.lanes(ax, len(methods))
+    drawing.lanes(ax, len(methods))
     ax.grid(axis="x")
     panels.decades(ax, most=5)
     word: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": SMALL}
@@ -121,7 +122,7 @@ def _against(base: tuple[float, float, float], mine: tuple[float, float, float],
         return "failed"
     if method == _BASELINE or mine[0] <= 0 or not np.isfinite([*base, *mine]).all():
         return ""
-    return "undecided" if mine[1] <= base[2] and base[1] <= mine[2] else panels.times(base[0] / mine[0])
+    return "undecided" if mine[1] <= base[2] and base[1] <= mine[2] else drawing.times(base[0] / mine[0])
 
 
 def _interval(by: Frame, method: str, name: str) -> tuple[float, float, float]:

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import INK, SMALL, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import whole
-from lowvar.studies.drawing.style import INK, SMALL, styled
 
 _LEVELS = 20
 _SHOWN = 0.9  # quantile of absolute values at the end of the colours: polynomials are unbounded
@@ -21,8 +21,8 @@ def draw(rows: Frame) -> Picture:
     """A panel for each kernel with its own colour scale, with arrows at its ends if values exceed it."""
     names = list(rows["kernel"].drop_duplicates())
     columns = min(len(names), 3)
-    fig = panels.figure(2.9 * math.ceil(len(names) / columns) if columns > 1 else 3.6)
-    axes = panels.cells(fig, len(names), columns)
+    fig = drawing.figure(2.9 * math.ceil(len(names) / columns) if columns > 1 else 3.6)
+    axes = drawing.cells(fig, len(names), columns)
     panels.outer(axes, columns, "x", "y")
     for name, ax in zip(names, axes, strict=True):
         ax.set_title(str(name).replace(", ", "\n"), fontsize=SMALL + 0.5)
@@ -35,7 +35,7 @@ def _panel(ax: Axes, rows: Frame) -> None:
     values = wide.to_numpy(float)
     size = np.abs(values[np.isfinite(values)])
     if not len(size) or size.max() == 0:
-        panels.say(ax, "zero everywhere")
+        drawing.say(ax, "zero everywhere")
         return
     top = _round_up(float(np.quantile(size, _SHOWN)) or float(size.max()))
     levels = np.linspace(-top, top, _LEVELS + 1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
-from lowvar.studies.drawing.style import BAND, FAINT, INK, SMALL, searchers, styled
+from lowvar.studies.drawing.style import searchers
 from lowvar.studies.search.spec import TARGET
 
 RUN = ("problem", "method", "backend")  # columns that all figures of searches read
@@ -56,18 +57,18 @@ def draw(rows: Frame, x: str = "evaluations", of: str = "mean") -> Picture:
         _panel(ax, rows[rows["problem"] == name], x, _COLUMN[of], looks, returns[rank])
         if returns[rank] != returns[rank - rank % 2] or (rank % 2 == 0):
             ax.set_ylabel(words[returns[rank]])
-    lines.legend(fig, _keys(looks, rows))
+    drawing.legend(fig, _keys(looks, rows))
     return fig
 
 
 def _keys(looks: dict, rows: Frame) -> list:
-    keys = [*lines.entries(looks), lines.patch("quartiles", color=INK, alpha=BAND)]
+    keys = [*lines.entries(looks), drawing.patch("quartiles", color=INK, alpha=BAND)]
     kinds = {_fate(line) for _, line in rows.groupby(["problem", "method"], sort=False)}
     kinds |= {"above"} if _rises(rows) else set()
     fates = {"spent": "budget spent", "met": "all at the target", "lost": "some diverged", "above": "above the panel"}
     for fate, words in fates.items():
         if fate in kinds:
-            keys.append(lines.entry(words, ls="", color=FAINT, **_END[fate]))
+            keys.append(drawing.entry(words, ls="", color=FAINT, **_END[fate]))
     return keys
 
 
@@ -91,7 +92,7 @@ def _fate(line: Frame) -> str:
 def _panel(ax: Axes, rows: Frame, x: str, column: str, looks: dict, returns: bool) -> None:
     drawn = rows[np.isfinite(rows[f"{column}_median"]) & np.isfinite(rows[x])]
     if not len(drawn):
-        panels.say(ax, "all runs diverged" if len(rows) else "no runs")
+        drawing.say(ax, "all runs diverged" if len(rows) else "no runs")
         return
     floor = _scale(ax, drawn, column, returns)
     ax.grid()

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar.studies.declarations import Figure, Frame
-from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import one_backend, problems, require
-from lowvar.studies.drawing.style import FAINT, INK, SMALL, searchers, styled
+from lowvar.studies.drawing.style import searchers
 from lowvar.studies.search.figures.curves import OF, RUN, checked
 from lowvar.studies.search.gathering import solved
 from lowvar.studies.search.spec import TARGET
@@ -36,8 +37,8 @@ def draw(rows: Frame, target: float = TARGET, of: str = "mean") -> Picture:
     """A panel for each problem, a row for each method."""
     names, looks = problems(rows), searchers(rows["method"])
     columns = min(len(names), _COLUMNS)
-    fig = panels.figure(math.ceil(len(names) / columns) * (0.235 * len(looks) + 0.75) + 0.25)
-    axes = panels.cells(fig, len(names), columns)
+    fig = drawing.figure(math.ceil(len(names) / columns) * (0.235 * len(looks) + 0.75) + 0.25)
+    axes = drawing.cells(fig, len(names), columns)
     ends = _ends(rows)
     for rank, (name, ax) in enumerate(zip(names, axes, strict=True)):
         ax.set_title(name)
@@ -46,12 +47,12 @@ def draw(rows: Frame, target: float = TARGET, of: str = "mean") -> Picture:
             ax.set_yticks(range(len(looks)), panels.short(looks))
     panels.outer(axes, columns, "evaluations")
     keys = [
-        lines.entry(f"median until {OF[of]} − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
-        lines.entry("95 % interval", marker="|", ms=6, lw=1.6, color=FAINT),
-        lines.entry("not within this budget", ls="", marker=">", ms=7, mfc="none", mew=1.4, color=FAINT),
-        lines.entry("runs that met it", ls="", marker="$n/m$", ms=16, color=FAINT, mew=0.3),
+        drawing.entry(f"median until {OF[of]} − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
+        drawing.entry("95 % interval", marker="|", ms=6, lw=1.6, color=FAINT),
+        drawing.entry("not within this budget", ls="", marker=">", ms=7, mfc="none", mew=1.4, color=FAINT),
+        drawing.entry("runs that met it", ls="", marker="$n/m$", ms=16, color=FAINT, mew=0.3),
     ]
-    lines.legend(fig, keys)
+    drawing.legend(fig, keys)
     return fig
 
 
@@ -70,7 +71,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> Non
     span = ends[1] - ends[0]
     ax.set_xlim(10 ** ends[0], 10 ** (ends[1] + 0.36 * span))  # room for the counts at the right
     panels.decades(ax, ends=ends)
-    panels.lanes(ax, len(looks))
+    drawing.lanes(ax, len(looks))
     ax.set_yticks(range(len(looks)), [""] * len(looks))
     ax.grid(axis="x")
     count: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": SMALL}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import INK, SMALL, Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import part, problems, require
-from lowvar.studies.drawing.style import INK, SCHEMES, SMALL, Estimator, styled
+from lowvar.studies.drawing.style import SCHEMES, Estimator
 
 _BLOCKS = {"mu": "mean", "sigma": "scale"}
 _SPREADS = 3  # most standard deviations shown, as columns of panels
@@ -37,7 +38,7 @@ def draw(rows: Frame) -> Picture:
     names = problems(rows)
     spreads = np.unique(rows["sigma"].to_numpy(float))
     looks = {name: look for name, look in SCHEMES.items() if name in set(rows["scheme"]) - {"iid"}}
-    fig = panels.figure(2.05 * len(names) + 0.3)
+    fig = drawing.figure(2.05 * len(names) + 0.3)
     widths = [*([1.0] * len(spreads)), 0.75]
     axes = fig.subplots(len(names), len(widths), squeeze=False, gridspec_kw={"width_ratios": widths})
     for name, line in zip(names, axes, strict=True):
@@ -57,11 +58,11 @@ def draw(rows: Frame) -> Picture:
         ax.set_xlabel("points / dimension")
     axes[-1, -1].set_xlabel("share (%)")
     keys, plain = lines.entries(looks), Estimator("", INK, "o")
-    keys.append(lines.entry("gradient of the mean", **_kind(plain, "mu")))
-    keys.append(lines.entry("of the scale", **_kind(plain, "sigma")))
+    keys.append(drawing.entry("gradient of the mean", **_kind(plain, "mu")))
+    keys.append(drawing.entry("of the scale", **_kind(plain, "sigma")))
     keys.append(lines.interval())
-    keys += [lines.patch(f"variance from f's {kind} part", color=colour) for kind, colour in _PARTS.items()]
-    lines.legend(fig, keys)
+    keys += [drawing.patch(f"variance from f's {kind} part", color=colour) for kind, colour in _PARTS.items()]
+    drawing.legend(fig, keys)
     return fig
 
 
@@ -94,7 +95,7 @@ def _ratios(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> No
     ax.grid()
     ax.axhline(1.0, color=INK, lw=1.1, ls=(0, (1, 2)), zorder=1, label="iid")
     if not len(rows):
-        panels.say(ax, "not measured")
+        drawing.say(ax, "not measured")
         return
     ratio = rows["population"] / rows["dim"]
     ax.set_xscale("log")

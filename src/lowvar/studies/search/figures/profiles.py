@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
-from lowvar.studies.drawing.style import FAINT, searchers, styled
+from lowvar.studies.drawing.style import searchers
 from lowvar.studies.search.figures.curves import RUN, checked
 
 
@@ -29,8 +30,8 @@ def draw(rows: Frame) -> Picture:
     for name, ax in zip(names, axes, strict=True):
         ax.set_title("all problems" if name == "all" else name)
         _panel(ax, rows[rows["problem"] == name], looks)
-    budget = lines.entry("budget", ls="", color=FAINT, marker="x", ms=7, mew=1.8)
-    lines.legend(fig, [*lines.entries(looks), budget])
+    budget = drawing.entry("budget", ls="", color=FAINT, marker="x", ms=7, mew=1.8)
+    drawing.legend(fig, [*lines.entries(looks), budget])
     return fig
 
 
@@ -41,7 +42,7 @@ def _grid(names: list[str]) -> tuple[Picture, list[Axes]]:
     columns = max(min(len(each), 3), 1)
     count = math.ceil(len(each) / columns)
     heights = [2.6] * wide + [2.0 if columns == 3 else 2.4] * count
-    fig = panels.figure(sum(heights) + 0.2)
+    fig = drawing.figure(sum(heights) + 0.2)
     cells = fig.add_gridspec(len(heights), columns, height_ratios=heights)
     top = [fig.add_subplot(cells[0, :])] if wide else []
     axes = [fig.add_subplot(cells[wide + rank // columns, rank % columns]) for rank in range(len(each))]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, one_backend, part, positive, require
-from lowvar.studies.drawing.style import FAINT, INK, searchers, styled
+from lowvar.studies.drawing.style import searchers
 from lowvar.studies.search.figures.curves import RUN
 from lowvar.studies.search.rates import fits
 
@@ -36,18 +37,18 @@ def _slope(rows: Frame) -> float:
 def draw(rows: Frame) -> Picture:
     """A row of panels for each problem: the average error at the left, the last one at the right."""
     names, looks = list(rows["problem"].drop_duplicates()), searchers(rows["method"])
-    fig = panels.figure(2.9 * len(names))
-    axes = panels.cells(fig, 2 * len(names), 2)
+    fig = drawing.figure(2.9 * len(names))
+    axes = drawing.cells(fig, 2 * len(names), 2)
     panels.outer(axes, 2, "iterations T (generations)", "mean gap of f at the mean")
     for rank, ax in enumerate(axes):
         problem, of = names[rank // 2], ("average", "last")[rank % 2]
         ax.set_title(f"{problem}\n{_OF[of]}")
         _panel(ax, part(rows, problem=problem, of=of), looks, bound=of == "average")
-    keys = [*lines.entries(looks), lines.patch("95 % interval", color=INK, alpha=0.2)]
-    keys.append(lines.entry("log T / T, the theorems' rate", color=INK, ls=(0, (1, 2)), lw=1.4))
-    keys.append(lines.entry("fitted rate", ls="", marker="$T^{\\,a}$", ms=14, color=INK, mew=0.3))
-    keys.append(lines.entry("fitted from here on", color=FAINT, lw=1))
-    lines.legend(fig, keys)
+    keys = [*lines.entries(looks), drawing.patch("95 % interval", color=INK, alpha=0.2)]
+    keys.append(drawing.entry("log T / T, the theorems' rate", color=INK, ls=(0, (1, 2)), lw=1.4))
+    keys.append(drawing.entry("fitted rate", ls="", marker="$T^{\\,a}$", ms=14, color=INK, mew=0.3))
+    keys.append(drawing.entry("fitted from here on", color=FAINT, lw=1))
+    drawing.legend(fig, keys)
     return fig
 
 

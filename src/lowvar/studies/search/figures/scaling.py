@@ -6,12 +6,13 @@ from functools import partial
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, require
-from lowvar.studies.drawing.style import FAINT, INK, searchers, styled
+from lowvar.studies.drawing.style import searchers
 from lowvar.studies.search.figures import effort
 from lowvar.studies.search.gathering import solved
 
@@ -50,9 +51,9 @@ def draw(rows: Frame, target: float = effort.TARGET) -> Picture:
     panel = partial(_panel, looks=looks)
     fig = panels.each(rows, panel, "dimension d", f"evaluations to {target:g}", by="function", height=2.9)
     keys = lines.entries(looks)
-    keys.append(lines.entry("not within this budget", ls="", marker="^", ms=8, mfc="none", mew=1.4, color=FAINT))
-    keys.append(lines.entry("fitted exponent", ls="", marker="$d^{\\,a}$", ms=12, color=INK, mew=0.3))
-    lines.legend(fig, keys)
+    keys.append(drawing.entry("not within this budget", ls="", marker="^", ms=8, mfc="none", mew=1.4, color=FAINT))
+    keys.append(drawing.entry("fitted exponent", ls="", marker="$d^{\\,a}$", ms=12, color=INK, mew=0.3))
+    drawing.legend(fig, keys)
     return fig
 
 

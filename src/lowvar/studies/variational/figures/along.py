@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.api.plots import SOURCES
+from lowvar.core import drawing
+from lowvar.core.drawing import INK, SMALL, Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import numbers, part, positive, problems, require
-from lowvar.studies.drawing.style import INK, SMALL, SOURCES, Estimator, block_label, estimators, styled
+from lowvar.studies.drawing.style import Estimator, block_label, estimators
 from lowvar.studies.variational.figures.shares import DECOMPOSITION
 from lowvar.studies.variational.gathering import first_setting
 
@@ -45,7 +47,7 @@ def draw_totals(rows: Frame) -> Picture:
     names = problems(rows)
     blocks = [block for block in BLOCKS if (rows["block"] == block).any()]
     looks = estimators(rows["method"])
-    fig = panels.figure(2.5 * len(names) + 0.3)
+    fig = drawing.figure(2.5 * len(names) + 0.3)
     axes = fig.subplots(len(names), len(blocks), squeeze=False)
     for name, line in zip(names, axes, strict=True):
         for block, ax in zip(blocks, line, strict=True):
@@ -57,8 +59,8 @@ def draw_totals(rows: Frame) -> Picture:
     fig.align_ylabels(axes[:, 0])
     keys = lines.keys(looks, bars=len(looks) > lines.BANDS)
     if (rows["source"] != "total").any():
-        keys += [lines.entry(text, color=INK, ls=dots) for _, text, dots in FLOORS.values()]
-    lines.legend(fig, keys)
+        keys += [drawing.entry(text, color=INK, ls=dots) for _, text, dots in FLOORS.values()]
+    drawing.legend(fig, keys)
     return fig
 
 
@@ -151,7 +153,7 @@ def draw_sources(rows: Frame) -> Picture:
     fig = panels.each(rows, panel, "iteration", _UNIT)
     totals = {name: Estimator(f"{look.label}: total", look.colour, look.marker, look.width, look.dash)
               for name, look in looks.items()}  # fmt: skip
-    lines.legend(fig, lines.keys({**totals, **parts}))
+    drawing.legend(fig, lines.keys({**totals, **parts}))
     return fig
 
 

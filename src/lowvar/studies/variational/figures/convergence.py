@@ -6,12 +6,13 @@ from functools import partial
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import backends, in_order, numbers, require
-from lowvar.studies.drawing.style import estimators, styled
+from lowvar.studies.drawing.style import estimators
 from lowvar.studies.variational.figures import elbo
 from lowvar.studies.variational.figures.timed import WARMED, warmed
 from lowvar.studies.variational.gathering import looks_at
@@ -54,7 +55,7 @@ def draw(rows: Frame, x: str = "passes") -> Picture:
     panel = partial(_panel, x=x, looks=looks, backends=known, many=many)
     label = panels.amortised(rows["runs"]) if x == "seconds" else AXES[x]
     fig = panels.each(rows, panel, label, "gap: ELBO* − ELBO (nats)")
-    lines.legend(fig, lines.keys(looks, known, bars=many))
+    drawing.legend(fig, lines.keys(looks, known, bars=many))
     return fig
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, one_backend, require
-from lowvar.studies.drawing.style import estimators, styled
+from lowvar.studies.drawing.style import estimators
 from lowvar.studies.variational.figures.timed import WARMED, warmed
 from lowvar.studies.variational.gathering import looks_at
 
@@ -42,7 +43,7 @@ def draw(rows: Frame) -> Picture:
         panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
 
     fig = panels.each(rows, panel, "iteration", "elapsed seconds of a job / its runs")
-    lines.legend(fig, lines.entries(looks))
+    drawing.legend(fig, lines.entries(looks))
     return fig
 
 

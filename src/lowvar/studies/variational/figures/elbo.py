@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from lowvar.core.drawing import Axes
 from lowvar.studies.declarations import Frame
-from lowvar.studies.drawing.panels import Axes
 
 CONVERGENCE = ("problem", "method", "backend", "step_size", "gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low",
                "elbo_high", "repetitions", "diverged")  # fmt: skip  # columns that the figures read

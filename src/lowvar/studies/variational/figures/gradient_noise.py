@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from lowvar.core import drawing
+from lowvar.core.drawing import BAND, INK, Axes, Picture, styled
 from lowvar.errors import UserError, check_known
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import in_order, numbers, one_backend, part, positive, problems, require
-from lowvar.studies.drawing.style import BAND, INK, Estimator, estimators, styled
+from lowvar.studies.drawing.style import Estimator, estimators
 from lowvar.studies.variational.gathering import looks_at
 
 DIAGNOSTICS = ("problem", "method", "backend", "step_size", "best", "epoch", "iteration", "quantity", "mean", "low",
@@ -72,7 +73,7 @@ def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit
     kinds = dict(zip(quantities, (_true, _conditional), strict=True))
     if len(looks) > _TOGETHER:
         kinds[quantities[1]] = _open
-        fig = panels.figure(2.8 * len(names))
+        fig = drawing.figure(2.8 * len(names))
         grid = fig.subplots(len(names), 2, squeeze=False, sharey="row")
         for name, pair in zip(names, grid, strict=True):
             both = part(rows, problem=name)
@@ -85,10 +86,10 @@ def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit
         fig.align_ylabels(grid[:, 0])
     else:
         fig = panels.each(rows, partial(_panel, looks=looks, kinds=kinds), "iteration", unit, height=3.1)
-    keys = [lines.entry(look.label, **_true(look)) for look in looks.values()]
+    keys = [drawing.entry(look.label, **_true(look)) for look in looks.values()]
     plain = Estimator("", INK, "")
-    keys += [lines.entry(word, **kind(plain)) for word, kind in zip(words, kinds.values(), strict=True)]
-    lines.legend(fig, [*keys, lines.patch("95 % interval", color=INK, alpha=BAND)])
+    keys += [drawing.entry(word, **kind(plain)) for word, kind in zip(words, kinds.values(), strict=True)]
+    drawing.legend(fig, [*keys, drawing.patch("95 % interval", color=INK, alpha=BAND)])
     return fig
 
 
@@ -168,7 +169,7 @@ def draw_points(rows: Frame) -> Picture:
         _whole_numbers(ax)
 
     fig = panels.each(rows, panel, "iteration", "particles of the next step")
-    lines.legend(fig, lines.keys(looks))
+    drawing.legend(fig, lines.keys(looks))
     return fig
 
 

@@ -6,12 +6,13 @@ from functools import partial
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.errors import check_known, unknown_name
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import by_method, numbers, one_backend, problems, require
-from lowvar.studies.drawing.style import estimators, styled
+from lowvar.studies.drawing.style import estimators
 from lowvar.studies.variational.figures.gradient_noise import at_best, best_or_smallest, diverged, measured
 from lowvar.studies.variational.gathering import looks_at
 
@@ -41,7 +42,7 @@ def draw(rows: Frame, sizes: str = "best") -> Picture:
     else:
         name, rows = rows["problem"].iloc[0], rows.sort_values("step_size", ascending=False, kind="stable")
         fig = panels.each(rows, panel, "iteration", _WORDS, by="step_size", title=f"{name}, step size {{:g}}".format)
-    lines.legend(fig, lines.keys(looks))
+    drawing.legend(fig, lines.keys(looks))
     return fig
 
 
@@ -103,7 +104,7 @@ def draw_ends(rows: Frame) -> Picture:
     panel = partial(_against_fractions, looks=looks)
     fig = panels.each(rows, panel, "training rows used (%)", _WORDS, by="task", height=3.1,
                       title=lambda task: task.replace("_", " "))  # fmt: skip
-    lines.legend(fig, lines.keys(looks))
+    drawing.legend(fig, lines.keys(looks))
     return fig
 
 

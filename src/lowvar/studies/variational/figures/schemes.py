@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import INK, Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar.studies.declarations import Figure, Frame
-from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
+from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import part, problems, require
-from lowvar.studies.drawing.style import INK, SCHEMES, estimators, styled
+from lowvar.studies.drawing.style import SCHEMES, estimators
 
 _SPREAD = 0.5  # of the schemes within a row of height 1
 _FLOOR = 1e-4  # smaller ratios are drawn at this value
@@ -32,7 +33,7 @@ def draw(rows: Frame) -> Picture:
     names, counts = problems(rows), sorted(rows["particles"].unique())
     looks = estimators(rows["method"])
     noises = [noise for noise in SCHEMES if (rows["noise"] == noise).any()]
-    fig = panels.figure(len(names) * (0.4 * len(looks) + 0.75) + 0.2)
+    fig = drawing.figure(len(names) * (0.4 * len(looks) + 0.75) + 0.2)
     axes = fig.subplots(len(names), len(counts), squeeze=False, sharex=True)
     for name, line in zip(names, axes, strict=True):
         for rank, (count, ax) in enumerate(zip(counts, line, strict=True)):
@@ -42,16 +43,17 @@ def draw(rows: Frame) -> Picture:
     _ticks(axes[0, 0])
     for ax in axes[-1]:
         ax.set_xlabel("variance / that of iid particles")
-    keys = [lines.entry(f"{look.label}, 95 % interval", color=look.colour, marker=look.marker, lw=1.8, mec=INK, mew=0.5)
+    keys = [drawing.entry(f"{look.label}, 95 % interval", color=look.colour, marker=look.marker, lw=1.8, mec=INK,
+                          mew=0.5)
             for look in map(SCHEMES.__getitem__, noises)]  # fmt: skip
-    keys.append(lines.entry("iid particles", color=INK, lw=1.1, ls=(0, (1, 2))))
-    lines.legend(fig, keys)
+    keys.append(drawing.entry("iid particles", color=INK, lw=1.1, ls=(0, (1, 2))))
+    drawing.legend(fig, keys)
     return fig
 
 
 def _panel(ax: Axes, rows: Frame, methods: list[str], noises: list[str]) -> None:
     ax.set_xscale("log")
-    panels.lanes(ax, len(methods))
+    drawing.lanes(ax, len(methods))
     ax.grid(axis="x")
     ax.axvline(1.0, color=INK, lw=1.1, ls=(0, (1, 2)), zorder=1)
     places = np.linspace(-_SPREAD / 2, _SPREAD / 2, len(noises)) if len(noises) > 1 else [0.0]

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
-from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import one_backend, problems, require
-from lowvar.studies.drawing.style import FAINT, INK, SMALL, styled
 
 _LEAST, _MOST = 0.1, 1e3  # ends of the colour scale, nats below the best
 _ROW = 0.27  # height of a cell, inches
@@ -34,7 +33,7 @@ def draw(rows: Frame) -> Picture:
     betas = {name: sorted(rows.loc[rows["problem"] == name, "beta"].unique()) for name in names}
     steps = {name: sorted(rows.loc[rows["problem"] == name, "step_size"].unique()) for name in names}
     heights = [_ROW * len(steps[name]) + 0.75 for name in names]
-    fig = panels.figure(sum(heights) + 0.3)
+    fig = drawing.figure(sum(heights) + 0.3)
     columns = max(map(len, betas.values()))
     grid = fig.subplots(len(names), columns, squeeze=False, height_ratios=[len(steps[name]) + 1 for name in names])
     narrow = 0.75 * fig.get_figwidth() / (columns * max(rows.groupby("problem")["r"].nunique())) < _NARROW
@@ -55,10 +54,10 @@ def draw(rows: Frame) -> Picture:
     bar.set_label("ELBO below the best (nats)")
     bar.ax.tick_params(labelsize=SMALL)
     bar.solids.set(rasterized=False, edgecolor="face")  # pyright: ignore  # vector graphics without seams
-    keys = [lines.patch("95 % interval reaches the best's", fc="none", ec=INK, lw=1.6)]
+    keys = [drawing.patch("95 % interval reaches the best's", fc="none", ec=INK, lw=1.6)]
     if np.isinf(rows["below"]).any():
-        keys.append(lines.entry("diverged", ls="", marker="x", mew=1.6, color=FAINT))
-    lines.legend(fig, keys)
+        keys.append(drawing.entry("diverged", ls="", marker="x", mew=1.6, color=FAINT))
+    drawing.legend(fig, keys)
     return fig
 
 

@@ -6,11 +6,12 @@ from functools import partial
 
 import numpy as np
 
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.panels import Axes, Picture
 from lowvar.studies.drawing.rows import backends, numbers, part, require
-from lowvar.studies.drawing.style import FAINT, INK, Estimator, estimators, styled
+from lowvar.studies.drawing.style import Estimator, estimators
 from lowvar.studies.variational.figures import elbo
 
 _STRIP = 0.055  # height of one row of crosses, as a fraction of the panel
@@ -43,10 +44,10 @@ def draw(rows: Frame) -> Picture:
     entries = [*lines.keys(looks, known)[:-1], lines.interval()]
     if (rows["diverged"] >= rows["repetitions"]).any():
         words = "diverged, or worse than at the start"
-        entries.append(lines.entry(words, color=INK, marker="x", ls="", mew=1.8))
+        entries.append(drawing.entry(words, color=INK, marker="x", ls="", mew=1.8))
     if ((rows["diverged"] > 0) & (rows["diverged"] < rows["repetitions"])).any():
-        entries.append(lines.entry("some diverged", color=INK, marker="o", ls="", mfc="none", ms=8))
-    lines.legend(fig, entries)
+        entries.append(drawing.entry("some diverged", color=INK, marker="o", ls="", mfc="none", ms=8))
+    drawing.legend(fig, entries)
     return fig
 
 

@@ -1,0 +1,1 @@
+"""Arrays and automatic differentiation, random keys and base noise, files, and the loop: shared by all doors."""

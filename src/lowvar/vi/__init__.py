@@ -1,0 +1,1 @@
+"""Variational inference: models, guides, gradient estimators, and ``fit``."""

@@ -1,0 +1,1 @@
+"""Runs of an estimator under an optimizer."""
