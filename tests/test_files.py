@@ -13,7 +13,8 @@ import pytest
 
 from lowvar.cli import main
 from lowvar.errors import UserError
-from lowvar.files import all_or_none, alone, atomic, read_yaml, write_text
+from lowvar.files import all_or_none, alone, atomic, write_text
+from lowvar_studies.yaml_files import read_yaml
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefg", "bcdefgh", strict=True)
