@@ -18,7 +18,7 @@ def in_full_when_long(names, *kept):
 
 def skip_without_packages(method):
     """Skips a test where a package of a search is not installed."""
-    for package in SEARCH.about(method).packages if isinstance(method, str) else ():
+    for package in SEARCH.about(method).packages if method in SEARCH else ():
         pytest.importorskip(package)
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 ROOMS = ["datasets", "problems", "noise", "estimators", "solvers", "runs", "analysis", "studies"]
-SHARED = {"errors", "files", "installed", "npz", "registry", "backends"}
+SHARED = {"errors", "files", "npz", "registry", "backends"}
 PACKAGE = Path(__file__).parents[1] / "src" / "lowvar"
 
 

@@ -280,7 +280,7 @@ def test_the_librarys_commands_need_its_dependencies_alone(bare, tmp_path):
     assert done.returncode == 0, done.stderr
     (tmp_path / "model.py").write_text(MODEL)
     np.savez(tmp_path / "d.npz", x=x, y=x[:, 0] + rng.normal(size=60))
-    done = bare("decompose", "model.py:good", "--data", "d.npz", "--steps", "20", "--estimators", "naive,joint")
+    done = bare("decompose", "model.py:good", "--data", "d.npz", "--steps", "20", "--estimators", "joint")
     assert done.returncode == 0, done.stderr
     rows = (tmp_path / "results/decomposition/model-good.csv").read_text().splitlines()
     assert any(row.startswith("joint,") or ",joint," in row for row in rows)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from lowvar import __version__, xla
+from lowvar import __version__
 from lowvar.errors import UserError, unknown_name, whole
 from lowvar.terminal import exit_code
 
@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(words):
-    """The parser of the library's commands, and of those of the entry points ``lowvar.commands``."""
+    """The parser of the library's commands, and of the laboratory's unless the version alone is asked for."""
     parser = _Parser(prog="lowvar", description="Low-variance estimation, and the sources of the variance.")
     parser.add_argument("--version", action="version", version=f"lowvar {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of a user error")
@@ -79,23 +79,22 @@ def _parser(words):
 
     lists = dict(_LISTS)
     if "--version" not in words:
-        _add_installed(commands, lists)
+        _add_laboratory(commands, lists)
     sub = command(commands, "list", partial(_list, lists), "list the known names: " + ", ".join(lists))
     sub.add_argument("what", nargs="?", choices=lists, metavar="LIST")
     return parser
 
 
-def _add_installed(commands, lists):
-    """Adds the commands and lists of installed packages; a package whose commands cannot be loaded is named."""
-    from lowvar.installed import entry_points
+def _add_laboratory(commands, lists):
+    """Adds the commands and lists of the laboratory, which are entry points of this distribution."""
+    import importlib.metadata
 
-    for point in entry_points().select(group="lowvar.commands"):
-        try:
-            point.load()(commands, lists)
-        except Exception as error:
-            package = point.dist.name if point.dist else point.value
-            print(f"lowvar: no commands of the installed package {package}: {type(error).__name__}: {error}",
-                  file=sys.stderr)  # fmt: skip
+    try:
+        points = importlib.metadata.distribution("lowvar").entry_points
+    except importlib.metadata.PackageNotFoundError:  # the source is not installed
+        return
+    for point in points.select(group="lowvar.commands"):
+        point.load()(commands, lists)
 
 
 def command(commands, name: str, do: Callable[[argparse.Namespace], None], help: str) -> argparse.ArgumentParser:
@@ -203,6 +202,8 @@ def _limit_threads(threads: int | None) -> int:
     number = whole("--threads", 1 if threads is None else threads, 1)
     if number > _MOST_THREADS:  # libraries crash without a word
         raise UserError(f"--threads {number}: it must be at most {_MOST_THREADS}")
+    from lowvar import xla
+
     flag, flags = "--xla_cpu_multi_thread_eigen", xla.flags()
     if threads is not None or flag not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {flag}={'false' if number == 1 else 'true'}".strip()  # the last one counts
@@ -216,6 +217,7 @@ def configure(args: argparse.Namespace, *, backend: str, dtype: str) -> None:
     """Sets up the numerical libraries, from the options of ``device_options``."""
     import jax
 
+    from lowvar import xla
     from lowvar.backends import get
 
     device = getattr(args, "device", "auto")

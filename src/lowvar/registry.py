@@ -9,6 +9,7 @@ import ast
 import contextlib
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import inspect
 import sys
@@ -23,7 +24,6 @@ import numpy as np
 
 from lowvar.errors import UserError, check_known, require, unknown_name
 from lowvar.files import sha256
-from lowvar.installed import entry_points as _entry_points
 
 _TYPES: dict[str, tuple[str, Any]] = {
     "bool": ("true or false", (bool, np.bool_)),
@@ -280,6 +280,11 @@ def look_in(folder: str | Path) -> None:
     """Looks for ``module:function`` in ``folder``, before the working directory and the installed packages."""
     if (folder := Path(folder).resolve()) not in _folders:
         _folders.append(folder)
+
+
+@functools.cache
+def _entry_points() -> Any:
+    return importlib.metadata.entry_points()
 
 
 def _distribution(point: Any) -> str:
