@@ -72,6 +72,17 @@ def test_the_version_is_the_package_s():
     assert said.stdout == f"lowvar {lowvar.__version__}\n"
 
 
+def test_the_entry_points_are_those_of_pyproject(repository):
+    """Else the package must be installed again: the laboratory's commands and methods would be missing."""
+    from importlib.metadata import distribution
+
+    declared = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["entry-points"]
+    installed = distribution("lowvar").entry_points
+    assert "lowvar.commands" in declared
+    for group, points in declared.items():
+        assert {one.name: one.value for one in installed.select(group=group)} == points
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'decomposse'"):
         lowvar.decomposse  # noqa: B018

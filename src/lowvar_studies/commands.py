@@ -70,7 +70,7 @@ def add(commands, lists) -> None:
     sub.add_argument("--out", default="docs/reproduction", help="folder (default: %(default)s)")
 
     sub = new("schema", _schema, "print the JSON schema of experiment files, for editors")
-    sub.add_argument("--page", action="store_true", help="print docs/results-schema.md instead: all files and columns")
+    sub.add_argument("--page", action="store_true", help="print the page of all files and columns instead")
 
     lists |= {
         "datasets": (listed("lowvar.datasets.catalogue", "DATASETS"), _datasets),

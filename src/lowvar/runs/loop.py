@@ -21,7 +21,7 @@ class Result:
     """The result of a run.
 
     Attributes:
-        trace: a row per run and stop; see docs/results-schema.md.
+        trace: a row per run and stop; see: lowvar schema --page.
         timing: a row per stop: seconds.
         params: final parameters of the runs, arrays by name.
         state: final state of the solver, for all runs.

@@ -8,7 +8,7 @@ bounds on its value::
       source: Table 1
       test: {effect: variance_ratio, problem: sonar, method: joint, others: [naive], below: 1}
 
-``Test`` lists the bounds. docs/results-schema.md lists the effects.
+``Test`` lists the bounds. ``lowvar schema --page`` lists the effects.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
 A study is an experiment at a scale (``study.Study``). A family (``variational``, ``search``, ``integral``) is a folder
 beside this file; its ``family.py`` lists the declarations. Files, the workflow's jobs, the report's captions and
-docs/results-schema.md are made from them.
+``lowvar schema --page`` are made from them.
 """
 
 from __future__ import annotations

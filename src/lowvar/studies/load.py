@@ -51,7 +51,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     check_known("scale", scale, SCALES)
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: an experiment must be a mapping of keys, see docs/results-schema.md")
+        raise UserError(f"{path}: an experiment must be a mapping of keys, see: lowvar schema --page")
     scales = content.pop("scales", None) or {}
     for key, value in (("scales", scales), ("methods", content.get("methods"))):
         if not isinstance(value or {}, dict):

@@ -1,4 +1,4 @@
-"""The page of all files, figures, effects and keys, docs/results-schema.md, generated from the declarations."""
+"""The page of all files, figures, effects and keys, generated from the declarations."""
 
 import inspect
 import json
@@ -28,7 +28,7 @@ def tables(family: str) -> tuple[Table, ...]:
 
 
 def page() -> str:
-    """The text of docs/results-schema.md."""
+    """The text of the page."""
     text = resources.files("lowvar.studies").joinpath(TEXT).read_text(encoding="utf-8")
     return re.sub(r"^<!-- (\w+) ?(\w*) -->$", lambda mark: _declared(*mark.groups()), text, flags=re.M)
 

@@ -280,6 +280,7 @@ def test_every_method_looks_different(looks, known, variant, label):
 
 
 def test_every_method_of_the_package_has_a_look():
+    from lowvar.api.plots import SOURCES
     from lowvar.estimators import GRADIENT, INTEGRAL
     from lowvar.solvers.search import SEARCH
 
@@ -287,7 +288,7 @@ def test_every_method_of_the_package_has_a_look():
     assert set(SEARCH.own) <= set(style.SEARCHERS)
     assert set(INTEGRAL.own) <= set(style.INTEGRATORS)
     colours = {look.colour for look in style.ESTIMATORS.values()}
-    assert not colours & {source.colour for source in style.SOURCES.values()}
+    assert not colours & {source.colour for source in SOURCES.values()}
 
 
 def whole(fig, width):

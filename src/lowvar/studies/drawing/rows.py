@@ -24,7 +24,7 @@ def require(table: Frame, columns: Iterable[str], what: str) -> None:
     if missing:
         near = difflib.get_close_matches(missing[0], [str(name) for name in table.columns], n=1, cutoff=0.7)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see docs/results-schema.md")
+        raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see: lowvar schema --page")
     if not len(table):
         raise UserError(f"{what} table: no rows, so there is nothing to draw")
 

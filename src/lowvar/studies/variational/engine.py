@@ -226,7 +226,7 @@ class VariationalEngine(ArrayEngine):
         return joined
 
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
-        """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see docs/results-schema.md."""
+        """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see: lowvar schema --page."""
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
         values: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
         values["state_bytes"] = self._together([_bytes_of_runs(part) for part in state])
