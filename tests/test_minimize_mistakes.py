@@ -145,6 +145,26 @@ def test_one_sentence_for_a_mistake(f, options, message):
         quiet(f, call.pop("x0"), call.pop("sigma0"), **call)
 
 
+@pytest.mark.parametrize(
+    "bounds", [[[0, 1], [2, 3]], ((0, 1), (2, 3)), np.array([[0, 1], [2, 3]]), [[0, None], [1, 2]], [[0, 3], [0, 3]]]
+)
+def test_pairs_in_two_dimensions_are_not_guessed(bounds):
+    """Both readings leave room and differ; or only that as a pair for each coordinate does, which is not ours."""
+    with pytest.raises(UserError, match="bounds"):
+        lowvar.Searcher(np.ones(2), 0.5, bounds=bounds)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [[[0, 0], [2, 3]], ([0, None], [2, None]), [[0, 2], [2, 3]], (np.array([0, 1]), np.array([2, 3])), [0, 3], (0, [2, 3])],
+)
+def test_bounds_in_two_dimensions_of_which_one_reading_is_possible(bounds):
+    points = lowvar.Searcher(np.full(2, 2.0), 5.0, bounds=bounds).ask()
+    low, high = (np.array([none if one is None else one for one in np.broadcast_to(side, 2)], float)
+                 for side, none in zip(bounds, (-np.inf, np.inf), strict=True))  # fmt: skip
+    assert ((points >= low) & (points <= high)).all()
+
+
 def test_mistakes_of_a_searcher():
     with pytest.raises(UserError, match="bounds: they must be"):
         lowvar.Searcher(X0, 0.5, bounds=(0, 1, 2))

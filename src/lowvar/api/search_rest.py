@@ -309,6 +309,8 @@ class Return:
 
 def unchanged(searcher: Searcher, evaluator: Evaluator) -> tuple[Verdict, str, list[str]]:
     """Status, message and advice on the best point of a discrete search, from all changes of one coordinate."""
+    if not evaluator.unseen:
+        return "converged", "converged to the minimum: {}", []
     domain, best_at, best = searcher.domain, evaluator.best_at, evaluator.best
     count = domain.dim * (domain.choices - 1)
     assert best_at is not None

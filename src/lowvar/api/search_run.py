@@ -124,6 +124,11 @@ class Run:
         if searcher.spent:
             why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
             return ("stalled", why) if self.noise.known else self._at_rest(why)
+        if self._exhausts():
+            with self._precision():
+                evaluator(evaluator.others())
+            ended = self._at_rest("every point has been evaluated")
+            return None if self.noise.known else ended
         if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"
         with self._precision():
@@ -152,6 +157,14 @@ class Run:
             self.advice.clear()
             return settled if settled and settled[0] == "converged" else None  # else the search continues
         return ended or stopped
+
+    def _exhausts(self) -> bool:
+        """Whether to evaluate all other points of a discrete domain, as they are few or just within the budget."""
+        left = self.evaluator.remaining - max(self.kept, 2) - self.evaluator.unseen
+        first = self.noise.asked and not self.iteration  # the first generation shows noise
+        if self.noise.known or first or left < 0:
+            return False
+        return self.evaluator.unseen <= self.size or left < self.size + 2
 
     def _reached(self) -> tuple[Status, str] | None:
         if self.target is not None and self.evaluator.best <= self.target:
