@@ -199,7 +199,7 @@ def test_a_lost_search_is_told_from_a_minimum():
     assert lost.fun < -99
     bits = quiet(ones_missing, domain="binary", dim=16, budget=20_000)
     assert (bits.status, bits.success, bits.fun) == ("converged", True, 0)
-    assert "no change of one coordinate improves it" in bits.message
+    assert "changes of one coordinate" in bits.message
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ def test_a_space_that_is_evaluated_completely_has_an_exact_minimum(space, size):
     assert counted.calls == result.nfev < 3 * size
     missed = quiet(counted, budget=1000, target=result.fun - 1, **space)
     assert (missed.status, missed.success) == ("converged", False)
-    known = quiet(counted, budget=size, noisy=False, **space)
-    assert (known.fun, known.success, known.nfev) == (result.fun, True, size)
+    sure = quiet(counted, budget=1000, noisy=False, **space)
+    assert (sure.fun, sure.success) == (result.fun, True)
 
 
 def test_a_small_space_under_noise_is_not_exhausted_by_an_evaluation_of_each_point():

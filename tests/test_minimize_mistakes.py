@@ -156,7 +156,14 @@ def test_pairs_in_two_dimensions_are_not_guessed(bounds):
 
 @pytest.mark.parametrize(
     "bounds",
-    [[[0, 0], [2, 3]], ([0, None], [2, None]), [[0, 2], [2, 3]], (np.array([0, 1]), np.array([2, 3])), [0, 3], (0, [2, 3])],
+    [
+        [[0, 0], [2, 3]],
+        ([0, None], [2, None]),
+        [[0, 2], [2, 3]],
+        (np.array([0, 1]), np.array([2, 3])),
+        [0, 3],
+        (0, [2, 3]),
+    ],
 )
 def test_bounds_in_two_dimensions_of_which_one_reading_is_possible(bounds):
     points = lowvar.Searcher(np.full(2, 2.0), 5.0, bounds=bounds).ask()

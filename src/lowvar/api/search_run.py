@@ -1,6 +1,7 @@
 """A running search: generations until a stopping rule applies."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowvar.api.search_rest import Look, Rest, Return, unchanged
+from lowvar.api.search_rest import Look, Rest
 from lowvar.api.search_result import Generation, SearchResult, Status
 from lowvar.api.search_watch import DIGITS, Noise, average, deviation, dominated, error_of_mean
 from lowvar.api.searcher import Searcher
@@ -20,7 +21,10 @@ _ROWS = 100  # rows of the trace in a decade of generations
 _DEAD = 10  # consecutive generations without any value, after which a search ends
 _FAR = 1e15  # a search whose points exceed this multiple of the first generation's has diverged
 _STEP = 1e-3  # a search that continues from a better point has at least this fraction of the first sigma
-_NEAR = 1e-2  # of the first sigma, with which a search starts again from a kink
+# With which fraction of the first sigma searches start again from a place, and how many have to come back. Values on a
+# plateau are few, so that one search may come back by chance; at a kink it hardly can.
+_AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
+_HIGHER = 2  # searches that have to end higher before the best point counts as stalled
 _CLOSE = 1e-8  # of the fall of a search, see `Run._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _KEPT, _FEWEST, _MOST = 20, 10, 400  # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
@@ -65,7 +69,8 @@ class Run:
         self.sigma0 = self.searcher.sigma
         self.dead, self.diverged, self.rests = 0, False, False
         self.width, self.restarts = 0.0, 0  # of searches that continued from the best point
-        self.returns, self.lowest = Return(), self.searcher
+        self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
+        self.lowest = self.searcher
         self.back_to = math.inf  # the value of the kink that the search starts from; it ends there
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
@@ -103,6 +108,11 @@ class Run:
         return self._result(*ended)
 
     @property
+    def discrete(self) -> bool:
+        """Whether any coordinate is a whole number."""
+        return self.searcher.domain.kind != "real" or self.searcher.integers is not None
+
+    @property
     def kept(self) -> int:
         """Evaluations of the budget reserved for the mean of a noisy ``f``, or to look for noise at the best point."""
         budget = self.evaluator.budget or 0
@@ -118,8 +128,7 @@ class Run:
             why = "" if searcher.bounded else " f may be unbounded below; otherwise"
             self.diverged = True
             return "failed", f"the search diverged:{why} try a smaller sigma0 or a larger population"
-        whole = searcher.domain.kind != "real" or searcher.integers is not None
-        if not whole and self.rest.points(points):
+        if not self.discrete and self.rest.points(points):
             return self._at_rest("the points of a generation no longer differ")
         if searcher.spent:
             why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
@@ -152,9 +161,10 @@ class Run:
             return self._at_rest("the search came back to its value")
         if rests and not self.noise.known and not (ended or stopped):
             return self._at_rest("the values of many generations do not differ")
-        if whole and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
+        if self.discrete and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
             settled = self._at_rest("half of the generations have not improved the best value")
             self.advice.clear()
+            self.rests = False
             return settled if settled and settled[0] == "converged" else None  # else the search continues
         return ended or stopped
 
@@ -219,41 +229,45 @@ class Run:
             with self._precision():
                 if self.noise.hides(evaluator, evaluator.best_at, best):
                     return "stalled", f"{why}, but f has another value when the best point is evaluated again"
-                if self.searcher.domain.kind == "real":
-                    return self._settled(why)
-                status, words, advice = unchanged(self.searcher, evaluator)
+                if not evaluator.unseen:
+                    return "converged", f"converged to the minimum: {why}"
+                return self._settled(why)
         except BudgetSpent:
             self.rests = True
             return "budget", f"{why}; the budget ends before the points around x have shown whether it is a minimum"
         finally:
             evaluator.errors = before
-        self.advice += advice
-        return status, words.format(why)
 
     def _settled(self, why: str) -> tuple[Status, str] | None:
-        """The verdict on the best point of a real search, or None if it continues from there."""
-        evaluator, best = self.evaluator, self.evaluator.best
-        mixed = self.searcher.integers is not None
-        spread = 0.0 if mixed else self.rest.width
+        """The verdict on the best point, or None if the search continues from there."""
+        evaluator, best, own = self.evaluator, self.evaluator.best, self.searcher.best
+        spread = 0.0 if self.discrete else self.rest.width
         look = Look(self.searcher, evaluator, self.sigma0, DIGITS * abs(best) + 10 * spread)
-        look.around(self.rest.long_axes())
-        look.downhill()
+        if self.searcher.domain.kind == "real":
+            look.around()
+            look.downhill()
+        else:
+            look.changes()
         assert evaluator.best_at is not None
-        if look.better and not mixed:
+        if look.better and not self.discrete:
             self.width = min(max(look.way, _STEP * self.sigma0, 10 * self.width), self.sigma0)
             self._continue(self.method, evaluator.best_at, self.width)
             return None
-        ends = ""
-        if not mixed and (look.kinked or look.on_a_step()):
-            # Values on a plateau are few, so that one search may come back by chance; at a kink it hardly can.
-            width, enough = (_NEAR * self.sigma0, 1) if look.kinked else (self.sigma0, 2)
-            ends = self.returns.ends(best, self.searcher.best, self._close, enough)
-            if not ends:
+        place = "" if self.discrete else "kink" if look.kinked else "plateau" if look.stepped else ""
+        ended = ""
+        if place:
+            if best < self.confirmed - self._close:
+                self.confirmed, self.ends = best, Counter()
+            else:
+                self.ends["same" if own <= best + self._close else "higher"] += 1
+            width, enough = _AGAIN[place]
+            ended = "same" if self.ends["same"] >= enough else "higher" if self.ends["higher"] >= _HIGHER else ""
+            if not ended:
                 self.lowest = min(self.lowest, self.searcher, key=lambda searcher: searcher.best)
-                self._continue(self.method, evaluator.best_at, width)
-                self.back_to = best if look.kinked else math.inf
+                self._continue(self.method, evaluator.best_at, width * self.sigma0)
+                self.back_to = best if place == "kink" else math.inf
                 return None
-        status, words, advice = look.verdict(ends)
+        status, words, advice = look.verdict(place, ended)
         self.advice += advice
         return status, words.format(why)
 
@@ -351,7 +365,7 @@ class Run:
         if domain.kind == "real" and domain.dim <= 1000 and method not in ("ingo_cma", "pycma", "cmaes"):
             others.insert(0, "method='ingo_cma'")
         near = ""
-        if domain.kind != "real" or self.searcher.integers is not None:
+        if self.discrete:
             near = "x may be a minimum, whose neighbours a larger budget checks; otherwise "
             others.remove("more budget")
         tried = f"{', '.join(others[:-1])} or {others[-1]}"
