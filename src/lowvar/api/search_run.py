@@ -78,34 +78,34 @@ class Run:
         self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
         self.tails = ""  # words on values at the mean that are far from normal
         self.advice: list[str] = []
-        self._precision = nullcontext if evaluator.problem.backend is None else (lambda: jax.enable_x64(True))
 
     def to_the_end(self, progress: bool | None) -> SearchResult:
         """Runs generations until a stopping rule applies."""
         from tqdm import tqdm
 
         disable = None if progress is None else not progress
-        label = f"minimize {self.evaluator.problem.name}"
-        with tqdm(total=self.evaluator.budget, desc=label, unit="eval", disable=disable, leave=False) as bar:
+        problem = self.evaluator.problem
+        bar = tqdm(
+            total=self.evaluator.budget, desc=f"minimize {problem.name}", unit="eval", disable=disable, leave=False
+        )
+        with nullcontext() if problem.backend is None else jax.enable_x64(True), bar:
             ended = None
             try:
                 while ended is None:
                     ended = self._generation()
                     bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
                     bar.update(self.evaluator.evaluations - bar.n)
-            except KeyboardInterrupt as stop:
-                if self.evaluator.best_at is not None:
-                    stop.result = self._result("interrupted", f"interrupted in generation {self.iteration + 1}")  # type: ignore[attr-defined]
-                    stop.add_note(
+            except BaseException as error:  # Ctrl-C, or of f or the callback
+                if self.evaluator.best_at is not None and isinstance(error, KeyboardInterrupt):
+                    error.result = self._result("interrupted", f"interrupted in generation {self.iteration + 1}")  # type: ignore[attr-defined]
+                    error.add_note(
                         f"minimize: the attribute `result` of this exception has the result so far: "
                         f"{self.evaluator.best:.8g} after {self.evaluator.evaluations} evaluations"
                     )
-                raise
-            except (Exception, SystemExit) as error:  # of f, or of the callback
-                if self.evaluator.best_at is not None:
+                elif self.evaluator.best_at is not None:
                     error.result = self._result("failed", str(error) or type(error).__name__)  # type: ignore[attr-defined]
                 raise
-        return self._result(*ended)
+            return self._result(*ended)
 
     @property
     def discrete(self) -> bool:
@@ -133,48 +133,48 @@ class Run:
         if searcher.spent:
             why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
             return ("stalled", why) if self.noise.known else self._at_rest(why)
-        if self._exhausts():
-            with self._precision():
-                evaluator(evaluator.others())
+        left = evaluator.remaining - self.kept - evaluator.unseen
+        if left >= 0 and self._silent and (evaluator.unseen <= self.size or left < self.size + 2):
+            evaluator(evaluator.others())  # they are few, or would be beyond the budget after another generation
             ended = self._at_rest("every point has been evaluated")
             return None if self.noise.known else ended
         if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"
-        with self._precision():
-            values = evaluator(points)
-            self.iteration += 1
-            self.noise.look(evaluator, self.iteration, points, values)
+        values = evaluator(points)
+        self.iteration += 1
+        self.noise.look(evaluator, self.iteration, points, values)
         searcher.tell(values)
         finite = values[np.isfinite(values)]
         self.dead = 0 if len(finite) else self.dead + 1
         if self.iteration == 1 and len(finite) > 1:
             self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
         rests = self.rest.values(finite)
-        ended = self._reached()
-        stopped = self._told(points, values)
+        reached, told = self._reached(), self._told(points, values)
         self.middle = float(np.median(finite)) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
-        if self.noise.overwhelms and self.steady is not None and not (ended or stopped):
+        if reached or told:
+            return reached or told
+        if self.noise.overwhelms and self.steady is not None:
             self._change(self.steady)
-        if abs(searcher.best - self.back_to) <= self._close and not self.noise.known and not (ended or stopped):
+        if not self._silent:
+            return None
+        if abs(searcher.best - self.back_to) <= self._close:
             return self._at_rest("the search came back to its value")
-        if rests and not self.noise.known and not (ended or stopped):
+        if rests:
             return self._at_rest("the values of many generations do not differ")
-        if self.discrete and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
-            settled = self._at_rest("half of the generations have not improved the best value")
+        if self.discrete and self.rest.idle(evaluator.best):
+            ended = self._at_rest("half of the generations have not improved the best value")
+            if ended and ended[0] == "converged":
+                return ended
             self.advice.clear()
             self.rests = False
-            return settled if settled and settled[0] == "converged" else None  # else the search continues
-        return ended or stopped
+        return None
 
-    def _exhausts(self) -> bool:
-        """Whether to evaluate all other points of a discrete domain, as they are few or just within the budget."""
-        left = self.evaluator.remaining - max(self.kept, 2) - self.evaluator.unseen
-        first = self.noise.asked and not self.iteration  # the first generation shows noise
-        if self.noise.known or first or left < 0:
-            return False
-        return self.evaluator.unseen <= self.size or left < self.size + 2
+    @property
+    def _silent(self) -> bool:
+        """Whether ``f`` showed no noise so far; the first generation shows it."""
+        return not self.noise.known and (self.iteration > 0 or not self.noise.asked)
 
     def _reached(self) -> tuple[Status, str] | None:
         if self.target is not None and self.evaluator.best <= self.target:
@@ -226,12 +226,11 @@ class Run:
             return "stalled", why
         before, evaluator.errors = evaluator.errors, "mark"
         try:
-            with self._precision():
-                if self.noise.hides(evaluator, evaluator.best_at, best):
-                    return "stalled", f"{why}, but f has another value when the best point is evaluated again"
-                if not evaluator.unseen:
-                    return "converged", f"converged to the minimum: {why}"
-                return self._settled(why)
+            if self.noise.hides(evaluator, evaluator.best_at, best):
+                return "stalled", f"{why}, but f has another value when the best point is evaluated again"
+            if not evaluator.unseen:
+                return "converged", f"converged to the minimum: {why}"
+            return self._settled(why)
         except BudgetSpent:
             self.rests = True
             return "budget", f"{why}; the budget ends before the points around x have shown whether it is a minimum"
@@ -385,8 +384,7 @@ class Run:
             calls = max(1, min(_CALLS, count // max(2, math.isqrt(count // 4))))
         points = np.repeat(self.searcher.mean[None, :], max(count // calls, 1), axis=0)
         try:
-            with self._precision():
-                values = np.array([self.evaluator(points) for _ in range(calls)])
+            values = np.array([self.evaluator(points) for _ in range(calls)])
         except UserError as error:
             return f" ({error})"
         finally:

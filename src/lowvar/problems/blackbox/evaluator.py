@@ -10,7 +10,6 @@ from lowvar.problems.blackbox.callable import Errors
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, numbers
 from lowvar.problems.blackbox.problem import BlackBoxProblem
 
-
 _COUNTED = 10**7  # maximum number of points of a space whose evaluated ones are recorded
 
 
