@@ -36,6 +36,13 @@ def test_failures_raise_by_default(workers):
         quiet(lambda x: np.inf, X0, 0.5, budget=100)
 
 
+def test_an_int_beyond_64_bits_is_a_number():
+    result = quiet(lambda x: int(1e30 * sphere(x)), np.ones(2), 0.5, budget=200)
+    assert result.fun == int(1e30 * sphere(result.x))
+    with pytest.raises(UserError, match="OverflowError"):
+        quiet(lambda x: 10**400, np.ones(2), 0.5, budget=200)
+
+
 def test_a_function_that_never_has_a_value():
     with pytest.raises(
         UserError,
@@ -146,7 +153,7 @@ def test_one_sentence_for_a_mistake(f, options, message):
 
 
 @pytest.mark.parametrize(
-    "bounds", [[[0, 1], [2, 3]], ((0, 1), (2, 3)), np.array([[0, 1], [2, 3]]), [[0, None], [1, 2]], [[0, 3], [0, 3]]]
+    "bounds", [[[0, 1], [2, 3]], ((0, 1), (2, 3)), np.array([[0, 1], [2, 3]]), [[0, None], [2, None]], [[0, 3], [0, 3]]]
 )
 def test_pairs_in_two_dimensions_are_not_guessed(bounds):
     """Both readings leave room and differ; or only that as a pair for each coordinate does, which is not ours."""
