@@ -65,8 +65,8 @@ def minimize(
     point, another search starts. Without one, the search has ``converged``, possibly to a local minimum. From a kink,
     where ``f`` is not smooth, another search starts with ``sigma0 / 100`` and has to come back to the value; from a
     plateau whose edge is a large step, two with ``sigma0`` have to. If two end higher, the search has ``stalled``.
-    ``mean`` and ``sigma`` are those of the best search. A discrete search without noise ends where every point has been
-    evaluated, if the budget pays for all.
+    ``mean`` and ``sigma`` are those of the best search. A discrete search without noise also ends when
+    every point has been evaluated.
 
     A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on. If
     their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points of some generations again, each
