@@ -143,8 +143,9 @@ class Evaluator:
         self.failures += int((~finite).sum())
         if len(self._seen):
             domain = self.problem.domain
-            self._seen[points @ domain.choices ** np.arange(domain.dim)] = True
-            self.unseen = int((~self._seen).sum())
+            index = np.unique(points @ domain.choices ** np.arange(domain.dim))
+            self.unseen -= int((~self._seen[index]).sum())
+            self._seen[index] = True
         if finite.any():
             first = int(np.argmin(np.where(finite, values, np.inf)))
             if values[first] < self.best:
