@@ -71,6 +71,7 @@ class Run:
         self.width, self.restarts = 0.0, 0  # of searches that continued from the best point
         self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
         self.lowest = self.searcher
+        self.rounding = math.inf  # the smallest spread of values of a search at rest: those of one that came back move
         self.back_to = math.inf  # the value of the kink that the search starts from; it ends there
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
@@ -240,8 +241,8 @@ class Run:
     def _settled(self, why: str) -> tuple[Status, str] | None:
         """The verdict on the best point, or None if the search continues from there."""
         evaluator, best, own = self.evaluator, self.evaluator.best, self.searcher.best
-        spread = 0.0 if self.discrete else self.rest.width
-        look = Look(self.searcher, evaluator, self.sigma0, DIGITS * abs(best) + 10 * spread)
+        self.rounding = min(self.rounding, 0.0 if self.discrete else self.rest.width)
+        look = Look(self.searcher, evaluator, self.sigma0, DIGITS * abs(best) + 10 * self.rounding)
         if self.searcher.domain.kind == "real":
             look.around()
             look.downhill()
