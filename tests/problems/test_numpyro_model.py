@@ -173,7 +173,7 @@ def test_a_missing_entry_that_the_model_handles_is_not_blamed_for_another_row():
             rate = jnp.exp(w * jnp.nan_to_num(x[index, 0]))
             numpyro.sample("y", dist.Gamma(2.0, rate), obs=y[index])
 
-    with pytest.raises(UserError, match=r"row 9 is (nan|-inf) at the start; check that row and the likelihood's supp"):
+    with pytest.raises(UserError, match=r"row 9 is (nan|-inf) at the start; 'y' is -1"):
         from_numpyro(handled, {"x": x, "y": y})
 
 

@@ -240,7 +240,7 @@ def fit(
     """
     if estimator is not None:
         check_estimator(estimator)
-    check_arguments(options, estimator)
+    check_arguments(fit, options, estimator)
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))

@@ -19,7 +19,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import Messenger
 
-from lowvar.errors import UserError, one_line
+from lowvar.errors import RECODE, UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
 from lowvar.problems.index_range import strict
 from lowvar.problems.numpyro_trace import (
@@ -123,7 +123,7 @@ def check_density(problem, traced):
     if bad.size:
         row = int(chunks.ravel()[bad[0]])
         suspect = problem.data if bad.size == values.size else _missing_at(row, problem)
-        outside = _outside(traced(z, jnp.asarray([row], jnp.int32)))
+        outside = _outside(*(traced(at, jnp.asarray([row], jnp.int32)) for at in (z, z + 1)))
 
         def told(rows):
             number = next(iter(rows.values()))[row] if rows else row
@@ -135,8 +135,13 @@ def check_density(problem, traced):
         raise InRows(told)
 
 
-def _outside(sites) -> str:
-    """A sentence on an observation outside the support of its distribution, among sites; empty if there is none."""
+def _outside(sites, elsewhere) -> str:
+    """A sentence on an observation outside the support of its distribution; empty if there is none.
+
+    Args:
+        sites: those of a row at the start.
+        elsewhere: the same at another point, where a support that depends on latent variables is another one.
+    """
     for site in sites.values():
         if site["type"] != "sample" or is_latent(site):
             continue
@@ -149,11 +154,9 @@ def _outside(sites) -> str:
             one = np.asarray(entries[tuple(wrong[0][: entries.ndim - 1])]).squeeze()
             one = np.array2string(one, threshold=6, edgeitems=2)
             kind = type(getattr(fn, "base_dist", fn)).__name__
-            return (
-                f"{site['name']!r} is {one}, outside the support of {kind}, {fn.support}: labels of a Bernoulli are 0 "
-                "and 1, categories are numbered from 0, counts are whole; recode the data, or choose another "
-                "distribution"
-            )
+            fixed = fn.support == elsewhere[site["name"]]["fn"].support
+            way = f"{RECODE} the data, or choose another distribution" if fixed else _ELSEWHERE
+            return f"{site['name']!r} is {one}, outside the support of {kind}, {fn.support}: {way}"
     return ""
 
 
