@@ -309,7 +309,12 @@ def test_bad_input_of_decompose(example, data, fitted):
             UserError, match="decompose: step_size, num_steps, init: settings of a fit, which is made only"
         ):
             lowvar.decompose(example.model, data, params, step_size=0.1, num_steps=10, init=fitted)
-    for name, ours in {"lr": "step_size", "epochs": "num_steps", "patience": "stop.* params", "method": "estimators"}.items():
+    for name, ours in {
+        "lr": "step_size",
+        "epochs": "num_steps",
+        "patience": "stop.* params",
+        "method": "estimators",
+    }.items():
         with pytest.raises(UserError, match=f"decompose: .*'{name}'.* {ours}"):
             lowvar.decompose(example.model, data, **{name: 1})
     with pytest.raises(UserError, match="decompose: data is a Fit; give it as params=fit"):

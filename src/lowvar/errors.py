@@ -9,7 +9,6 @@ from numbers import Integral, Real
 from textwrap import shorten
 from typing import Any
 
-
 RECODE = "labels of a Bernoulli are 0 and 1, categories are numbered from 0, counts are whole; recode"
 _ALIKE = 0.4  # the least similarity of two names, for a suggestion
 
@@ -28,13 +27,24 @@ class TooFewPoints(UserError):
 
 # of places and devices, which the caller can change; others, such as a missing file, may be a fault of the library
 _PLACES = {errno.EACCES, errno.EPERM, errno.EIO, errno.ENAMETOOLONG, errno.ELOOP, errno.ENODEV, errno.EROFS}
+_REMEDIES = {
+    errno.ENOSPC: "free some space, or choose another folder",
+    errno.EDQUOT: "free some space, or choose another folder",
+    errno.EFBIG: "it is larger than the file system or a limit (ulimit -f) permits",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EISDIR: "remove the folder of this name, or choose another name",
+    errno.ENOTEMPTY: "remove the folder of this name, or choose another name",
+    errno.EIO: "try again, or choose another folder",
+}
 
 
-def of_place(error: OSError) -> UserError | None:
-    """The refusal of a file that the system cannot read or write; None for other errors."""
-    if error.errno not in _PLACES or error.filename is None:
+def of_place(error: OSError, path: object = None) -> UserError | None:
+    """The refusal of a file that the system cannot read, or of ``path``, which it cannot write; None for others."""
+    place = error.filename if path is None else path
+    if error.errno is None or place is None or (path is None and error.errno not in _PLACES):
         return None
-    return UserError(f"{shown(error.filename)}: {error.strerror}; choose a file or folder that you may use")
+    remedy = _REMEDIES.get(error.errno, "choose a file or folder that you may use")
+    return UserError(f"{'' if path is None else 'cannot write '}{shown(place)}: {error.strerror or error}; {remedy}")
 
 
 def shown(path: object) -> str:

@@ -358,7 +358,7 @@ def test_observations_outside_the_support_are_named(make, y, plate):
         with numpyro.plate("data", 11) as index:
             numpyro.sample("seen", make(jnp.full(len(index), w)), obs=labels[index])
 
-    with pytest.raises(UserError, match="'seen' is .*outside the support") as refusal:
+    with pytest.raises(UserError, match=r"'seen' is .*outside the support") as refusal:
         from_numpyro(model, {"labels": y})
     assert "init" not in str(refusal.value)
 

@@ -138,5 +138,5 @@ def test_observations_outside_the_support_are_refused(make, y):
             pyro.sample("seen", make(w).expand([len(i)]), obs=y[i])
 
     lowvar.TorchModel.from_pyro(model, {"y": torch.ones(12)})
-    with pyro.validation_enabled(False), pytest.raises(lowvar.UserError, match="'seen' is .*outside the support"):
+    with pyro.validation_enabled(False), pytest.raises(lowvar.UserError, match=r"'seen' is .*outside the support"):
         lowvar.TorchModel.from_pyro(model, {"y": y})

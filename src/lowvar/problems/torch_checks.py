@@ -162,9 +162,12 @@ def check_density(problem):
                 f"{problem.name}: the log prior is {prior} at the start; check it, or start elsewhere: init"
             )
         for index in problem.chunks["index"]:
-            with _explained(problem, f"log_likelihood, on rows up to {int(index.max())} of N = {problem.N},"):
-                with Strict(index, problem.N) as strict:
-                    values = problem.log_likelihood(z, index)
+            rows, strict = (
+                f"log_likelihood, on rows up to {int(index.max())} of N = {problem.N},",
+                Strict(index, problem.N),
+            )
+            with _explained(problem, rows), strict:
+                values = problem.log_likelihood(z, index)
             if not torch.isfinite(values).all():
                 row = int(torch.nonzero(~torch.isfinite(values))[0])
                 if strict.found and torch.isfinite(problem.log_likelihood(z, index)[row]):

@@ -1,6 +1,6 @@
-"""Rows of a PyTorch model whose log-likelihood reads an array at a negative index, for which PyTorch counts from its end.
+"""Rows of a PyTorch model whose log-likelihood reads an array at a negative index.
 
-The -1 by which pandas codes a missing category is such an index; PyTorch itself refuses those beyond the end. As in
+PyTorch counts those from the end. The -1 by which pandas codes a missing category is such an index; PyTorch itself refuses those beyond the end. As in
 ``index_range``, NaN takes the place of these entries: a row that uses one is then not finite, and a row whose model
 replaces it, as by ``torch.where``, is.
 """
@@ -32,7 +32,7 @@ class Strict(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Runs one operation of PyTorch."""
         if func is torch.ops.aten.index.Tensor and (ways := self._negative(args[1])):
-            self.found, args = True, _padded(*args, ways)
+            self.found, args = True, _padded(args[0], args[1], ways)
         out = func(*args, **(kwargs or {}))
         if any(self._is_of_rows(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)):
             for one in tree_leaves(out):
