@@ -1,8 +1,8 @@
 """Rows of a PyTorch model whose log-likelihood reads an array at a negative index.
 
-PyTorch counts those from the end. The -1 by which pandas codes a missing category is such an index; PyTorch itself refuses those beyond the end. As in
-``index_range``, NaN takes the place of these entries: a row that uses one is then not finite, and a row whose model
-replaces it, as by ``torch.where``, is.
+PyTorch counts those from the end, as the -1 by which pandas codes a missing category; it refuses those beyond the end
+itself. As in ``index_range``, NaN takes the place of these entries: a row that uses one is then not finite, and a row
+whose model replaces it, as by ``torch.where``, is.
 """
 
 import torch
