@@ -51,7 +51,8 @@ class Fit(Kept):
         notes: sentences on problems of the fit; also issued as warnings.
         run: settings and memory of the fit.
         optimum: the estimated distance from the best guide of the family, an ``analysis.gain.Optimum`` by coordinate of
-            the unconstrained space; None without k-hat, and for guides whose coordinates are tied.
+            the unconstrained space; None without k-hat, for guides whose coordinates are tied, and where the fit has
+            clearly not converged.
     """
 
     params: dict[str, Any]

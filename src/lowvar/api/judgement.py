@@ -24,6 +24,7 @@ _WIDER, _NARROW, _SURE = 1.5, 1.15, 2
 # a note reports larger relative errors of standard deviations that the optimisation left, and of means, in standard
 # deviations; each by more than so many standard errors
 _SD_OFF, _MEAN_OFF, _ERRORS = 0.1, 0.25, 3
+_LOCAL = 1.0  # standard deviations from the optimum, above which its distance is unknown
 _CHECK = (
     "Check the intervals against NUTS, {wider}or reparameterise the model (whitened features, non-centred hierarchies)"
 )
@@ -63,6 +64,8 @@ def judged(
     good = k is not None and (k <= psis.good(draws) or alike)
     unfinished, late = _unfinished(fit.problem, params, solver, seed, trace, good)
     unfinished = unfinished or _left(problem, optimum, solver)
+    if optimum is not None and (late or np.nanmax(np.abs(optimum.mean), initial=0.0) > _LOCAL):
+        optimum = None  # there the curvature, from which it is computed, may be another: coupled scales, as of groups
     notes = [f"{problem.name}: {unfinished}"] if unfinished else []
     if k is not None and not good:
         notes.append(
