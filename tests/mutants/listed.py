@@ -158,7 +158,8 @@ DIAGNOSES = [
     ("intervals.py", "count * ratio - (count - 1) * left_out", "count * ratio - count * left_out", f"{AF}:ratios"),
     ("intervals.py", "- 2 * ab / (a * b)", "- ab / (a * b)", f"{AF}:bootstrap"),
     ("intervals.py", "low, high = np.quantile(t, [tail, 1 - tail]", "low, high = np.quantile(t, [2 * tail, 1 - 2 * tail]", f"{AF}:bootstrap"),
-    ("gain.py", "root - 1, first_se", "0.5 * (root - 1), first_se", "test_fit_optimum.py:known"),
+    ("gain.py", "root - 1, off_se", "0.5 * (root - 1), off_se", "test_fit_optimum.py:known"),
+    ("gain.py", "curvature = np.eye(dim) - (y", "curvature = np.eye(dim) + (y", "test_fit_optimum.py:narrow"),
     ("gain.py", "guide.scale(params)) ** 2 / 2", "guide.scale(params)) ** 2", f"{AF}:gain"),
 ]
 
