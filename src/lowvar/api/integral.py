@@ -42,10 +42,11 @@ class IntegralResult:
             estimated from few terms: about 1.96 standard errors or more; less where they are mostly a possible error of
             the scores.
         method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
-        notes: warnings to read before you trust the result; also issued as warnings.
+        notes: to read before you trust the result; also issued as warnings, but for common ones: duplicate samples, a
+            possible jump of the integrand, and ``exact_scores``.
         table: a row for each integral: ``task, method, value, standard_error, half_width, low, high`` (95 %), the
             Monte Carlo estimate ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard
-            errors.
+            errors. Errors are NaN where all values are equal up to rounding.
         condition: condition number of the linear system that was solved.
         info: learnt parameters: ``lengthscale``, ``nugget``, ``B``, ..., without the axis of repetitions.
     """
@@ -147,8 +148,8 @@ def integrate(
             error of the scores up to Monte Carlo's error: by default no smaller error is then stated, though the
             estimate is as good. A note says how large the error would be with ``exact_scores=True``.
         polynomial: whether all integrands are known to be polynomials of the samples' coordinates, as moments are. An
-            integrand that a polynomial predicts at all samples may still differ where none fell (a cap, a loss that
-            turns linear), and errors include this unless you know better.
+            integrand that a polynomial predicts at all samples may still differ where none fell. Unless you know
+            better, errors include a bend there (a cap, a loss that turns linear), and a note says that a jump is not.
         options: options of the method, see its docstring.
 
     Returns:
