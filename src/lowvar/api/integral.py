@@ -309,8 +309,8 @@ def _far_off(result: Integrals, plain: Integrals, names: list[str]) -> list[str]
 
 def _heavy_tailed(data: Samples, plain: Integrals, names: list[str]) -> list[str]:
     """A note if values have so heavy a tail that their standard error is unreliable."""
-    effective = plain.info.get("effective", np.array([data.sizes]))[0]
-    shapes = [heavy_tail(values[0], worth) for values, worth in zip(data.values, effective, strict=True)]
+    worths = plain.info["effective"][0]
+    shapes = [heavy_tail(values[0], worth) for values, worth in zip(data.values, worths, strict=True)]
     if not max(shapes):
         return []
     t = int(np.argmax(shapes))

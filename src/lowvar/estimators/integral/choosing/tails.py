@@ -113,10 +113,9 @@ def heavy_tail(terms: np.ndarray, effective: float) -> float:
         effective: how many independent terms they are worth.
     """
     m = len(terms)
-    distances = np.sort(np.abs(terms - np.median(terms)))
     k = int(np.clip(2 * np.sqrt(m), 1, m // 2))
-    excesses = distances[-k:] - distances[-k - 1]
-    excesses = excesses[excesses > 0]  # none of terms that are equal to the threshold
+    farthest = np.sort(np.partition(np.abs(terms - np.median(terms)), -k - 1)[-k - 1 :])
+    excesses = (farthest - farthest[0])[farthest > farthest[0]]
     if len(excesses) < FEWEST:
         return 0.0
     shape = _shape(excesses)
