@@ -17,7 +17,7 @@ from lowvar.estimators.integral.chains import HALF, LEVEL
 from lowvar.estimators.integral.choosing.held_out import with_unseen
 from lowvar.estimators.integral.choosing.tails import OFTEN, heavy_tail, on_grid
 from lowvar.estimators.integral.options import make
-from lowvar.problems.integrals.samples import Samples
+from lowvar.problems.integrals.samples import UNITS, Samples
 from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
@@ -192,8 +192,8 @@ def integrate(
     names = _names(names_in(values) if names is None else names, data.tasks)
     seeds = np.array([seed])
     plain = make("monte_carlo", {}).integrate(data, seeds)
-    rounding = data.rounding[0] * np.array([np.abs(v).max() for v in data.values])
-    constant = np.array([np.ptp(v) for v in data.values]) <= rounding
+    size = np.array([np.abs(values).max() for values in data.values])
+    constant = np.array([np.ptp(values) for values in data.values]) <= UNITS * np.finfo(float).eps * size
     if constant.all():
         method, result = "monte_carlo", plain
     else:
@@ -221,11 +221,11 @@ def integrate(
         result, quiet = _no_surer_than_the_scores(result, plain, methods != "monte_carlo", names)
     for t in np.flatnonzero(constant):
         notes.append(
-            f"integral {names[t]}: the values are equal at all samples, so the error of the integral is unknown"
+            f"integral {names[t]}: the values are equal at all samples, up to rounding, so the error is unknown"
         )
     value = result.value[0]
     error, half = (
-        np.where(constant | ~np.isfinite(value), np.nan, np.maximum(of[0], rounding))
+        np.where(constant | ~np.isfinite(value), np.nan, np.maximum(of[0], data.rounding[0] * size))
         for of in (result.standard_error, result.half)
     )
     plain = replace(plain, standard_error=np.where(constant, np.nan, plain.standard_error))
