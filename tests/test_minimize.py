@@ -204,9 +204,34 @@ def test_a_lost_search_is_told_from_a_minimum():
 
     lost = quiet(hole, np.ones(3), 0.5, budget=20_000, noisy=False)
     assert lost.fun < -99
-    bits = quiet(ones_missing, domain="binary", dim=8, budget=20_000)
+    bits = quiet(ones_missing, domain="binary", dim=16, budget=20_000)
     assert (bits.status, bits.success, bits.fun) == ("converged", True, 0)
-    assert "no change of one coordinate improves it" in bits.message
+    assert "changes of one coordinate" in bits.message
+
+
+@pytest.mark.parametrize(
+    ("space", "size"), [({"domain": "binary", "dim": 5}, 32), ({"domain": "categorical", "dim": 2, "choices": 8}, 64)]
+)
+def test_a_space_that_is_evaluated_completely_has_an_exact_minimum(space, size):
+    """Values without any structure, which no search could find but by all points; few are evaluated twice."""
+    rng, table = np.random.default_rng(0), {}
+    counted = Counted(lambda x: table.setdefault(tuple(x), rng.normal()))
+    result = quiet(counted, budget=1000, **space)
+    assert (result.status, result.success, result.noise) == ("converged", True, 0)
+    assert len(table) == size
+    assert result.fun == min(table.values()) == table[tuple(result.x)]
+    assert counted.calls == result.nfev < 3 * size
+    missed = quiet(counted, budget=1000, target=result.fun - 1, **space)
+    assert (missed.status, missed.success) == ("converged", False)
+    sure = quiet(counted, budget=1000, noisy=False, **space)
+    assert (sure.fun, sure.success) == (result.fun, True)
+
+
+def test_a_small_space_under_noise_is_not_exhausted_by_an_evaluation_of_each_point():
+    rng = np.random.default_rng(0)
+    result = quiet(lambda x: ones_missing(x) + rng.normal(), domain="binary", dim=4, budget=600)
+    assert (result.status, result.success) == ("budget", False)
+    assert result.mean.tolist() == [1, 1, 1, 1]
 
 
 # when it ends -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import contextlib
 import contextvars
-import errno
 import hashlib
 import os
 import shutil
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from lowvar.errors import UserError, shown
+from lowvar.errors import of_place
 
 _unfinished: dict[Path, int] = {}  # files that are being written, each open and locked
 _together: contextvars.ContextVar[list[tuple[Path, Path]] | None] = contextvars.ContextVar("together", default=None)
@@ -54,7 +53,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
             together.append((part, path))
             part = None
     except OSError as error:
-        raise _explained(error, path) from error
+        raise of_place(error, path) or error from error
     finally:
         if part is not None:
             _forget(part)
@@ -92,7 +91,7 @@ def _rename(files: list[tuple[Path, Path]]) -> None:
                     aside.callback(_forget, former)
                 part.replace(path)
             except OSError as error:
-                raise _explained(error, path) from error
+                raise of_place(error, path) or error from error
             undo.callback(path.unlink if former is None else partial(former.replace, path))
         undo.pop_all()
 
@@ -193,7 +192,7 @@ def _locked(folder: str | os.PathLike) -> Iterator[None]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise _explained(error, Path(folder)) from error
+        raise of_place(error, folder) or error from error
     try:
         with contextlib.suppress(OSError):  # no locks here
             try:
@@ -231,23 +230,6 @@ def _sync(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _explained(error: OSError, path: Path) -> Exception:
-    name = shown(path)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"no space left to write {name}: free some space, or choose another folder")
-    if error.errno == errno.EFBIG:
-        return UserError(f"cannot write {name}: it is larger than the file system or a limit (ulimit -f) permits")
-    if error.errno == errno.ENAMETOOLONG:
-        return UserError(f"cannot write {name}: the name is too long for the file system; choose a shorter one")
-    if error.errno in (errno.EISDIR, errno.ENOTEMPTY):
-        return UserError(f"cannot write {name}: there is a folder of this name; remove it, or choose another name")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
-        return UserError(f"cannot write {name}: {error.strerror}; choose a folder that you may write to")
-    if error.errno is not None:  # such as EIO, of a broken disk or a network's
-        return UserError(f"cannot write {name}: {error.strerror or error}; try again, or choose another folder")
-    return error
 
 
 def _umask() -> int:

@@ -51,7 +51,8 @@ class Fit(Kept):
         notes: sentences on problems of the fit; also issued as warnings.
         run: settings and memory of the fit.
         optimum: the estimated distance from the best guide of the family, an ``analysis.gain.Optimum`` by coordinate of
-            the unconstrained space; None without k-hat, and for guides whose coordinates are tied.
+            the unconstrained space; None without k-hat, for guides whose coordinates are tied, and where the fit has
+            clearly not converged.
     """
 
     params: dict[str, Any]
@@ -240,7 +241,7 @@ def fit(
     """
     if estimator is not None:
         check_estimator(estimator)
-    check_arguments(options, estimator)
+    check_arguments(fit, options, estimator)
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))

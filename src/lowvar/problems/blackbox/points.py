@@ -4,6 +4,7 @@ import functools
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures.process import BrokenProcessPool
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,12 @@ class WrongValue(UserError):
 
 
 def number(value: Any) -> float:
-    """A Python, NumPy, JAX or PyTorch scalar as a float.
+    """A Python, NumPy, JAX or PyTorch scalar as a float; a Python int may be of any size.
 
     Raises:
         WrongValue: it is anything else.
     """
-    array = to_host(value)
+    array = to_host(float(value) if isinstance(value, Real) else value)
     if array.shape != () or array.dtype.kind not in "biuf":
         raise WrongValue(f"returned {describe(value, array)}: it must return one number")
     return float(array)
