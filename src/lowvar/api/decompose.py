@@ -13,9 +13,9 @@ import numpy as np
 import optax
 
 from lowvar.analysis import decomposition as analysis
-from lowvar.api.fit import Fit, completed, start_of, starts
-from lowvar.api.kept import Run
-from lowvar.api.models import problem_of
+from lowvar.api.fit import Fit, completed
+from lowvar.api.models import problem_of, start_of, starts
+from lowvar.api.record import Run
 from lowvar.api.settings import DEFAULT, check_arguments, methods_of, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
