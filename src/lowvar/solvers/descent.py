@@ -85,14 +85,14 @@ class RowDescent(Descent):
 
     States have the coordinates of all rows: every vector of that length, such as a moment, is divided by rows.
 
-    An epoch visits each row once. The state of the rows, in the order of the epoch's batches, is therefore the input of a
-    loop, and their new state its output: the work of a step does not depend on the number of rows.
+    An epoch visits each row once. The state of the rows, in the order of the epoch's batches, is therefore the
+    input of a loop, and their new state its output: the work of a step does not depend on the number of rows.
 
-    **Convention.** The gradient is unbiased for that of the whole ELBO: a batch's rows count ``N / B`` times, all others
-    have gradient zero. ``adam`` moves a row at its visits, which it counts row by row, see ``row_adam``. With a
-    transformation of optax, the convention is that of PyTorch's ``SparseAdam``: averages of a row's gradients change at
-    its visits only, while the count of steps, which corrects their bias and drives schedules, is that of the run. Rows
-    that are visited a few dozen times then move far less than under dense Adam.
+    **Convention.** The gradient is unbiased for that of the whole ELBO: a batch's rows count ``N / B`` times, all
+    others have gradient zero. ``adam`` moves a row at its visits, which it counts row by row, see ``row_adam``.
+    With a transformation of optax, the convention is that of PyTorch's ``SparseAdam``: averages of a row's
+    gradients change at its visits only, while the count of steps, which corrects their bias and drives schedules,
+    is that of the run. Rows that are visited a few dozen times then move far less than under dense Adam.
     """
 
     @property
