@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 
 from lowvar.errors import UserError
-from lowvar.files import read_yaml
 from lowvar.runs.artifact import read_stamp
 from lowvar.studies import jobs
 from lowvar.studies.study import Study
+from lowvar_studies.yaml_files import read_yaml
 
 STAGES, CODE = ("runs", "results"), "src/"
 

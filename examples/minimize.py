@@ -3,7 +3,7 @@
 Least trimmed squares (Rousseeuw, 1984) ignores the worst quarter of the rows, whichever they are: its loss has many
 minima and no gradient where rows change sides, so that values are all that a search can use.
 
-    python examples/minimize.py
+    python examples/minimize.py  # with scikit-learn, for the data
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Posterior means with control variates, from 400 NUTS draws of a NumPyro model.
 
-    python examples/posterior_means.py
+    python examples/posterior_means.py  # with scikit-learn, for the data
 
 The reference is a run with 50 times as many draws, itself sharpened by control variates of another kind.
 """

@@ -16,6 +16,12 @@ def in_full_when_long(names, *kept):
     return [name if name in kept else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
+def skip_without_packages(method):
+    """Skips a test where a package of a search is not installed."""
+    for package in SEARCH.about(method).packages if method in SEARCH else ():
+        pytest.importorskip(package)
+
+
 class Counted:
     """A function that counts its calls."""
 

@@ -174,7 +174,7 @@ def test_decompose(example, data, fitted, given):
 
 def test_the_command_compares_the_default_estimators():
     """Sticking the landing among them: with an exact guide no other takes the Monte Carlo noise away."""
-    assert cli._OWN["estimators"] == ",".join(COMPARED)
+    assert cli.OWN["estimators"] == ",".join(COMPARED)
     assert "stl" in COMPARED
 
 
@@ -224,12 +224,13 @@ def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
         ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
         ({"optimizer": object()}, "optimizer: give 'adam' or 'sgd', and step_size"),
         ({"estimator": "joint", "tabel": "rows"}, "estimator: joint: unknown option 'tabel': did you mean 'table'"),
+        ({"estimator": "adaptive_joint"}, "'adaptive_joint'.* 'joint_adaptive'"),
         ({"lr": 0.1}, "'lr'.* step_size"),
         ({"epochs": 10, "estimator": "naive"}, "'epochs'.* num_steps"),
         ({"device": "cpu"}, "'device'.* devices"),
         ({"rng_key": 0}, "'rng_key'.* seed"),
         ({"n_samples": 10}, "'n_samples'.* num_particles"),
-        ({"tabel": "rows"}, "tabel: unknown arguments; options of an estimator need estimator="),
+        ({"tabel": "rows"}, "'tabel'.* estimator="),
         (
             {"estimator": "smiso"},
             "'smiso': it is a solver with its own update, which fit and decompose do not run; use an estimator, "
@@ -308,6 +309,14 @@ def test_bad_input_of_decompose(example, data, fitted):
             UserError, match="decompose: step_size, num_steps, init: settings of a fit, which is made only"
         ):
             lowvar.decompose(example.model, data, params, step_size=0.1, num_steps=10, init=fitted)
+    for name, ours in {
+        "lr": "step_size",
+        "epochs": "num_steps",
+        "patience": "stop.* params",
+        "method": "estimators",
+    }.items():
+        with pytest.raises(UserError, match=f"decompose: .*'{name}'.* {ours}"):
+            lowvar.decompose(example.model, data, **{name: 1})
     with pytest.raises(UserError, match="decompose: data is a Fit; give it as params=fit"):
         lowvar.decompose(example.model, fitted)
     with pytest.raises(UserError, match="num_samples 0: it must be a whole number, 1 or more"):

@@ -6,10 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lowvar.estimators import GRADIENT, INTEGRAL
-from lowvar.estimators import SEARCH as SEARCH_ESTIMATORS
-from lowvar.solvers.search import SEARCH
-
 ROOMS = ["datasets", "problems", "noise", "estimators", "solvers", "runs", "analysis", "studies"]
 SHARED = {"errors", "files", "npz", "registry", "backends"}
 PACKAGE = Path(__file__).parents[1] / "src" / "lowvar"
@@ -84,15 +80,6 @@ def test_no_code_asks_for_the_name_of_a_backend():
 def test_the_test_sees_imports():
     assert "estimators" in set(imports(PACKAGE / "api" / "settings.py"))
     assert {"errors", "noise"} <= set(imports(PACKAGE / "solvers" / "descent.py"))
-
-
-@pytest.mark.parametrize("registry", [GRADIENT, SEARCH_ESTIMATORS, INTEGRAL, SEARCH], ids=lambda one: one.kind)
-def test_methods_are_short(registry):
-    """Files that several methods share may be longer."""
-    for name in registry.own:
-        module = registry.entry(name).target.partition(":")[0]
-        path = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
-        assert len(path.read_text().splitlines()) <= 150, path
 
 
 def test_no_two_tests_draw_from_one_generator():

@@ -13,7 +13,8 @@ import pytest
 
 from lowvar.cli import main
 from lowvar.errors import UserError
-from lowvar.files import all_or_none, alone, atomic, read_yaml, write_text
+from lowvar.files import all_or_none, alone, atomic, write_text
+from lowvar_studies.yaml_files import read_yaml
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefg", "bcdefgh", strict=True)
@@ -62,7 +63,7 @@ def test_a_place_that_cannot_be_written(tmp_path, name):
     (tmp_path / "folder/inner").mkdir(parents=True)
     (tmp_path / "a").write_text("a file where a folder should be")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match=r"cannot write .*: .*(too long|a folder of this name|Not a directory|exists)"):
+    with pytest.raises(UserError, match=r"cannot write .*: .*(too long|folder of this name|Not a directory|exists)"):
         write_text(tmp_path / name, "text")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -144,13 +145,13 @@ def test_a_folder_in_use_is_waited_for(tmp_path, recwarn):
 
 def test_a_full_disk_keeps_the_former_files(tiny_disk):
     write_text(tiny_disk / "a", "former")
-    with pytest.raises(UserError, match="no space left to write"):
+    with pytest.raises(UserError, match="cannot write"):
         written_together(tiny_disk, a="new", b="x" * 10**6)
     assert [(path.name, path.read_text()) for path in tiny_disk.iterdir()] == [("a", "former")]
 
 
 def test_a_full_disk(tiny_disk):
-    with pytest.raises(UserError, match="no space left to write"), atomic(tiny_disk / "a") as part:
+    with pytest.raises(UserError, match="cannot write"), atomic(tiny_disk / "a") as part:
         part.write_bytes(b"x" * 10**6)
     assert list(tiny_disk.iterdir()) == []
 

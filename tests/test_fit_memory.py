@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from regressions import FAR, N, fitted, moving, total
 
@@ -70,6 +71,20 @@ def test_others_run_along(on_the_way):
     kinds = dict(zip(found.table["method"], found.table["memory"], strict=True))
     assert kinds == {"joint": "fit", "joint_svrg": "replayed"}
     np.testing.assert_array_equal(found.params["w_auto_loc"], fit.params["w_auto_loc"])
+
+
+def test_without_params_it_is_at_the_fit_with_these_settings(on_the_way):
+    """Its estimator's average still contains the way to the optimum, so the last iterate is the result."""
+    data, fit = on_the_way
+    given = lowvar.decompose(moving, data, fit, estimators=("naive", "joint"), **DESIGN)
+    settings = {**WAY, "num_steps": 60} | DESIGN
+    del settings["estimator"]
+    with pytest.warns(UserWarning, match="converged"):
+        own = lowvar.decompose(moving, data, estimators=("naive", "joint"), **settings)
+    assert fit.params.keys() == own.params.keys()
+    for site, value in fit.params.items():
+        np.testing.assert_array_equal(own.params[site], value)
+    pd.testing.assert_frame_equal(own.table, given.table)
 
 
 def test_running_along_repeats_the_fit(on_the_way):

@@ -154,3 +154,34 @@ def test_constant_scores_are_said_to_be_constant():
     with pytest.warns(UserWarning, match="coordinate 1 of the scores is constant, which no density"):
         found = lowvar.integrate(x, np.column_stack([-x[:, 0], np.ones(300)]), x[:, 0])
     assert found.method == "monte_carlo"
+
+
+def test_wrong_scores_are_noted_whoever_vouches_for_them():
+    x = normal(300)
+    shuffled = np.random.default_rng(1).permutation(300)
+    wrong = {
+        "of other rows": -x[shuffled],
+        "of the coordinates in another order": -x[:, ::-1],
+        "of standardised samples, twice as wide": -2 * x,
+        "clipped": np.clip(-x, -1, 1),
+        "of unit length": -x / np.linalg.norm(x, axis=1, keepdims=True),
+        "truncated to whole numbers": (-x).astype(int),
+        "sorted": -np.sort(x, axis=0),
+        "of the negative density": x,
+    }
+    for kind, scores in wrong.items():
+        for method in ("zero_variance", "auto"):
+            with pytest.warns(UserWarning, match="density"):
+                found = lowvar.integrate(x, scores, x[:, 0] * x[:, 1] + x[:, 0] ** 2, method, exact_scores=True)
+            assert any("density" in note for note in found.notes), kind
+            apart = abs(found.value - found.table["monte_carlo"]) / found.table["monte_carlo_se"]
+            assert (apart[0] > 3) == any("away" in note for note in found.notes), kind
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("noise", [np.float32, lambda s: np.round(s, 3)])
+def test_scores_of_few_digits_are_no_wrong_scores(noise):
+    x = normal(300)
+    found = lowvar.integrate(x, noise(-x), 1e5 + x[:, 0] ** 2, "zero_variance", order=2, exact_scores=True)
+    assert abs(found.value[0] - 1e5 - 1) < 1e-3
+    assert ["polynomial" in note for note in found.notes] == [True]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.signal
 import scipy.stats
 from samples_of_normal import normal
 
@@ -9,7 +10,7 @@ import lowvar
 from lowvar.errors import UserError
 from lowvar.estimators.integral.choosing.cross_fitting import cross_fit
 from lowvar.estimators.integral.choosing.held_out import judge
-from lowvar.estimators.integral.choosing.tails import average, beyond
+from lowvar.estimators.integral.choosing.tails import average, beyond, heavy_tail
 from lowvar.estimators.integral.options import make
 from lowvar.problems.integrals.samples import Samples
 
@@ -208,3 +209,135 @@ def test_an_integrand_that_is_predicted_to_rounding_may_still_jump(more, said):
     x = np.random.default_rng(0).normal(size=(100, 1))
     found = lowvar.integrate(x, -x, x[:, 0] ** 2 * (x[:, 0] < 3.2), **more)
     assert any("polynomial" in note for note in found.notes) == said
+
+
+def gamma_logarithms(rng, m):
+    u = np.log(rng.gamma(3, size=m))
+    return u, 3 - np.exp(u)
+
+
+def normals(rng, m):
+    x = rng.normal(size=m)
+    return x, -x
+
+
+JUMPS = {
+    "truncated square": (gamma_logarithms, lambda u: u**2 * (u < 2.1), 1.186027),
+    "barrier": (normals, lambda x: np.exp(0.5 * x) * (x < 2.2), np.exp(0.125) * norm.cdf(2.2 - 0.5)),
+    "polynomial with a barrier": (
+        normals,
+        lambda x: (x**2 + 1) * (x > -2.3),
+        2 - 2 * norm.sf(2.3) - 2.3 * norm.pdf(2.3),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("method", ["auto", "zero_variance"])
+@pytest.mark.parametrize("case", JUMPS)
+def test_an_interval_that_a_jump_may_leave_says_so(case, method, monkeypatch):
+    monkeypatch.setattr("lowvar.estimators.integral.choosing.candidates.kernels_run", lambda: False)
+    draws, f, truth = JUMPS[case]
+    missed, silent = 0, 0
+    for seed in range(60):
+        x, scores = draws(np.random.default_rng((7, seed)), 60)
+        found = lowvar.integrate(x, scores, f(x), method, exact_scores=True)
+        off = abs(found.value[0] - truth) > found.half_width[0]
+        narrower = found.half_width[0] < 1.96 * found.table["monte_carlo_se"][0]
+        missed += off and narrower
+        silent += off and narrower and not found.notes
+    assert silent <= 2  # as chance explains, of intervals that a jump fits in
+    assert missed > 6, missed
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("method", ["auto", "zero_variance"])
+def test_a_constant_error_of_vouched_scores_is_noted(method):
+    noted, far = 0, 0
+    for seed in range(40):
+        x = np.random.default_rng((8, seed)).normal(size=300)
+        found = lowvar.integrate(x, 0.1 - x, x**2 + x, method, exact_scores=True)
+        apart = abs(found.value[0] - found.table["monte_carlo"][0]) / found.table["monte_carlo_se"][0]
+        far += apart > 3
+        noted += (said := any("standard errors of Monte Carlo away" in note for note in found.notes))
+        assert said == (apart > 3)
+        assert apart <= 3 or not any("exact_scores" in note for note in found.notes)
+    assert far == noted
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_no_sample_hits_has_no_error_of_monte_carlo():
+    x = normal(60, 1)[:, 0]
+    both = np.stack([x**2, 1.0 * (x > 5)], axis=1)
+    for method in ("auto", "zero_variance", "monte_carlo"):
+        row = lowvar.integrate(x, -x, both, method, exact_scores=True).table.iloc[1]
+        assert row["monte_carlo"] == 0
+        assert row[["standard_error", "half_width", "low", "high", "monte_carlo_se", "gain"]].isna().all()
+    share = 1 / (1 + np.exp(-x))
+    found = lowvar.integrate(x, -x, share + (1 - share) + 1e-16 * x, exact_scores=True)  # one, up to rounding
+    assert np.isnan(found.standard_error[0])
+    assert any("equal at all samples" in note for note in found.notes)
+    found = lowvar.integrate(x, (-x).astype(np.float32), 1e8 + x**2, "monte_carlo")  # the scores' rounding is another
+    assert found.table["monte_carlo_se"][0] > 0.1
+
+
+LIGHT = {
+    "normal": lambda rng, m: rng.normal(size=m),
+    "lognormal": lambda rng, m: np.exp(0.5 * rng.normal(size=m)),
+    "exponential": lambda rng, m: rng.exponential(size=m),
+    "gamma(2)": lambda rng, m: rng.gamma(2, size=m),
+    "gamma(1/2)": lambda rng, m: rng.gamma(0.5, size=m),
+    "t(10)": lambda rng, m: rng.standard_t(10, size=m),
+    "rare event": lambda rng, m: 1.0 * (rng.random(m) < 0.02),
+    "payoff": lambda rng, m: np.maximum(rng.normal(size=m) - 1.5, 0),
+    "counts": lambda rng, m: 1.0 * rng.poisson(0.3, size=m),
+}
+
+
+@pytest.mark.parametrize("m", [100, 400, 4000])
+@pytest.mark.parametrize("law", LIGHT)
+def test_light_tails_seldom_look_heavy(law, m):
+    rng, repetitions = np.random.default_rng((9, m)), 600
+    found = sum(heavy_tail(LIGHT[law](rng, m), m) > 0 for _ in range(repetitions))
+    assert found <= scipy.stats.binom.ppf(0.999, repetitions, 0.02)
+
+
+@pytest.mark.parametrize(("m", "share"), [(100, 0.25), (400, 0.5), (4000, 0.9)])
+def test_heavy_tails_look_so_with_enough_samples(m, share):
+    rng, repetitions = np.random.default_rng((10, m)), 300
+    laws = (
+        lambda: rng.standard_t(3, size=m) ** 2,
+        lambda: -np.abs(rng.standard_cauchy(size=m)),
+        lambda: rng.pareto(1.3, m),
+    )
+    for law in laws:
+        found = sum(heavy_tail(law(), m) > 0 for _ in range(repetitions))
+        assert found > scipy.stats.binom.ppf(0.001, repetitions, share), law
+    assert 0.4 < np.median([heavy_tail(rng.pareto(2, 4000), 4000) for _ in range(100)]) < 0.6  # 0.5
+
+
+def test_a_chain_whose_extremes_come_together_has_no_heavy_tail():
+    rng, found = np.random.default_rng(11), 0
+    for _ in range(200):
+        x = scipy.signal.lfilter([1], [1, -0.95], rng.normal(size=1000))
+        found += heavy_tail(x**2, 1000 / 39) > 0
+    assert found <= 6
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("method", ["auto", "zero_variance", "monte_carlo"])
+def test_values_of_infinite_variance_are_noted(method, monkeypatch):
+    monkeypatch.setattr("lowvar.estimators.integral.choosing.candidates.kernels_run", lambda: False)
+    noted = 0
+    for seed in range(20):
+        x = np.random.default_rng((12, seed)).standard_t(3, size=2000)
+        found = lowvar.integrate(x, -4 * x / (3 + x**2), np.stack([x, x**2], axis=1), method, exact_scores=True)
+        noted += any("heavy tail" in note or "very few samples" in note for note in found.notes)
+    assert noted >= 16
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_density_with_an_edge_is_named():
+    x = np.abs(normal(200))
+    found = lowvar.integrate(x, -x, x[:, 0])
+    assert any("edge" in note for note in found.notes)

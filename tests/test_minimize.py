@@ -11,14 +11,24 @@ import numpy as np
 import pytest
 import scipy.optimize
 import searched
-from searched import DIM, VALUES, X0, Counted, ellipsoid, in_full_when_long, ones_missing, quiet, sphere
+from searched import (
+    DIM,
+    VALUES,
+    X0,
+    Counted,
+    ellipsoid,
+    in_full_when_long,
+    ones_missing,
+    quiet,
+    skip_without_packages,
+    sphere,
+)
 
 import lowvar
 from lowvar import backends
 from lowvar.errors import UserError
 from lowvar.problems.blackbox import catalogue
 from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.peers import PEERS
 
 # what is found ------------------------------------------------------------------------------------------------------
 
@@ -33,8 +43,7 @@ from lowvar.solvers.search.peers import PEERS
     ],
 )
 def test_targets_are_reached(f, method, target, options):
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     counted = Counted(f)
     result = quiet(counted, X0, 0.5, method, budget=12_000, target=target, **options)
     assert result.success
@@ -150,8 +159,7 @@ BOUNDED = ("fast_ingo", "ingo_cma", "cmaes", "pycma")
     "method", in_full_when_long((name for name in VALUES if "real" in SEARCH.about(name).domains), *BOUNDED)
 )
 def test_every_method_keeps_to_bounds(method):
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     low, high = np.array([-1.0, 0, -1]), np.array([1.0, np.inf, np.inf])
     result = quiet(
         Within(low, high), np.array([0.9, 0.3, -1.0]), 0.8, method, budget=300, bounds=(low, high),
@@ -163,8 +171,7 @@ def test_every_method_keeps_to_bounds(method):
 
 @pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.long), "fast_ingo", "pycma"])
 def test_a_minimum_on_the_boundary_is_found(method):
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     bounds = scipy.optimize.Bounds([-1, 0, -1], [1, np.inf, np.inf])
     result = quiet(Within(bounds.lb, bounds.ub), np.zeros(3), 0.5, method, budget=10_000, bounds=bounds)
     assert result.success, result.message
@@ -197,9 +204,34 @@ def test_a_lost_search_is_told_from_a_minimum():
 
     lost = quiet(hole, np.ones(3), 0.5, budget=20_000, noisy=False)
     assert lost.fun < -99
-    bits = quiet(ones_missing, domain="binary", dim=8, budget=20_000)
+    bits = quiet(ones_missing, domain="binary", dim=16, budget=20_000)
     assert (bits.status, bits.success, bits.fun) == ("converged", True, 0)
-    assert "no change of one coordinate improves it" in bits.message
+    assert "changes of one coordinate" in bits.message
+
+
+@pytest.mark.parametrize(
+    ("space", "size"), [({"domain": "binary", "dim": 5}, 32), ({"domain": "categorical", "dim": 2, "choices": 8}, 64)]
+)
+def test_a_space_that_is_evaluated_completely_has_an_exact_minimum(space, size):
+    """Values without any structure, which no search could find but by all points; few are evaluated twice."""
+    rng, table = np.random.default_rng(0), {}
+    counted = Counted(lambda x: table.setdefault(tuple(x), rng.normal()))
+    result = quiet(counted, budget=1000, **space)
+    assert (result.status, result.success, result.noise) == ("converged", True, 0)
+    assert len(table) == size
+    assert result.fun == min(table.values()) == table[tuple(result.x)]
+    assert counted.calls == result.nfev < 3 * size
+    missed = quiet(counted, budget=1000, target=result.fun - 1, **space)
+    assert (missed.status, missed.success) == ("converged", False)
+    sure = quiet(counted, budget=1000, noisy=False, **space)
+    assert (sure.fun, sure.success) == (result.fun, True)
+
+
+def test_a_small_space_under_noise_is_not_exhausted_by_an_evaluation_of_each_point():
+    rng = np.random.default_rng(0)
+    result = quiet(lambda x: ones_missing(x) + rng.normal(), domain="binary", dim=4, budget=600)
+    assert (result.status, result.success) == ("budget", False)
+    assert result.mean.tolist() == [1, 1, 1, 1]
 
 
 # when it ends -------------------------------------------------------------------------------------------------------
@@ -240,8 +272,7 @@ def test_a_search_that_cannot_go_on_ends():
 @pytest.mark.parametrize("method", SEARCH.own)
 def test_options_have_names_of_their_own(method):
     """Else ``minimize`` would take for itself what was meant for its method."""
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     taken = {*inspect.signature(lowvar.minimize).parameters, *inspect.signature(lowvar.Searcher).parameters}
     assert not (set(SEARCH.options_of(method)) - {"population"}) & taken
 

@@ -7,12 +7,11 @@ import sys
 import jax
 import numpy as np
 import pytest
-from searched import DIM, VALUES, X0, in_full_when_long, quiet, sphere
+from searched import DIM, VALUES, X0, in_full_when_long, quiet, skip_without_packages, sphere
 
 import lowvar
 from lowvar.errors import UserError
 from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.peers import PEERS
 
 
 def test_the_callback():
@@ -52,8 +51,7 @@ def test_an_error_of_a_callback_has_the_result_so_far():
 
 @pytest.mark.parametrize("method", ["fast_ingo", "pycma"])
 def test_ask_and_tell_are_minimize(method):
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     solver = lowvar.Searcher(X0, 0.5, method, seed=3)
     while solver.best > 5 and solver.evaluations < 2000:  # stops early
         points = solver.ask()
@@ -89,8 +87,7 @@ def test_tell_takes_any_numbers_and_nothing_else():
     "method", in_full_when_long(VALUES, "fast_ingo", "ingo_binary", "ingo_categorical", "pycma", "pymoo_ga")
 )
 def test_every_method_can_be_driven(method):
-    if method in PEERS:
-        pytest.importorskip(SEARCH.about(method).packages[0])
+    skip_without_packages(method)
     kind = SEARCH.about(method).domains[0]
     if kind != "real":
         start = {"domain": kind, "dim": 4, "choices": 3 if kind == "categorical" else None}

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from searched import X0, Counted, quiet, sphere
+from searched import X0, Counted, quiet, skip_without_packages, sphere
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.peers import PEERS
 
 
 def fails_far_out(x):
@@ -34,6 +32,13 @@ def test_failures_raise_by_default(workers):
     assert isinstance(caught.value.__cause__, ArithmeticError)
     with pytest.raises(UserError, match="gave inf at point 0 of 14"):
         quiet(lambda x: np.inf, X0, 0.5, budget=100)
+
+
+def test_an_int_beyond_64_bits_is_a_number():
+    result = quiet(lambda x: int(1e30 * sphere(x)), np.ones(2), 0.5, budget=200)
+    assert result.fun == int(1e30 * sphere(result.x))
+    with pytest.raises(UserError, match="OverflowError"):
+        quiet(lambda x: 10**400, np.ones(2), 0.5, budget=200)
 
 
 def test_a_function_that_never_has_a_value():
@@ -138,11 +143,36 @@ def test_a_failure_at_the_last_mean_loses_nothing():
     ],
 )
 def test_one_sentence_for_a_mistake(f, options, message):
-    if options.get("method") in PEERS:
-        pytest.importorskip(SEARCH.about(options["method"]).packages[0])
+    skip_without_packages(options.get("method", "ingo"))
     call = {"x0": X0, "sigma0": 0.5, "budget": 100, **options}
     with pytest.raises(UserError, match=message):
         quiet(f, call.pop("x0"), call.pop("sigma0"), **call)
+
+
+@pytest.mark.parametrize(
+    "bounds", [[[0, 1], [2, 3]], ((0, 1), (2, 3)), np.array([[0, 1], [2, 3]]), [[0, None], [2, None]], [[0, 3], [0, 3]]]
+)
+def test_pairs_in_two_dimensions_are_not_guessed(bounds):
+    """Both readings leave room and differ; or only that as a pair for each coordinate does, which is not ours."""
+    with pytest.raises(UserError, match="bounds"):
+        lowvar.Searcher(np.ones(2), 0.5, bounds=bounds)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "low", "high"),
+    [
+        ([[0, 0], [2, 3]], [0, 0], [2, 3]),
+        (([0, 0], [2, None]), [0, 0], [2, np.inf]),
+        ([[0, 2], [2, 3]], [0, 2], [2, 3]),
+        ((np.array([0, 1]), np.array([2, 3])), [0, 1], [2, 3]),
+        ((0, [2, 3]), [0, 0], [2, 3]),
+    ],
+)
+def test_bounds_in_two_dimensions_with_one_reading(bounds, low, high):
+    """As pairs they leave no room or mean the same, or they are in a form that no pairs have."""
+    points = lowvar.Searcher(np.array(low) + 0.5, 5.0, bounds=bounds).ask()
+    assert ((points >= low) & (points <= high)).all()
+    assert (np.ptp(points, axis=0) > 0.1).all()
 
 
 def test_mistakes_of_a_searcher():

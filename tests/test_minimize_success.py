@@ -60,6 +60,17 @@ def test_a_minimum_at_a_kink_is_confirmed():
     assert ("kink" in smooth.message, "kink" in kinked.message) == (False, True)
 
 
+def test_a_minimum_beside_a_jump_is_confirmed():
+    """The search that comes back still has widely different values, which are no measure of rounding."""
+
+    def wall(points):
+        return ((points - 1) ** 2).sum(1) + 100 * (points.sum(1) < 2.2)
+
+    result = batched(wall, np.full(2, 2.0), 0.5, 8000, seed=2)
+    assert abs(result.fun - 0.02) < 1e-12
+    assert (result.status, result.success) == ("converged", True)
+
+
 @pytest.mark.parametrize(
     ("f", "is_kinked"),
     [

@@ -209,8 +209,37 @@ def test_entry_points_of_one_name_are_refused(names, message, monkeypatch):
     with pytest.raises(UserError, match="unknown letter 'anothr': did you mean 'another'"):
         letters.get("anothr")
     elsewhere = Registry("letter", {"ours": "string:capwords"}, group="letters", accepts=lambda arguments: False)
-    monkeypatch.setattr(registry, "_arguments", lambda entry: ({}, True))
+    monkeypatch.setattr(registry, "_arguments", lambda entry: registry.Declared({}, True, {}))
     assert list(elsewhere) == ["ours"]
+
+
+def test_an_entry_point_of_lowvar_itself_is_its_own(tmp_path, monkeypatch):
+    """It is listed and hashed as a row is, and what it declares is known without an import of its packages."""
+    from lowvar import registry
+
+    (tmp_path / "laboratory.py").write_text(
+        "import no_such_library\nfrom lowvar.registry import declares\n"
+        "@declares(packages=('no_such_library',), extra='peers', vowel=True)\n"
+        "class alpha:\n    def __init__(self, x, size: int = 3): ...\n"
+        "@declares(packages=('no_such_library',))\ndef theirs(x): ...\n"
+    )
+    monkeypatch.setattr(registry, "_folders", [tmp_path])
+    points = [
+        SimpleNamespace(name=name, value=f"laboratory:{name}", dist=SimpleNamespace(name=distribution))
+        for name, distribution in (("alpha", "lowvar"), ("theirs", "their-package"))
+    ]
+    monkeypatch.setattr(registry, "_entry_points", lambda: SimpleNamespace(select=lambda group: points))
+    letters = Registry("letter", {"ours": "string:capwords"}, group="letters", about={"vowel": False}, given=("x",))
+    assert letters.own == ("ours", "alpha")
+    assert list(letters) == ["ours", "alpha", "theirs"]
+    assert letters.sources("alpha") == {}
+    assert list(letters.sources("theirs")) == ["theirs"]
+    assert (letters.about("alpha").vowel, letters.about("ours").vowel) == (True, False)
+    assert letters.options_of("alpha") == {"size": (("int",), False)}
+    with pytest.raises(UserError, match=r"alpha needs no_such_library: pip install 'lowvar\[peers\]'"):
+        letters.get("alpha")
+    with pytest.raises(UserError, match=r"theirs needs no_such_library: pip install no_such_library$"):
+        letters.get("theirs")
 
 
 def test_a_broken_package_is_named_where_it_is_used_and_hides_no_other(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import yaml
 from projects import LITTLE
 
 from lowvar.errors import UserError
+from lowvar.files import sha256
 from lowvar.runs import artifact
 from lowvar.studies import jobs as commands
 from lowvar.studies.study import Study
@@ -110,6 +111,23 @@ def published(study):
     return sorted(
         path for path in study.results.rglob("*") if path.suffix in (".csv", ".svg", ".png") or path == study.metrics
     )
+
+
+def test_a_figure_of_an_older_table_is_found(study):
+    """The table is made anew from other rows, with its csv: its figures are those of the former one."""
+    kind, drawn = next(iter(study.figures.items()))
+    (path,), (csv,) = study.table_files(drawn.table), study.table_files(drawn.table, ending="csv")
+    mark, table = artifact.verified(path), artifact.read_table(path)
+    newer = table.iloc[::-1].reset_index(drop=True)
+    csv.write_text(newer.to_csv(index=False, float_format="%.8g"))
+    beside = mark["beside"] | {study.place(csv): sha256(csv)}
+    artifact.write_table(path, newer, {key: one for key, one in mark.items() if key != "digest"} | {"beside": beside})
+    found = [one for one in commands.check(study) if f"figure {kind}" in one]
+    assert found
+    assert str(study.figure_files(kind)[0]) in found[0]
+    assert study.place(path) in found[0]
+    commands.figure(study, kind)
+    assert not [one for one in commands.check(study) if f"figure {kind}" in one]
 
 
 def test_an_edited_digit_is_found(study):

@@ -1,5 +1,6 @@
 """What importing and asking for help cost, and what they do not pull in."""
 
+import pickle
 import re
 import subprocess
 import sys
@@ -70,6 +71,45 @@ def test_the_version_is_the_package_s():
     assert lowvar.__version__ == version("lowvar")
     said = subprocess.run([sys.executable, "-m", "lowvar.cli", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"lowvar {lowvar.__version__}\n"
+
+
+def test_the_entry_points_are_those_of_pyproject(repository):
+    """Else the package must be installed again: the laboratory's commands and methods would be missing."""
+    from importlib.metadata import distribution
+
+    declared = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["entry-points"]
+    installed = distribution("lowvar").entry_points
+    assert "lowvar.commands" in declared
+    for group, points in declared.items():
+        assert {one.name: one.value for one in installed.select(group=group)} == points
+
+
+def _pickles():
+    import numpy as np
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(y=None):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+    pickle.dumps(lowvar.fit(model, {"y": np.arange(4.0)}, num_steps=2))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("call", "package", "extra"),
+    [
+        (_pickles, "cloudpickle", "workers"),
+        (lambda: lowvar.Parquet("rows.parquet", x="x"), "pyarrow", "files"),
+        (lambda: lowvar.minimize(sum, [1.0, 1.0], 0.5, budget=50, workers=2), "joblib", "workers"),
+    ],
+)
+def test_a_missing_package_is_named_by_the_call_that_needs_it(call, package, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(lowvar.UserError, match=rf"{package}: pip install 'lowvar\[{extra}\]'"):
+        call()
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -13,10 +13,10 @@ from projects import LITTLE
 import lowvar
 from lowvar import datasets, user
 from lowvar.errors import UserError
-from lowvar.files import read_yaml
 from lowvar.runs import artifact
 from lowvar.studies import claims
 from lowvar.studies.load import load_experiment
+from lowvar_studies.yaml_files import read_yaml
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from trust_cases import integrals, judge
 from trust_cases.common import generator
 
-CASE = SimpleNamespace(name="made", what="made up", unlike=False, mistake="", level=1.0)
+CASE = SimpleNamespace(name="made", what="made up", unlike=False, mistake="", level=1.0, jumps=False)
 
 
-def integral(shrink=1.0, factor=0.5, said="", method="control_functional", honest=True, nan=False):
+def integral(shrink=1.0, factor=0.5, said="", method="control_functional", honest=True, nan=False, **case):
     """Rows of 100 estimates with errors `factor` times Monte Carlo's, and standard errors `shrink` times theirs."""
     rng, rows = np.random.default_rng(0), []
     for r in range(100):
@@ -26,7 +26,7 @@ def integral(shrink=1.0, factor=0.5, said="", method="control_functional", hones
              "method": method, "value": 5 + error, "standard_error": np.nan if nan else se, "low": 5 + error - 1.96 * se,
              "high": 5 + error + 1.96 * se, "monte_carlo": 5 + plain, "monte_carlo_se": 1.0 if honest else 0.2}
         )  # fmt: skip
-    return judge.integral(CASE, rows)
+    return judge.integral(SimpleNamespace(**(vars(CASE) | case)), rows)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,8 @@ def integral(shrink=1.0, factor=0.5, said="", method="control_functional", hones
         ({"shrink": 0.3}, "silently wrong"),
         ({"shrink": 0.3, "said": "the scores may be wrong"}, "told"),
         ({"shrink": 0.3, "said": "7 duplicate samples were dropped"}, "silently wrong"),
+        ({"shrink": 0.3, "said": "not for one that jumps there"}, "silently wrong"),
+        ({"shrink": 0.3, "said": "not for one that jumps there", "jumps": True}, "told"),
         ({"shrink": 0.3, "nan": True}, "told"),
         ({"factor": 2.0}, "behind"),
         ({"method": "monte_carlo"}, "fine"),

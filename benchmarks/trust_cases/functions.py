@@ -3,6 +3,7 @@
 `argmin` is a point whose value is at most `level`.
 """
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -199,6 +200,54 @@ def terraces(x):
     return float(np.rint(z @ z / 5))
 
 
+def wall(x):
+    """A sphere whose minimum lies beside a jump."""
+    return sphere(x) + (100.0 if np.sum(x) < 5.5 else 0.0)
+
+
+def domain_edge(x):
+    """Falling towards the edge of its domain, beyond which it raises."""
+    if x[0] > 1:
+        raise ValueError("outside of the domain")
+    return float(np.sum((x[1:] - 0.3) ** 2) - np.log(x[0] + 3)) if x[0] > -3 else float("nan")
+
+
+def helix(x):
+    """Kinks around a helix, down which the value falls slowly."""
+    return float(20 * np.abs(x[:2] - [np.cos(x[2]), np.sin(x[2])]).sum() + 0.2 * abs(x[2]))
+
+
+def half_precision(x):
+    return float(np.float16(1 + sphere(x)))
+
+
+def one_of_eight(x):
+    return float((x[0] - 1) ** 2)
+
+
+def saddle(x):
+    return float(x[0] ** 4 - x[0] ** 2 + np.sum(x[1:] ** 2))
+
+
+VALUE, WEIGHT = np.array([3, 5, 7, 2, 9, 4, 6, 8]), np.array([2, 4, 6, 1, 8, 3, 5, 7])
+
+
+def knapsack(x):
+    """Minus the value of the chosen items, with a penalty on weight above 18."""
+    return float(100 * max(0, WEIGHT @ x - 18) - VALUE @ x)
+
+
+@cache
+def knapsack_minimum():
+    every = np.array(list(itertools.product((0, 1), repeat=8)))
+    return every[np.argmin([knapsack(x) for x in every])]
+
+
+def mixed(x):
+    """Three whole numbers and three others, one of which depends on one of them."""
+    return float(((x - np.repeat([2.3, 0.4], 3)) ** 2).sum() + 0.5 * x[0] * x[3])
+
+
 def _ones(d):
     return lambda: np.ones(d)
 
@@ -252,6 +301,25 @@ CASES = (
     Function("high_outliers", "a sphere of which one value in twenty is far too high, d = 8", sphere, _zeros(8), 0.5,
              20_000, 1e-6, _ones(8),
              noisy=lambda value, rng: value + (1e3 * rng.random() if rng.random() < 0.05 else 0.0)),
+    Function("cauchy_noise", "a sphere with Cauchy noise of scale 0.1, d = 5", sphere, _zeros(5), 0.5, 6_000, 0.5,
+             _ones(5), noisy=lambda value, rng: value + 0.1 * rng.standard_cauchy()),
+    Function("jump_beside_minimum", "a sphere with its minimum beside a jump, without a target, d = 5", wall,
+             lambda: np.full(5, 2.0), 0.5, 12_000, 0.05 + 1e-6, lambda: np.full(5, 1.1 + 1e-12), aimed=False),
+    Function("edge_of_domain", "a minimum at the edge of the domain, beyond which f raises, without a target, d = 4",
+             domain_edge, _zeros(4), 0.5, 12_000, 1e-6 - np.log(4.0), lambda: np.r_[1.0, np.full(3, 0.3)], aimed=False,
+             options={"errors": "mark"}),
+    Function("helix", "kinks around a helix, without a target, d = 3", helix, lambda: np.array([1.0, 0.0, 6.0]), 0.3,
+             20_000, 1e-6, lambda: np.array([1.0, 0.0, 0.0]), aimed=False),
+    Function("half_precision", "a sphere in half precision, without a target, d = 4", half_precision, _zeros(4), 0.5,
+             8_000, 1.0, _ones(4), aimed=False),
+    Function("one_of_eight", "seven of eight coordinates without influence, without a target", one_of_eight, _zeros(8),
+             0.5, 10_000, 1e-6, _ones(8), aimed=False),
+    Function("saddle", "a start on a saddle point, without a target, d = 4", saddle, _zeros(4), 0.01, 8_000,
+             -0.25 + 1e-6, lambda: np.r_[0.5**0.5, np.zeros(3)], aimed=False),
+    Function("knapsack", "a knapsack of eight items, without a target", knapsack, lambda: np.full(8, 0.5), 1.0, 2_000,
+             knapsack(knapsack_minimum()), knapsack_minimum, aimed=False, options={"domain": "binary"}),
+    Function("three_integers", "three whole numbers and three others, without a target", mixed, _zeros(6), 1.0, 12_000,
+             0.42 + 1e-6, lambda: np.r_[2.0, 2.0, 2.0, -0.1, 0.4, 0.4], aimed=False, options={"integers": [0, 1, 2]}),
     Function("without_end", "a sum of coordinates, falling without end, d = 4", lambda x: float(np.sum(x)), _zeros(4),
              0.5, 5_000, None, None),
     Function("target_out_of_reach", "a sum of coordinates, infinite below -1e3, with a target below that, d = 4", cliff,

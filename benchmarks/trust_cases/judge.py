@@ -21,13 +21,15 @@ GAP = 5.0  # maximum deficit to the best ELBO, in nats, of a converged fit
 KHAT = 0.7  # above it, importance weights cannot correct a guide (Vehtari et al., 2024)
 SLOWER = 1.5  # maximum ratio to the evaluations of pycma
 NEUTRAL = re.compile(r"duplicate samples|too many for 'auto'|exact_scores")  # notes that cast no doubt on a result
+OF_JUMPS = re.compile(r"jumps there")  # nearly always noted where control variates gain: no doubt where nothing jumps
 MEAN_FIELD = re.compile(r"mean.?field|k-?hat|pareto|psis", re.IGNORECASE)
 SAYS_SO = re.compile(r"plateau|flat|without end|diverged|not reached|budget|unbounded|no(t a)? minimum", re.IGNORECASE)
 
 
-def doubts(said: str) -> list[str]:
-    """The notes that cast doubt on a result."""
-    return [note for note in str(said or "").split(" | ") if note and not NEUTRAL.search(note)]
+def doubts(said: str, jumps: bool = False) -> list[str]:
+    """The notes that cast doubt on a result, of an integrand that ``jumps`` or not."""
+    notes = [note for note in str(said or "").split(" | ") if note and not NEUTRAL.search(note)]
+    return [note for note in notes if jumps or not OF_JUMPS.search(note)]
 
 
 def share(hits: int, count: int) -> tuple[float, float, float]:
@@ -60,7 +62,7 @@ def integral(case, rows: list[dict]) -> Verdict:
     worst = max(tasks, key=lambda one: _ORDER.index(one["verdict"]) + 0.1 * (1 - np.nan_to_num(one["coverage"][0])))
     behind = max(tasks, key=lambda one: np.nan_to_num(one["ratio"][0]))
     first = table[table["task"] == table["task"].min()]
-    noted = first["said"].map(lambda said: bool(doubts(said))) | (first["refused"] != "")
+    noted = first["said"].map(lambda said: bool(doubts(said, case.jumps))) | (first["refused"] != "")
     methods = first["method"].dropna().value_counts()
     measured = {
         "coverage": worst["coverage"], "monte_carlo_coverage": worst["monte_carlo_coverage"], "ratio": behind["ratio"],
@@ -69,7 +71,7 @@ def integral(case, rows: list[dict]) -> Verdict:
         "methods": ", ".join(f"{name} {count / len(first):.0%}" for name, count in methods.items()),
     }  # fmt: skip
     is_behind = any(one["behind"] for one in tasks)
-    return Verdict(case.name, "integrals", case.what, worst["verdict"], is_behind, measured, _first(first),
+    return Verdict(case.name, "integrals", case.what, worst["verdict"], is_behind, measured, _first(first, case.jumps),
                    _seconds(first), rows)  # fmt: skip
 
 
@@ -95,7 +97,7 @@ def _task(case, of: pd.DataFrame) -> dict[str, Any]:
     missed = ~given.index.isin(known.index[covered]) | (np.abs(error) > 1.96 * BEHIND * _root(other))
     plain_is_honest = plain[2] >= COVERED
     told = (
-        given["said"].map(lambda said: bool(doubts(said)))
+        given["said"].map(lambda said: bool(doubts(said, case.jumps)))
         | given["standard_error"].isna()
         | ((given["method"] == "monte_carlo") & plain_is_honest)
     ).to_numpy()
@@ -231,14 +233,14 @@ def _crashed(case, kind, table):
     return Verdict(case.name, kind, case.what, "crashed", False, {}, remark, _seconds(table), table.to_dict("records"))
 
 
-def _first(table: pd.DataFrame) -> str:
+def _first(table: pd.DataFrame, jumps: bool = False) -> str:
     """The first refusal or doubting note, else the most frequent message of a search."""
     for one in table["refused"]:
         if one:
             return one
     for said in table["said"]:
-        if doubts(said):
-            return doubts(said)[0]
+        if doubts(said, jumps):
+            return doubts(said, jumps)[0]
     if "message" in table and table["message"].notna().any():
         return str(table["message"].dropna().mode().iloc[0])
     return ""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -222,6 +223,38 @@ def half_indexed(x, y, batch_size=None):
         numpyro.sample("y", dist.Normal(w * x[i], 1.0), obs=y)
 
 
+def by_place(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with plate(len(x), batch_size) as i:
+        numpyro.sample("y", dist.Normal(w * x[i], 1.0), obs=y[: len(i)])
+
+
+def labelled(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with plate(len(x), batch_size) as i:
+        numpyro.sample("y", dist.Bernoulli(logits=w * x[i]), obs=None if y is None else y[i])
+
+
+def one_row_at_a_time(group, y=None, batch_size=None):
+    effect = numpyro.sample("effect", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
+    with plate(len(group), batch_size) as i:
+        mean = jax.vmap(lambda row: effect[group[row]])(i)
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=None if y is None else y[i])
+
+
+def ordered(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 2.0))
+    spread = dist.Normal(0.0, 2.0).expand([3]).to_event(1)
+    cuts = numpyro.sample("cuts", dist.TransformedDistribution(spread, dist.transforms.OrderedTransform()))
+    with plate(len(x), batch_size) as i:
+        numpyro.sample("y", dist.OrderedLogistic(w * x[i], cuts), obs=None if y is None else y[i])
+
+
+def _ordered(rng):
+    x = rng.normal(size=300)
+    return {"x": x, "y": np.digitize(x + rng.logistic(size=300), [-1.0, 0.0, 1.0])}
+
+
 def slope(x, y=None, batch_size=None):
     w = numpyro.sample("w", dist.Normal(0.0, 1.0))
     with plate(len(x), batch_size) as i:
@@ -252,6 +285,8 @@ CASES = (
           unlike=None),
     Model("inflated_zeros", "zero-inflated Poisson regression, 1000 rows", zeros, _zeros),
     Model("columns_of_unlike_units", "linear regression on income and age as they are, 500 rows", units, _units),
+    Model("ordered_categories", "ordinal regression, whose cut points are correlated, 300 rows", ordered, _ordered,
+          unlike=None),
     Model("latent_in_the_plate", "an effect for every row, in the data plate, 1000 rows", local,
           lambda rng: {"y": rng.normal(size=1000)}, unlike=None),
     Model("sparse_prior", "logistic regression with a Laplace prior, 60 inputs, 150 rows", sparse, _sparse,
@@ -277,5 +312,11 @@ CASES = (
           mistake="shapes broadcast"),
     Model("half_indexed", "x is indexed by the plate, y is not; 80 rows, a single batch", half_indexed,
           lambda rng: _line(rng, 80), mistake="data not indexed"),
+    Model("labels_from_one", "labels 1 and 2 of a Bernoulli", labelled,
+          lambda rng: {"x": rng.normal(size=300), "y": 1 + np.arange(300) % 2}, mistake="outside the support"),
+    Model("rows_by_place", "y[:len(index)] in place of y[index]", by_place, _line, mistake="rows interact"),
+    Model("missing_category_under_vmap", "rows are read one at a time; a missing category is -1", one_row_at_a_time,
+          lambda rng: {"group": np.where(rng.random(200) < 0.1, -1, np.arange(200) % 5), "y": rng.normal(size=200)},
+          mistake="index out of range"),
     Model("missing_value", "one y is NaN", slope, _missing, mistake="missing value"),
 )  # fmt: skip

@@ -38,6 +38,7 @@ class Integral:
         chain: the argument of `integrate`.
         given: the scores for `integrate` if they are wrong, for each target.
         wrong: the mistake in the inputs.
+        jumps: whether an integrand jumps where few samples fall: the note on jumps then counts.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Integral:
     chain: bool = False
     given: Callable[[np.ndarray], np.ndarray] | None = None
     wrong: str = ""
+    jumps: bool = False
 
     def inputs(self, repetitions: int) -> Iterator[tuple]:
         """Samples, scores and values of each repetition."""

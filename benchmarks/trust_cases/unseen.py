@@ -11,6 +11,7 @@ from trust_cases.targets import (
     THREE,
     Integral,
     Target,
+    equal_correlation,
     langevin,
     log_gamma,
     normal,
@@ -62,7 +63,66 @@ def _capped_thirty_truth():
     return np.array([30 - quadrature(lambda s: scipy.stats.chi2(30).sf(s), 55, 300)])
 
 
+def _half(rng, n):
+    x = rng.normal(size=(n, 5))
+    x[:, 2] = np.abs(x[:, 2])
+    return x
+
+
+HALF = Target(5, _half, lambda x: -(x**2).sum(1) / 2, lambda x: -x)
+STUDENT_3 = product(
+    1, lambda rng, shape: rng.standard_t(3, shape), scipy.stats.t(3).logpdf, lambda x: -4 * x / (3 + x**2)
+)
+SIXTY = normal(np.zeros(60), equal_correlation(60, 0.3))
+
+
+def _barrier(x):
+    return np.maximum(np.exp(0.5 * x[:, 0]) - 1, 0) * (x[:, 0] < 2.2)
+
+
 UNSEEN = (
+    Integral(
+        "barrier_payoff", "normal, d = 1, 60 draws; a call that pays nothing above a barrier",
+        (ONE,), (60,), (_barrier,),
+        lambda: np.array([quadrature(lambda x: (np.exp(0.5 * x) - 1) * phi(x), 0, 2.2)]), jumps=True,
+    ),
+    Integral(
+        "infinite_variance", "t(3), d = 1, 400 draws; a square, whose variance is infinite, and a root",
+        (STUDENT_3,), (400,), (lambda x: np.stack([x[:, 0] ** 2, np.abs(x[:, 0]) ** 0.5], 1),),
+        lambda: np.array([3.0, 2 * quadrature(lambda x: x**0.5 * scipy.stats.t(3).pdf(x), 0, np.inf, (1, 10, 100))]),
+    ),
+    Integral(
+        "weights_as_values", "normal, d = 3, 300 draws; importance ratios of a shifted normal",
+        (normal(np.zeros(3), np.eye(3)),), (300,), (lambda x: np.exp(x @ np.array([0.8, 0.6, 0.0]) - 0.5),),
+        lambda: np.array([1.0]),
+    ),
+    Integral(
+        "far_from_zero", "normal, d = 2, 200 draws; a square and a sine on an offset of 1e8",
+        (TWO,), (200,), (lambda x: 1e8 + x[:, 0] ** 2 + np.sin(x[:, 1]),), lambda: np.array([1e8 + 1]),
+    ),
+    Integral(
+        "fewer_draws_than_coordinates", "correlated normal, d = 60, 40 draws; a sum, and a square",
+        (SIXTY,), (40,), (lambda x: np.stack([x.sum(1), x[:, 0] ** 2], 1),), lambda: np.array([0.0, 1.0]),
+    ),
+    Integral(
+        "eight_draws", "normal, d = 2, 8 draws; an exponential",
+        (TWO,), (8,), (lambda x: np.exp(0.5 * x[:, 0]),), lambda: np.array([np.exp(0.125)]),
+    ),
+    Integral(
+        "half_normal_in_one_of_five", "normal, one of five coordinates positive, 150 draws; its mean, another's square",
+        (HALF,), (150,), (lambda x: np.stack([x[:, 2], x[:, 0] ** 2], 1),), lambda: np.array([(2 / np.pi) ** 0.5, 1.0]),
+        given=lambda x: -x, wrong="an edge of the density",
+    ),
+    Integral(
+        "scores_of_other_rows", "normal, d = 3, 200 draws; scores of the rows before; an exponential, a square",
+        (THREE,), (200,), (three_values,), three_truth, given=lambda x: np.roll(THREE.score(x), 1, axis=0),
+        wrong="scores of other rows",
+    ),
+    Integral(
+        "scores_of_another_family", "normal, d = 1, 250 draws; scores of a logistic of the same variance; a square",
+        (ONE,), (250,), (lambda x: x[:, 0] ** 2,), lambda: np.array([1.0]),
+        given=lambda x: -np.tanh(x * np.pi / 12**0.5) * np.pi / 3**0.5, wrong="scores of another family",
+    ),
     Integral(
         "product_of_clips", "normal, d = 2, 100 draws; the product of two clipped coordinates",
         (TWO,), (100,), (lambda x: np.clip(x, -1.0, 2.5).prod(1),),
@@ -79,7 +139,7 @@ UNSEEN = (
     Integral(
         "truncated_moment", "logarithm of a gamma(3), 60 draws; its square below 2.1, and nothing above",
         (log_gamma(3.0, 1),), (60,), (lambda u: u[:, 0] ** 2 * (u[:, 0] < 2.1),),
-        lambda: np.array([quadrature(lambda u: u**2 * scipy.stats.loggamma(3).pdf(u), -12, 2.1, (-3, 0))]),
+        lambda: np.array([quadrature(lambda u: u**2 * scipy.stats.loggamma(3).pdf(u), -12, 2.1, (-3, 0))]), jumps=True,
     ),
     Integral(
         "premium_far_out", "normal, d = 1, 80 draws; a square, and a payoff above 3",

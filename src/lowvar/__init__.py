@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lowvar.api.decompose import Decomposition, decompose
-    from lowvar.api.fit import Fit, fit
+    from lowvar.api.fit import Fit, fit, load
     from lowvar.api.integral import IntegralResult, integrate
     from lowvar.api.joint_elbo import JointELBO
     from lowvar.api.own_loop import batch_noise, estimator, problem
-    from lowvar.api.saved import load
     from lowvar.api.scores import scores
     from lowvar.api.search import Generation, SearchResult, minimize
     from lowvar.api.searcher import Searcher
@@ -47,12 +46,11 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Decomposition", "decompose"), "api.decompose"),
-    **dict.fromkeys(("Fit", "fit"), "api.fit"),
+    **dict.fromkeys(("Fit", "fit", "load"), "api.fit"),
     **dict.fromkeys(("IntegralResult", "integrate"), "api.integral"),
     **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
     **dict.fromkeys(("batch_noise", "estimator", "problem"), "api.own_loop"),
     "JointELBO": "api.joint_elbo",
-    "load": "api.saved",
     "Parquet": "datasets.rows",
     "Searcher": "api.searcher",
     "Amortised": "problems.amortised",

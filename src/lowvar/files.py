@@ -2,11 +2,8 @@
 
 import contextlib
 import contextvars
-import errno
-import functools
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -14,11 +11,9 @@ import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from lowvar.errors import UserError, shown
+from lowvar.errors import of_place
 
-_LONGEST, _DEEPEST = 2**24, 64  # characters and levels of a YAML file
 _unfinished: dict[Path, int] = {}  # files that are being written, each open and locked
 _together: contextvars.ContextVar[list[tuple[Path, Path]] | None] = contextvars.ContextVar("together", default=None)
 _TEMPORARY = ".tmp-"  # a killed process leaves `.name.tmp-XXXX` behind, which the next writer of `name` removes
@@ -58,7 +53,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
             together.append((part, path))
             part = None
     except OSError as error:
-        raise _explained(error, path) from error
+        raise of_place(error, path) or error from error
     finally:
         if part is not None:
             _forget(part)
@@ -96,7 +91,7 @@ def _rename(files: list[tuple[Path, Path]]) -> None:
                     aside.callback(_forget, former)
                 part.replace(path)
             except OSError as error:
-                raise _explained(error, path) from error
+                raise of_place(error, path) or error from error
             undo.callback(path.unlink if former is None else partial(former.replace, path))
         undo.pop_all()
 
@@ -197,7 +192,7 @@ def _locked(folder: str | os.PathLike) -> Iterator[None]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise _explained(error, Path(folder)) from error
+        raise of_place(error, folder) or error from error
     try:
         with contextlib.suppress(OSError):  # no locks here
             try:
@@ -237,95 +232,7 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _explained(error: OSError, path: Path) -> Exception:
-    name = shown(path)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"no space left to write {name}: free some space, or choose another folder")
-    if error.errno == errno.EFBIG:
-        return UserError(f"cannot write {name}: it is larger than the file system or a limit (ulimit -f) permits")
-    if error.errno == errno.ENAMETOOLONG:
-        return UserError(f"cannot write {name}: the name is too long for the file system; choose a shorter one")
-    if error.errno in (errno.EISDIR, errno.ENOTEMPTY):
-        return UserError(f"cannot write {name}: there is a folder of this name; remove it, or choose another name")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT):
-        return UserError(f"cannot write {name}: {error.strerror}; choose a folder that you may write to")
-    if error.errno is not None:  # such as EIO, of a broken disk or a network's
-        return UserError(f"cannot write {name}: {error.strerror or error}; try again, or choose another folder")
-    return error
-
-
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def read_yaml(path: str | os.PathLike) -> Any:
-    """The content of a YAML file, in plain Python types.
-
-    Raises:
-        UserError: the file cannot be read, is not YAML, or has a duplicate key.
-    """
-    import yaml
-
-    try:
-        with Path(path).open(encoding="utf-8") as stream:
-            text = stream.read(_LONGEST + 1)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}; give a YAML file") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not YAML: {error}") from error
-    if len(text) > _LONGEST:
-        raise UserError(f"{path}: longer than {_LONGEST} characters; give a YAML file of settings")
-    level, deep = 0, f"{path}: its levels are nested too deeply, more than {_DEEPEST}"
-    try:
-        for event in yaml.parse(text, _yaml_loader()):  # the loader is in C, and many levels overflow its stack
-            level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if level > _DEEPEST:
-                raise UserError(deep)
-        content = _yaml_loader()(text).get_single_data()
-    except UserError:
-        raise
-    except (yaml.YAMLError, ValueError) as error:  # a date with month 13 and a number without digits are ValueErrors
-        said = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
-        raise UserError(f"{path}: not YAML: {said}") from error
-    if _deeper(content, _DEEPEST):
-        raise UserError(deep)
-    return content
-
-
-def _deeper(content: Any, most: int) -> bool:
-    """Whether lists and dicts are nested in more than ``most`` levels; parts that occur again are seen once."""
-    level, seen = [content], set()
-    for _ in range(most + 1):
-        inner = [one for one in level if isinstance(one, dict | list) and id(one) not in seen]
-        seen.update(map(id, inner))
-        level = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)]
-        if not level:
-            return False
-    return True
-
-
-@functools.cache
-def _yaml_loader() -> Any:
-    """PyYAML's loader (its fast one, if it has been built) without duplicate keys and with the numbers of YAML 1.2."""
-    import yaml
-
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Strict(base):
-        def construct_mapping(self, node, deep=False):
-            seen = set()
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                    if key.value in seen:
-                        raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark)
-                    seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    # YAML 1.1, which PyYAML reads, takes 1e-3 for text
-    number = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
-    Strict.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-    return Strict

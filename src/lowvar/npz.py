@@ -1,7 +1,9 @@
 """The one reader of npz files: every byte checked, whatever has happened to the file."""
 
 import errno
+import hashlib
 import io
+import keyword
 import os
 import zipfile
 from pathlib import Path
@@ -9,7 +11,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from lowvar.errors import UserError
+
 _RATIO = 1100  # deflate compresses at most 1032 times
+_HOW = "write it with numpy.savez(path, x=x, y=y)"
 
 
 class Damaged(ValueError):
@@ -62,6 +67,69 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
     except Exception as error:  # zipfile and NumPy raise a dozen kinds of errors for invalid bytes
         raise Damaged(where + (" ".join(str(error).split()) or type(error).__name__)) from error
     return arrays
+
+
+def of_model(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], np.ndarray | None, str]:
+    """The arrays of an npz that are arguments of a model.
+
+    Returns:
+        Numeric arrays by the model's keyword, without NaN or infinity; the array ``meta``, where `prepare` writes its
+        metadata, if there is one; and the SHA-256 of the file, in hexadecimal.
+
+    Raises:
+        UserError: the file is missing, not an npz, truncated or damaged; an array is not numeric, has NaN or
+            infinity, or has a name that is not a valid keyword.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            arrays = _archive(stream, path)
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist: `lowvar prepare` writes such files, or {_HOW}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}; it should be a readable npz file") from error
+    meta = arrays.pop("meta", None)
+    if not arrays:
+        raise UserError(f"{path} holds no arrays: {_HOW}")
+    for name, array in arrays.items():
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UserError(f"{path}: the name {name!r} cannot be an argument of a model; rename the array")
+        if array.dtype.kind not in "biufc":
+            raise UserError(f"{path}: array {name!r} has dtype {array.dtype}; it should be numeric")
+        check_finite(name, array, str(path))
+    return arrays, meta, digest
+
+
+def check_finite(name: str, array: np.ndarray, where: str) -> None:
+    """Rejects NaN and infinity, with the position of the first one (counted from 0).
+
+    >>> check_finite("x", np.array([[0.0, 1.0], [np.nan, 2.0]]), "claims.npz")
+    Traceback (most recent call last):
+    lowvar.errors.UserError: claims.npz: array 'x' has nan at [1, 0] (1 such value of 4); every value ...
+    """
+    if array.dtype.kind not in "fc":
+        return
+    bad = ~np.isfinite(array)
+    count = int(np.count_nonzero(bad))
+    if count:
+        first = np.unravel_index(int(np.argmax(bad)), array.shape)
+        place = f" at [{', '.join(str(int(i)) for i in first)}]" if array.ndim else ""
+        raise UserError(
+            f"{where}: array {name!r} has {array[first]}{place} ({count} such "
+            f"value{'s' if count > 1 else ''} of {array.size}); every value should be finite"
+        )
+
+
+def _archive(stream: IO[bytes], path: Path) -> dict[str, np.ndarray]:
+    """All arrays of the file."""
+    stream.seek(0)
+    if not zipfile.is_zipfile(stream):
+        raise UserError(f"{path} is not an npz file, or a truncated one: {_HOW}")
+    try:
+        return read(stream)
+    except Damaged as error:
+        raise UserError(f"{path} is damaged, or no npz of numbers: {error}; {_HOW}") from error
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, length: int) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Registries of estimators, searches, integrators, problems and all other objects that specs or calls name.
 
-A registry maps a name to a factory, which is imported on first use. Users pass their own factory as an object, write
-``module:function``, or install a package with an entry point; ``declares`` gives such a factory the attributes that
-the registry's rows give lowvar's own.
+A registry maps a name to a factory, which is imported on first use. Its names are rows, and the entry points of
+installed packages, among them lowvar's own. Users pass a factory as an object, write ``module:function``, or install a
+package with an entry point; ``declares`` gives such a factory the attributes that a row has.
 """
 
 import ast
@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known, unknown_name
+from lowvar.errors import UserError, check_known, require, unknown_name
 from lowvar.files import sha256
 
 _TYPES: dict[str, tuple[str, Any]] = {
@@ -31,6 +31,7 @@ _TYPES: dict[str, tuple[str, Any]] = {
     "float": ("a number", Real),
     "str": ("a name", str),
 }
+_OURS = "lowvar", "lowvar_studies"  # the packages of this distribution
 _folders: list[Path] = []  # searched first for ``module:function``: the folders of experiment files
 
 
@@ -41,6 +42,14 @@ class Option(NamedTuple):
     required: bool
 
 
+class Declared(NamedTuple):
+    """A factory's arguments, whether it takes any others, and the attributes that ``declares`` gives it."""
+
+    options: dict[str, Option]
+    takes_any: bool
+    about: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Entry:
     """A name's entry in a registry.
@@ -48,14 +57,19 @@ class Entry:
     Attributes:
         name: as in specs.
         target: ``module:function``, or the factory.
-        about: attributes known without calling the factory, see ``Registry``.
-        distribution: the installed package of an entry point.
+        row: attributes of a row, see ``Registry``; None for a factory that ``declares`` them.
+        distribution: the installed package of an entry point; empty for lowvar itself.
     """
 
     name: str
     target: str | Callable[..., Any]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    row: Mapping[str, Any] | None = None
     distribution: str = ""
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The attributes of its row, or those that its factory declares."""
+        return _arguments(self).about if self.row is None else self.row
 
     def factory(self) -> Callable[..., Any]:
         """The factory; only this call imports its module.
@@ -63,10 +77,9 @@ class Entry:
         Raises:
             UserError: a package that it needs is not installed, or ``module:function`` names no function.
         """
-        for package in self.about.get("packages", ()):
-            if importlib.util.find_spec(package) is None:
-                extra = self.about.get("extra") or package
-                raise UserError(f"{self.name} needs {package}: pip install 'lowvar[{extra}]'")
+        about = self.about
+        for package in about.get("packages", ()):
+            require(self.name, package, about.get("extra", ""), self.distribution or "lowvar")
         with _located(self.where):
             return _function(self.target) if isinstance(self.target, str) else self.target
 
@@ -82,7 +95,7 @@ def row(target: str | Callable[..., Any], **about: Any) -> Entry:
 
 
 def declares(**about: Any) -> Callable[[Callable], Callable]:
-    """Gives a factory the attributes that the registry's rows give lowvar's own.
+    """Gives a factory the attributes of a registry's row; literals are read from its source, without an import.
 
     >>> @declares(domains=("binary",))
     ... def flips(backend, domain, population=None): ...
@@ -106,14 +119,14 @@ def label(given: Any) -> str:
 class Registry:
     """Names and their factories.
 
-    Iterating gives all names, those of installed packages last; ``own`` are lowvar's.
+    Iterating gives all names, those of other packages last; ``own`` are lowvar's.
 
     Args:
         kind: kind of the objects, e.g. ``"estimator"``, for messages.
         rows: ``name -> module`` (whose function has that name), ``module:function``, a factory, or a ``row`` of those.
         given: arguments of factories that are not options.
         about: further attributes of rows, with their defaults.
-        group: group of entry points whose names are added.
+        group: group of entry points, lowvar's own and those of other packages, whose names are added.
         accepts: whether an entry point belongs to this registry, by the names of its factory's arguments.
 
     >>> letters = Registry("letter", {"alpha": "string:capwords", "beta": row("string:Template", vowel=False)})
@@ -137,11 +150,11 @@ class Registry:
     ):
         self.kind, self.given, self.group, self._accepts = kind, tuple(given), group, accepts
         self._about: dict[str, Any] = {"packages": (), "extra": "", **(about or {})}
-        self._own: dict[str, Entry] = {}
+        self._rows: dict[str, Entry] = {}
         for name, what in rows.items():
             entry = what if isinstance(what, Entry) else row(what)
             short = isinstance(entry.target, str) and ":" not in entry.target
-            self._own[name] = Entry(name, f"{entry.target}:{name}" if short else entry.target, entry.about)
+            self._rows[name] = Entry(name, f"{entry.target}:{name}" if short else entry.target, entry.row)
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -152,13 +165,18 @@ class Registry:
     def _points(self) -> tuple[Entry, ...]:
         """The entry points of the group, which may be shared by several registries."""
         points = _entry_points().select(group=self.group) if self.group else ()
-        return tuple(Entry(one.name, one.value, distribution=one.dist.name if one.dist else "") for one in points)
+        return tuple(Entry(one.name, one.value, distribution=_distribution(one)) for one in points)
+
+    @functools.cached_property
+    def _own(self) -> dict[str, Entry]:
+        """The rows, and the entry points of lowvar itself."""
+        return self._rows | {entry.name: entry for entry in self._points if not entry.distribution}
 
     @functools.cached_property
     def _installed(self) -> dict[str, list[Entry]]:
         """The entry points of installed packages by name; a name that several packages register has several."""
         entries: dict[str, list[Entry]] = {}
-        for entry in filter(self._takes, self._points):
+        for entry in (one for one in self._points if one.distribution and self._takes(one)):
             if entry.name not in self._own or entry.target != self._own[entry.name].target:
                 entries.setdefault(entry.name, []).append(entry)
         return entries
@@ -176,7 +194,7 @@ class Registry:
     def _takes(self, entry: Entry) -> bool:
         """Whether an entry point belongs to this registry; a broken one does, and its use says why."""
         try:
-            return self._accepts is None or self._accepts(list(_arguments(entry)[0]))
+            return self._accepts is None or self._accepts(list(_arguments(entry).options))
         except UserError:
             return True
 
@@ -205,7 +223,7 @@ class Registry:
                 )
             return Entry(label(given), given)
         if ":" not in given:
-            if given in self._own and all(given != point.name for point in self._points):
+            if given in self._own and all(given != point.name for point in self._points if point.distribution):
                 return self._own[given]  # without a look into other packages
             if given not in self:
                 raise unknown_name(self.kind, given, {*self, *also}, where=where)
@@ -219,16 +237,16 @@ class Registry:
         return self.entry(given).factory()
 
     def about(self, given: str | Callable[..., Any]) -> SimpleNamespace:
-        """Attributes of a factory, known without calling it; for factories outside lowvar, from ``declares``."""
+        """Attributes of a factory, known without calling it: those of its row, or those that it declares."""
         entry = self.entry(given)
-        declared = entry.about if entry is self._own.get(entry.name) else getattr(entry.factory(), "about", {})
+        declared = entry.about
         for key in declared:
             check_known("declaration", key, self._about, where=entry.name)
         return SimpleNamespace(**{**self._about, **declared})
 
     def options_of(self, given: str | Callable[..., Any]) -> dict[str, Option]:
         """The options of a factory by name, read from its source: reading a spec does not import PyTorch."""
-        return {name: one for name, one in _arguments(self.entry(given))[0].items() if name not in self.given}
+        return {name: one for name, one in _arguments(self.entry(given)).options.items() if name not in self.given}
 
     def check_options(self, given: str | Callable[..., Any], options: Mapping[str, Any], *, where: str = "",
                       also: Iterable[str] = (), instead: Mapping[str, str] | None = None) -> None:  # fmt: skip
@@ -238,7 +256,7 @@ class Registry:
             UserError: an option is unknown, missing or of the wrong type.
         """
         with _located(where):
-            arguments, takes_any = _arguments(self.entry(given))
+            arguments, takes_any, _ = _arguments(self.entry(given))
         own = {name: one for name, one in arguments.items() if name not in self.given}
         who = f"{where}: {label(given)}" if where else label(given)
         for name, value in options.items():
@@ -258,15 +276,21 @@ class Registry:
         return {name: sha256(_file(str(self.entry(name).target)))[:16]} if foreign else {}
 
 
+def look_in(folder: str | Path) -> None:
+    """Looks for ``module:function`` in ``folder``, before the working directory and the installed packages."""
+    if (folder := Path(folder).resolve()) not in _folders:
+        _folders.append(folder)
+
+
 @functools.cache
 def _entry_points() -> Any:
     return importlib.metadata.entry_points()
 
 
-def look_in(folder: str | Path) -> None:
-    """Looks for ``module:function`` in ``folder``, before the working directory and the installed packages."""
-    if (folder := Path(folder).resolve()) not in _folders:
-        _folders.append(folder)
+def _distribution(point: Any) -> str:
+    """The package of an entry point; empty for lowvar itself."""
+    name = point.dist.name if point.dist else ""
+    return "" if name == "lowvar" else name
 
 
 @contextlib.contextmanager
@@ -287,16 +311,16 @@ def _check_type(what, value, types):
         raise UserError(f"{what} {value!r}: it must be {' or '.join(words for words, _ in kinds)}")
 
 
-def _arguments(entry: Entry) -> tuple[dict[str, Option], bool]:
-    """The arguments of a factory, and whether it takes any others."""
-    if any(importlib.util.find_spec(package) is None for package in entry.about.get("packages", ())):
-        return {}, True  # its options can be checked only where its packages are installed
+def _arguments(entry: Entry) -> Declared:
+    """The arguments of a factory."""
+    if any(importlib.util.find_spec(package) is None for package in (entry.row or {}).get("packages", ())):
+        return Declared({}, True, {})  # its options can be checked only where its packages are installed
     with _located(entry.where):
         return _read(entry.target, _file(entry.target)) if isinstance(entry.target, str) else _inspected(entry.target)
 
 
 @functools.cache
-def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
+def _read(target: str, file: Path) -> Declared:
     """As ``_arguments``, from the source if it has a plain ``def`` of the function."""
     function = target.partition(":")[2]
     try:
@@ -307,8 +331,9 @@ def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
     body = [node for one in classes for node in one.body] if len(classes) == 1 else body
     name = "__init__" if classes else function
     plain = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
-    decorators = [getattr(getattr(d, "func", d), "id", "") for node in classes + plain for d in node.decorator_list]
-    if len(plain) != 1 or set(decorators) - {"declares"}:
+    decorators = [one for node in classes + plain for one in node.decorator_list]
+    about = _declared(decorators)
+    if len(plain) != 1 or about is None:
         return _inspected(_function(target))
     arguments, options = plain[0].args, {}
     named = [*arguments.posonlyargs, *arguments.args]
@@ -321,14 +346,28 @@ def _read(target: str, file: Path) -> tuple[dict[str, Option], bool]:
         except ValueError:
             kind = ""
         options[arg.arg] = Option(_simple(ast.unparse(arg.annotation) if arg.annotation else kind), default is None)
-    return options, arguments.kwarg is not None
+    return Declared(options, arguments.kwarg is not None, about)
 
 
-def _inspected(factory) -> tuple[dict[str, Option], bool]:
+def _declared(decorators: list[ast.expr]) -> dict[str, Any] | None:
+    """The attributes of ``@declares(...)``; None if they are not literals, or there are other decorators."""
+    about: dict[str, Any] = {}
+    for one in decorators:
+        if not isinstance(one, ast.Call) or getattr(one.func, "id", "") != "declares":
+            return None
+        try:
+            about |= {str(key.arg): ast.literal_eval(key.value) for key in one.keywords}
+        except (TypeError, ValueError):
+            return None
+    return about
+
+
+def _inspected(factory) -> Declared:
+    about = getattr(factory, "about", {})
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
-        return {}, True
+        return Declared({}, True, about)
     options = {}
     for name, one in parameters.items():
         if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
@@ -337,7 +376,7 @@ def _inspected(factory) -> tuple[dict[str, Option], bool]:
             if one.annotation is not one.empty:
                 text = inspect.formatannotation(one.annotation).strip("'")
             options[name] = Option(_simple(text), required)
-    return options, any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return Declared(options, any(one.kind is one.VAR_KEYWORD for one in parameters.values()), about)
 
 
 def _simple(annotation: str) -> tuple[str, ...]:
@@ -352,7 +391,7 @@ def _file(target: str) -> Path:
     parts = module.split(".")
     if module.endswith(".py") or not all(part.isidentifier() for part in (*parts, *function.split("."))):
         raise UserError(f"{target!r}: write module:function, as in mine:factory for a function in mine.py")
-    if parts[0] != "lowvar":
+    if parts[0] not in _OURS:
         candidates = [
             next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
             for base in (folder.joinpath(*parts) for folder in dict.fromkeys((*_folders, Path.cwd())))
@@ -378,7 +417,7 @@ def _function(target: str) -> Callable[..., Any]:
     """The function of ``module:function``."""
     name, _, function = target.partition(":")
     file = _file(target)
-    if name.partition(".")[0] == "lowvar":
+    if name.partition(".")[0] in _OURS:
         return functools.reduce(getattr, function.split("."), importlib.import_module(name))
     folder = file.parent if file.name != "__init__.py" else file.parent.parent
     folder = folder.parents[name.count(".") - 1] if "." in name else folder

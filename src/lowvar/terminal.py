@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from lowvar.errors import UserError, of_place
-from lowvar.files import remove_unfinished
 
 _FULL = errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)
 _INTERRUPTED = "lowvar: interrupted; the same command resumes a run from its last checkpoint"
@@ -67,7 +66,8 @@ def _signals() -> Iterator[None]:
     """
 
     def leave(number: int, frame: FrameType | None) -> None:
-        remove_unfinished()
+        if files := sys.modules.get("lowvar.files"):  # else no file is being written
+            files.remove_unfinished()
         if number == signal.SIGINT:
             os.write(2, f"{_INTERRUPTED}\n".encode())
         os._exit(128 + number)

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+from lowvar import npz
 from lowvar.errors import UserError, unknown_name
 from lowvar.files import all_or_none, sha256
 
@@ -38,13 +39,12 @@ def load_model(target: str):
 def decompose(args) -> None:
     """Runs ``lowvar.decompose`` with the command line's options; prints the summary, writes table and figure."""
     from lowvar.api.decompose import decompose as call
-    from lowvar.datasets.load import load
+    from lowvar.cli import OWN
+    from lowvar.files import write_text
     from lowvar.runs import artifact
 
-    model, prepared = load_model(args.target), load(args.data)
-    data = {
-        name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in prepared.arrays.items()
-    }
+    model, (arrays, _, digest) = load_model(args.target), npz.of_model(args.data)
+    data = {name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in arrays.items()}
     guide = {"guide": args.guide} | ({} if args.rank is None else {"rank": args.rank})
     result = call(
         model, data, guide=guide, estimators=tuple(name.strip() for name in args.estimators.split(",")),
@@ -55,13 +55,17 @@ def decompose(args) -> None:
     file, _, function = args.target.rpartition(":")
     name = Path(file).stem if function == "model" else f"{Path(file).stem}-{function}"
     out = Path(args.out or "results")
-    table, stem = out / "decomposition" / f"{name}.parquet", out / "figures" / name
-    options = {key: value for key, value in vars(args).items() if key not in ("do", "debug", "out", "data")}
+    suffix = "csv" if importlib.util.find_spec("pyarrow") is None else "parquet"
+    table, stem = out / "decomposition" / f"{name}.{suffix}", out / "figures" / name
+    options = {name: getattr(args, name) for name in ("target", "device", "threads", *OWN)}
     text = json.dumps(options | {"model": sha256(file)}, sort_keys=True)
-    mark = artifact.stamp(hashlib.sha256(text.encode()).hexdigest()[:16], {name: prepared.sha256})
+    mark = artifact.stamp(hashlib.sha256(text.encode()).hexdigest()[:16], {name: digest})
     with all_or_none():
         artifact.write_provenance(table.with_suffix(".json"), mark, options)
-        artifact.write_table(table, result.table, mark)
+        if suffix == "parquet":
+            artifact.write_table(table, result.table, mark)
+        else:
+            write_text(table, result.table.to_csv(index=False))
     if importlib.util.find_spec("matplotlib") is None:
         print(f"wrote {table}; for the figure: pip install 'lowvar[plot]'")
         return
@@ -109,8 +113,6 @@ def integrate(args) -> None:
 def _arrays(path) -> dict:
     """The numeric arrays of an npz; `integrate` checks their values."""
     import re
-
-    from lowvar import npz
 
     try:
         arrays = npz.read(path)

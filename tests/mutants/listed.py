@@ -158,7 +158,8 @@ DIAGNOSES = [
     ("intervals.py", "count * ratio - (count - 1) * left_out", "count * ratio - count * left_out", f"{AF}:ratios"),
     ("intervals.py", "- 2 * ab / (a * b)", "- ab / (a * b)", f"{AF}:bootstrap"),
     ("intervals.py", "low, high = np.quantile(t, [tail, 1 - tail]", "low, high = np.quantile(t, [2 * tail, 1 - 2 * tail]", f"{AF}:bootstrap"),
-    ("gain.py", "root - 1, first_se", "0.5 * (root - 1), first_se", "test_fit_optimum.py:known"),
+    ("gain.py", "root - 1, off_se", "0.5 * (root - 1), off_se", "test_fit_optimum.py:known"),
+    ("gain.py", "curvature = np.eye(dim) - (y", "curvature = np.eye(dim) + (y", "test_fit_optimum.py:narrow"),
     ("gain.py", "guide.scale(params)) ** 2 / 2", "guide.scale(params)) ** 2", f"{AF}:gain"),
 ]
 
@@ -169,7 +170,9 @@ INTEGRALS = [
     ("tails.py", "self.plain_error * student(self.carriers - 1)", "self.plain_error", f"{AF}:skew"),
     ("cross_fitting.py", "np.stack([one.plain_error for one in left]", "np.stack([one.plain_error / 1.1 for one in left]", f"{AF}:cross_fitted"),
     ("cross_fitting.py", "residual[i] + result.value[i, t]", "residual[i] + 0.98 * result.value[i, t]", f"{AF}:cross_fitted"),
-    ("tails.py", "mean * min(share, 1.0) **", "mean * 1.0 **", "test_integrate_unknowns.py:excess"),
+    ("tails.py", "excesses.mean()) * min(share, 1.0) **", "excesses.mean()) * 1.0 **", "test_integrate_unknowns.py:excess"),
+    ("tails.py", "HEAVY + MARGIN * error", "HEAVY", "test_integrate_unknowns.py:light_tails"),
+    ("held_out.py", "half < REGION *", "half < 0.3 *", "test_integrate_unknowns.py:jump"),
     ("held_out.py", "REGION, REGION_ERROR = 3.0, 1.5", "REGION, REGION_ERROR = 0.3, 0.15", "test_integrate_unknowns.py:cap"),
     ("api/integral.py", "half = np.fmax(plain.half, apart", "half = 0.5 * np.fmax(plain.half, apart", "test_integrate_unknowns.py:wrong"),
     ("api/integral.py", "apart**2 - error**2 + 2 * own**2", "error**2", "test_integrate_unknowns.py:with_tested_scores"),

@@ -248,3 +248,15 @@ def test_wrong_settings_of_an_evaluator():
         Evaluator(problem, budget=0)
     with pytest.raises(UserError, match="unknown way to treat errors 'skip'"):
         Evaluator(problem, errors="skip")
+
+
+def test_points_of_a_discrete_domain_are_recorded():
+    evaluate = Evaluator(from_callable(lambda x: float(x.sum()), 3, kind="categorical", choices=4), 100)
+    assert evaluate.unseen == 64
+    evaluate(np.array([[0, 1, 2], [3, 3, 3], [0, 1, 2]]))
+    others = evaluate.others()
+    assert evaluate.unseen == len(others) == 62
+    assert len({tuple(x) for x in others} | {(0, 1, 2), (3, 3, 3)}) == 64
+    evaluate(others)
+    assert (evaluate.unseen, evaluate.evaluations) == (0, 65)
+    assert Evaluator(evaluate.problem, 63).unseen == np.inf

@@ -30,8 +30,8 @@ from lowvar.errors import UserError
 from lowvar.estimators import GRADIENT
 from lowvar.noise import independent, reshuffled, sampler
 from lowvar.problems.catalogue import build
-from lowvar.problems.split import HeldOut, split
-from lowvar.problems.variational import VariationalProblem
+from lowvar.problems.split import split
+from lowvar.problems.variational import HeldOut, VariationalProblem
 from lowvar.solvers.descent import descend
 from lowvar.solvers.optimizers import optimizer
 

@@ -115,6 +115,22 @@ def test_interacting_rows_are_refused(case):
         from_numpyro(model, data)
 
 
+@pytest.mark.parametrize("N", [12, 6000])
+def test_rows_that_are_read_by_their_place_are_told_from_lags(N):
+    def model(x, y, lagged):
+        b = numpyro.sample("b", dist.Normal(0, 1))
+        with numpyro.plate("data", N, subsample_size=8) as i:
+            before = jnp.roll(x[i], 1).at[0].set(0.0)
+            mean, observed = (b * before, y[i]) if lagged else (b * x[i], y[: len(i)])
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=observed)
+
+    data = {"x": DATA["x"][:N], "y": DATA["y"][:N]}
+    with pytest.raises(lowvar.UserError, match="by their place in the batch"):
+        from_numpyro(model, {**data, "lagged": False})
+    with pytest.raises(lowvar.UserError, match="a lag"):
+        from_numpyro(model, {**data, "lagged": True})
+
+
 def test_a_factor_of_the_batch_that_few_rows_change_is_refused():
     def model(x, y, g, rare):
         b = numpyro.sample("b", dist.Normal(0, 1))

@@ -173,7 +173,7 @@ def test_a_missing_entry_that_the_model_handles_is_not_blamed_for_another_row():
             rate = jnp.exp(w * jnp.nan_to_num(x[index, 0]))
             numpyro.sample("y", dist.Gamma(2.0, rate), obs=y[index])
 
-    with pytest.raises(UserError, match=r"row 9 is (nan|-inf) at the start; check that row and the likelihood's supp"):
+    with pytest.raises(UserError, match=r"row 9 is (nan|-inf) at the start; 'y' is -1"):
         from_numpyro(handled, {"x": x, "y": y})
 
 
@@ -329,7 +329,7 @@ def of_numpy(x, y):
         (outside, "index of a NumPy array that is not in data, .* give it in data, .*shape int32.7..$"),
         (of_numpy, "by a NumPy function, for which use that of jax.numpy; or"),
         (discrete, "latent site 'k' is discrete"),
-        (bad_support, "the log-likelihood of row 0 is (nan|-inf) at the start"),
+        (bad_support, "row 0 is (nan|-inf) at the start; 'y' is .* outside the support of Gamma"),
         (nan_prior, "nan_prior: Normal distribution got invalid loc parameter"),
         (improper, "the log prior is (nan|-inf) at the start"),
         (lambda z: None, "does not accept these data"),
@@ -338,6 +338,29 @@ def of_numpy(x, y):
 def test_unsuitable_models(model, message):
     with pytest.raises(UserError, match=message):
         from_numpyro(model, DATA)
+
+
+@pytest.mark.parametrize(
+    ("make", "y"),
+    [
+        (lambda w: dist.Bernoulli(logits=w), 1 + np.arange(11) % 2),
+        (lambda w: dist.Categorical(logits=jnp.stack([w, 0.0 * w, -w], -1)), 1 + np.arange(11) % 3),
+        (lambda w: dist.Poisson(jnp.exp(w)), np.arange(11) + 0.5),
+    ],
+)
+@pytest.mark.parametrize("plate", [True, False])
+def test_observations_outside_the_support_are_named(make, y, plate):
+    def model(labels):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        if not plate:
+            numpyro.sample("seen", make(jnp.full(11, w)).to_event(1), obs=labels)
+            return
+        with numpyro.plate("data", 11) as index:
+            numpyro.sample("seen", make(jnp.full(len(index), w)), obs=labels[index])
+
+    with pytest.raises(UserError, match=r"'seen' is .*outside the support") as refusal:
+        from_numpyro(model, {"labels": y})
+    assert "init" not in str(refusal.value)
 
 
 def test_labels_can_be_missing_from_the_catalogue_model():

@@ -121,3 +121,22 @@ def test_numpy_arrays_keep_their_precision(dtype):
     np.testing.assert_allclose(
         values, -0.5 * (Y[::-1] ** 2 + np.log(2 * np.pi)), rtol=1e-5 if dtype == "float32" else 1e-12
     )
+
+
+@pytest.mark.parametrize(
+    ("make", "y"),
+    [
+        (lambda w: dist.Bernoulli(logits=w), 1.0 + torch.arange(12) % 2),
+        (lambda w: dist.Exponential(torch.exp(w)), torch.linspace(-1.0, 1.0, 12)),
+        (lambda w: dist.Poisson(torch.exp(w)), torch.arange(12) + 0.5),
+    ],
+)
+def test_observations_outside_the_support_are_refused(make, y):
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", 12, subsample_size=4) as i:
+            pyro.sample("seen", make(w).expand([len(i)]), obs=y[i])
+
+    lowvar.TorchModel.from_pyro(model, {"y": torch.ones(12)})
+    with pyro.validation_enabled(False), pytest.raises(lowvar.UserError, match=r"'seen' is .*outside the support"):
+        lowvar.TorchModel.from_pyro(model, {"y": y})

@@ -10,8 +10,7 @@ import pytest
 from lowvar.backends import get
 from lowvar.errors import UserError
 from lowvar.problems.blackbox.problem import Domain
-from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.peers import PEERS
+from lowvar.solvers.search import OURS, SEARCH
 
 REAL, BITS, CHOICES = Domain("real", 5), Domain("binary", 12, 2), Domain("categorical", 6, 4)
 GAUSSIAN = [
@@ -264,7 +263,7 @@ def test_open_es_refuses():
         compiled("evosax_open_es", {"optimizer": "adm"})
 
 
-@pytest.mark.parametrize("name", sorted(PEERS))
+@pytest.mark.parametrize("name", sorted({*SEARCH.own} - {*OURS}))
 def test_the_registry_says_what_is_missing(name, monkeypatch):
     package = SEARCH.about(name).packages[0]
     monkeypatch.setitem(sys.modules, package, None)

@@ -14,7 +14,7 @@ import pydantic
 from lowvar.datasets.catalogue import DATASETS
 from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, of_place, unknown_name
-from lowvar.files import read_yaml
+from lowvar_studies.yaml_files import read_yaml
 from lowvar.studies.common_spec import NAME, SCALES, validated
 from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError

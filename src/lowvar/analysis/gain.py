@@ -72,8 +72,9 @@ def to_optimum(weights, z, mean, scale) -> Optimum:
     With ``u = (z - mean) / scale`` and ``w = log p - log q``, the gradient of the ELBO in a coordinate's mean is
     ``E[w u] / scale``, and its curvature there is ``(1 - E[w (u^2 - 1)]) / scale^2`` (Stein's identity, twice). Both
     expectations are 0 at the optimum, of guides with correlations as well. For a mean-field guide of a normal
-    posterior, the step is exact in the standard deviations; for guides with correlations it is of first order. Means
-    along strongly correlated coordinates may be farther from the optimum.
+    posterior, the step is exact in the standard deviations; for guides with correlations it is of first order. The
+    means' step takes the curvature between coordinates from ``response`` where that is known; without it, means along
+    strongly correlated coordinates may be farther from the optimum.
 
     Args:
         weights: log importance weights up to a constant, ``(S,)``.
@@ -89,4 +90,57 @@ def to_optimum(weights, z, mean, scale) -> Optimum:
     parts = np.stack([w * u, w * (u * u - 1)])
     (first, second), (first_se, second_se) = parts.mean(1), parts.std(1) / np.sqrt(S)
     root = np.sqrt(1 - np.minimum(second, _STEEPEST))  # the guide's standard deviation over the best one's
-    return Optimum(-first / root, root - 1, first_se / root, second_se / (2 * root))
+    off, off_se = -first / root, first_se / root
+    if (found := response(weights, z)) is not None:
+        off, off_se = -found.step / scale, found.step_se / scale
+    return Optimum(off, root - 1, off_se, second_se / (2 * root))
+
+
+class Response(NamedTuple):
+    """The posterior near a Gaussian guide, by the mean curvature of its log density there, ``(dim,)`` each.
+
+    Attributes:
+        ratio: the posterior's standard deviation over the guide's.
+        ratio_se: its standard error.
+        step: a Newton step of the means.
+        step_se: its standard error.
+    """
+
+    ratio: np.ndarray
+    ratio_se: np.ndarray
+    step: np.ndarray
+    step_se: np.ndarray
+
+
+def response(weights, z) -> Response | None:
+    """The posterior's standard deviations by linear response, from draws of any Gaussian guide.
+
+    With ``y`` the whitened draws, the mean curvature is ``A = I - E[w (y y^T - I)]`` (Stein's identity, twice), and the
+    covariance is ``A^-1``: exact for normal posteriors, whose correlations a mean-field guide leaves out. Importance
+    weighting would need several times as many draws. None if the draws are too few for the dimension, or the log
+    density is not concave on average.
+
+    Args:
+        weights: log importance weights up to a constant, finite, ``(S,)``.
+        z: the draws, ``(S, dim)``.
+
+    References:
+        Giordano, Broderick and Jordan, "Covariances, robustness, and variational Bayes", 2018, section 3;
+        Opper and Archambeau, 2009, eqs. 3 and 4.
+    """
+    w, z = np.asarray(weights, float) - np.mean(weights), np.asarray(z, float)
+    (S, dim), y = z.shape, z - z.mean(0)
+    if dim**2 > S:
+        return None
+    scale = np.linalg.cholesky(y.T @ y / S)
+    y = np.linalg.solve(scale, y.T).T
+    curvature = np.eye(dim) - (y * w[:, None]).T @ y / S
+    if not np.linalg.eigvalsh(curvature)[0] > 1 - _STEEPEST:
+        return None
+    solved = scale @ np.linalg.inv(curvature)
+    variance, guide = (np.einsum("ij,ij->i", one, scale) for one in (solved, scale))
+    steps = w[:, None] * (y @ solved.T)
+    squares = w[:, None] * ((y @ solved.T) ** 2 - (solved**2).sum(1))
+    ratio = np.sqrt(variance / guide)
+    ratio_se, step_se = ratio / (2 * variance) * squares.std(0) / np.sqrt(S), steps.std(0) / np.sqrt(S)
+    return Response(ratio, ratio_se, steps.mean(0), step_se)

@@ -13,9 +13,10 @@ import numpy as np
 import optax
 
 from lowvar.analysis import decomposition as analysis
-from lowvar.api.fit import Fit, finished, made, start_of, starts
-from lowvar.api.models import problem_of
-from lowvar.api.settings import DEFAULT, methods_of, solver_of
+from lowvar.api.fit import Fit, completed
+from lowvar.api.models import problem_of, start_of, starts
+from lowvar.api.record import Run
+from lowvar.api.settings import DEFAULT, check_arguments, methods_of, solver_of
 from lowvar.errors import UserError, whole
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.estimators.gradient.shared import of_shared
@@ -107,6 +108,7 @@ def decompose(
     seed: int = 0,
     progress: bool | None = None,
     name: str | None = None,
+    **unknown: Any,
 ) -> Decomposition:
     """The sources of gradient variance in a model, and the estimators that would remove it.
 
@@ -115,9 +117,9 @@ def decompose(
         data: the NumPyro model's keyword arguments.
         params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an SVI result with an
             ``AutoNormal``, ``AutoMultivariateNormal`` or ``AutoLowRankMultivariateNormal``.
-            Without them, a fit with the last of ``estimators`` is made first, and its memory is used. A ``Fit``
-            of this model on these data keeps the memory of its own estimator, which joins the comparison; the other
-            estimators replay its last epochs. At plain ``params``, memories are filled anew there, with adaptive
+            Without them, ``fit`` is called first, with the last of ``estimators``. A ``Fit`` of this model on these
+            data keeps the memory of its own estimator, which joins the comparison; the other estimators replay its last
+            epochs. At plain ``params``, memories are filled anew there, with adaptive
             coefficients at their start: along a run, the variance can be several times larger, or smaller.
         guide: the variational family, see ``fit``; the one of ``params`` if not given, else ``"mean_field"``.
         estimators: the estimators to compare: a list of names; or a mapping of labels of your own to names, or to
@@ -149,6 +151,7 @@ def decompose(
     References:
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
+    check_arguments(decompose, unknown)
     methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
     if isinstance(data, Fit):
         raise UserError("decompose: data is a Fit; give it as params=fit, and data before it if the model takes any")
@@ -183,7 +186,7 @@ def decompose(
     rows, leader = None if rows is None else whole("rows", rows, 2), list(methods)[-1]
     solver = solver_of(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
-        num_particles=num_particles, elbo_samples=2, noise=noise, where="decompose",
+        num_particles=num_particles, elbo_samples=None if given is None else 2, noise=noise, where="decompose",
     )  # fmt: skip
     if (
         fitted
@@ -191,25 +194,19 @@ def decompose(
         and not (_same(problem, fitted.problem, fitted.guide_params) and _batches(run.solver) == _batches(solver))
     ):
         run = None  # its memories belong to another density, or to other batches or noise
+    guide_params, auto, place = dict(problem.start), given, "at the fit" if run else "at the given parameters"
+    if auto is None:
+        fitted = completed(problem, Run(methods[leader], solver, num_steps, seed, problem.name, 0), progress)
+        guide_params, auto, place, run = fitted.guide_params, fitted.params, "at its fit", fitted.run
     if run:
         label = _own_label(methods, run.method)
         methods = {**methods, label: run.method}
         runs, parts, memory, origins = _along(problem, methods, label, run)
-        guide_params, auto, place = dict(problem.start), dict(given or {}), "at the fit"
-    elif given is not None:
+    else:
         runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
-        guide_params, auto, place = dict(problem.start), dict(given), "at the given parameters"
         memory = _filled(runs, _arrays(problem, guide_params))
         origin = "filled at these parameters; along a run, the variance can be several times larger or smaller: "
         origins = dict.fromkeys(methods, ("filled", origin + "pass the Fit"))
-    else:
-        runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
-        result = finished(runs, progress, f"fit {problem.name}")
-        fit_result = made(problem, result)
-        guide_params, auto, place = fit_result.guide_params, fit_result.params, "at its fit"
-        memory = jax.tree.map(lambda leaf: leaf[0, 0], runs.kept[runs.whole][0].estimator)
-        along = "replayed", f"accumulated along the fit by `{leader}`"
-        origins = {name: ("fit", "the fit's own") if name == leader else along for name in methods}
     guide_params = _arrays(problem, guide_params)
     measured = {name: of_shared(part) for name, part in parts.items()}
     target = next(iter(measured.values())).problem
@@ -241,7 +238,7 @@ def decompose(
     times = _times(runs, parts, guide_params)
     worth = analysis.worth(drawn, times, carried, solver.batch_size, problem.N)
     median = {name: float(np.median(ratios)) for name, ratios in times.items()}
-    return Decomposition(table, median, auto, title, carried, memories, worth)
+    return Decomposition(table, median, dict(auto), title, carried, memories, worth)
 
 
 def _guide_of(params):

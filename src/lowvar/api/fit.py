@@ -1,11 +1,13 @@
 """``lowvar.fit``: Gaussian variational inference of a NumPyro model."""
 
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -14,13 +16,23 @@ import optax
 
 from lowvar.analysis import psis
 from lowvar.analysis.gain import Optimum
+from lowvar.api import saved
 from lowvar.api.judgement import judged, noisy_of
-from lowvar.api.kept import Kept, Run
-from lowvar.api.models import problem_of
-from lowvar.api.settings import check_arguments, check_estimator, default_estimator, depends_on_batch, solver_of
+from lowvar.api.models import problem_of, start_of, starts
+from lowvar.api.record import Run
+from lowvar.api.settings import (
+    check_arguments,
+    check_estimator,
+    default_estimator,
+    depends_on_batch,
+    own_objects,
+    solver_of,
+)
 from lowvar.api.stopping import rule_of
+from lowvar.api.summary import summary as table_of
 from lowvar.api.watched import ENDED, Evaluation, WatchedRun, interruptible
 from lowvar.errors import UserError, whole
+from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient.base import Estimator
 from lowvar.noise import named_key
 from lowvar.problems.amortised import Amortised
@@ -33,7 +45,7 @@ _COSTLY = "each draw is a pass over all rows; set khat_samples to compute it"
 
 
 @dataclass(frozen=True, repr=False)
-class Fit(Kept):
+class Fit:
     """The result of ``fit``; its ``repr`` is one line, ``print`` shows its settings and notes too.
 
     Attributes:
@@ -51,7 +63,8 @@ class Fit(Kept):
         notes: sentences on problems of the fit; also issued as warnings.
         run: settings and memory of the fit.
         optimum: the estimated distance from the best guide of the family, an ``analysis.gain.Optimum`` by coordinate of
-            the unconstrained space; None without k-hat, and for guides whose coordinates are tied.
+            the unconstrained space; None without k-hat, for guides whose coordinates are tied, and where the fit has
+            clearly not converged.
     """
 
     params: dict[str, Any]
@@ -142,6 +155,123 @@ class Fit(Kept):
             return arviz.from_dict(posterior=posterior)
         return arviz.from_dict({"posterior": posterior})
 
+    def resume(
+        self,
+        num_steps: int,
+        *,
+        stop: bool | float = False,
+        callback: Callable[[Evaluation], Any] | None = None,
+        khat_samples: int | None = None,
+        progress: bool | None = None,
+    ):
+        """The fit after ``num_steps`` further updates: the same bytes as one longer fit with the same settings.
+
+        Optimizer, memory of the estimator, and noise continue where they were. Steps since the last whole epoch are
+        made again. The schedule ``cosine`` is stretched to the new end: step sizes rise again and fall later,
+        which is not the path of one longer fit. A fit on other data, or with other settings, starts from the
+        parameters alone: ``lowvar.fit(..., init=fit)``.
+
+        Args:
+            num_steps: further updates.
+            stop: see ``lowvar.fit``.
+            callback: see ``lowvar.fit``.
+            khat_samples: see ``lowvar.fit``; as in the fit if not given.
+            progress: see ``lowvar.fit``.
+
+        Raises:
+            UserError: the estimator depends on the length of the whole run (``mlmc_optimal``), or the fit was loaded
+                without its own optimizer or estimator.
+        """
+        more = whole("num_steps", num_steps, 1, or_float=True)
+        run = self.run
+        if run is None or run.reached is None:
+            raise UserError(
+                "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
+                "was given as an object"
+            )
+        needed, backend = np.dtype(self.problem.dtype), self.problem.backend
+        if backend.to_numpy(backend.asarray(np.zeros((), needed))).dtype != needed:
+            raise UserError(f"resume: the fit is in {needed}; set jax_enable_x64 as in the fit")
+        if "epochs" in GRADIENT.options_of(run.method.factory):
+            raise UserError(
+                f"resume: {run.method.estimator!r} plans its particles for the number of steps of the whole run; make "
+                "one longer fit, or start another from this one: init=fit"
+            )
+        total = run.num_steps + more
+        steps = -(-self.problem.N // run.solver.batch_size)
+        longer = replace(run.solver, epochs=-(-total // steps), schedule=_to(total, run.solver.schedule))
+        draws = run.khat_samples if khat_samples is None else checked_draws(khat_samples)
+        run = replace(run, solver=longer, num_steps=total, ended="budget", khat_samples=draws)
+        return completed(self.problem, run, progress, rule_of(stop), callback)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the fit to one npz file, whole or not at all; ``lowvar.load`` reads it.
+
+        The file has parameters, ELBO trace, settings, optimizer state and memory of the estimator, but neither the
+        model nor the data: ``load`` needs both, and rejects others.
+
+        Args:
+            path: the file.
+
+        Raises:
+            UserError: an option of the estimator that is no number or text, or a folder that cannot be written.
+        """
+        saved.write(self, path)
+
+    def __reduce__(self):
+        return saved.pickled(self, _unpickled)
+
+    def summary(
+        self,
+        var_names: Any = None,
+        *,
+        hdi_prob: float = 0.94,
+        kind: str = "hdi",
+        num_samples: int = 4000,
+        seed: int = 0,
+    ):
+        """A table of the latent variables, in the form of ``arviz.summary``.
+
+        A row for each entry of each site, ``site[i, j]``, in constrained space, from independent draws of the guide.
+        Chains, and with them ``ess`` and ``r_hat``, do not exist here. The Monte Carlo errors are those of the draws.
+        ``opt_mean`` and ``opt_sd`` are about the errors that the optimisation has left: the estimated distance from
+        the best guide of the family, or its standard error if that is larger, see ``Fit.optimum``; not a number where
+        unknown. How far that guide is from the posterior is another question, see ``khat``.
+
+        Args:
+            var_names: sites to show, one name or several; all if not given.
+            hdi_prob: probability of the interval.
+            kind: ``"hdi"``, the shortest interval, or ``"eti"``, that with equal tails.
+            num_samples: draws.
+            seed: their seed.
+
+        Returns:
+            pandas, columns ``mean, sd, hdi_3%, hdi_97%`` (named after the probability), ``mcse_mean, mcse_sd,
+            opt_mean, opt_sd``.
+
+        Raises:
+            UserError: an unknown site, or settings out of range.
+        """
+        num_samples = whole("num_samples", num_samples, 2)
+        draws = self.sample(num_samples, seed)
+        return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum)
+
+    def plot(self, stem: str | os.PathLike | None = None):
+        """The ELBO against steps, with its standard error: all of the run, and its end.
+
+        Args:
+            stem: saves the figure as ``stem.svg`` and ``stem.png``, and its rows as ``stem.csv``.
+
+        Returns:
+            A matplotlib figure.
+
+        Raises:
+            UserError: matplotlib is not installed.
+        """
+        from lowvar.api.plots import elbo_figure
+
+        return elbo_figure(self, stem)
+
 
 def fit(
     model: Any,
@@ -173,7 +303,7 @@ def fit(
         model: a NumPyro model. The plate that its data are indexed by is subsampled, the largest if there are several
             and none has a ``subsample_size``; others, such as one over outputs, are evaluated in full. Without such a
             plate, every step uses all rows. Latent sites in the plate have parameters for each of its rows; a step
-            updates those of its batch, see ``solvers.descent_rows``. Missing
+            updates those of its batch, see ``solvers.descent.RowDescent``. Missing
             values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates. Or a
             ``lowvar.TorchModel``, whose results are tensors.
         data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them. Rows of memory-mapped
@@ -240,7 +370,7 @@ def fit(
     """
     if estimator is not None:
         check_estimator(estimator)
-    check_arguments(options, estimator)
+    check_arguments(fit, options, estimator)
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
@@ -328,22 +458,11 @@ def checked_draws(khat_samples: int | None) -> int | None:
     return draws
 
 
-def start_of(model, init, seed: int) -> dict[str, Any]:
-    """Arguments of ``problem_of`` that define the start of a fit."""
-    init, name = init.params if isinstance(init, Fit) else init, getattr(model, "name", "model")
-    return {"init": init, "key": named_key(seed, getattr(model, "__name__", name), "start", 0)}
-
-
 def in_notebook() -> bool:
     """Whether this is a kernel of Jupyter: its output is no terminal, but shows progress bars."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None  # type: ignore[attr-defined]
     return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
-
-
-def starts(problem) -> dict[str, np.ndarray]:
-    """The start of one run, ``{block: (1, length)}``."""
-    return {block: value[None] for block, value in problem.start.items()}
 
 
 def finished(runs, progress, label, **how):
@@ -367,3 +486,52 @@ def made(problem, result, own: Iterable[str] = ()) -> Fit:
         raise UserError(f"{problem.name}: the fit diverged; {smaller}")
     trace = result.trace[["iteration", "elbo", "elbo_se"]]
     return Fit(problem.named(guide_params), trace, problem, guide_params)
+
+
+def _to(end: int, schedule):
+    """A schedule for a run of ``end`` steps: a cosine that would reach 0 before falls later."""
+    if schedule is None or schedule.kind != "cosine" or schedule.r >= end:
+        return schedule
+    return replace(schedule, r=end)
+
+
+def load(
+    path,
+    model: Any,
+    data: Mapping[str, Any] | None = None,
+    *,
+    guide: Amortised | None = None,
+    estimator: Callable | str | None = None,
+    optimizer: Any = None,
+    step_size: Callable | None = None,
+) -> Fit:
+    """A ``Fit`` from the file of ``Fit.save``, which continues where that one stood.
+
+    Args:
+        path: the file.
+        model: the model of the fit, a ``TorchModel`` as well.
+        data: its data; None for a ``TorchModel``, whose functions hold them.
+        guide: the ``Amortised`` of the fit, if it has one.
+        estimator: the estimator, if ``fit`` was given a function or ``"module:function"``; without it the fit cannot be
+            resumed. The file names it and is never asked to import it.
+        optimizer: the same for an optimizer of optax.
+        step_size: the same for an optax schedule.
+
+    Raises:
+        UserError: no such file, or one that is damaged; or another model, or data with other names, shapes, types or
+            values than those of the fit. A model that holds its data must have the log-likelihoods of the fit's in all
+            rows, to a relative 1e-3 at one point of the guide.
+    """
+    own = own_objects(optimizer or "adam", step_size)
+    return _fit_of(*saved.read(path, model, data, guide, estimator, own))
+
+
+def _unpickled(*pickle) -> Fit:
+    """The ``Fit`` from what ``saved.pickled`` gave."""
+    return _fit_of(*saved.unpickled(*pickle))
+
+
+def _fit_of(problem, params, trace, more) -> Fit:
+    """The ``Fit`` from the content of its file, see ``saved.read``."""
+    final = SimpleNamespace(params={block: value[None, None] for block, value in params.items()}, trace=trace)
+    return replace(made(problem, final), **more)

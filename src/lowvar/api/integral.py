@@ -15,14 +15,14 @@ from lowvar.estimators import INTEGRAL
 from lowvar.estimators.integral.base import FLAGS, Integrals, Integrator
 from lowvar.estimators.integral.chains import HALF, LEVEL
 from lowvar.estimators.integral.choosing.held_out import with_unseen
-from lowvar.estimators.integral.choosing.tails import OFTEN, on_grid
+from lowvar.estimators.integral.choosing.tails import OFTEN, heavy_tail, on_grid
 from lowvar.estimators.integral.options import make
-from lowvar.problems.integrals.samples import Samples
+from lowvar.problems.integrals.samples import UNITS, Samples
 from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
 _ONE_SIDED = float(scipy.stats.norm.isf(1 - LEVEL)) / HALF  # of a two-sided 95 % limit; less for Student's t
-_APART = 4.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
+_APART = 3.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
 _FALSE = np.zeros(1, bool)
 _UNWEIGHTED = "importance weights are not supported: give samples of the density whose scores these are"
 _INSTEAD: dict[str, str] = dict.fromkeys(("weights", "weight", "log_weights"), _UNWEIGHTED)
@@ -42,10 +42,11 @@ class IntegralResult:
             estimated from few terms: about 1.96 standard errors or more; less where they are mostly a possible error of
             the scores.
         method: the integrator; for ``auto`` the one that it chose, or ``auto`` if it chose several.
-        notes: warnings to read before you trust the result; also issued as warnings.
+        notes: to read before you trust the result; also issued as warnings, but for common ones: duplicate samples, a
+            possible jump of the integrand, and ``exact_scores``.
         table: a row for each integral: ``task, method, value, standard_error, half_width, low, high`` (95 %), the
             Monte Carlo estimate ``monte_carlo`` and ``monte_carlo_se``, and ``gain``, the ratio of the squared standard
-            errors.
+            errors. Errors are NaN where all values are equal up to rounding.
         condition: condition number of the linear system that was solved.
         info: learnt parameters: ``lengthscale``, ``nugget``, ``B``, ..., without the axis of repetitions.
     """
@@ -147,8 +148,8 @@ def integrate(
             error of the scores up to Monte Carlo's error: by default no smaller error is then stated, though the
             estimate is as good. A note says how large the error would be with ``exact_scores=True``.
         polynomial: whether all integrands are known to be polynomials of the samples' coordinates, as moments are. An
-            integrand that a polynomial predicts at all samples may still differ where none fell (a cap, a loss that
-            turns linear), and errors include this unless you know better.
+            integrand that a polynomial predicts at all samples may still differ where none fell. Unless you know
+            better, errors include a bend there (a cap, a loss that turns linear), and a note says that a jump is not.
         options: options of the method, see its docstring.
 
     Returns:
@@ -191,7 +192,8 @@ def integrate(
     names = _names(names_in(values) if names is None else names, data.tasks)
     seeds = np.array([seed])
     plain = make("monte_carlo", {}).integrate(data, seeds)
-    constant = np.array([np.ptp(v) == 0 for v in data.values])
+    size = np.array([np.abs(values).max() for values in data.values])
+    constant = np.array([np.ptp(values) for values in data.values]) <= UNITS * np.finfo(float).eps * size
     if constant.all():
         method, result = "monte_carlo", plain
     else:
@@ -199,36 +201,34 @@ def integrate(
         notes += more or _repeated(data, method)
         method = label(method)
     notes += result.untried
-    vouched = derived if exact_scores is None else exact_scores
     raised = {name: sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])}
     if raised.pop("scores_doubted", None):
         notes = _with_consequence(notes)
-    if not vouched:
-        raised.pop("predicted", None)  # then the error is larger anyway
-    notes += raised.values()
     methods = result.info["choice"][0] if method == "auto" else np.repeat(method, data.tasks)
     if method == "auto":
         method = methods[0] if (methods == methods[0]).all() else "auto"
         plain = replace(
             plain, standard_error=result.info["monte_carlo_error"], half_width=result.info["monte_carlo_half"]
         )
-    else:
-        notes += _far_off(result, plain)
-        if methods[0] != "monte_carlo":
-            result = with_unseen(result, data, bool(polynomial))
-    quiet = []
-    if not vouched:
+    elif methods[0] != "monte_carlo":
+        result = with_unseen(result, data, bool(polynomial))
+        raised |= {"may_jump": FLAGS["may_jump"]} if result.flags["may_jump"][0] else {}
+    quiet = [raised.pop("may_jump")] if "may_jump" in raised else []
+    if "few_carriers" not in raised:
+        notes += _heavy_tailed(data, plain, names)
+    notes += [*raised.values(), *_far_off(result, plain, names)]
+    if not (derived if exact_scores is None else exact_scores):
         result, quiet = _no_surer_than_the_scores(result, plain, methods != "monte_carlo", names)
     for t in np.flatnonzero(constant):
         notes.append(
-            f"integral {names[t]}: the values are equal at all samples, so the error of the integral is unknown"
+            f"integral {names[t]}: the values are equal at all samples, up to rounding, so the error is unknown"
         )
     value = result.value[0]
-    rounding = data.rounding[0] * np.array([np.abs(v).max() for v in data.values])
     error, half = (
-        np.where(constant | ~np.isfinite(value), np.nan, np.maximum(of[0], rounding))
+        np.where(constant | ~np.isfinite(value), np.nan, np.maximum(of[0], data.rounding[0] * size))
         for of in (result.standard_error, result.half)
     )
+    plain = replace(plain, standard_error=np.where(constant, np.nan, plain.standard_error))
     if not np.isfinite(value).all():
         notes.append(f"{method} gave no finite value: its options do not suit these samples")
     for note in notes:
@@ -294,7 +294,7 @@ def _with_consequence(notes: list[str]) -> list[str]:
     return [f"{note}: Monte Carlo's estimate was returned" if a else note for note, a in zip(notes, about, strict=True)]
 
 
-def _far_off(result: Integrals, plain: Integrals) -> list[str]:
+def _far_off(result: Integrals, plain: Integrals, names: list[str]) -> list[str]:
     """A note if an estimate differs from the Monte Carlo estimate by more than chance explains."""
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.abs(result.value[0] - plain.value[0]) / plain.standard_error[0]
@@ -302,8 +302,21 @@ def _far_off(result: Integrals, plain: Integrals) -> list[str]:
         return []
     t = int(np.nanargmax(apart))
     return [
-        f"integral {t} is {apart[t]:.1f} standard errors of Monte Carlo away from the mean of its values: the scores "
-        "may belong to another density, or a few samples may dominate the integral"
+        f"integral {names[t]} is {apart[t]:.1f} standard errors of Monte Carlo away from the mean of its values: the "
+        "scores may belong to another density, or a few samples may dominate the integral"
+    ]
+
+
+def _heavy_tailed(data: Samples, plain: Integrals, names: list[str]) -> list[str]:
+    """A note if values have so heavy a tail that their standard error is unreliable."""
+    worths = plain.info["effective"][0]
+    shapes = [heavy_tail(values[0], worth) for values, worth in zip(data.values, worths, strict=True)]
+    if not max(shapes):
+        return []
+    t = int(np.argmax(shapes))
+    return [
+        f"integral {names[t]}: the values have a heavy tail, of Pareto shape {shapes[t]:.2f} (from 0.5 on their "
+        "variance is infinite), and more samples may move the estimate by more than its standard error"
     ]
 
 

@@ -3,10 +3,14 @@
 import inspect
 import sys
 from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from lowvar.api.frames import check_index
 from lowvar.datasets.rows import in_files
 from lowvar.errors import UserError
+from lowvar.noise import named_key
 from lowvar.problems.guide_forms import from_autoguide
 from lowvar.problems.numpyro_model import from_numpyro
 from lowvar.problems.numpyro_streamed import from_files
@@ -48,6 +52,17 @@ def problem_of(model, data, *, streams: bool = False, **start):
         check_index(data)
     source, others = in_files(data) if streams else (None, {})
     return from_numpyro(model, data, **start) if source is None else from_files(model, source, others, **start)
+
+
+def start_of(model, init, seed: int) -> dict[str, Any]:
+    """Arguments of ``problem_of`` that define the start of a fit; ``init`` may be a ``Fit``."""
+    init, name = getattr(init, "params", init), getattr(model, "name", "model")
+    return {"init": init, "key": named_key(seed, getattr(model, "__name__", name), "start", 0)}
+
+
+def starts(problem) -> dict[str, np.ndarray]:
+    """The start of one run, ``{block: (1, length)}``."""
+    return {block: value[None] for block, value in problem.start.items()}
 
 
 def holds_data(model) -> bool:

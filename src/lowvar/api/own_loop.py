@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowvar.api.fit import start_of
-from lowvar.api.models import problem_of
+from lowvar.api.models import problem_of, start_of
 from lowvar.api.settings import batch_of, check_estimator
 from lowvar.errors import UserError, check_known, whole
 from lowvar.estimators.gradient.base import Estimator

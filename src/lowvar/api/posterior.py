@@ -8,7 +8,6 @@ import numpy as np
 from lowvar.api.bring import real_array
 from lowvar.api.chain_checks import chain_notes
 from lowvar.api.draws import by_site, check_chains, divergences, is_by_site, is_dataset, is_mcmc
-from lowvar.api.scores import scores as scores_of
 from lowvar.api.scores_pymc import is_pymc
 from lowvar.api.scores_stan import is_stan
 from lowvar.errors import UserError, check_known, kind_of
@@ -70,6 +69,8 @@ def _refuse_names(scores: Any, values: Any, model: bool) -> None:
 
 
 def _from_model(samples: Any, scores: Any, model: bool) -> tuple[np.ndarray, np.ndarray]:
+    from lowvar.api.scores import scores as scores_of  # JAX, which arrays do not need
+
     if scores is None:
         return scores_of(samples)
     if model:

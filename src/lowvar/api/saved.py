@@ -3,21 +3,19 @@
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from types import SimpleNamespace
 from typing import Any
 
-import cloudpickle
 import jax
 import numpy as np
 
 from lowvar import npz
 from lowvar.analysis.gain import Optimum
 from lowvar.api.header import Header, descent, digest, header
-from lowvar.api.kept import Run
-from lowvar.api.models import holds_data, problem_of
-from lowvar.errors import UserError, one_line
+from lowvar.api.models import holds_data, problem_of, start_of, starts
+from lowvar.api.record import Run
+from lowvar.errors import UserError, one_line, require
 from lowvar.problems.amortised import BLOCK, Amortised
 from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import GUIDES
@@ -39,32 +37,22 @@ def write(fit, path) -> None:
     artifact.write_arrays(path, arrays, mark)
 
 
-def load(
-    path,
-    model: Any,
-    data: Mapping[str, Any] | None = None,
-    *,
-    guide: Amortised | None = None,
-    estimator: Callable | str | None = None,
-    optimizer: Any = None,
-    step_size: Callable | None = None,
-):
-    """A ``Fit`` from the file of ``Fit.save``, which continues where that one stood.
+def read(path, model, data, guide, estimator, own) -> tuple[Any, dict[str, np.ndarray], Any, dict[str, Any]]:
+    """What a file holds of a ``Fit``, checked against the model and the data.
 
     Args:
         path: the file.
-        model: the model of the fit, a ``TorchModel`` as well.
-        data: its data; None for a ``TorchModel``, whose functions hold them.
-        guide: the ``Amortised`` of the fit, if it has one.
-        estimator: the estimator, if ``fit`` was given a function or ``"module:function"``; without it the fit cannot be
-            resumed. The file names it and is never asked to import it.
-        optimizer: the same for an optimizer of optax.
-        step_size: the same for an optax schedule.
+        model: as for ``lowvar.load``; so are ``data``, ``guide`` and ``estimator``.
+        data: see there.
+        guide: see there.
+        estimator: see there.
+        own: the caller's own objects, see ``Settings``.
+
+    Returns:
+        The problem, parameters of the guide by block, the ELBO trace, and further attributes of the ``Fit``.
 
     Raises:
-        UserError: no such file, or one that is damaged; or another model, or data with other names, shapes, types or
-            values than those of the fit. A model that holds its data must have the log-likelihoods of the fit's in all
-            rows, to a relative 1e-3 at one point of the guide.
+        UserError: see ``lowvar.load``.
     """
     arrays, mark = artifact.read_arrays(path, rebuild="lowvar.fit(model, data).save(path)")
     about = mark.get("fit")
@@ -75,10 +63,7 @@ def load(
         raise _other_form(str(path), about, versions.get("lowvar") if isinstance(versions, dict) else None)
     if mark.get("spec") != digest(about):
         raise UserError(f"{path}: damaged, its settings are not those that were written; fit again")
-    from lowvar.api.settings import own_objects
-
-    own = own_objects(optimizer or "adam", step_size)
-    return _made(str(path), arrays, about, model, data, guide, estimator, own)
+    return _content_of(str(path), arrays, about, model, data, guide, estimator, own)
 
 
 def _other_form(where: str, about, version: str | None = None) -> UserError:
@@ -93,12 +78,15 @@ def _other_form(where: str, about, version: str | None = None) -> UserError:
     )
 
 
-def pickled(fit) -> tuple:
-    """For ``pickle``: functions by cloudpickle, data by pickle's own rules, the rest as in the file.
+def pickled(fit, back) -> tuple:
+    """For ``pickle``: functions by cloudpickle, data by pickle's own rules, the rest as in the file; ``back`` reads it.
 
     Raises:
-        UserError: as ``write``; or the model, or what it refers to, cannot be pickled.
+        UserError: as ``write``; or the model, or what it refers to, cannot be pickled; or cloudpickle is missing.
     """
+    require("the pickle of a fit", "cloudpickle", "workers")
+    import cloudpickle
+
     arrays, mark = _content(fit)
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
@@ -114,17 +102,20 @@ def pickled(fit) -> tuple:
             f"{problem.name}: the fit cannot be pickled, since its model refers to something that cannot: "
             f"{' '.join(str(error).split())[:200]}; write fit.save(path) instead, which needs no model"
         ) from error
-    return unpickled, (functions, data if problem.data else None, stream.getvalue(), json.dumps(mark["fit"]))
+    return back, (functions, data if problem.data else None, stream.getvalue(), json.dumps(mark["fit"]))
 
 
 def unpickled(functions: bytes, data, content: bytes, settings: str):
-    """The ``Fit`` from what ``pickled`` gave."""
+    """What ``read`` returns, from what ``pickled`` gave."""
+    require("the pickle of a fit", "cloudpickle", "workers")
+    import cloudpickle
+
     model, *objects = cloudpickle.loads(functions)
     arrays = npz.read(io.BytesIO(content))
     about = json.loads(settings)
     if about["form"] != _FORM:
         raise _other_form("pickle", about)
-    return _made("pickle", arrays, about, model, data, *objects)
+    return _content_of("pickle", arrays, about, model, data, *objects)
 
 
 # --- what is in the file ---------------------------------------------------------------------------------------------
@@ -231,12 +222,8 @@ def _densities(problem, guide_params) -> dict[str, np.ndarray]:
 # --- and back --------------------------------------------------------------------------------------------------------
 
 
-def _made(where: str, arrays, about, model, data, guide, estimator, own):
-    """The fit from the content of its file; ``where`` names it in messages."""
-    from dataclasses import replace
-
-    from lowvar.api.fit import made, start_of
-
+def _content_of(where: str, arrays, about, model, data, guide, estimator, own):
+    """See ``read``; ``where`` names the file in messages."""
     head = header(where, about, arrays)
     amortised = head.guide.guide == BLOCK
     if amortised != isinstance(guide, Amortised):
@@ -266,17 +253,10 @@ def _made(where: str, arrays, about, model, data, guide, estimator, own):
     elbo = {_rest(name): value for name, value in arrays.items() if name.startswith("elbo/")}
     import pandas as pd
 
-    final = SimpleNamespace(params={b: v[None, None] for b, v in params.items()}, trace=pd.DataFrame(elbo))
-    fit = made(problem, final)
     left = {_rest(name): value for name, value in arrays.items() if name.startswith("optimum/")}
     run = _run(where, head.run, arrays, reached, problem, estimator, own) if head.run else None
-    return replace(
-        fit,
-        khat=None if head.khat is None else float(head.khat),
-        notes=head.notes,
-        run=run,
-        optimum=Optimum(**left) if left else None,
-    )
+    khat, optimum = None if head.khat is None else float(head.khat), Optimum(**left) if left else None
+    return problem, params, pd.DataFrame(elbo), {"khat": khat, "notes": head.notes, "run": run, "optimum": optimum}
 
 
 def _rest(name: str) -> str:
@@ -374,7 +354,6 @@ def _check_own(where, saved, estimator, own) -> None:
 
 def _engine(problem, method, solver, saved):
     """The engine of the run."""
-    from lowvar.api.fit import starts
     from lowvar.studies.variational import engine as engines
     from lowvar.studies.variational.exact import ExactRun
 

@@ -60,12 +60,13 @@ def minimize(
     target, stops moving, cannot pay for another generation, cannot continue, or when the callback ends it. If budget
     remains, the mean is then evaluated.
 
-    When a search stops moving, it looks at points around the best one: at distances down from ``sigma0``, along the
-    longest axis and the path of its points, and down the slope of ``f`` as opposite points at three distances show it
-    (``6 dim`` and some 30 evaluations). From a better point, another search starts. Without one, the search has
-    ``converged``, possibly to a local minimum. From a kink, where ``f`` is not smooth, another search starts with
-    ``sigma0 / 100`` and has to come back to the value; from a plateau whose edge is a large step, two with ``sigma0``
-    have to. If two end higher, the search has ``stalled``. ``mean`` and ``sigma`` are those of the best search.
+    When a search stops moving, it looks at points around the best one: at distances down from ``sigma0``, and down the
+    slope of ``f`` as opposite points at three distances show it (``6 dim`` and some 30 evaluations). From a better
+    point, another search starts. Without one, the search has ``converged``, possibly to a local minimum. From a kink,
+    where ``f`` is not smooth, another search starts with ``sigma0 / 100`` and has to come back to the value; from a
+    plateau whose edge is a large step, two with ``sigma0`` have to. If two end higher, the search has ``stalled``.
+    ``mean`` and ``sigma`` are those of the best search. A discrete search without noise also ends when
+    every point has been evaluated.
 
     A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on. If
     their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points of some generations again, each
@@ -102,7 +103,8 @@ def minimize(
         callback: called with a ``Generation`` after each; returning a true value, or raising ``StopIteration``, ends
             the search. So a search ends at a time: ``callback=lambda _: time.monotonic() > end``.
         bounds: ``(low, high)`` of a real search, each a number, ``(dim,)`` numbers (possibly infinite), or None;
-            or a ``scipy.optimize.Bounds``. ``f`` is called only at points within them; any method accepts them.
+            or a ``scipy.optimize.Bounds``. ``f`` is called only at points within them; any method accepts them. Of two
+            coordinates, two pairs that could also be ``(low, high)`` of each coordinate are refused.
         noisy: whether repeated evaluations of a point differ; None to detect it, which may miss noise in few of the
             calls. With False, no point is evaluated twice.
         integers: coordinates of a real search that are whole numbers: their indices, a mask ``(dim,)``, or True for

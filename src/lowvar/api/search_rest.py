@@ -11,16 +11,13 @@ from lowvar.api.searcher import Searcher
 from lowvar.problems.blackbox.evaluator import Evaluator
 
 _FLAT = 20  # consecutive generations whose values are all equal
-_ROWS = 800  # maximum number of recent points whose longest axis is computed
-_COARSE = 1e-9  # relative to the mean, the spread of points below which rounding may turn their axes
 _DECADES = 14  # maximum number of distances in `Look.around`
 _SCALES = (1e-8, 1e-5, 1e-2)  # of the steps of a slope, relative to the first standard deviation
 _VISIBLE = 1e-10  # relative to a value, the change above which rounding leaves six digits of a slope
 _KINKED = 1.25  # power of the distance; at a kink, f rises more slowly
 _ROUNDS = 10  # slopes at all scales followed before a search continues
-_HIGHER = 2  # searches from a point that have to end higher before it counts as stalled
-_EDGES, _HALVINGS, _FINE = 3, 12, 1e-5  # of `Look.on_a_step`
-_NARROWER = 4  # times that the bracket of a minimum along a slope is cut to a fifth or less
+_FINE = 1e-5  # relative to the largest difference, the steps that are the last digits of f
+_CUTS = 5  # searches along a slope, the later ones between the neighbours of the best point
 
 Verdict = Literal["converged", "stalled"]
 
@@ -37,7 +34,6 @@ class Rest:
         first, dim = searcher.ask(), searcher.domain.dim
         self._window: deque[tuple[float, float]] = deque(maxlen=10 + math.ceil(30 * dim / len(first)))
         self._size = np.ptp(first, axis=0) if searcher.domain.kind == "real" else np.zeros(dim)
-        self._recent: deque[np.ndarray] = deque(maxlen=math.ceil(min(4 * dim, _ROWS) / len(first)))
         self._flat = 0
         self._best, self._count, self._since = math.inf, 0, 0
         self.medians: list[float] = []
@@ -47,19 +43,7 @@ class Rest:
     def points(self, points: np.ndarray) -> bool:
         """Whether the points ``(n, dim)`` of a generation no longer differ."""
         size, spread = np.abs(points).max(axis=0), np.ptp(points, axis=0)
-        if spread.max() > _COARSE * size.max():
-            self._recent.append(points)
         return bool((spread <= np.maximum(1e-14 * size, 1e-20 * self._size)).all())
-
-    def long_axes(self) -> np.ndarray:
-        """The direction in which recent points differ most, and that in which their mean moved, ``(k, dim)``."""
-        if not self._recent:
-            return np.zeros((0, len(self._size)))
-        steps = [points - points.mean(axis=0) for points in self._recent]
-        rows = np.concatenate([step / np.abs(step).max() for step in steps])
-        path = self._recent[-1].mean(axis=0) - self._recent[0].mean(axis=0)
-        axes = np.stack([np.linalg.svd(rows, full_matrices=False)[2][0], path / (np.linalg.norm(path) or 1.0)])
-        return axes[axes.any(axis=1)]
 
     def values(self, values: np.ndarray) -> bool:
         """Whether the search has stopped moving, given a generation's finite values."""
@@ -107,7 +91,7 @@ class Rest:
 
 
 class Look:
-    """Points around the best one of a real search, to tell a minimum from other places where a search stops.
+    """Points around the best one of a search, to tell a minimum from other places where a search stops.
 
     The best point follows every improvement.
 
@@ -116,25 +100,22 @@ class Look:
         evaluator: of the function, with the best point.
         sigma0: its first standard deviation.
         least: difference from the best value below which a value is no better.
-
-    Attributes:
-        count: points evaluated.
-        seen: whether any of them has a value.
-        changed: whether any value differs from the best one by more than ``least``.
-        rounded: whether any differs by less.
-        flat: the axes along which ``f`` does not change at all, ``(k, dim)``: by small steps along any axis, or by
-            larger ones along some.
     """
 
     def __init__(self, searcher: Searcher, evaluator: Evaluator, sigma0: float, least: float):
         assert evaluator.best_at is not None
         self._searcher, self._evaluator, self._sigma0, self._least = searcher, evaluator, sigma0, least
         self._first, self._start = evaluator.best, evaluator.best_at.copy()
-        self.count, self.seen, self.changed, self.rounded = 0, False, False, False
-        self.flat = np.zeros((0, searcher.domain.dim))
+        self._off: list[np.ndarray] = []  # differences from the best value
         self._even: list[np.ndarray] = []  # by distance, the part of each axis' differences that both sides share
+        self._flat = False  # whether f does not change at all by small steps along any axis, or larger ones along some
         free = np.ones(searcher.domain.dim, bool) if searcher.integers is None else ~searcher.integers
         self._axes = np.eye(len(free))[free]
+
+    @property
+    def count(self) -> int:
+        """Points evaluated."""
+        return sum(map(len, self._off))
 
     @property
     def _at(self) -> np.ndarray:
@@ -155,21 +136,22 @@ class Look:
     def values(self, points: np.ndarray) -> np.ndarray:
         """Values ``(n,)``; infinite where there is none."""
         values = self._evaluator(points)
-        self.count += len(points)
-        finite = np.isfinite(values)
-        self.seen |= bool(finite.any())
-        off = np.abs(values[finite] - self._first)
-        self.changed |= bool((off > self._least).any())
-        self.rounded |= bool((off > 0).any())
-        return np.where(finite, values, np.inf)
+        self._off.append(np.abs(values - self._first))
+        return np.where(np.isfinite(values), values, np.inf)
 
-    def around(self, axes: np.ndarray) -> None:
-        """A point at each of the distances ``sigma0``, ``sigma0 / 10`` and so on, down to ten times the search's
-        present standard deviation, in turn on both sides along ``axes (k, dim)`` and in directions of the search's own
-        points; and neighbours in single integers.
+    def changes(self) -> None:
+        """All changes of one coordinate of a discrete point."""
+        domain, x = self._searcher.domain, self._at
+        steps = np.kron(np.eye(domain.dim, dtype=int), np.arange(1, domain.choices)[:, None])
+        self.values((x + steps) % domain.choices)
+
+    def around(self) -> None:
+        """Neighbours in single integers, and points on the line of a point of the search at distances from ``sigma0``
+        down to ten times the search's present standard deviation, in turn on both sides and along another line.
         """
         x, searcher, sigma0 = self._at, self._searcher, self._sigma0
-        ways = np.concatenate([axes * math.sqrt(len(x)), -axes * math.sqrt(len(x)), searcher.directions()[:2]])
+        ways = searcher.directions()[:2]
+        ways = np.concatenate([ways, -ways])
         distances = sigma0 * 10.0 ** -np.arange(_DECADES)
         distances = distances[(distances >= 10 * searcher.sigma) | (distances == sigma0)]
         steps = distances[:, None] * ways[np.arange(len(distances)) % len(ways)]
@@ -182,9 +164,9 @@ class Look:
         on both sides, so that differences between opposite points have the slope along the ridge alone.
         """
         for _ in range(_ROUNDS):
-            before, self.flat, self._even = self._evaluator.best, self.flat[:0], []
+            before, self._flat, self._even = self._evaluator.best, False, []
             for scale in _SCALES:
-                self._follow(scale * self._sigma0)
+                self._follow(scale)
             if before - self._evaluator.best <= max(self._least, 1e-2 * (self._first - self._evaluator.best)):
                 break
 
@@ -198,66 +180,51 @@ class Look:
         near, far = np.where(near > 0, (near, middle), (middle, far))
         return bool(((far > 0) & (far < near * (_SCALES[1] / _SCALES[0]) ** _KINKED)).any())
 
-    def verdict(self, ends: str) -> tuple[Verdict, str, list[str]]:
+    @property
+    def stepped(self) -> bool:
+        """Whether ``f`` has a plateau at the best point, and steps that are not its last digits."""
+        off = np.concatenate(self._off)
+        off = off[off > 0]
+        return self._flat and len(off) > 0 and bool(off.min() > max(_FINE * off.max(), self._least))
+
+    def verdict(self, place: str, ends: str) -> tuple[Verdict, str, list[str]]:
         """Status, message (with a place for the rule that ended the search) and advice.
 
         Args:
-            ends: how further searches from a plateau or a kink ended, ``higher`` or ``same``; or ``""`` without them.
+            place: ``kink`` or ``plateau``, if further searches started there.
+            ends: how they ended, ``higher`` or ``same``.
         """
-        count = f"{self.count} points around it"
-        mixed = self._searcher.integers is not None
-        near = ", its neighbours in single integers among them" if mixed else ""
-        restart = "restart at x with a larger sigma0 or a larger population"
+        off = np.concatenate(self._off)
+        off = off[np.isfinite(off)]
+        is_real = self._searcher.domain.kind == "real"
+        wider = "a larger sigma0 or a larger population" if is_real else "a larger population"
+        points = f"{self.count} points around it" if is_real else f"all {self.count} changes of one coordinate"
         if self.better:
-            return "stalled", f"{{}}, but one of {count} is better: x is not a minimum", [restart]
-        if not self.seen:
-            return "stalled", f"{{}}; f gave no value at {count}: a minimum cannot be told from a plateau", []
-        if not self.changed:
-            advice = ["start elsewhere or with a larger sigma0: f does not change here"]
-            words = f"{{}}, and {count} have the same value to 11 digits: f is constant or has a plateau here"
-            if self.rounded:
+            return "stalled", f"{{}}, but one of {points} is better: x is not a minimum", [f"restart at x with {wider}"]
+        if not len(off):
+            return "stalled", f"{{}}; f gave no value at {points}: a minimum cannot be told from a plateau", []
+        if (off <= self._least).all():
+            advice = [f"start elsewhere or with {wider}: f does not change here"]
+            words = f"{{}}, and {points} have the same value to 11 digits: f is constant or has a plateau here"
+            if off.any():
                 advice.append("subtract a large constant from f, if one hides its differences")
                 words += ", or a large constant hides its differences"
             return "stalled", words, advice
-        kinked = self.kinked
-        place, has = ("at a kink", "kinks") if kinked else ("on a plateau", "steps")
+        near = ", its neighbours in single integers among them" if self._searcher.integers is not None else ""
         if ends == "higher":
-            words = f"{{}}, {place} of f: {count} are no better{near}, but searches from there ended higher"
-            return "stalled", f"{words}, so there may be a lower point", [f"{restart}: f has {has}"]
+            words = f"{{}}, at a {place} of f: {points} are no better, but searches from there ended higher"
+            return "stalled", f"{words}, so there may be a lower point", [f"restart at x with {wider}: f has {place}s"]
         if ends:
-            near += f"; x lies {place} of f, to whose value a search from there came back"
-        elif kinked:
+            near = f"; x lies at a {place} of f, to whose value a search from there came back"
+        elif is_real and self.kinked:
             near += "; f has a kink at x, where a narrow way down may be missed"
-        return (
-            "converged",
-            f"converged to a minimum, which may be a local one: {{}}, and {count} are no better{near}",
-            [],
-        )
-
-    def on_a_step(self) -> bool:
-        """Whether the edge of a plateau around the best point is a large step.
-
-        That is more than 1e-5 of the difference between values in the distance ``sigma0``, beyond the edge, and the
-        best one. Smaller steps are the last digits of ``f``.
-        """
-        x, value = self._at, self._evaluator.best
-        for axis in self.flat[:_EDGES]:
-            near, far = _SCALES[0], 1.0
-            height = fall = abs(float(self.values(self._searcher.beside(x, self._sigma0 * axis[None, :]))[0]) - value)
-            for _ in range(_HALVINGS if fall > self._least else 0):
-                middle = math.sqrt(near * far)
-                step = abs(
-                    float(self.values(self._searcher.beside(x, middle * self._sigma0 * axis[None, :]))[0]) - value
-                )
-                near, far, height = (near, middle, step) if step > 0 else (middle, far, height)
-            if height > _FINE * fall > 0 and height > self._least:
-                return True
-        return False
+        words = f"converged to a minimum, which may be a local one: {{}}, and {points} are no better{near}"
+        return "converged", words, []
 
     def _follow(self, scale: float) -> None:
-        """Evaluates ``f`` along its slope at the best point, from opposite points at the distance ``scale``."""
-        x, value, axes = self._at.copy(), self._evaluator.best, self._axes
-        up, down = np.split(self.values(self._searcher.beside(x, scale * np.concatenate([axes, -axes]))), 2)
+        """Evaluates ``f`` along its slope at the best point, from opposite points at ``scale`` times ``sigma0``."""
+        x, value, axes, size = self._at.copy(), self._evaluator.best, self._axes, scale * self._sigma0
+        up, down = np.split(self.values(self._searcher.beside(x, size * np.concatenate([axes, -axes]))), 2)
         least = max(self._least, _VISIBLE * abs(value))
         with np.errstate(invalid="ignore"):
             visible = np.maximum(np.abs(up - value), np.abs(down - value)) > least
@@ -265,73 +232,15 @@ class Look:
         even = np.abs((up - value) + (down - value))
         self._even.append(np.where(even > least, even, 0.0))
         same = (up == value) & (down == value)
-        if same.all() or (scale == self._sigma0 * _SCALES[-1] and not len(self.flat)):
-            self.flat = axes[same]
-        size = float(np.abs(slope).max(initial=0.0))
-        if not size:
+        self._flat |= bool(same.all() or (scale == _SCALES[-1] and same.any()))
+        if not slope.any():
             return
-        way = -slope / size / np.linalg.norm(slope / size)
-        steps = np.geomspace(scale, 10 * self._sigma0, 2 + round(math.log10(10 * self._sigma0 / scale)))
-        along = self.values(self._searcher.beside(x, steps[:, None] * way))
-        k = int(np.argmin(along))
-        if along[k] < value - self._least:
-            low, high = steps[k - 1] if k else 0.0, steps[min(k + 1, len(steps) - 1)]
-            for _ in range(_NARROWER):
-                between = np.linspace(low, high, 10)
-                along = self.values(self._searcher.beside(x, between[1:-1, None] * way))
-                k = 1 + int(np.argmin(along))
-                low, high = between[k - 1], between[k + 1]
-
-
-class Return:
-    """Counts the searches that start again from a plateau or a kink and come to rest."""
-
-    def __init__(self):
-        self._value, self._same, self._higher = math.inf, 0, 0
-
-    def ends(self, best: float, own: float, close: float, enough: int) -> Literal["", "same", "higher"]:
-        """``same`` if enough searches came back to the value, ``higher`` if two ended higher, else ``""``.
-
-        Args:
-            best: the best value of all searches.
-            own: that of the last one.
-            close: a smaller difference is none.
-            enough: number of searches that have to come back.
-        """
-        if best < self._value - close:
-            self._value, self._same, self._higher = best, 0, 0
-        elif own <= best + close:
-            self._same += 1
-        else:
-            self._higher += 1
-        return "same" if self._same >= enough else "higher" if self._higher >= _HIGHER else ""
-
-
-def unchanged(searcher: Searcher, evaluator: Evaluator) -> tuple[Verdict, str, list[str]]:
-    """Status, message and advice on the best point of a discrete search, from all changes of one coordinate."""
-    domain, best_at, best = searcher.domain, evaluator.best_at, evaluator.best
-    count = domain.dim * (domain.choices - 1)
-    assert best_at is not None
-    if count > evaluator.remaining:
-        words = (
-            "{}; the budget does not pay for all changes of one coordinate, which would show whether it is a minimum"
-        )
-        return "stalled", words, []
-    changed = [
-        np.where(np.arange(domain.dim) == i, (best_at + step) % domain.choices, best_at)
-        for i in range(domain.dim)
-        for step in range(1, domain.choices)
-    ]
-    values = evaluator(np.array(changed))
-    values = values[np.isfinite(values)]
-    least = DIGITS * abs(best)
-    if not len(values):
-        return "stalled", "{}; f gave no value at any change of one coordinate", []
-    if (values < best - least).any():
-        words = "{}, but a change of one coordinate is better: x is not a minimum"
-        return "stalled", words, ["restart at x with a larger population"]
-    if (np.abs(values - best) <= least).all():
-        words = f"{{}}, and all {count} changes of one coordinate have the same value to 11 digits: a plateau"
-        return "stalled", words, ["start elsewhere: f does not change here"]
-    words = "converged to a minimum, which may be a local one: {}, and no change of one coordinate improves it"
-    return "converged", words, []
+        slope /= np.abs(slope).max()
+        way = -slope / np.linalg.norm(slope)
+        steps = np.append(0.0, np.geomspace(size, 10 * self._sigma0, 3 - round(math.log10(scale))))
+        for _ in range(_CUTS):
+            along = self.values(self._searcher.beside(x, steps[1:, None] * way))
+            k = 1 + int(np.argmin(along))
+            if along[k - 1] >= value - self._least:
+                return
+            steps = np.linspace(steps[k - 1], steps[min(k + 1, len(steps) - 1)], 10)

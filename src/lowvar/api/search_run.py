@@ -1,6 +1,7 @@
 """A running search: generations until a stopping rule applies."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowvar.api.search_rest import Look, Rest, Return, unchanged
+from lowvar.api.search_rest import Look, Rest
 from lowvar.api.search_result import Generation, SearchResult, Status
 from lowvar.api.search_watch import DIGITS, Noise, average, deviation, dominated, error_of_mean
 from lowvar.api.searcher import Searcher
@@ -20,7 +21,10 @@ _ROWS = 100  # rows of the trace in a decade of generations
 _DEAD = 10  # consecutive generations without any value, after which a search ends
 _FAR = 1e15  # a search whose points exceed this multiple of the first generation's has diverged
 _STEP = 1e-3  # a search that continues from a better point has at least this fraction of the first sigma
-_NEAR = 1e-2  # of the first sigma, with which a search starts again from a kink
+# With which fraction of the first sigma searches start again from a place, and how many have to come back. Values on a
+# plateau are few, so that one search may come back by chance; at a kink it hardly can.
+_AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
+_HIGHER = 2  # searches that have to end higher before the best point counts as stalled
 _CLOSE = 1e-8  # of the fall of a search, see `Run._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _KEPT, _FEWEST, _MOST = 20, 10, 400  # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
@@ -65,7 +69,9 @@ class Run:
         self.sigma0 = self.searcher.sigma
         self.dead, self.diverged, self.rests = 0, False, False
         self.width, self.restarts = 0.0, 0  # of searches that continued from the best point
-        self.returns, self.lowest = Return(), self.searcher
+        self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
+        self.lowest = self.searcher
+        self.rounding = math.inf  # the smallest spread of values of a search at rest: those of one that came back move
         self.back_to = math.inf  # the value of the kink that the search starts from; it ends there
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
@@ -73,34 +79,39 @@ class Run:
         self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
         self.tails = ""  # words on values at the mean that are far from normal
         self.advice: list[str] = []
-        self._precision = nullcontext if evaluator.problem.backend is None else (lambda: jax.enable_x64(True))
 
     def to_the_end(self, progress: bool | None) -> SearchResult:
         """Runs generations until a stopping rule applies."""
         from tqdm import tqdm
 
         disable = None if progress is None else not progress
-        label = f"minimize {self.evaluator.problem.name}"
-        with tqdm(total=self.evaluator.budget, desc=label, unit="eval", disable=disable, leave=False) as bar:
+        problem = self.evaluator.problem
+        bar = tqdm(
+            total=self.evaluator.budget, desc=f"minimize {problem.name}", unit="eval", disable=disable, leave=False
+        )
+        with nullcontext() if problem.backend is None else jax.enable_x64(True), bar:
             ended = None
             try:
                 while ended is None:
                     ended = self._generation()
                     bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
                     bar.update(self.evaluator.evaluations - bar.n)
-            except KeyboardInterrupt as stop:
-                if self.evaluator.best_at is not None:
-                    stop.result = self._result("interrupted", f"interrupted in generation {self.iteration + 1}")  # type: ignore[attr-defined]
-                    stop.add_note(
+            except BaseException as error:  # Ctrl-C, or of f or the callback
+                if self.evaluator.best_at is not None and isinstance(error, KeyboardInterrupt):
+                    error.result = self._result("interrupted", f"interrupted in generation {self.iteration + 1}")  # type: ignore[attr-defined]
+                    error.add_note(
                         f"minimize: the attribute `result` of this exception has the result so far: "
                         f"{self.evaluator.best:.8g} after {self.evaluator.evaluations} evaluations"
                     )
-                raise
-            except (Exception, SystemExit) as error:  # of f, or of the callback
-                if self.evaluator.best_at is not None:
+                elif self.evaluator.best_at is not None:
                     error.result = self._result("failed", str(error) or type(error).__name__)  # type: ignore[attr-defined]
                 raise
-        return self._result(*ended)
+            return self._result(*ended)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether any coordinate is a whole number."""
+        return self.searcher.domain.kind != "real" or self.searcher.integers is not None
 
     @property
     def kept(self) -> int:
@@ -118,40 +129,53 @@ class Run:
             why = "" if searcher.bounded else " f may be unbounded below; otherwise"
             self.diverged = True
             return "failed", f"the search diverged:{why} try a smaller sigma0 or a larger population"
-        whole = searcher.domain.kind != "real" or searcher.integers is not None
-        if not whole and self.rest.points(points):
+        if not self.discrete and self.rest.points(points):
             return self._at_rest("the points of a generation no longer differ")
         if searcher.spent:
             why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
             return ("stalled", why) if self.noise.known else self._at_rest(why)
+        left = evaluator.remaining - self.kept - evaluator.unseen
+        if left >= 0 and self._silent and (evaluator.unseen <= self.size or left < self.size + 2):
+            evaluator(evaluator.others())  # they are few, or would be beyond the budget after another generation
+            ended = self._at_rest("every point has been evaluated")
+            return None if self.noise.known else ended
         if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"
-        with self._precision():
-            values = evaluator(points)
-            self.iteration += 1
-            self.noise.look(evaluator, self.iteration, points, values)
+        values = evaluator(points)
+        self.iteration += 1
+        self.noise.look(evaluator, self.iteration, points, values)
         searcher.tell(values)
         finite = values[np.isfinite(values)]
         self.dead = 0 if len(finite) else self.dead + 1
         if self.iteration == 1 and len(finite) > 1:
             self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
         rests = self.rest.values(finite)
-        ended = self._reached()
-        stopped = self._told(points, values)
+        reached, told = self._reached(), self._told(points, values)
         self.middle = float(np.median(finite)) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
-        if self.noise.overwhelms and self.steady is not None and not (ended or stopped):
+        if reached or told:
+            return reached or told
+        if self.noise.overwhelms and self.steady is not None:
             self._change(self.steady)
-        if abs(searcher.best - self.back_to) <= self._close and not self.noise.known and not (ended or stopped):
+        if not self._silent:
+            return None
+        if abs(searcher.best - self.back_to) <= self._close:
             return self._at_rest("the search came back to its value")
-        if rests and not self.noise.known and not (ended or stopped):
+        if rests:
             return self._at_rest("the values of many generations do not differ")
-        if whole and self.rest.idle(evaluator.best) and not self.noise.known and not (ended or stopped):
-            settled = self._at_rest("half of the generations have not improved the best value")
+        if self.discrete and self.rest.idle(evaluator.best):
+            ended = self._at_rest("half of the generations have not improved the best value")
+            if ended and ended[0] == "converged":
+                return ended
             self.advice.clear()
-            return settled if settled and settled[0] == "converged" else None  # else the search continues
-        return ended or stopped
+            self.rests = False
+        return None
+
+    @property
+    def _silent(self) -> bool:
+        """Whether ``f`` showed no noise so far; the first generation shows it."""
+        return not self.noise.known and (self.iteration > 0 or not self.noise.asked)
 
     def _reached(self) -> tuple[Status, str] | None:
         if self.target is not None and self.evaluator.best <= self.target:
@@ -203,44 +227,47 @@ class Run:
             return "stalled", why
         before, evaluator.errors = evaluator.errors, "mark"
         try:
-            with self._precision():
-                if self.noise.hides(evaluator, evaluator.best_at, best):
-                    return "stalled", f"{why}, but f has another value when the best point is evaluated again"
-                if self.searcher.domain.kind == "real":
-                    return self._settled(why)
-                status, words, advice = unchanged(self.searcher, evaluator)
+            if self.noise.hides(evaluator, evaluator.best_at, best):
+                return "stalled", f"{why}, but f has another value when the best point is evaluated again"
+            if not evaluator.unseen:
+                return "converged", f"converged to the minimum: {why}"
+            return self._settled(why)
         except BudgetSpent:
             self.rests = True
             return "budget", f"{why}; the budget ends before the points around x have shown whether it is a minimum"
         finally:
             evaluator.errors = before
-        self.advice += advice
-        return status, words.format(why)
 
     def _settled(self, why: str) -> tuple[Status, str] | None:
-        """The verdict on the best point of a real search, or None if it continues from there."""
-        evaluator, best = self.evaluator, self.evaluator.best
-        mixed = self.searcher.integers is not None
-        spread = 0.0 if mixed else self.rest.width
-        look = Look(self.searcher, evaluator, self.sigma0, DIGITS * abs(best) + 10 * spread)
-        look.around(self.rest.long_axes())
-        look.downhill()
+        """The verdict on the best point, or None if the search continues from there."""
+        evaluator, best, own = self.evaluator, self.evaluator.best, self.searcher.best
+        self.rounding = min(self.rounding, 0.0 if self.discrete else self.rest.width)
+        look = Look(self.searcher, evaluator, self.sigma0, DIGITS * abs(best) + 10 * self.rounding)
+        if self.searcher.domain.kind == "real":
+            look.around()
+            look.downhill()
+        else:
+            look.changes()
         assert evaluator.best_at is not None
-        if look.better and not mixed:
+        if look.better and not self.discrete:
             self.width = min(max(look.way, _STEP * self.sigma0, 10 * self.width), self.sigma0)
             self._continue(self.method, evaluator.best_at, self.width)
             return None
-        ends = ""
-        if not mixed and (look.kinked or look.on_a_step()):
-            # Values on a plateau are few, so that one search may come back by chance; at a kink it hardly can.
-            width, enough = (_NEAR * self.sigma0, 1) if look.kinked else (self.sigma0, 2)
-            ends = self.returns.ends(best, self.searcher.best, self._close, enough)
-            if not ends:
+        place = "" if self.discrete else "kink" if look.kinked else "plateau" if look.stepped else ""
+        ended = ""
+        if place:
+            if best < self.confirmed - self._close:
+                self.confirmed, self.ends = best, Counter()
+            else:
+                self.ends["same" if own <= best + self._close else "higher"] += 1
+            width, enough = _AGAIN[place]
+            ended = "same" if self.ends["same"] >= enough else "higher" if self.ends["higher"] >= _HIGHER else ""
+            if not ended:
                 self.lowest = min(self.lowest, self.searcher, key=lambda searcher: searcher.best)
-                self._continue(self.method, evaluator.best_at, width)
-                self.back_to = best if look.kinked else math.inf
+                self._continue(self.method, evaluator.best_at, width * self.sigma0)
+                self.back_to = best if place == "kink" else math.inf
                 return None
-        status, words, advice = look.verdict(ends)
+        status, words, advice = look.verdict(place, ended)
         self.advice += advice
         return status, words.format(why)
 
@@ -338,7 +365,7 @@ class Run:
         if domain.kind == "real" and domain.dim <= 1000 and method not in ("ingo_cma", "pycma", "cmaes"):
             others.insert(0, "method='ingo_cma'")
         near = ""
-        if domain.kind != "real" or self.searcher.integers is not None:
+        if self.discrete:
             near = "x may be a minimum, whose neighbours a larger budget checks; otherwise "
             others.remove("more budget")
         tried = f"{', '.join(others[:-1])} or {others[-1]}"
@@ -358,8 +385,7 @@ class Run:
             calls = max(1, min(_CALLS, count // max(2, math.isqrt(count // 4))))
         points = np.repeat(self.searcher.mean[None, :], max(count // calls, 1), axis=0)
         try:
-            with self._precision():
-                values = np.array([self.evaluator(points) for _ in range(calls)])
+            values = np.array([self.evaluator(points) for _ in range(calls)])
         except UserError as error:
             return f" ({error})"
         finally:

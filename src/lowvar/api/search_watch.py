@@ -103,9 +103,11 @@ class Noise:
         if self.known is not None or not self.asked or evaluator.remaining < 1:
             return False
         again = float(evaluator(point[None, :])[0])
-        if not math.isfinite(again) or abs(again - value) <= self._same(value):
+        if not math.isfinite(again):
             return False
         self._repeated.append(abs(again - value) / math.sqrt(2))
+        if abs(again - value) <= self._same(value):
+            return False
         self.known = True
         return True
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from lowvar import backends
 from lowvar.errors import UserError, check_known, whole
-from lowvar.problems.blackbox.discrete import uniform_probabilities
 from lowvar.problems.blackbox.points import to_host
-from lowvar.problems.blackbox.problem import KINDS, Domain, Kind
+from lowvar.problems.blackbox.problem import KINDS, Domain, Kind, uniform_probabilities
 from lowvar.registry import label
 from lowvar.solvers.search import SEARCH
 from lowvar.solvers.search.ask_tell import Search

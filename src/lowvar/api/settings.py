@@ -1,5 +1,6 @@
 """Checks of the settings that ``fit`` and ``decompose`` share."""
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lowvar.errors import UserError, check_known, one_line, positive, whole
+from lowvar.errors import UserError, check_known, one_line, positive, unknown_name, whole
 from lowvar.estimators import GRADIENT
 from lowvar.estimators.gradient.schedules import schedule_of
 from lowvar.noise import GAUSSIAN
@@ -55,19 +56,32 @@ _NAMES = {
 _MEANT = {name: ours for ours, names in _NAMES.items() for name in names.split()}
 
 
-def check_arguments(options: Mapping[str, Any], estimator: str | Callable | None) -> None:
-    """Rejects arguments of ``fit`` that other libraries have under other names, unless they are the estimator's.
+def check_arguments(called: Callable, options: Mapping[str, Any], estimator: str | Callable | None = None) -> None:
+    """Rejects arguments that other libraries have under other names, unless they are the estimator's.
+
+    Args:
+        called: ``fit`` or ``decompose``.
+        options: the arguments that it does not name.
+        estimator: whose options they may be; None for none.
 
     Raises:
         UserError: there is one; or there are options and no estimator.
     """
-    own = isinstance(estimator, str) and estimator in GRADIENT.own
+    own, where = isinstance(estimator, str) and estimator in GRADIENT.own, called.__name__
     theirs = GRADIENT.options_of(estimator) if own and estimator else {}
+    known = [name for name, one in inspect.signature(called).parameters.items() if one.kind is not one.VAR_KEYWORD]
     for name in options if own or estimator is None else {"particles"} & set(options):
         if name.lower() in _MEANT and (name not in theirs or name == "particles"):  # fit passes its own
-            raise UserError(f"fit: unknown argument {name!r}: fit has {_MEANT[name.lower()]}")
+            meant = _MEANT[name.lower()]
+            ours = meant.partition(",")[0].partition(" ")[0]
+            if f"{ours}s" in known:
+                meant = f"{ours}s"
+            elif ours.isidentifier() and ours not in known:
+                meant = f"{meant} of fit, whose result is params="
+            raise UserError(f"{where}: unknown argument {name!r}: use {meant}")
     if options and estimator is None:
-        raise UserError(f"{', '.join(options)}: unknown arguments; options of an estimator need estimator=")
+        error = unknown_name("argument", next(iter(options)), known, where=where)
+        raise UserError(f"{error}; options of an estimator need estimator=") if "estimator" in known else error
 
 
 def batch_of(problem) -> int:

@@ -11,10 +11,11 @@ import numpy as np
 
 from lowvar.datasets.catalogue import Dataset, get
 from lowvar.datasets.fetch import verify
-from lowvar.datasets.load import FORMAT, check_finite
+from lowvar.datasets.load import FORMAT
 from lowvar.datasets.readers import Table
 from lowvar.errors import UserError, check_known
 from lowvar.files import atomic
+from lowvar.npz import check_finite
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]  # columns (N, d), offset (d,), scale (d,)
 _BLOCK = 128  # columns scaled at a time, to limit the memory of float64 copies

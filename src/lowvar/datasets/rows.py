@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known, whole
+from lowvar.errors import UserError, check_known, require, whole
 
 _BLOCK = 2**16  # bytes of a block of memory-mapped rows: large enough for reads in any order
 _WINDOW = 2**26  # bytes of the rows that are shuffled together
@@ -88,10 +88,12 @@ class Parquet:
             which give ``(N, k)``.
 
     Raises:
-        UserError: no such file or column, a column without numbers or of several types, or no rows.
+        UserError: no such file or column, a column without numbers or of several types, or no rows; or pyarrow is
+            missing.
     """
 
     def __init__(self, path: Any, *, memory: int = _WINDOW, **columns: str | Sequence[str]):
+        require("Parquet", "pyarrow", "files")
         import pyarrow.dataset
 
         memory = whole("Parquet: memory", memory, 1)

@@ -42,7 +42,9 @@ NUMPY = "auto", "monte_carlo", "zero_variance"
 INTEGRAL = Registry(
     "integrator",
     {
-        name: row(f"lowvar.estimators.integral.{module}:{name}", packages=() if name in NUMPY else ("torch",))
+        name: row(
+            f"lowvar.estimators.integral.{module}:{name}", packages=() if name in NUMPY else ("torch",), extra="torch"
+        )
         for name, module in {
             "auto": "choosing.auto",
             "monte_carlo": "monte_carlo",
@@ -54,10 +56,6 @@ INTEGRAL = Registry(
             "convex": "exact.convex",
             "additive": "parametric.additive",
             "neural": "parametric.neural",
-            "paper_cf": "paper.cf",
-            "paper_cv": "paper.cv",
-            "paper_vv_fixed": "paper.vv",
-            "paper_vv": "paper.vv",
         }.items()
     },
     group="lowvar.integrators",

@@ -20,9 +20,9 @@ import numpy as np
 from lowvar.backends import get
 from lowvar.errors import UserError
 from lowvar.problems.designs import Affine, Dense
-from lowvar.problems.linear import LinearProblem, held_out, linear
+from lowvar.problems.linear import LinearProblem, linear
 from lowvar.problems.links import Bernoulli
-from lowvar.problems.split import TEST
+from lowvar.problems.split import TEST, held_out
 
 _LOG_2PI = math.log(2 * math.pi)
 

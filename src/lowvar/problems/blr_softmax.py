@@ -13,9 +13,10 @@ from typing import Any
 from lowvar.backends import get
 from lowvar.problems.blr import features, prior, sites, weights
 from lowvar.problems.designs import Affine, Dense
-from lowvar.problems.linear import LinearProblem, held_out, linear
+from lowvar.problems.linear import LinearProblem, linear
 from lowvar.problems.links import Categorical
 from lowvar.problems.softmax_regression import count_classes, labels
+from lowvar.problems.split import held_out
 
 DATA = ("x", "y")  # arrays that the model needs
 

@@ -24,8 +24,8 @@ from lowvar.backends import get
 from lowvar.errors import UserError
 from lowvar.problems.blr import features
 from lowvar.problems.hlr import responses
-from lowvar.problems.split import HeldOut, test_part
-from lowvar.problems.variational import VariationalProblem
+from lowvar.problems.split import test_part
+from lowvar.problems.variational import HeldOut, VariationalProblem
 
 _LOG_2PI = math.log(2 * math.pi)
 _RATE = 0.1  # rate of the precisions' priors

@@ -21,8 +21,8 @@ import numpy as np
 from lowvar.backends import get
 from lowvar.errors import UserError, unknown_name
 from lowvar.problems.blr import features
-from lowvar.problems.split import HeldOut, test_part
-from lowvar.problems.variational import VariationalProblem
+from lowvar.problems.split import test_part
+from lowvar.problems.variational import HeldOut, VariationalProblem
 
 _LOG_2PI = math.log(2 * math.pi)
 _MEAN_SD, _LOG_SD = 10.0, 0.5  # prior standard deviations of `mu`, and of `log sigma` and `log eps`

@@ -39,13 +39,19 @@ def strict(
             continue
         given = [one if isinstance(one, Literal) else put.get(one, one) for one in eqn.invars]
         params = eqn.params
-        if name == "gather" and params["mode"] == GatherScatterMode.PROMISE_IN_BOUNDS:
+        if name == "gather" and _is_written_plainly(params):
             params = {**params, "mode": GatherScatterMode.FILL_OR_DROP, "fill_value": _gone(eqn.outvars[0].aval.dtype)}
         eqns.append(eqn.replace(invars=given, params=params))
     if not found:
         return None
     run = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), closed.consts))
     return lambda z, index: run(z, index)[0]
+
+
+def _is_written_plainly(params) -> bool:
+    """Whether a gather is that of ``x[i]``; under ``vmap``, it is a slice that is moved in and loses no axis."""
+    moved = params["mode"] == GatherScatterMode.CLIP and not params["dimension_numbers"].collapsed_slice_dims
+    return moved or params["mode"] == GatherScatterMode.PROMISE_IN_BOUNDS
 
 
 def _gone(dtype) -> float | int:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.backends import Backend
-from lowvar.problems.split import HeldOut, test_part
-from lowvar.problems.variational import VariationalProblem
+from lowvar.problems.variational import HeldOut, VariationalProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +81,7 @@ class LinearProblem(VariationalProblem):
         """``-log p(x, z)``, nats: a pass over all rows."""
         return -self.backend.xp.sum(self.link.log(self.design.forward(z, None), None)) - self.log_prior(z)
 
-    def expected_log_likelihood(self, params):
+    def expectedlog_likelihood(self, params):
         """``E log p(x | z)`` under the guide, nats, from the predictors' means and standard deviations."""
         xp = self.backend.xp
         mean = self.design.forward(params["mu"], None)
@@ -100,7 +99,7 @@ class LinearProblem(VariationalProblem):
     def quadrature_elbo(self, params):
         """The ELBO, nats, to the accuracy of ``link.expected_log``."""
         prior: Any = self.expected_log_prior
-        return self.expected_log_likelihood(params) + prior(params) + self.guide.entropy(params)
+        return self.expectedlog_likelihood(params) + prior(params) + self.guide.entropy(params)
 
 
 def linear(
@@ -131,30 +130,14 @@ def linear(
     """
     backend, dim = design.backend, design.dim
     return LinearProblem(
-        name, backend, N, dim, _log_likelihood(design, link), log_prior, sites=sites or {"z": slice(0, dim)},
+        name, backend, N, dim, log_likelihood(design, link), log_prior, sites=sites or {"z": slice(0, dim)},
         dtype=dtype, design=design, link=link, expected_log_prior=expected_log_prior, quadratic_prior=quadratic_prior,
         held_out=held_out,
     )  # fmt: skip
 
 
-def held_out(arrays, name: str, design: Callable[[Any], Any], link: Callable[[Any], Any]) -> HeldOut | None:
-    """The test part of ``{"x", "y", "test_x", "test_y"}``; None where the arrays have none.
-
-    Args:
-        arrays: the data.
-        name: name of the problem in reports.
-        design: ``x``, a NumPy array, to its design.
-        link: ``y`` to its link.
-
-    Raises:
-        UserError: see ``test_part``.
-    """
-    if (test := test_part(arrays, ("x", "y"), name)) is None:
-        return None
-    return HeldOut(len(test["x"]), _log_likelihood(design(test["x"]), link(test["y"])))
-
-
-def _log_likelihood(design, link):
+def log_likelihood(design: Any, link: Any) -> Callable[[Any, Any], Any]:
+    """``(z (dim,), index (B,)) -> (B,)``, nats."""
     return lambda z, index: link.log(design.forward(z, index), index)
 
 

@@ -19,7 +19,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import Messenger
 
-from lowvar.errors import UserError, one_line
+from lowvar.errors import RECODE, UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
 from lowvar.problems.index_range import strict
 from lowvar.problems.numpyro_trace import (
@@ -57,7 +57,7 @@ def check(problem, functions, free, centre, near) -> list[str]:
     """
     start = _start(problem)
     _check_traceable(problem, start)
-    check_density(problem)
+    check_density(problem, functions.of(free).traced)
     _check_sites(problem, functions.of(free), start)
     if problem.plate:
         _check_lengths(problem, free, functions.local)
@@ -109,8 +109,8 @@ def _start(problem):
     return problem.guide.point(params)["mu"]
 
 
-def check_density(problem):
-    """Checks that the density is finite at the start for every row."""
+def check_density(problem, traced):
+    """Checks that the density is finite at the start for every row; ``traced`` as in ``Densities``."""
     z, backend, chunks = _start(problem), problem.backend, problem.chunks["index"]
     prior = float(problem.compiled(prior_of)(z))
     if not np.isfinite(prior):
@@ -123,15 +123,41 @@ def check_density(problem):
     if bad.size:
         row = int(chunks.ravel()[bad[0]])
         suspect = problem.data if bad.size == values.size else _missing_at(row, problem)
+        outside = _outside(*(traced(at, jnp.asarray([row], jnp.int32)) for at in (z, z + 1)))
 
         def told(rows):
             number = next(iter(rows.values()))[row] if rows else row
             return (
                 f"{problem.name}: the log-likelihood of row {number} is {values[bad[0]]} at the start; "
-                f"{missing(suspect, rows) or _ELSEWHERE}"
+                f"{missing(suspect, rows) or outside or _ELSEWHERE}"
             )
 
         raise InRows(told)
+
+
+def _outside(sites, elsewhere) -> str:
+    """A sentence on an observation outside the support of its distribution; empty if there is none.
+
+    Args:
+        sites: those of a row at the start.
+        elsewhere: the same at another point, where a support that depends on latent variables is another one.
+    """
+    for site in sites.values():
+        if site["type"] != "sample" or is_latent(site):
+            continue
+        fn, value = site["fn"], jnp.asarray(site["value"])
+        entries = value.reshape(*value.shape[: value.ndim - fn.event_dim], -1)
+        with RUNNING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPyro's own, which names no site
+            wrong = np.argwhere(np.asarray(~fn.support(value) & ~jnp.isfinite(log_prob_of(site))))
+        if len(wrong):
+            one = np.asarray(entries[tuple(wrong[0][: entries.ndim - 1])]).squeeze()
+            one = np.array2string(one, threshold=6, edgeitems=2)
+            kind = type(getattr(fn, "base_dist", fn)).__name__
+            fixed = fn.support == elsewhere[site["name"]]["fn"].support
+            way = f"{RECODE} the data, or choose another distribution" if fixed else _ELSEWHERE
+            return f"{site['name']!r} is {one}, outside the support of {kind}, {fn.support}: {way}"
+    return ""
 
 
 def _check_indices(problem, z):

@@ -254,7 +254,7 @@ def from_numpyro(
         centre, sites, near, key,
         problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
         check=lambda problem: check(problem, functions, free, centre, near),
-        check_density=check_density,
+        check_density=lambda problem: check_density(problem, functions.of(free).traced),
     )  # fmt: skip
 
 

@@ -16,12 +16,14 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro.poutine.util import site_is_subsample
-from torch.distributions import biject_to
+from torch.distributions import biject_to, constraints
 
 from lowvar.datasets.rows import of_numbers
-from lowvar.errors import UserError, one_line
+from lowvar.errors import RECODE, UserError, one_line
 from lowvar.problems.row_independence import batches, tensors_of
 from lowvar.problems.torch_functions import plain, traceable
+
+_CHUNK = 2**14  # rows whose observations are compared with their supports at a time
 
 
 class _Free(Messenger):
@@ -153,6 +155,7 @@ def from_pyro(cls, model, data, name):
     )  # fmt: skip
     _check_densities(name, made, lambda z: run(z, None)[0])
     _check_indexed(name, made, plate)
+    _check_supports(name, made, lambda z, index: _observed({site["name"]: site for site in run(z, index)[0]}))
     if outside:
         _check_outside(name, made, plate, observed_outside)
     return made
@@ -236,6 +239,26 @@ def _check_densities(name, model, sites_at):
                 raise UserError(
                     f"{name}: the log density of site {site['name']!r}{kind}, fails: {one_line(error)}"
                 ) from error
+
+
+def _check_supports(name, model, observed_at):
+    """Checks that observations lie in their distributions' supports, outside of which some densities are finite."""
+    z = torch.zeros(model.dim, dtype=model.dtype)
+    for index in torch.arange(model.N).split(_CHUNK):
+        bounded = [site for site in observed_at(z, index) if site["fn"].support is not constraints.real]
+        if not bounded:
+            return
+        for site in bounded:
+            fn, value = site["fn"], site["value"]
+            seen = torch.as_tensor(True if site["mask"] is None else site["mask"])
+            believed = fn.support.is_discrete or torch.isfinite(_log_prob(site))  # others are refused by their rows
+            if (wrong := torch.argwhere(~fn.support.check(value) & seen & believed)).numel():
+                entry = tuple(wrong[0])[: value.ndim - fn.event_dim]
+                raise UserError(
+                    f"{name}: {site['name']!r} is {value[entry].tolist()} for {len(wrong)} observations or more, "
+                    f"outside the support of {type(fn).__name__}, {fn.support}: {RECODE} the data, or choose another "
+                    "distribution"
+                )
 
 
 def _check_indexed(name, model, plate):

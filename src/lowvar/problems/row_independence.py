@@ -19,6 +19,7 @@ _NEAR, _RARE, _ENDS = 12, 8, 4  # rows of a batch for each column: alike in it, 
 _COLUMNS, _READ, _SEEN = 128, 2**22, 2**14  # most columns, most of their entries, entries among which values are rare
 _SPREADS = (0.3, 0.03, 0.0)  # of random points around the start; the next one where densities are not finite
 _TOLERANCE = 1e-5  # relative difference attributed to rounding
+_LAGS = 3  # different log-likelihoods among copies of a row, above which they depend on the place
 _SHIFT, _ROUNDING = 1e-6, 50  # relative change of the point, and the multiple of its effect that counts as rounding
 
 
@@ -31,6 +32,7 @@ class Interaction(NamedTuple):
         worst: the place in it of the row that differs most; None if the part that all rows share differs.
         alone: the log-likelihood of that row alone, nats.
         among: the same in the batch.
+        by_place: whether copies of that row alone differ by their place in a batch.
     """
 
     z: np.ndarray
@@ -38,6 +40,7 @@ class Interaction(NamedTuple):
     worst: int | None
     alone: float
     among: float
+    by_place: bool = False
 
     def told(self, advice: str) -> str:
         """A sentence on the row, with ``advice``."""
@@ -46,6 +49,12 @@ class Interaction(NamedTuple):
             found = f"{where} is not finite alone, but finite among others"
         else:
             found = f"{where} has {self.alone:.6g} alone and {self.among:.6g} among {len(self.batch)} rows"
+        if self.by_place:
+            advice = (
+                "copies of that row differ by their place in the batch: index rows by the plate's index, x[index] and "
+                "obs=y[index], not by their number, as y[:len(index)] does; ranks and cumulative sums need all the "
+                "data, before the plate"
+            )
         return f"the log-likelihood of a row depends on the other rows of its batch: {found}; {advice}"
 
 
@@ -128,7 +137,10 @@ def _compared(evaluate, found, z, together, signs, parts) -> Interaction | None:
         off = (np.abs(values - alone) / tolerance).max(axis=0)
         if off.max() > 1:
             worst = int(np.argmax(off))
-            return Interaction(z, rows, worst, float(alone[0, worst]), float(values[0, worst]))
+            copies, _ = evaluate(z, np.full_like(rows, rows[worst]), False)
+            # a lag differs at the first or the last place alone
+            by_place = len(np.unique(np.round(copies[0] / tolerance[0, worst]))) > _LAGS
+            return Interaction(z, rows, worst, float(alone[0, worst]), float(values[0, worst]), by_place)
         if common.size:
             drift = _ROUNDING * np.max([np.abs(one[parts] - common) for _, one in moved], axis=0)
             shared.append((rows, common.reshape(len(common), -1), common_alone.reshape(len(common), -1), drift))

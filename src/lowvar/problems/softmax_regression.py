@@ -10,8 +10,9 @@ import numpy as np
 from lowvar.backends import get
 from lowvar.errors import UserError
 from lowvar.problems.designs import Dense
-from lowvar.problems.linear import LinearProblem, held_out, linear, standard_normal
+from lowvar.problems.linear import LinearProblem, linear, standard_normal
 from lowvar.problems.links import Categorical
+from lowvar.problems.split import held_out
 
 DATA = ("x", "y")  # arrays that the model needs
 

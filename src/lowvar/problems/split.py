@@ -1,29 +1,16 @@
-"""The split of the data into rows to fit and test rows."""
+"""The split of the data into rows to fit and test rows, and what models make of the test rows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lowvar.errors import UserError
+from lowvar.problems.linear import log_likelihood
+from lowvar.problems.variational import HeldOut
 
 TEST = "test_"  # prefix of the names of the arrays with test rows
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Test rows, which a problem does not fit.
-
-    Attributes:
-        N: number of test rows.
-        log_likelihood: ``(z (dim,), index (B,)) -> (B,)``, the log density of those rows given ``z``, nats. Local
-            latent variables of a test row are integrated out.
-    """
-
-    N: int
-    log_likelihood: Callable[[Any, Any], Any]
 
 
 def split(arrays: Mapping[str, Any], seed: Any, test: float, train: int | float | None = None) -> dict[str, np.ndarray]:
@@ -93,6 +80,23 @@ def test_part(arrays: Mapping[str, Any], keys: Sequence[str], name: str) -> dict
 
 
 test_part.__test__ = False  # type: ignore[attr-defined]  # not a test, despite its name
+
+
+def held_out(arrays, name: str, design: Callable[[Any], Any], link: Callable[[Any], Any]) -> HeldOut | None:
+    """The test part of ``{"x", "y", "test_x", "test_y"}``; None where the arrays have none.
+
+    Args:
+        arrays: the data.
+        name: name of the problem in reports.
+        design: ``x``, a NumPy array, to its design.
+        link: ``y`` to its link.
+
+    Raises:
+        UserError: see ``test_part``.
+    """
+    if (test := test_part(arrays, ("x", "y"), name)) is None:
+        return None
+    return HeldOut(len(test["x"]), log_likelihood(design(test["x"]), link(test["y"])))
 
 
 def _listed(keys):

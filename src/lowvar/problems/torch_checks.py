@@ -13,6 +13,7 @@ from lowvar.errors import UserError, one_line
 from lowvar.problems.drawn_start import saddle_sites
 from lowvar.problems.row_independence import batches, interaction, some_rows, tensors_of
 from lowvar.problems.torch_functions import plain
+from lowvar.problems.torch_index_range import Strict
 
 _STEPS = {torch.float64: (1e-6, 1e-3), torch.float32: (3e-3, 1e-2)}  # of finite differences, and their tolerance
 _DIRECTIONS, _AWAY = 5, 10.0  # finite differences that vote, and how far apart their points are, in steps
@@ -161,10 +162,20 @@ def check_density(problem):
                 f"{problem.name}: the log prior is {prior} at the start; check it, or start elsewhere: init"
             )
         for index in problem.chunks["index"]:
-            with _explained(problem, f"log_likelihood, on rows up to {int(index.max())} of N = {problem.N},"):
+            rows, strict = (
+                f"log_likelihood, on rows up to {int(index.max())} of N = {problem.N},",
+                Strict(index, problem.N),
+            )
+            with _explained(problem, rows), strict:
                 values = problem.log_likelihood(z, index)
             if not torch.isfinite(values).all():
                 row = int(torch.nonzero(~torch.isfinite(values))[0])
+                if strict.found and torch.isfinite(problem.log_likelihood(z, index)[row]):
+                    raise UserError(
+                        f"{problem.name}: the log-likelihood of row {int(index[row])} reads an array at a negative "
+                        "index, which PyTorch counts from its end; give a missing category (-1 in pandas) a number of "
+                        "its own, and replace by torch.where what a first row lacks"
+                    )
                 raise UserError(
                     f"{problem.name}: the log-likelihood of row {int(index[row])} is {float(values[row])} at the "
                     "start; "

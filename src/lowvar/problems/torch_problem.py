@@ -20,7 +20,6 @@ from lowvar.problems.guide_low_rank import LowRank
 from lowvar.problems.guides import family
 from lowvar.problems.torch_checks import check, check_density, dtype_of
 from lowvar.problems.torch_functions import functions_of, traceable
-from lowvar.problems.torch_model import TorchModel
 from lowvar.problems.variational import VariationalProblem
 
 _CHUNK = 2**14  # maximum number of data rows in a chunk of a full pass
@@ -40,7 +39,7 @@ class TorchProblem(VariationalProblem):
         remarks: empty: a NumPyro model has sentences here on what was subsampled.
     """
 
-    model: TorchModel = None  # type: ignore[assignment]
+    model: Any = None
     start: Mapping[str, np.ndarray] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     params: tuple[str, ...] = ()
@@ -122,7 +121,7 @@ class TorchProblem(VariationalProblem):
             ) from error
 
 
-def problem_of(model: TorchModel, *, name, init, init_is, key, guide) -> TorchProblem:
+def problem_of(model, *, name, init, init_is, key, guide) -> TorchProblem:
     """The problem of a model; arguments as for ``TorchModel.problem``."""
     sites, offset = {}, 0
     for site, shape in model.sites.items():

@@ -14,11 +14,24 @@ import numpy as np
 from lowvar.backends import Backend
 from lowvar.errors import UserError
 from lowvar.problems.guide import Gaussian, MeanField, initial_params
-from lowvar.problems.split import HeldOut
 
 _CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
 _GROUP = 64  # particles of an ELBO evaluated at once, where each call has overhead
 _TEST_ROWS, _TEST_PAIRS = 4096, 1 << 17  # maximum numbers of test rows, and of pairs of row and particle, in a chunk
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Test rows, which a problem does not fit.
+
+    Attributes:
+        N: number of test rows.
+        log_likelihood: ``(z (dim,), index (B,)) -> (B,)``, the log density of those rows given ``z``, nats. Local
+            latent variables of a test row are integrated out.
+    """
+
+    N: int
+    log_likelihood: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -161,11 +161,11 @@ def read_stamp(path: str | Path) -> dict[str, Any]:
     Raises:
         UserError: the file has no stamp.
     """
-    import pyarrow.parquet as pq
-
     path = Path(path)
     try:
         if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
             with path.open("rb") as stream:
                 mark = json.loads((pq.read_schema(stream).metadata or {})[b"lowvar"])
         elif path.suffix == ".npz":

@@ -1,13 +1,13 @@
 """Adam for local latent variables, each row by its own visits."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
 
-from lowvar.problems.rows import Rows
 
-
-def row_adam(step_size, rows: Rows, b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
+def row_adam(step_size, rows: Any, b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
     """Adam on the vectors of batches: moments and bias corrections of a row count the visits of that row.
 
     Dense Adam lets the moments of a row decay in all of the ``S = N / B`` steps from one visit to the next. Its second
@@ -23,7 +23,7 @@ def row_adam(step_size, rows: Rows, b1=0.9, b2=0.999, eps=1e-8) -> optax.Gradien
 
     Args:
         step_size: a number, or a traced scalar.
-        rows: where the coordinates of rows are in a batch's vector.
+        rows: the ``Rows`` of the model: where the coordinates of rows are in a batch's vector.
         b1: decay of the first moment.
         b2: decay of the second moment.
         eps: added to the root of the second moment.

@@ -22,12 +22,12 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError, check_known, unknown_name
-from lowvar.files import read_yaml
 from lowvar.studies.common_files import CLAIMS
 from lowvar.studies.common_spec import Strict, validated
 from lowvar.studies.effect import Effect, Effects, Missing, Positive, select
 from lowvar.studies.load import FAMILIES
 from lowvar.studies.scales import made_at, makes, stated
+from lowvar_studies.yaml_files import read_yaml
 
 EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 

@@ -19,8 +19,8 @@ STAMP = File(
     place | string | | the file's place among the results of its experiment, such as `tables/ends.parquet`; a whole file
     + in the place of another is refused
     beside | object? | | SHA-256 by place of the published files that were made with this one: the csv of a table; svg
-    + files have a stamp too, in a comment at their end, with the png and the csv beside them. `make check`, and
-    + `snakemake --report`, name a file that is another
+    + files have a stamp too, in a comment at their end, with the png and the csv beside them and the table that they
+    + show. `make check`, and `snakemake --report`, name a file that is another
     digest | string | | SHA-256 of the stamp and the decoded content; a file with another one is damaged, and refused
     versions.{package} | string | | version of lowvar, jax, jaxlib, numpy, numpyro, optax, torch and installed peers,
     + simulators and samplers; in `tables/` only of lowvar

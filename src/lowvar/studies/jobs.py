@@ -123,8 +123,9 @@ def figure(study: Study, kind: str) -> list[Path]:
     """Draws one figure of an experiment from its tables."""
     check_known("figure", kind, study.figures, where=f"experiment {study.name!r}")
     drawn, (path,) = study.figures[kind], study.figure_files(kind)
+    (table,) = study.table_files(drawn.table)
     svg, *others = drawn.picture(study.table(drawn.table), path.with_suffix(""), **study.options(kind))
-    mark = {"spec": study.experiment.hash, "place": study.place(svg), "beside": _beside(study, *others)}
+    mark = {"spec": study.experiment.hash, "place": study.place(svg), "beside": _beside(study, *others, table)}
     artifact.write_seal(svg, mark)
     return [svg, *others]
 
@@ -168,7 +169,10 @@ def check(study: Study) -> list[str]:
             continue
         for name, digest in mark.get("beside", {}).items():
             if not (file := study.results / name).is_file() or sha256(file) != digest:
-                found.append(f"{file}: it is not what was made with {path.name}; make it with: {rebuild}")
+                apart = f"{file}: it is not what was made with {path.name}"
+                if path.suffix == ".svg" and file not in others:
+                    apart = f"{path}: {name} is not the table that it was drawn from"
+                found.append(f"{apart}; make it with: {rebuild}")
     return list(dict.fromkeys(found))
 
 

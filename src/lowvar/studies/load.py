@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from lowvar.errors import UserError, check_known, of_place, unknown_name
-from lowvar.files import read_yaml
 from lowvar.registry import look_in
 from lowvar.studies.common_spec import SCALES, merged, validated
 from lowvar.studies.declarations import Family
@@ -20,6 +19,7 @@ from lowvar.studies.search.family import FAMILY as SEARCH
 from lowvar.studies.search.spec import SearchExperiment
 from lowvar.studies.variational.experiment import VariationalExperiment
 from lowvar.studies.variational.family import FAMILY as VARIATIONAL
+from lowvar_studies.yaml_files import read_yaml
 
 Experiment = VariationalExperiment | SearchExperiment | IntegralExperiment
 

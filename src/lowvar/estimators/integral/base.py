@@ -82,8 +82,8 @@ FLAGS = {
     "after another, or shuffle samples that are independent and sorted",
     "few_carriers": "very few samples hold most of the variance: more samples may move the estimate by more than its "
     "standard error",
-    "predicted": "a fit predicts all values to rounding: the error allows for an integrand that leaves the fit where "
-    "no sample fell, but not for one that jumps there; set polynomial=True for a polynomial",
+    "may_jump": "the error allows for an integrand that bends where no sample fell, as a cap does, but not for one "
+    "that jumps there, as a truncation does; set polynomial=True for a polynomial",
     "short_chain": "the effective sample size is below 200: the chain may not have explored the whole distribution, so "
     "its standard error is unreliable",
     "few_states": "the effective sample size is below 10: the standard error is unreliable",

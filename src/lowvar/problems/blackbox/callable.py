@@ -6,9 +6,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lowvar.errors import UserError, check_known, kind_of, positive, whole
-from lowvar.problems.blackbox.discrete import uniform_probabilities
 from lowvar.problems.blackbox.points import PointErrors, number, numbers, one_by_one
-from lowvar.problems.blackbox.problem import KINDS, BlackBoxProblem, Domain, Kind
+from lowvar.problems.blackbox.problem import KINDS, BlackBoxProblem, Domain, Kind, uniform_probabilities
 
 Errors = Literal["raise", "mark"]
 

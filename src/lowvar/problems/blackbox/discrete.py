@@ -9,14 +9,7 @@ import numpy as np
 from lowvar.backends import Backend
 from lowvar.errors import whole
 from lowvar.problems.blackbox.named import generator
-from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain
-
-
-def uniform_probabilities(domain: Domain) -> np.ndarray:
-    """``1 / 2`` for each coordinate of a binary domain, ``1 / K`` for each choice of a categorical one."""
-    if domain.kind == "binary":
-        return np.full(domain.dim, 0.5)
-    return np.full((domain.dim, domain.choices), 1 / domain.choices)
+from lowvar.problems.blackbox.problem import BlackBoxProblem, Domain, uniform_probabilities
 
 
 def binary_reconstruction(backend: Backend, dim: int, *, seed: int = 0, name: str | None = None) -> BlackBoxProblem:

@@ -10,6 +10,8 @@ from lowvar.problems.blackbox.callable import Errors
 from lowvar.problems.blackbox.points import PointErrors, WrongValue, numbers
 from lowvar.problems.blackbox.problem import BlackBoxProblem
 
+_COUNTED = 10**7  # maximum number of points of a space whose evaluated ones are recorded
+
 
 class BudgetSpent(Exception):
     """A request exceeds the remaining budget; none of its points was evaluated.
@@ -41,6 +43,7 @@ class Evaluator:
         best: the smallest value so far, infinite before there is one.
         best_at: its point, ``(dim,)``, or None.
         nearest: the smallest value without noise at any point evaluated; ``best`` if the problem has no noise.
+        unseen: number of points of a discrete domain not evaluated yet; infinite if the budget is below all of them.
 
     Raises:
         UserError: a setting out of range.
@@ -59,6 +62,10 @@ class Evaluator:
         self.best: float = math.inf
         self.best_at: np.ndarray | None = None
         self.nearest: float = math.inf
+        domain = problem.domain
+        size = domain.choices**domain.dim if domain.kind != "real" else math.inf
+        self.unseen = size if size <= min(self.remaining, _COUNTED) else math.inf
+        self._seen = np.zeros(int(size) if math.isfinite(self.unseen) else 0, bool)
         self._program = problem.values if problem.backend is None else problem.backend.compile(problem.values)
 
     @property
@@ -86,6 +93,11 @@ class Evaluator:
                 raise UserError(str(error)) from (error.__cause__ or error)
             _refuse_failures(self.problem.name, values)
         return np.where(np.isfinite(values), values, np.nan)
+
+    def others(self) -> np.ndarray:
+        """The points not evaluated yet, ``(unseen, dim)``, of a domain whose points are recorded."""
+        domain = self.problem.domain
+        return np.flatnonzero(~self._seen)[:, None] // domain.choices ** np.arange(domain.dim) % domain.choices
 
     def measure(self, points: Any) -> np.ndarray:
         """Values without noise at ``points (n, dim)`` for reports, without counting them as evaluations."""
@@ -129,6 +141,11 @@ class Evaluator:
         self.nearest = min(self.nearest, float(np.min(exact, where=np.isfinite(exact), initial=np.inf)))
         self.evaluations += len(points)
         self.failures += int((~finite).sum())
+        if len(self._seen):
+            domain = self.problem.domain
+            index = np.unique(points @ domain.choices ** np.arange(domain.dim))
+            self.unseen -= int((~self._seen[index]).sum())
+            self._seen[index] = True
         if finite.any():
             first = int(np.argmin(np.where(finite, values, np.inf)))
             if values[first] < self.best:

@@ -4,11 +4,12 @@ import functools
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures.process import BrokenProcessPool
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError, kind_of
+from lowvar.errors import UserError, kind_of, require
 
 
 class PointErrors(UserError):
@@ -29,12 +30,12 @@ class WrongValue(UserError):
 
 
 def number(value: Any) -> float:
-    """A Python, NumPy, JAX or PyTorch scalar as a float.
+    """A Python, NumPy, JAX or PyTorch scalar as a float; a Python int may be of any size.
 
     Raises:
         WrongValue: it is anything else.
     """
-    array = to_host(value)
+    array = to_host(float(value) if isinstance(value, Real) else value)
     if array.shape != () or array.dtype.kind not in "biuf":
         raise WrongValue(f"returned {describe(value, array)}: it must return one number")
     return float(array)
@@ -90,7 +91,7 @@ def one_by_one(
 
     Raises:
         WrongValue: ``f`` returned something other than a number.
-        UserError: ``f`` cannot be sent to the workers, or one of them died.
+        UserError: ``f`` cannot be sent to the workers, or one of them died; or cloudpickle or joblib is missing.
     """
     results = [_guarded(f, point) for point in points] if workers == 1 else _in_processes(f, points, workers)
     for index, (_, error) in enumerate(results):
@@ -108,6 +109,8 @@ def _guarded(f, point) -> tuple[float, Exception | None]:
 
 
 def _in_processes(f, points, workers) -> list[tuple[float, Exception | None]]:
+    for package in ("cloudpickle", "joblib"):
+        require(f"workers={workers}", package, "workers")
     import cloudpickle
     import joblib
 

@@ -27,6 +27,13 @@ class Domain:
     choices: int = 0
 
 
+def uniform_probabilities(domain: Domain) -> np.ndarray:
+    """``1 / 2`` for each coordinate of a binary domain, ``1 / K`` for each choice of a categorical one."""
+    if domain.kind == "binary":
+        return np.full(domain.dim, 0.5)
+    return np.full((domain.dim, domain.choices), 1 / domain.choices)
+
+
 @dataclass(frozen=True)
 class BlackBoxProblem:
     """A function to minimise, known only through its values.

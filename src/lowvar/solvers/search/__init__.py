@@ -2,7 +2,6 @@
 
 from lowvar.backends import BACKENDS
 from lowvar.registry import Registry, row
-from lowvar.solvers.search.peers import PEERS
 
 # factories (backend, domain, population=None, **options) -> SearchSolver, each in a module of its name; a new search of
 # lowvar's needs one file and one row here
@@ -24,7 +23,7 @@ OURS = {
 # needs gradients of the function
 SEARCH = Registry(
     "search",
-    {**OURS, **PEERS},
+    OURS,
     given=("backend", "domain", "x0", "sigma0", "seed"),
     about={"domains": ("real",), "backends": BACKENDS, "driven": False, "gradients": False},
     group="lowvar.searches",

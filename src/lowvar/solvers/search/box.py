@@ -48,20 +48,21 @@ class Box:
 
     def __init__(self, bounds: Any, dim: int, sigma0: float, integers: np.ndarray | None = None):
         if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
-            bounds = bounds.lb, bounds.ub
+            bounds = to_host(bounds.lb), to_host(bounds.ub)
         if not isinstance(bounds, (tuple, list, np.ndarray)) or len(bounds) != 2:
             more = " (not a pair for each coordinate)" if isinstance(bounds, (tuple, list, np.ndarray)) else ""
             raise UserError(f"bounds: they must be (low, high), each a number or {dim} numbers{more}")
-        lists = not isinstance(bounds, np.ndarray) and all(isinstance(one, (tuple, list)) for one in bounds)
-        if dim == 2 and lists and len(bounds[0]) == len(bounds[1]) == 2 and bounds[0][1] != bounds[1][0]:
-            raise UserError(
-                "bounds: two pairs for two coordinates are ambiguous, (low, high) or one for each coordinate; give "
-                "scipy.optimize.Bounds(low, high), or arrays: (np.array(low), np.array(high))"
-            )
-        self.low, self.high = _side("low", bounds[0], dim, -np.inf), _side("high", bounds[1], dim, np.inf)
+        self.low, self.high = _sides(bounds, dim)
         whole = np.zeros(dim, bool) if integers is None else integers
-        low, high = np.where(whole, np.ceil(self.low), self.low), np.where(whole, np.floor(self.high), self.high)
-        empty = np.flatnonzero(~np.where(whole, low <= high, low < high))
+        low, high, empty = _room(self.low, self.high, whole)
+        nested = isinstance(bounds, np.ndarray) or all(isinstance(one, (tuple, list)) for one in bounds)
+        if dim == 2 and nested and not len(empty) and all(np.size(one) == 2 for one in bounds):
+            pairs = _sides([list(side) for side in zip(*bounds, strict=True)], dim)
+            if not np.array_equal(pairs, (self.low, self.high)) and not len(_room(*pairs, whole)[2]):
+                raise UserError(
+                    "bounds: two pairs for two coordinates may be (low, high) or one pair for each coordinate; give "
+                    "scipy.optimize.Bounds(low, high), or arrays: (np.array(low), np.array(high))"
+                )
         if len(empty):
             first = empty[0]
             if whole[first]:
@@ -138,6 +139,17 @@ class Box:
         on = np.where(k == count - 1, k + 2, k + 1) - place
         down, on = (np.where(count == 1, np.inf, part) for part in (down, on))
         return np.where(up, [down, on], [on, down]) / self._scale
+
+
+def _sides(bounds: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both bounds of all coordinates."""
+    return _side("low", bounds[0], dim, -np.inf), _side("high", bounds[1], dim, np.inf)
+
+
+def _room(low: np.ndarray, high: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both bounds, those of whole numbers rounded inwards, and the coordinates that have no room between them."""
+    low, high = np.where(whole, np.ceil(low), low), np.where(whole, np.floor(high), high)
+    return low, high, np.flatnonzero(~np.where(whole, low <= high, low < high))
 
 
 def _side(name: str, bound: Any, dim: int, none: float) -> np.ndarray:

@@ -9,7 +9,7 @@ from lowvar.estimators.integral.base import IntegralProperties, Integrals, Integ
 from lowvar.estimators.integral.chains import HALF
 from lowvar.estimators.integral.choosing.candidates import WITHOUT_KERNELS, kernels_run, methods, scores_fail
 from lowvar.estimators.integral.choosing.cross_fitting import CrossFit, cross_fit
-from lowvar.estimators.integral.choosing.held_out import GAIN, each, floor, judge, negligible
+from lowvar.estimators.integral.choosing.held_out import GAIN, each, floor, judge, may_jump, negligible
 from lowvar.estimators.integral.choosing.kinds import in_order, kind_of, stacked, strides
 from lowvar.estimators.integral.choosing.tails import average, on_grid, worth_of_chain, worth_of_copies
 from lowvar.problems.integrals.samples import Samples
@@ -118,7 +118,7 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
             "like_a_chain": np.full(shape[0], chain and not told),
             "few_carriers": few.any(axis=1),
-            "predicted": np.logical_and((choice > 0) & np.isinf(residuals), not polynomial).any(axis=1),
+            "may_jump": np.logical_and((choice > 0) & may_jump(width, plain), not polynomial).any(axis=1),
             "short_chain": np.logical_and(worth < SHORT, chain) & (stated > exact).any(axis=1),
         }
 

@@ -64,6 +64,19 @@ def unseen(plain: list[Average]) -> np.ndarray:
     return each(plain, "beyond") / each(plain, "effective") * student(each(plain, "carriers") - 1)
 
 
+def may_jump(half: np.ndarray, plain: list[Average]) -> np.ndarray:
+    """Whether intervals are too narrow for a jump where no point fell, ``(R, T)``.
+
+    In a region that is worth one sample and holds none, an integrand may also drop from its largest value, and what
+    the fit expects beyond it, to its mean: a truncated moment, a payoff with a barrier.
+
+    Args:
+        half: half widths ``(R, T)``.
+        plain: the averages of the values, by task.
+    """
+    return half < REGION * (each(plain, "largest") + each(plain, "beyond")) / each(plain, "effective")
+
+
 def widened(
     error: np.ndarray, half: np.ndarray, plain: list[Average], region: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +96,7 @@ def widened(
 
 
 def with_unseen(result: Integrals, samples: Samples, polynomial: bool = False) -> Integrals:
-    """The same estimates, with errors for regions without points.
+    """The same estimates, with errors for regions without points, and a flag where a jump there is not included.
 
     Args:
         result: of a method that does not know of such regions.
@@ -96,7 +109,8 @@ def with_unseen(result: Integrals, samples: Samples, polynomial: bool = False) -
     ]
     region = np.zeros_like(result.value) if polynomial else unseen(plain)
     error, half = widened(result.standard_error, result.half, plain, region)
-    return replace(result, standard_error=error, half_width=half)
+    flags = {**result.flags, "may_jump": np.logical_and(may_jump(half, plain), not polynomial).any(axis=1)}
+    return replace(result, standard_error=error, half_width=half, flags=flags)
 
 
 def judge(

@@ -36,7 +36,7 @@ class Doubt:
         where = "all coordinates together" if self.coordinate is None else f"coordinate {self.coordinate}"
         return (
             f"they do not match the density of the samples (Stein's identity for the {self.what} of {where} is "
-            f"off by {self.deviations:.1f} standard errors)"
+            f"off by {self.deviations:.1f} standard errors), or this density has an edge where it is not zero"
         )
 
 

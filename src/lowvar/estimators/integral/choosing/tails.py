@@ -8,6 +8,8 @@ import scipy.stats
 from lowvar.estimators.integral.chains import HALF, effective_size, student
 
 SHAPE = 0.6  # of a generalised Pareto tail, at most: beyond 1/2 variances do not exist
+HEAVY, MARGIN = 0.25, 1.4  # of a tail's shape: the largest harmless one, and a margin in units of 1 / sqrt(its terms)
+FEWEST = 5  # terms of a tail, to estimate its shape
 OFTEN = 0.05  # a larger share of points that repeat others is no chance
 
 
@@ -87,10 +89,38 @@ def beyond(terms: np.ndarray, effective: float) -> float:
 
 def _mean_excess(excesses: np.ndarray, share: float) -> float:
     """Of excesses over a threshold, ascending: the mean excess where only this share of them is left."""
+    return float(excesses.mean()) * min(share, 1.0) ** -float(np.clip(_shape(excesses), 0.0, SHAPE))
+
+
+def _shape(excesses: np.ndarray) -> float:
+    """The shape of the generalised Pareto distribution of excesses over a threshold, ascending."""
     mean = float(excesses.mean())
     ranks = (np.arange(1, len(excesses) + 1) - 0.35) / len(excesses)
-    shape = 2 - mean / max(mean - 2 * float((excesses * (1 - ranks)).mean()), 1e-300) if mean > 0 else 0.0
-    return mean * min(share, 1.0) ** -float(np.clip(shape, 0.0, SHAPE))
+    return 2 - mean / max(mean - 2 * float((excesses * (1 - ranks)).mean()), 1e-300) if mean > 0 else 0.0
+
+
+def heavy_tail(terms: np.ndarray, effective: float) -> float:
+    """The shape of the tail of terms ``(m,)``, if so heavy that the error of their mean is unreliable; else 0.
+
+    A standard error is the root of a mean of squares, which has an error of its own if the shape is below 1/4. The
+    generalised Pareto distribution is fitted to the ``2 sqrt(m)`` terms farthest from the median, of either side. Of
+    1500 samples of 100 to 4000 draws of normal, exponential, gamma, t(10) and lognormal(1/2) laws, about 1 % or
+    fewer have a tail that seems heavy; of the squares of t(3) draws, whose shape is 2/3, 34 % of those of 100, 60 % of
+    400, 80 % of 1000 and 96 % of 4000 draws.
+
+    Args:
+        terms: ``(m,)``.
+        effective: how many independent terms they are worth.
+    """
+    m = len(terms)
+    k = int(np.clip(2 * np.sqrt(m), 1, m // 2))
+    farthest = np.sort(np.partition(np.abs(terms - np.median(terms)), -k - 1)[-k - 1 :])
+    excesses = (farthest - farthest[0])[farthest > farthest[0]]
+    if len(excesses) < FEWEST:
+        return 0.0
+    shape = _shape(excesses)
+    error = 1 / np.sqrt(len(excesses) * min(effective / m, 1.0))
+    return shape if shape > HEAVY + MARGIN * error else 0.0
 
 
 def worth_of_chain(points: np.ndarray) -> np.ndarray:

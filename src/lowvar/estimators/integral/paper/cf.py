@@ -16,10 +16,12 @@ from lowvar.estimators.integral.paper.result import lengthscales, side_by_side
 from lowvar.estimators.integral.paper.tuning import tune
 from lowvar.estimators.integral.stacked import numpy, tensor
 from lowvar.problems.integrals.samples import Samples
+from lowvar.registry import declares
 
 _CONDITION = 1e13  # above it rounding can show
 
 
+@declares(packages=("torch",), extra="torch")
 def paper_cf(
     *,
     kernel: str = "squared_exponential",

@@ -13,8 +13,10 @@ from lowvar.estimators.integral.paper.result import integrals, side_by_side
 from lowvar.estimators.integral.paper.sgd import descend
 from lowvar.estimators.integral.paper.tuning import tune
 from lowvar.problems.integrals.samples import Samples
+from lowvar.registry import declares
 
 
+@declares(packages=("torch",), extra="torch")
 def paper_cv(
     *,
     kernel: str = "squared_exponential",

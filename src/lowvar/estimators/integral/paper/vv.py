@@ -23,8 +23,10 @@ from lowvar.estimators.integral.paper.result import integrals
 from lowvar.estimators.integral.paper.sgd import Estimated, descend
 from lowvar.estimators.integral.paper.tuning import tune
 from lowvar.problems.integrals.samples import Samples
+from lowvar.registry import declares
 
 
+@declares(packages=("torch",), extra="torch")
 def paper_vv(
     *,
     kernel: str = "squared_exponential",
@@ -94,6 +96,7 @@ def paper_vv(
     return _integrator("paper_vv", tuning, descent, ("B_start", B_start), estimated)
 
 
+@declares(packages=("torch",), extra="torch")
 def paper_vv_fixed(
     *,
     B: float | Sequence = BOREHOLE_B,

@@ -6,6 +6,7 @@ import numpy as np
 from cmaes import CMA, SepCMA
 
 from lowvar.problems.blackbox.problem import Domain
+from lowvar.registry import declares
 from lowvar.solvers.search.peers.driven import Gaussian, start_point
 
 
@@ -34,6 +35,7 @@ class _Cmaes(Gaussian):
         return self._optimizer._sigma, axes[1] if isinstance(axes, tuple) else axes
 
 
+@declares(packages=("cmaes",), extra="peers", backends=("jax",), driven=True)
 class cmaes(_Cmaes):
     """``cmaes.CMA`` with its own defaults except for the population. Its ``should_stop`` is never called.
 
@@ -64,6 +66,7 @@ class cmaes(_Cmaes):
         super().__init__("cmaes", CMA, domain, x0, sigma0, population, seed, lr_adapt=lr_adapt)
 
 
+@declares(packages=("cmaes",), extra="peers", backends=("jax",), driven=True)
 class sep_cmaes(_Cmaes):
     """``cmaes.SepCMA``, whose covariance is diagonal, with its own defaults except for the population.
 

@@ -5,12 +5,14 @@ import optax
 from evosax.algorithms import Open_ES
 
 from lowvar.errors import check_known, positive
+from lowvar.registry import declares
 from lowvar.solvers.search.base import SearchSolver, check_population, default_population
 from lowvar.solvers.search.peers.evosax_solver import evosax_solver
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 
 
+@declares(packages=("evosax",), extra="peers", backends=("jax",))
 def evosax_open_es(
     backend, domain, population: int | None = None, optimizer: str = "sgd", step_size: float = 1e-3
 ) -> SearchSolver:

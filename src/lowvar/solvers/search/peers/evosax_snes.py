@@ -3,11 +3,13 @@
 import jax.numpy as jnp
 from evosax.algorithms import SNES
 
+from lowvar.registry import declares
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.fast_ingo import diagonal_spread
 from lowvar.solvers.search.peers.evosax_solver import evosax_solver
 
 
+@declares(packages=("evosax",), extra="peers", backends=("jax",))
 def evosax_snes(backend, domain, population: int | None = None) -> SearchSolver:
     """``evosax.algorithms.SNES`` with its own learning rates and ranks.
 

@@ -3,10 +3,12 @@
 import jax.numpy as jnp
 from evosax.algorithms import xNES
 
+from lowvar.registry import declares
 from lowvar.solvers.search.base import SearchSolver
 from lowvar.solvers.search.peers.evosax_solver import evosax_solver
 
 
+@declares(packages=("evosax",), extra="peers", backends=("jax",))
 def evosax_xnes(backend, domain, population: int | None = None) -> SearchSolver:
     """``evosax.algorithms.xNES`` with its own learning rates and ranks.
 

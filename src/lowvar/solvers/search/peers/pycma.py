@@ -7,11 +7,13 @@ import cma
 import numpy as np
 
 from lowvar.problems.blackbox.problem import Domain
+from lowvar.registry import declares
 from lowvar.solvers.search.peers.driven import Gaussian, start_point
 
 _SILENT = {"verbose": -9, "verb_log": 0, "verb_disp": 0, "verb_plot": 0, "signals_filename": ""}
 
 
+@declares(packages=("cma",), extra="peers", backends=("jax",), driven=True)
 class pycma(Gaussian):
     """``cma.CMAEvolutionStrategy`` with its own defaults except for the population.
 

@@ -15,6 +15,7 @@ from pymoo.operators.selection.tournament import TournamentSelection
 
 from lowvar.errors import UserError
 from lowvar.problems.blackbox.problem import Domain
+from lowvar.registry import declares
 from lowvar.solvers.search.peers.driven import Driven, start_point
 
 Config.warnings["not_compiled"] = False  # a hint that pymoo prints
@@ -43,6 +44,7 @@ class _OtherChoice(Mutation):
         return np.where(change, (X + random_state.integers(1, choices, X.shape)) % choices, X)
 
 
+@declares(packages=("pymoo",), extra="peers", backends=("jax",), driven=True, domains=("binary", "categorical"))
 class pymoo_ga(Driven):
     """``pymoo``'s ``GA`` with its defaults: binary tournaments, elitist survival, no duplicates; the budget ends it.
 

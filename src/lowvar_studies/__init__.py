@@ -1,0 +1,1 @@
+"""The laboratory: experiments that reproduce and check papers, and their reports."""

@@ -1,0 +1,243 @@
+"""The laboratory's commands, which join ``lowvar`` by the entry point ``lowvar.commands``.
+
+Their libraries are imported by the command that needs them, not here.
+"""
+
+import sys
+from functools import partial
+
+from lowvar.cli import OWN, columns, command, configure, job_options, listed, only_for
+from lowvar.errors import UserError, positive, require
+
+_NEEDED = "pydantic", "yaml", "pyarrow", "requests", "sklearn"  # of the extra `workflow`; the rest is named where used
+
+
+def add(commands, lists) -> None:
+    """Adds the commands to argparse's ``commands``, and the collections that ``lowvar list`` shows to ``lists``."""
+
+    def new(name, do, help):
+        return command(commands, name, partial(_checked, name, do), help)
+
+    sub = new("fetch", _fetch, "download raw data files and check their hashes")
+    sub.add_argument("datasets", nargs="+", metavar="DATASET")
+    sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
+
+    sub = new("prepare", _prepare, "convert raw files to arrays")
+    sub.add_argument("dataset")
+    sub.add_argument("--scaling", default="minmax", help="minmax, standard or none; for images unit or lenet")
+    sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
+    sub.add_argument("--out", help="npz file (default: data/prepared/DATASET-SCALING.npz)")
+
+    sub = new("run", _run, "run one method on one problem of an experiment")
+    _run_options(sub)
+    sub.add_argument("--study", metavar="STUDY.parquet", help="study of a tuned method (default: the workflow's path)")
+    sub.add_argument("--prepared", metavar="NPZ", help="prepared data behind samples (default: the workflow's path)")
+    sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
+
+    sub = new("tune", _tune, "tune the settings of a method of an experiment")
+    _run_options(sub)
+    sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS", help="in each trial")
+
+    sub = new("sample", _sample, "draw the samples from which an experiment estimates its integrals")
+    _experiment_options(sub)
+    sub.add_argument("--problem", required=True)
+    job_options(sub)
+
+    sub = commands.choices["decompose"]  # the library's, which takes a model of your own
+    experiment = sub.add_argument_group("for an experiment")
+    experiment.add_argument("--scale", help="smoke, quick or paper (default: quick)")
+    experiment.add_argument("--problem", help="problem of the experiment (default: the only one)")
+    sub.set_defaults(do=partial(_decompose, sub.get_default("do")))
+
+    sub = new("table", _table, "gather an experiment's runs into tables")
+    _experiment_options(sub)
+    _result_options(sub)
+    sub.add_argument("--seconds", action="store_true", help="write the table of wall times instead")
+
+    sub = new("figure", _figure, "draw one figure of an experiment")
+    sub.add_argument("kind", help="a figure of the experiment, see: lowvar list figures")
+    _experiment_options(sub)
+    _result_options(sub)
+
+    sub = new("claims", _claims, "check published claims against an experiment's results")
+    _experiment_options(sub)
+    _result_options(sub)
+    sub.add_argument("--claims", help="YAML file of claims (default: ../claims/NAME.yaml beside the experiments)")
+
+    sub = new("keep", _keep, "write an experiment's claims, figures and wall times to a page")
+    _experiment_options(sub)
+    _result_options(sub)
+    sub.add_argument("--out", default="docs/reproduction", help="folder (default: %(default)s)")
+
+    sub = new("schema", _schema, "print the JSON schema of experiment files, for editors")
+    sub.add_argument("--page", action="store_true", help="print the page of all files and columns instead")
+
+    lists |= {
+        "datasets": (listed("lowvar.datasets.catalogue", "DATASETS"), _datasets),
+        "models": (listed("lowvar.problems.catalogue", "MODELS"), None),
+        "functions": (listed("lowvar.problems.blackbox.catalogue", "FUNCTIONS"), None),
+        "integrals": (listed("lowvar.problems.integrals.catalogue", "PROBLEMS"), None),
+        "figures": (partial(_checked, "list figures", listed("lowvar.studies.load", "FIGURES")), None),
+    }
+
+
+def _checked(name, do, *args):
+    """Runs a command, if its packages are installed."""
+    for package in _NEEDED:
+        require(f"lowvar {name}", package, "workflow")
+    return do(*args)
+
+
+def _experiment_options(sub):
+    sub.add_argument("experiment", metavar="EXPERIMENT.yaml")
+    sub.add_argument("--scale", default="quick", help="smoke, quick or paper (default: %(default)s)")
+
+
+def _run_options(sub):
+    _experiment_options(sub)
+    sub.add_argument("--problem", required=True)
+    sub.add_argument("--method", required=True)
+    sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
+    sub.add_argument("--checkpoints", metavar="FOLDER", help="folder of the checkpoint (default: that of the results)")
+    job_options(sub)
+
+
+def _result_options(sub):
+    sub.add_argument("--results", help="folder of the experiment's results (default: results/SCALE/NAME)")
+    sub.add_argument("--data", default="data", help="folder of raw and prepared data (default: %(default)s)")
+
+
+def _fetch(args):
+    from lowvar.datasets.catalogue import get
+    from lowvar.datasets.fetch import fetch
+
+    for dataset in [get(name) for name in args.datasets]:  # reports a wrong name before any download
+        for path in fetch(dataset, raw=args.raw):
+            print(path)
+
+
+def _prepare(args):
+    from lowvar.datasets.catalogue import get
+    from lowvar.datasets.fetch import verify
+    from lowvar.datasets.prepare import prepare
+
+    if args.scaling == "lenet" and "lenet" in (dataset := get(args.dataset)).scalings:
+        verify(dataset, args.raw)  # reports a missing file first
+        print(f"lowvar: lenet trains a small network on {args.dataset}: about two minutes on a CPU", file=sys.stderr)
+    print(prepare(args.dataset, scaling=args.scaling, raw=args.raw, out=args.out))
+
+
+def _study(args, *where):
+    """The study of a command; ``where`` are the folders of its results and data."""
+    from lowvar.studies.study import Study
+
+    return Study.load(args.experiment, args.scale, *where)
+
+
+def _run_job(args, kind):
+    """The job that a command names; checks its names and sets up the numerical libraries."""
+    positive("--checkpoint-every", args.checkpoint_every, or_zero=True)
+    study = _study(args)
+    backend = args.backend or study.experiment.backends[0]
+    (job := study.job(kind, args.problem, args.method, backend)).spec  # noqa: B018
+    configure(args, backend=backend, dtype=study.experiment.dtype(args.problem))
+    return job
+
+
+def _run(args):
+    job = _run_job(args, "run")
+    from lowvar.studies import jobs
+
+    more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
+    print(jobs.run(job, args.data, args.out, args.study, prepared=args.prepared, **more))
+
+
+def _tune(args):
+    job = _run_job(args, "tune")
+    from lowvar.studies import jobs
+
+    more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
+    print(jobs.tune(job, args.data, args.out, **more))
+
+
+def _sample(args):
+    from lowvar.studies import jobs
+
+    job = _study(args).job("sample", args.problem)
+    configure(args, backend="jax", dtype="float64")
+    print(jobs.sample(job, args.data, args.out))
+
+
+def _decompose(of_model, args):
+    """``of_model`` for a model of your own, else the decomposition of an experiment."""
+    if ":" in args.target.replace(":\\", "") or args.target.endswith(".py"):
+        instead = f"{args.target} is a model of your own: leave it out"
+        only_for("an experiment", args, ("scale", "problem"), instead)
+        of_model(args)
+    else:
+        only_for("a model of your own", args, OWN, f"the settings of {args.target} apply instead")
+        _checked("decompose", _decompose_experiment, args)
+
+
+def _decompose_experiment(args):
+    from lowvar.studies import jobs
+
+    args.experiment, args.scale = args.target, args.scale or "quick"
+    study = _study(args)
+    if args.problem is None:
+        problems = study.experiment.decompositions()
+        if len(problems) != 1:
+            raise UserError(f"--problem: name one (known: {', '.join(problems)})" if problems
+                            else f"{args.target}: this experiment has no decomposition")  # fmt: skip
+        (args.problem,) = problems
+    job = study.job("decompose", args.problem)
+    job.spec  # noqa: B018
+    configure(args, backend="jax", dtype=study.experiment.dtype(args.problem))
+    print(jobs.decompose(job, args.data, args.out))
+
+
+def _table(args):
+    from lowvar.studies import jobs
+
+    if not args.seconds:
+        configure(args, backend="jax", dtype="float64")
+    for path in jobs.tables(_study(args, args.results, args.data), seconds=args.seconds):
+        print(path)
+
+
+def _figure(args):
+    from lowvar.studies import jobs
+
+    for path in jobs.figure(_study(args, args.results, args.data), args.kind):
+        print(path)
+
+
+def _claims(args):
+    from lowvar.studies import jobs
+
+    print(jobs.claims(_study(args, args.results, args.data), args.claims))
+
+
+def _keep(args):
+    from lowvar.studies.keep import keep
+
+    for path in keep(_study(args, args.results, args.data), args.out):
+        print(path)
+
+
+def _schema(args):
+    import json
+
+    from lowvar.studies.load import json_schema
+    from lowvar.studies.schema import page
+
+    print(page().rstrip("\n") if args.page else json.dumps(json_schema(), indent=2))
+
+
+def _datasets():
+    """The data sets with their scalings and titles."""
+    from lowvar.datasets.catalogue import DATASETS
+
+    scalings = {name: ", ".join(one.scalings) for name, one in DATASETS.items()}
+    width = max(map(len, scalings.values()))
+    return columns({name: f"{scalings[name]:{width}}  {one.title}" for name, one in DATASETS.items()})
