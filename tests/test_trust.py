@@ -1,5 +1,7 @@
 """The verdicts of `benchmarks/trust.py`, on results that are made up."""
 
+import dataclasses
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,3 +121,20 @@ def test_names_are_unique():
 
     names = [case.name for module in (integrals, models, functions) for case in module.CASES]
     assert len(set(names)) == len(names) >= 30
+
+
+def test_the_tables_have_every_case_after_a_way_through_a_file():
+    import trust
+    from trust_cases.common import FULL
+
+    one = [integral(), integral(shrink=0.3), fit(mistake="rows interact"), search(nfev=200)]
+    stored = json.loads(json.dumps([dataclasses.asdict(verdict) for verdict in one]))
+    verdicts = [judge.Verdict(**verdict) for verdict in stored]
+    measured = {"packages": {"numpy": "2"}, "date": "2020-01-01", "commit": "f00"}
+    counts = trust.counts(verdicts, FULL, measured)
+    assert "| all | 4 | 1 | 0 | 1 | 2 | 0 | 1 |" in counts
+    assert counts.count("silently wrong") == 3  # the column, and two cases
+    for kind, number in (("integrals", 2), ("models", 1), ("functions", 1)):
+        lines = trust.rows_of(kind, verdicts).splitlines()
+        assert len(lines) == 2 + number
+        assert len({line.count(" | ") for line in lines}) == 1
