@@ -159,8 +159,14 @@ def table(tables, name: str) -> Any:
 
 
 def select(frame, **wanted) -> Any:
-    """The rows whose columns have these values."""
-    return frame[np.logical_and.reduce([frame[column] == value for column, value in wanted.items()])]
+    """The rows whose columns have these values; numbers that are no integers up to rounding."""
+    same = [
+        np.isclose(frame[column].astype(float), value, rtol=1e-9, atol=0)
+        if isinstance(value, float)
+        else frame[column] == value
+        for column, value in wanted.items()
+    ]
+    return frame[np.logical_and.reduce(same)]
 
 
 def rows(tables, name: str, **wanted) -> Any:

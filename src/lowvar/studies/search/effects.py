@@ -23,6 +23,7 @@ from lowvar.studies.effect import (
     Share,
     compare,
     count,
+    row,
     select,
     table,
 )
@@ -158,14 +159,10 @@ def rate(tables, problem: str, method: str, of: Error = "average", less: Literal
     ``average`` is the mean of the gaps of ``f`` at the mean over all generations so far, ``last`` the last of them.
     Less ``theorem``: less the slope of ``log(T) / T`` over the same generations ``T``.
     """
-    wanted = {"problem": problem, "method": method, "of": of}
-    rows = _of_backend(select(table(tables, "rates"), **wanted), backend)
-    if len(rows) != 1:
-        raise Missing("rates", **wanted, backend=backend)
-    row = rows.iloc[0]
-    note = f"generations {_short(row['first'])} to {_short(row['last'])}"
+    found = _ran(tables, "rates", backend, problem=problem, method=method, of=of).iloc[0]
+    note = f"generations {_short(found['first'])} to {_short(found['last'])}"
     column = {"nothing": "slope", "theorem": "excess"}[less]
-    return Effect.read(row, column, pairs=int(row["repetitions"]), note=note)
+    return Effect.read(found, column, pairs=int(found["repetitions"]), note=note)
 
 
 @EFFECTS.effect
@@ -173,12 +170,8 @@ def search_variance_ratio(tables, problem: str, scheme: str, baseline: str, popu
                           block: Block = "mu", source: Source = "total"):  # fmt: skip
     """The variance of a search gradient under a noise scheme, divided by that with iid noise."""
     wanted = {"problem": problem, "scheme": scheme, "baseline": baseline, "population": population}
-    wanted |= {"block": block, "source": source}
-    rows = select(table(tables, "decomposition"), **wanted)
-    rows = rows[np.isclose(rows["sigma"].astype(float), sigma)]
-    if len(rows) != 1:
-        raise Missing("decomposition", **wanted, sigma=sigma)
-    return Effect.read(rows.iloc[0], "to_iid")
+    wanted |= {"block": block, "source": source, "sigma": sigma}
+    return Effect.read(row(tables, "decomposition", **wanted), "to_iid")
 
 
 def _counted(met, note="", noun="repetition"):
@@ -228,18 +221,19 @@ def _pairs(ends, method, other, problem):
     return pairs
 
 
-def _of_backend(rows, backend: str):
-    """The rows of a backend, or of a method's only backend, such as that of a wrapped peer."""
-    wanted = rows[rows["backend"] == backend]
-    return rows if not len(wanted) and rows["backend"].nunique() == 1 else wanted
+def _ran(tables, name: str, backend: str, **wanted):
+    """The rows of a method in a backend, or in its only one, such as that of a wrapped peer; Missing without any."""
+    found = select(table(tables, name), **wanted)
+    ran = found[found["backend"] == backend]
+    ran = found if not len(ran) and found["backend"].nunique() == 1 else ran
+    if not len(ran):
+        raise Missing(name, **wanted, backend=backend)
+    return ran
 
 
 def _evaluations(tables, problem, method, target, of, backend) -> tuple[np.ndarray, float]:
     """Evaluations of every repetition to the target, infinite if it missed it, and the budget."""
-    wanted = {"problem": problem, "method": method, "of": of}
-    ran = _of_backend(select(table(tables, "hits"), **wanted), backend)
-    if not len(ran):
-        raise Missing("hits", **wanted, backend=backend)
+    ran = _ran(tables, "hits", backend, problem=problem, method=method, of=of)
     rows = ran[same_target(ran["target"], target)].sort_values("repetition")
     if not len(rows):
         raise UserError(f"the table 'hits' has no rows of target {target:g}")
@@ -247,10 +241,7 @@ def _evaluations(tables, problem, method, target, of, backend) -> tuple[np.ndarr
 
 
 def _ends(tables, problem, method, backend):
-    rows = _of_backend(select(table(tables, "ends"), problem=problem, method=method), backend)
-    if not len(rows):
-        raise Missing("ends", problem=problem, method=method, backend=backend)
-    return rows.set_index("repetition").sort_index()
+    return _ran(tables, "ends", backend, problem=problem, method=method).set_index("repetition").sort_index()
 
 
 def budgets(spent: dict[str, float]) -> str:

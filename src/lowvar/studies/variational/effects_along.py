@@ -15,7 +15,6 @@ from lowvar.studies.effect import (
     Effect,
     Effects,
     Interval,
-    Missing,
     Positive,
     Rivals,
     centre,
@@ -163,9 +162,7 @@ def _lane(tables, problem, method, backend, step_size):
     if step_size is None:
         ran = ran[ran["best"]]
         return ran if len(ran) else None
-    ran = ran[np.isclose(ran["step_size"], step_size, rtol=1e-9, atol=0)]
-    if not len(ran):
-        raise Missing("measured", problem=problem, method=method, step_size=step_size)
+    ran = rows(tables, "measured", problem=problem, method=method, backend=backend, step_size=step_size)
     lost = (ran["epoch"] == ran["epoch"].max()) & (ran["status"] != "ok")
     return None if lost.any() else ran
 

@@ -10,13 +10,13 @@ from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.rows import by_method, numbers, one_backend, positive, problems, require
 from lowvar.studies.drawing.style import integrators
-from lowvar.studies.integral.figures.common import RUN, places, powers
+from lowvar.studies.integral.figures.common import RUN, places
 
 
 def select(seconds: Frame) -> Frame:
     """Every method on one backend."""
     require(seconds, (*RUN, "points", "seconds_per_repetition", "task", "mae", "mae_low", "mae_high"), "seconds")
-    return one_backend(seconds, "seconds")
+    return one_backend(seconds)
 
 
 @styled
@@ -48,7 +48,7 @@ def _time(ax: Axes, rows: Frame, looks: dict) -> None:
         ax.plot(line["points"], line["seconds_per_repetition"], label=method, **lines.kind(looks[method]))
     places(ax, drawn["points"].to_numpy(float))
     panels.frame(ax, *[drawn["seconds_per_repetition"].to_numpy(float)] * 3)
-    powers(ax)
+    panels.decades(ax, "y", 7)
 
 
 def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
@@ -63,7 +63,7 @@ def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
         lines.bars(ax, seconds, low, high, look, f"{method}: 95 %")
     panels.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
     panels.run_axis(ax, drawn["seconds_per_repetition"].to_numpy())
-    powers(ax)
+    panels.decades(ax, "y", 7)
 
 
 SECONDS = Figure(

@@ -17,10 +17,10 @@ _OF = {"average": "average of all generations", "last": "last generation"}
 _MARKS = 6  # markers on a line
 
 
-def select(regret: Frame, backend: str | None = None) -> Frame:
+def select(regret: Frame) -> Frame:
     """All errors, with ``slope``: of the log of the mean error against log generations, over the fitted ones."""
     require(regret, (*RUN, "of", "iteration", "gap_mean", "gap_low", "gap_high", "fitted"), "regret")
-    rows = one_backend(regret, "regret", backend)
+    rows = one_backend(regret)
     found = {key: _slope(group) for key, group in rows.groupby(["problem", "method", "of"], sort=False)}
     keys = zip(rows["problem"], rows["method"], rows["of"], strict=True)
     return rows.assign(slope=[found[key] for key in keys])

@@ -20,7 +20,7 @@ _COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
 def select(seconds: Frame) -> Frame:
     """Each method's times after the warm-up, equal for all its step sizes."""
     require(seconds, _COLUMNS, "seconds")
-    rows = one_backend(seconds, "seconds")[_COLUMNS]
+    rows = one_backend(seconds)[_COLUMNS]
     rows = warmed(rows[np.isfinite(rows["seconds"])]).drop_duplicates(["problem", "method", "epoch"])
     if not len(rows):
         raise UserError("seconds table: no times, so there is nothing to draw")

@@ -8,7 +8,7 @@ import numpy as np
 
 from lowvar.core import drawing
 from lowvar.core.drawing import Axes, Picture, styled
-from lowvar.errors import check_known, unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.rows import by_method, numbers, one_backend, problems, require
@@ -20,16 +20,13 @@ _REACH = 8.0  # distance of the lowest mean that is shown to the highest, in dis
 _WORDS = "test log-likelihood\n(nats per row)"
 
 
-def select(diagnostics: Frame, sizes: str = "best", task: str | None = None) -> Frame:
-    """Each method at its best step size (``best``), or all step sizes (``each``) of ``task`` (the first problem)."""
+def select(diagnostics: Frame, sizes: str = "best") -> Frame:
+    """Each method at its best step size (``best``), or all step sizes (``each``) of the first problem."""
     check_known("choice of step sizes", sizes, ("best", "each"))
     if sizes == "best":
         return at_best(diagnostics, "test_log_likelihood")
     rows = measured(diagnostics, "test_log_likelihood")
-    names = problems(rows)
-    if task is not None and task not in names:
-        raise unknown_name("problem", task, names)
-    return rows[rows["problem"] == (task or names[0])].reset_index(drop=True)
+    return rows[rows["problem"] == problems(rows)[0]].reset_index(drop=True)
 
 
 @styled
@@ -92,7 +89,7 @@ def select_ends(fractions: Frame) -> Frame:
     """The end of each method at its best step size."""
     columns = ("task", "problem", "method", "backend", "best", "rows", "fraction", "mean", "low", "high", "diverged")
     require(fractions, columns, "fractions")
-    rows = one_backend(fractions, "fractions")
+    rows = one_backend(fractions)
     rows = rows[best_or_smallest(rows)]
     return rows.sort_values(["task", "method", "fraction"], kind="stable").reset_index(drop=True)
 
