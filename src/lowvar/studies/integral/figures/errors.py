@@ -10,7 +10,7 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.rows import numbers, one_backend, positive, problems, require
+from lowvar.studies.drawing.rows import by_method, numbers, one_backend, positive, problems, require
 from lowvar.studies.drawing.style import integrators
 from lowvar.studies.integral.figures.common import RUN, last_task, places, title
 
@@ -56,18 +56,14 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     place = drawn[drawn["axis"].iloc[0]].astype(float)
     methods = [method for method in looks if method in set(drawn["method"])]
     alone = place.nunique() == 1  # then methods are drawn side by side
-    for rank, method in enumerate(methods):
-        look, line = looks[method], drawn[drawn["method"] == method].sort_values("points")
-        at = place.loc[line.index].to_numpy() * (_STEP ** (2 * rank - len(methods) + 1) if alone else 1.0)
-        middle, low, high = numbers(line, "mae", "mae_low", "mae_high")
-        ax.plot(at, middle, label=method, **lines.kind(look))
-        low = np.where(low > 0, low, 1e-3 * middle)  # beyond the panel
-        lines.bars(ax, at, low, high, look, f"{method}: 95 %")
-        if "published" in line:
-            published = line["published"].to_numpy(float)
-            half = 1.96 * line.get("published_se", line["published"] * 0).to_numpy(float)
-            ax.vlines(at / _STEP, published - half, published + half, color=look.colour, lw=1.0)
-            ax.plot(at / _STEP, published, label=f"{method}: published", **_open(look.colour, look.marker))
+    apart = {method: _STEP ** (2 * rank - len(methods) + 1) if alone else 1.0 for rank, method in enumerate(methods)}
+    drawn = drawn.assign(place=place * drawn["method"].map(apart))
+    lines.draw(ax, drawn, looks, "place", "mae", "mae_low", "mae_high", mark="bars")
+    for method, line in by_method(drawn, looks, "place") if "published" in drawn else ():
+        at, published = numbers(line.assign(place=line["place"] / _STEP), "place", "published")
+        half = 1.96 * line.get("published_se", line["published"] * 0).to_numpy(float)
+        ax.vlines(at, published - half, published + half, color=looks[method].colour, lw=1.0)
+        ax.plot(at, published, label=f"{method}: published", **_open(looks[method].colour, looks[method].marker))
     panels.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
     places(ax, place.to_numpy(), 1.9 if alone else 1.2)
     panels.decades(ax, "y", 7)

@@ -9,7 +9,7 @@ from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.rows import by_method, one_backend, require
+from lowvar.studies.drawing.rows import one_backend, require
 from lowvar.studies.drawing.style import estimators
 from lowvar.studies.variational.figures.timed import WARMED, warmed
 from lowvar.studies.variational.gathering import looks_at
@@ -36,9 +36,7 @@ def draw(rows: Frame) -> Picture:
         drawn = rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]
         if not panels.ready(ax, drawn, "not timed"):
             return
-        for method, line in by_method(drawn, looks, "iteration"):
-            sparse = max(1, len(line) // 8)
-            ax.plot(line["iteration"], line["seconds"], label=method, markevery=sparse, **lines.kind(looks[method]))
+        lines.draw(ax, drawn, looks, "iteration", "seconds", markers=8)
         panels.run_axis(ax, drawn["iteration"].to_numpy())
         panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
 

@@ -98,13 +98,9 @@ def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None 
     drawn = positive(rows, "mean")
     if not panels.ready(ax, drawn, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured"):
         return
-    for method, look in looks.items():
-        for quantity, kind in kinds.items():
-            line = part(drawn, method=method, quantity=quantity)
-            if len(line):
-                x, *interval = numbers(line, "iteration", "mean", "low", "high")
-                sparse = max(1, len(line) // 8)
-                lines.in_band(ax, x, interval, look, f"{method}, {quantity}", markevery=sparse, **kind(look))
+    for quantity, style in kinds.items():
+        own, name = part(drawn, quantity=quantity), f"{{}}, {quantity}"
+        lines.draw(ax, own, looks, "iteration", "mean", "low", "high", markers=8, name=name, style=style)
     panels.run_axis(ax, drawn["iteration"].to_numpy())
     seen = drawn if scale is None else positive(scale, "mean")
     seen = seen[seen["mean"] >= seen["mean"].max() / _BEYOND]

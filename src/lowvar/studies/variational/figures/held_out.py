@@ -11,7 +11,7 @@ from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.rows import by_method, numbers, one_backend, problems, require
+from lowvar.studies.drawing.rows import by_method, one_backend, problems, require
 from lowvar.studies.drawing.style import estimators
 from lowvar.studies.variational.figures.gradient_noise import at_best, best_or_smallest, diverged, measured
 from lowvar.studies.variational.gathering import looks_at
@@ -47,10 +47,7 @@ def _along(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
     if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    for method, line in by_method(drawn, looks, "iteration"):
-        x, middle, low, high = numbers(line, "iteration", "mean", "low", "high")
-        lines.band(ax, x, low, high, looks[method], f"{method}: 95 %")
-        ax.plot(x, middle, label=method, markevery=max(1, len(line) // 8), **lines.kind(looks[method]))
+    lines.draw(ax, drawn, looks, "iteration", "mean", "low", "high", markers=8)
     panels.run_axis(ax, drawn["iteration"].to_numpy())
     floor = _axis(ax, drawn)
     lost, highest = diverged(rows, looks), drawn.groupby("method")["mean"].max()
@@ -109,12 +106,10 @@ def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
     if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    methods = list(by_method(drawn, looks, "fraction"))
-    shifts = 1.2 * (np.arange(len(methods)) - (len(methods) - 1) / 2)  # per cent, so that bars do not overlap
-    for (method, line), shift in zip(methods, shifts, strict=True):
-        fraction, middle, low, high = numbers(line, "fraction", "mean", "low", "high")
-        lines.bars(ax, 100 * fraction + shift, low, high, looks[method], f"{method}: 95 %")
-        ax.plot(100 * fraction + shift, middle, label=method, **lines.kind(looks[method]))
+    methods = [method for method, _ in by_method(drawn, looks)]
+    shift = {method: 1.2 * (rank - (len(methods) - 1) / 2) for rank, method in enumerate(methods)}  # bars are apart
+    places = drawn.assign(percent=100 * drawn["fraction"] + drawn["method"].map(shift))
+    lines.draw(ax, places, looks, "percent", "mean", "low", "high", mark="bars")
     ends = drawn["mean"].min(), drawn["mean"].max()
     room = 0.12 * (ends[1] - ends[0]) or 1e-3
     low = min(max(np.nanmin(drawn["low"].to_numpy(float), initial=ends[0]), ends[0] - 4 * room), ends[0])
