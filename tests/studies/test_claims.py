@@ -3,12 +3,14 @@
 import inspect
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
+from lowvar.analysis.intervals import mean_interval
 from lowvar.errors import UserError
 from lowvar.studies import claims as C
-from lowvar.studies.effect import Effect, Effects
+from lowvar.studies.effect import Effect, Effects, compare
 from lowvar.studies.load import FAMILIES, load_experiment
 from lowvar.studies.variational import published
 
@@ -200,6 +202,39 @@ def test_claims_that_say_too_little_or_too_much(tmp_path, test, words):
     with pytest.raises(UserError, match=words) as error:
         C.load(path)
     assert str(path) in str(error.value)
+
+
+def interval(effect):
+    return effect.value, effect.low, effect.high
+
+
+def test_comparisons_over_pairs():
+    fine, shift = pd.Series([1.0, 2, 1, 2, 1, 3]), pd.Series([0.9, 1.1, 1.0, 1.0, 1.0, 1.0])
+    ahead = compare(fine + shift, fine.iloc[::-1], "difference")
+    assert interval(ahead) == pytest.approx(mean_interval(shift), rel=1e-12)
+    assert interval(compare(fine + shift, fine, "difference", "rank")) == pytest.approx((1.0, 0.9, 1.1))
+    ratio = compare(np.log(fine * shift), np.log(fine), "geometric")
+    assert interval(ratio) == pytest.approx(np.exp(mean_interval(np.log(shift))), rel=1e-12)
+    half = compare(fine, 2 * fine.iloc[:4], "means")  # over the four that both have
+    assert (half.value, half.pairs) == (0.5, 4)
+    assert np.isnan([half.low, half.high]).all()
+    assert interval(compare(fine, 2 * fine, "means")) == pytest.approx((0.5, 0.5, 0.5))
+    assert compare(fine, 0 * fine, "means").value == np.inf
+
+
+@pytest.mark.parametrize("how", ["geometric", "means"])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_ratio_with_a_lost_repetition_is_infinite_or_0(how, bad):
+    fine, lost = pd.Series([1.0, 2, 1, 2, 1, 3]), pd.Series([1.0, bad, 1, 1, 1, 1])
+    assert interval(compare(lost, fine, how)) == (np.inf,) * 3
+    assert interval(compare(fine, lost, how)) == (0.0,) * 3
+    assert np.isnan(interval(compare(lost, lost, how))).all()
+
+
+def test_a_difference_with_a_lost_repetition_is_unknown():
+    fine, lost = pd.Series([1.0, 2, 1]), pd.Series([1.0, -np.inf, 1])
+    assert np.isnan(interval(compare(lost, fine, "difference"))).all()
+    assert np.isnan(interval(compare(fine, fine.set_axis([7, 8, 9]), "difference"))).all()
 
 
 @pytest.mark.parametrize("content", ["", "a: 1", "- id: x", "[1", "- {id: a, statement: b, test: {effect: variance}}"])

@@ -270,7 +270,7 @@ def test_sensitivity_is_not_judged_on_the_runs_that_chose_the_settings(judge):
     ("effect", "test", "words"),
     [("measured_ratio", {"method": "nobody", "of": "variance"}, "no rows of problem p, method nobody"),
      ("measured_ratio", {"of": "snr_true"}, "need solver.diagnostics"),
-     ("measured_difference", {"step_size": 0.3}, "no rows of problem p, method mc, step_size 0.3"),
+     ("measured_difference", {"step_size": 0.3}, "no rows of problem p, method mc, .*step_size 0.3"),
      ("measured_difference", {"of": "test_log_likelihood"}, "was not measured")],
 )  # fmt: skip
 def test_claims_of_what_did_not_run(judge, effect, test, words):

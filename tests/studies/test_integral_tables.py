@@ -97,18 +97,6 @@ def test_ratio_to_monte_carlo_is_of_pairs():
     assert low < table.loc[("m", "20"), "rmse"] < high
 
 
-def test_paired_ratio_of_what_failed_or_is_not_there():
-    fine, lost = pd.Series([1.0, 2, 1, 2, 1, 3]), pd.Series([1.0, np.inf, 1, 1, 1, 1])
-    assert A.paired_ratio(lost, fine) == (np.inf,) * 3
-    assert A.paired_ratio(fine, lost) == (0.0,) * 3
-    assert np.isnan(A.paired_ratio(lost, lost)).all()
-    ratio, low, high = A.paired_ratio(fine, 2 * fine.iloc[:4])
-    assert ratio == 0.5  # over the four that both have
-    assert np.isnan([low, high]).all()
-    assert A.paired_ratio(fine, 2 * fine, "rmse") == pytest.approx((0.5, 0.5, 0.5))
-    assert A.paired_ratio(fine, 0 * fine)[0] == np.inf
-
-
 def test_a_failed_repetition_is_counted_and_spoils_the_mean():
     values = gaussian(0, 1, 8)
     bad = values.copy()

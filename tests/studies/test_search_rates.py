@@ -83,7 +83,7 @@ def test_the_errors_are_those_of_the_trace():
 def test_claims_of_rates(judge):
     found = {"rates": table(traces(lambda t, r: (1 + 0.1 * r) * t**-0.75))}
     at = {"problem": "p", "method": "m"}
-    slow = judge("rate_excess", found, **at, of="last", at_most=0)
+    slow = judge("rate", found, less="theorem", **at, of="last", at_most=0)
     assert slow["verdict"] == "fails"
     assert slow["note"].endswith("to 1e4")
     assert judge("rate", found, **at, of="last", published=-0.75, plus_minus=0.05)["verdict"] == "holds"

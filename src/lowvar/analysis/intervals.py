@@ -7,7 +7,7 @@ References:
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -63,18 +63,32 @@ def ratio_of_means(parts: Iterable) -> tuple[float, float, float]:
     parts = [(power, np.asarray(values, float)) for power, values in parts]
     count = len(parts[0][1])
 
-    def logarithm(*left_out):
+    def logarithm(left_out):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            means = [(power, np.delete(values, list(left_out), 0).mean(0)) for power, values in parts]
+            means = [(power, np.delete(values, left_out, 0).mean(0)) for power, values in parts]
             return sum(power * np.log(mean).mean() for power, mean in means)
 
-    full = logarithm() if count else np.nan
+    value, low, high = (float(np.exp(end)) for end in jackknife(logarithm, count))
+    return value, low, high
+
+
+def jackknife(statistic: Callable, count: int) -> tuple[float, float, float]:
+    """A statistic of independent repetitions, and its 95 % interval by the jackknife.
+
+    Args:
+        statistic: ``statistic(left_out)``: its value without the repetitions of these numbers.
+        count: number of repetitions.
+
+    Returns:
+        NaN for a statistic that is not finite, and for ends with fewer than two repetitions.
+    """
+    full = statistic([]) if count else np.nan
     if count < 2 or not np.isfinite(full):
-        return float(np.exp(full)) if np.isfinite(full) else np.nan, np.nan, np.nan
+        return full if np.isfinite(full) else np.nan, np.nan, np.nan
     with np.errstate(invalid="ignore"):
-        _, low, high = mean_interval(count * full - (count - 1) * np.array([logarithm(at) for at in range(count)]))
-    half = (high - low) / 2
-    return float(np.exp(full)), float(np.exp(full - half)), float(np.exp(full + half))
+        left_out = np.array([statistic([at]) for at in range(count)])
+        _, low, high = mean_interval(count * full - (count - 1) * left_out)
+    return full, full - (high - low) / 2, full + (high - low) / 2
 
 
 def median_interval(values):

@@ -1,4 +1,4 @@
-"""Shared code of effects: the result type, argument types, and selection of table rows.
+"""Shared code of effects: the result type, argument types, selection of table rows, and comparisons of two methods.
 
 An effect is a function ``effect(tables, **arguments) -> Effect | Effects`` that ``Declared.effect`` registers in a
 family's ``EFFECTS``. Its signature declares a claim's arguments, with their types and defaults.
@@ -6,17 +6,22 @@ family's ``EFFECTS``. Its signature declares a claim's arguments, with their typ
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
+from lowvar.analysis.intervals import bootstrap_ratio, mean_interval, rank_interval
 from lowvar.errors import UserError
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Rivals = Annotated[tuple[str, ...], Field(min_length=1)]
+Interval = Literal["t", "rank"]
+
+INTERVALS = {"t": mean_interval, "rank": rank_interval}
+UNKNOWN = (np.nan, np.nan, np.nan)  # a value without an interval, and without a value
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,47 @@ class Effects:
     after: Sequence[str] = ()
 
 
+def compare(mine, theirs, how: Literal["difference", "geometric", "means"], interval: Interval = "t",
+            note: str = "") -> Effect:  # fmt: skip
+    """A method's values compared with another's, over the pairs of repetitions that both have.
+
+    Args:
+        mine: the method's values by repetition, a pandas series.
+        theirs: the other's.
+        how: ``difference`` of means; ``geometric``: the ratio of geometric means, of values that are logarithms;
+            ``means``: the ratio of arithmetic means, with a bootstrap interval. In ratios less is better: a value that
+            is infinite or NaN makes them infinite, or 0 if it is theirs.
+        interval: ``t``, or ``rank``: the median over pairs in place of the mean, with its distribution-free interval.
+        note: as in ``Effect``.
+    """
+    pairs = mine.index.intersection(theirs.index)
+    a, b = (values[pairs].to_numpy(float) for values in (mine, theirs))
+    lost = [not (values < np.inf).all() for values in (a, b)]
+    if not len(pairs) or (how != "difference" and all(lost)):
+        found: Iterable = UNKNOWN
+    elif how != "difference" and any(lost):
+        found = (np.inf if lost[0] else 0.0,) * 3
+    elif how == "means":
+        found = bootstrap_ratio(a, b)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):  # ELBOs of diverged runs can overflow
+            found = centre(a - b, interval)
+            found = np.exp(found) if how == "geometric" else found
+    return Effect.of(found, pairs=len(pairs), note=note)
+
+
+def centre(values, interval: Interval = "t") -> tuple[float, float, float]:
+    """The mean or median of values and its interval; without values, or for a mean that is not finite, NaN."""
+    values = np.asarray(values, float)
+    known = len(values) and (interval == "rank" or np.isfinite(values).all())
+    return INTERVALS[interval](values) if known else UNKNOWN
+
+
+def said(interval: Interval) -> str:
+    """The statistic of an interval, for notes; empty for a mean."""
+    return "" if interval == "t" else "median and its rank interval; "
+
+
 class Declared(dict[str, Callable[..., Effect | Effects]]):
     """Effects by name."""
 
@@ -113,8 +159,14 @@ def table(tables, name: str) -> Any:
 
 
 def select(frame, **wanted) -> Any:
-    """The rows whose columns have these values."""
-    return frame[np.logical_and.reduce([frame[column] == value for column, value in wanted.items()])]
+    """The rows whose columns have these values; numbers that are no integers up to rounding."""
+    same = [
+        np.isclose(frame[column].astype(float), value, rtol=1e-9, atol=0)
+        if isinstance(value, float)
+        else frame[column] == value
+        for column, value in wanted.items()
+    ]
+    return frame[np.logical_and.reduce(same)]
 
 
 def rows(tables, name: str, **wanted) -> Any:

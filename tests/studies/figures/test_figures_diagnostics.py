@@ -41,15 +41,12 @@ def test_many_methods_have_a_panel_for_each_error():
     assert len(left.lines) == len(right.lines) == len(S.ALL)
 
 
-def test_ratios_are_the_papers_or_without_a_unit():
+def test_ratios_are_the_papers():
     table = S.small("snr")
-    for kind, name in (("paper", "snr_true"), ("plain", "snr_true_1")):
-        ax = draw("snr", table, of=kind).axes[0]
-        rows = part(shown("snr", table, of=kind), problem="hlr", method="mc", quantity=name)
-        np.testing.assert_array_equal(line(ax, f"mc, {name}").get_ydata(), rows["mean"])
-        assert ("nats" in ax.get_ylabel()) == (kind == "paper")
-    with pytest.raises(UserError, match="did you mean 'paper'"):
-        draw("snr", table, of="papers")
+    ax = draw("snr", table).axes[0]
+    rows = part(shown("snr", table), problem="hlr", method="mc", quantity="snr_true")
+    np.testing.assert_array_equal(line(ax, "mc, snr_true").get_ydata(), rows["mean"])
+    assert "nats" in ax.get_ylabel()
 
 
 def test_particles_fall_to_one():
@@ -75,11 +72,9 @@ def test_test_log_likelihood_at_the_best_step_or_at_each():
     rows = part(table, problem="blr", method="rqmc", quantity="test_log_likelihood", best=True)
     np.testing.assert_array_equal(line(best.axes[1], "rqmc").get_ydata(), rows["mean"])
     assert "per row" in best.axes[0].get_ylabel()
-    each = draw("test", table, sizes="each", task="blr")
+    each = draw("rates", part(table, problem="blr"))
     assert titles(each.axes) == ["blr, step size 0.01", "blr, step size 0.001"]
     assert set(shown("rates", table)["problem"]) == {"hlr"}
-    with pytest.raises(UserError, match="unknown problem"):
-        draw("test", table, sizes="each", task="bnn")
 
 
 def test_cost_is_cumulative_and_bends():

@@ -7,6 +7,7 @@ import synthetic
 from drawn import bands, bars, line, of, segments, texts, titles
 from matplotlib.collections import LineCollection
 
+from lowvar.api.plots import SOURCES
 from lowvar.core import drawing
 from lowvar.errors import UserError
 from lowvar.studies.drawing import style
@@ -62,7 +63,7 @@ def test_negative_component_has_no_bar_and_is_marked_off_the_axis():
     fig = draw("shares", table)
     assert fig.axes[0].patches[5].get_width() == 0
     marks = [ln for ln in fig.axes[1].lines if ln.get_marker() == "<"]
-    assert [mark.get_color() for mark in marks] == [style.SOURCES["interaction"].colour]
+    assert [mark.get_color() for mark in marks] == [SOURCES["interaction"].colour]
     assert "too small for the axis" in [t.get_text() for t in fig.legends[0].get_texts()]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, entry, patch
+from lowvar.studies.declarations import Frame
+from lowvar.studies.drawing.rows import by_method, numbers
 from lowvar.studies.drawing.style import Estimator
 
 BANDS = 3  # most lines of a panel whose intervals are bands
@@ -35,19 +38,51 @@ def beside(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Est
     ax.vlines(x, low, high, color=look.colour, lw=1.4, alpha=0.7, label=label, transform=ax.transData + shift)
 
 
-def in_band(ax: Axes, x: np.ndarray, interval: list[np.ndarray], look: Estimator, label: str,
-            place: tuple[int, int] = (0, 1), **style: Any) -> None:  # fmt: skip
-    """A line of means on a logarithmic axis with its intervals; ``interval`` is mean, low and high.
+def draw(
+    ax: Axes,
+    rows: Frame,
+    looks: dict[str, Estimator],
+    x: str,
+    y: str,
+    low: str = "",
+    high: str = "",
+    *,
+    mark: str = "band",
+    markers: int = 0,
+    name: str = "{}",
+    style: Callable[..., dict] | None = None,
+) -> None:
+    """A line for each method with rows, in the figure's order, from columns of tidy rows.
 
-    They are a band, or bars if ``place``, the line's number and that of the panel's lines, has more than ``BANDS``.
+    Args:
+        ax: the panel; on a logarithmic axis, an interval that reaches 0 leaves the panel at its lower end.
+        rows: those of the panel; they may lack methods.
+        looks: the style of each method.
+        x: column of the horizontal axis, by which a line is sorted.
+        y: column of the values.
+        low: column of the lower ends of intervals; none without it.
+        high: column of the upper ends.
+        mark: of intervals: ``band``, or ``bars``; ``beside``: bands, or bars side by side for many methods.
+        markers: about how many markers a line has; by default one at each value.
+        name: the label of a line, with the method's name in braces.
+        style: ``style(look)``: of the line, by default ``kind``.
     """
-    middle, low, high = interval
-    low, label_of = np.maximum(low, 1e-3 * middle), f"{label}: 95 %"
-    if place[1] > BANDS:
-        beside(ax, x, low, high, look, label_of, *place)
-    else:
-        band(ax, x, low, high, look, label_of)
-    ax.plot(x, middle, label=label, **style)
+    for method, line in by_method(rows, looks, x):
+        look, label = looks[method], name.format(method)
+        at, middle = numbers(line, x, y)
+        if low:
+            bottom, top = numbers(line, low, high)
+            if ax.get_yscale() == "log":
+                bottom = np.maximum(bottom, 1e-3 * middle)
+            interval_of = f"{label}: 95 %"
+            if mark == "bars":
+                bars(ax, at, bottom, top, look, interval_of)
+            elif mark == "beside" and len(looks) > BANDS:
+                beside(ax, at, bottom, top, look, interval_of, list(looks).index(method), len(looks))
+            else:
+                band(ax, at, bottom, top, look, interval_of)
+        every = max(1, len(line) // markers) if markers else None
+        ax.plot(at, middle, label=label, markevery=every, **(style or kind)(look))
 
 
 def ends(ax: Axes, labels: list[tuple[float, str, str]], apart: float) -> None:

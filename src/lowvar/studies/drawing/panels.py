@@ -59,23 +59,25 @@ def short(looks: dict[str, Estimator], width: int = 22) -> list[str]:
     return [textwrap.shorten(look.label, width, placeholder="...") for look in looks.values()]
 
 
-def decades(ax: Axes, axis: str = "x", most: int = 99, ends: tuple[float, float] | None = None) -> bool:
-    """Sets ticks at powers of ten; False if the axis has fewer than two.
+def decades(ax: Axes, axis: str = "x", most: int = 99, ends: tuple[float, float] | None = None) -> None:
+    """Sets ticks at powers of ten, or at round numbers between them if the axis has fewer than two.
 
     Args:
         ax: the panel.
         axis: ``x`` or ``y``, logarithmic.
-        most: maximum number of ticks.
+        most: maximum number of powers.
         ends: range of exponents; by default that of the axis.
     """
     low, high = ends or (math.log10(end) for end in getattr(ax, f"get_{axis}lim")())
     inside = list(range(math.ceil(low), math.floor(high) + 1))
+    ticks = {10.0**power: f"$10^{{{power}}}$" for power in inside[:: max(1, math.ceil(len(inside) / most))]}
     if len(inside) < 2:
-        return False
-    chosen = inside[:: math.ceil(len(inside) / most)]
-    getattr(ax, f"set_{axis}ticks")([10.0**power for power in chosen], [f"$10^{{{power}}}$" for power in chosen])
+        digits = (
+            digit * 10.0**power for power in range(math.floor(low), math.ceil(high) + 1) for digit in (1, 2, 3, 5)
+        )
+        ticks = {value: f"{value:g}" for value in digits if low <= math.log10(value) <= high}
+    getattr(ax, f"set_{axis}ticks")(list(ticks), list(ticks.values()))
     ax.minorticks_off()
-    return True
 
 
 def run_axis(ax: Axes, values: np.ndarray) -> None:

@@ -50,20 +50,11 @@ def backends(rows: Frame) -> list[str]:
     return [name for name in BACKENDS if name in present] + sorted(present - set(BACKENDS))
 
 
-def one_backend(table: Frame, what: str, backend: str | None = None) -> Frame:
-    """The rows of ``backend``, or of the first backend of each method on each problem.
-
-    Raises:
-        UserError: there are none; the message names the table ``what``.
-    """
-    if backend is None:
-        rank = table["backend"].map({name: place for place, name in enumerate(backends(table))})
-        rows = table[rank == rank.groupby([table["problem"], table["method"]], dropna=False).transform("min")]
-    else:
-        rows = table[table["backend"] == backend]
-    if not len(rows):
-        raise UserError(f"{what} table: no rows of backend {backend!r}, so there is nothing to draw")
-    return rows.reset_index(drop=True)
+def one_backend(table: Frame) -> Frame:
+    """The rows of the first backend of each method on each problem."""
+    rank = table["backend"].map({name: place for place, name in enumerate(backends(table))})
+    first = rank.groupby([table["problem"], table["method"]], dropna=False).transform("min")
+    return table[rank == first].reset_index(drop=True)
 
 
 def in_order(rows: Frame, *by: str) -> Frame:

@@ -6,14 +6,15 @@ repetition is infinite.
 """
 
 import math
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
 import pydantic
 
 from lowvar.analysis.intervals import FEWEST, LEVEL
-from lowvar.studies.effect import Count, Declared, Effect, Effects, Rivals, row, rows
-from lowvar.studies.integral.errors import NORMAL, paired_ratio, sum_of_errors
+from lowvar.studies.effect import Count, Declared, Effect, Effects, Rivals, compare, row, rows
+from lowvar.studies.integral.errors import NORMAL, sum_of_errors
 
 EFFECTS = Declared()
 Sizes = Annotated[str, pydantic.BeforeValidator(lambda sizes: str(sizes) if type(sizes) is int else sizes)]
@@ -55,16 +56,17 @@ def error_ratio(tables, problem: str, method: str, others: Rivals, sizes: Sizes,
     """
     truth_error = float(_errors(tables, problem, method, sizes, task, backend)[0]["truth_error"])
     mine = _of_repetitions(tables, problem, method, sizes, task, backend)
-    each, notes = [], []
+    power, each, notes = {"mae": 1, "rmse": 2}[of], [], []
     for other in others:
         rival = _of_repetitions(tables, problem, other, sizes, task, backend)
-        ratio, low, high = paired_ratio(mine, rival, of)
+        ratio = compare(mine**power, rival**power, "means")
+        value, low, high = (end ** (1 / power) for end in (ratio.value, ratio.low, ratio.high))
         if max(mine.mean(), rival.mean()) <= 2 * truth_error:
             low, high = np.nan, np.nan
             notes.append(f"{other}: errors are at most twice the truth's error, {truth_error:.1e}")
         if failed := int((~np.isfinite(rival)).sum()):
             notes.append(f"{other} failed in {failed} of {len(rival)} repetitions")
-        each.append(Effect(ratio, low, high, rank=-1.0 if math.isnan(ratio) else None))
+        each.append(Effect(value, low, high, rank=-1.0 if math.isnan(value) else None))
     if len(mine) < FEWEST:
         notes.append(f"fewer than {FEWEST} repetitions, so no interval")
     failed = int((~np.isfinite(mine)).sum())
@@ -79,13 +81,13 @@ def size_error_ratio(tables, problem: str, method: str, sizes: Sizes, more: Size
     It is undecided if an error is at most twice ``truth_error``.
     """
     few, many = (_of_repetitions(tables, problem, method, one, task, backend) for one in (sizes, more))
-    note = f"sizes {more} against {sizes}, {len(many.index.intersection(few.index))} repetitions"
+    ratio = compare(many, few, "means")
+    note = f"sizes {more} against {sizes}, {ratio.pairs} repetitions"
     errors = [_errors(tables, problem, method, one, task, backend)[0] for one in (sizes, more)]
-    bounds = None
-    if not all(one["resolved"] for one in errors):
-        bounds = (np.nan, np.nan)
-        note = f"errors are at most twice the truth's error, {errors[0]['truth_error']:.1e}; {note}"
-    return Effect.of(paired_ratio(many, few), note=note, bounds=bounds)
+    if all(one["resolved"] for one in errors):
+        return replace(ratio, note=note)
+    note = f"errors are at most twice the truth's error, {errors[0]['truth_error']:.1e}; {note}"
+    return replace(ratio, note=note, bounds=(np.nan, np.nan))
 
 
 @EFFECTS.effect

@@ -21,6 +21,7 @@ import numpy as np
 
 from lowvar.analysis.intervals import mean_interval, mean_of_squares, share_interval, spread_interval
 from lowvar.studies.declarations import Table, columns
+from lowvar.studies.effect import compare
 from lowvar.studies.integral.estimates import (
     ESTIMATES,
     KEYS,
@@ -28,7 +29,6 @@ from lowvar.studies.integral.estimates import (
     joined,
     last_task,
     of_traces,
-    paired_ratio,
     signed_errors,
     standard_error,
     sum_of_errors,
@@ -62,7 +62,8 @@ def errors(traces, truth):
         mae, mse, sd = _mean(np.abs(error)), mean_of_squares(error**2), spread_interval(rows["value"])
         to_mc = (np.nan,) * 3
         if _place(key) in plain:
-            to_mc = paired_ratio(_by_repetition(rows), plain[_place(key)], "rmse")
+            ratio = compare(_by_repetition(rows) ** 2, plain[_place(key)] ** 2, "means")
+            to_mc = np.sqrt([ratio.value, ratio.low, ratio.high])
         out.append(
             key
             | {"repetitions": len(rows), "failed": _failed(error), "mae": mae[0], "mae_se": standard_error(error)}

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.analysis.intervals import bootstrap_ratio
 from lowvar.errors import UserError
 from lowvar.studies.declarations import Table, columns
 from lowvar.studies.integral.gathering import RUN, SIZES, problems, samples
@@ -162,31 +161,6 @@ def sum_of_errors(estimates, power: int = 1):
     """
     wide = estimates.assign(error=signed_errors(estimates)).pivot(index="repetition", columns="task", values="error")
     return (wide.abs().fillna(np.inf) ** power).sum(axis=1).sort_index()
-
-
-def paired_ratio(mine, rival, of: str = "mae") -> tuple[float, float, float]:
-    """The ratio of two mean errors over common repetitions, and its bootstrap interval.
-
-    Args:
-        mine: errors by repetition, a pandas series, infinite for failed repetitions.
-        rival: the same for the rival.
-        of: ``mae`` or ``rmse``.
-
-    Returns:
-        Ratio and ends; infinite if ``mine`` has a failed repetition, 0 if ``rival`` has, NaN if both have. The ends are
-        NaN for fewer than five repetitions.
-    """
-    power = {"mae": 1, "rmse": 2}[of]
-    shared = mine.index.intersection(rival.index)
-    a, b = (np.abs(series.loc[shared].to_numpy(float)) ** power for series in (mine, rival))
-    lost = not np.isfinite(a).all(), not np.isfinite(b).all()
-    if not len(shared) or all(lost):
-        return np.nan, np.nan, np.nan
-    if any(lost):
-        bound = np.inf if lost[0] else 0.0
-        return bound, bound, bound
-    ratio, low, high = (value ** (1 / power) for value in bootstrap_ratio(a, b))
-    return ratio, low, high
 
 
 def standard_error(error) -> float:

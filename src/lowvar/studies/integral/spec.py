@@ -132,7 +132,7 @@ class IntegralExperiment(ExperimentSpec):
     )
     figure_options: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="keyword arguments of figures, such as `boxes: {task: low}`; see their docstrings",
+        description="keyword arguments of figures, such as `boxes: {of: absolute}`; see their docstrings",
     )
 
     @property

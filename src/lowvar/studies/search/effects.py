@@ -21,15 +21,18 @@ from lowvar.studies.effect import (
     Positive,
     Rivals,
     Share,
+    compare,
     count,
+    row,
     select,
     table,
 )
-from lowvar.studies.search.progress import median_interval, quantile, same_target, share_interval
+from lowvar.studies.search.progress import quantile, same_target, share_interval
 from lowvar.studies.search.spec import TARGET
 
 EFFECTS = Declared()
 Of = Literal["mean", "best"]
+_COLUMN = {"mean": "f", "best": "best"}
 Block = Literal["mu", "sigma"]
 Error = Literal["average", "last"]
 Source = Literal["total", "odd", "even"]
@@ -58,17 +61,6 @@ def divergence_rate(tables, problem: str, method: str, times: Positive = 1.0, ba
 
 
 @EFFECTS.effect
-def evaluations(tables, problem: str, method: str, target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):
-    """The median evaluations to the target, with the interval of order statistics."""
-    values, budget = _evaluations(tables, problem, method, target, of, backend)
-    low, high = (float(end) for end in median_interval(values))
-    note = budgets({method: budget})
-    if math.isnan(low):
-        note = f"fewer than 6 repetitions, so no interval; {note}"
-    return Effect(float(quantile(values, 0.5)), low, high, note=note)
-
-
-@EFFECTS.effect
 def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: Positive = TARGET, of: Of = "mean",
                      backend: str = "jax"):  # fmt: skip
     """The median evaluations to the target divided by each rival's, with a bootstrap interval.
@@ -92,19 +84,10 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
 
 
 @EFFECTS.effect
-def final_gap(tables, problem: str, method: str, of: Of = "mean", backend: str = "jax"):
-    """The final gap: a geometric mean over repetitions, with a t-interval of logarithms."""
-    ends = _ends(tables, problem, method, backend)
-    gap = np.log(np.maximum(ends["f" if of == "mean" else "best"].to_numpy(float), _LEAST_GAP))
-    interval = np.exp(mean_interval(gap)) if np.isfinite(gap).all() else (np.inf, np.nan, np.nan)
-    return Effect.of(interval, pairs=len(gap), note=budgets({method: ends["budget"].max()}))
-
-
-@EFFECTS.effect
 def remaining_gap(tables, problem: str, method: str, of: Of = "mean", backend: str = "jax"):
     """The final gap divided by that of the start: the mean over repetitions, with a t-interval cut at zero."""
     ends = _ends(tables, problem, method, backend)
-    left = ends["f" if of == "mean" else "best"].to_numpy(float) / ends["start"].to_numpy(float)
+    left = ends[_COLUMN[of]].to_numpy(float) / ends["start"].to_numpy(float)
     middle, low, high = mean_interval(left) if np.isfinite(left).all() else (np.inf, np.nan, np.nan)
     return Effect.of(
         (middle, np.maximum(low, 0.0), high), pairs=len(left), note=budgets({method: ends["budget"].max()})
@@ -117,13 +100,12 @@ def lower_rate(tables, problem: str, method: str, others: Rivals, of: Of = "mean
 
     Pairs that end equally low are left out. The interval is Clopper and Pearson's.
     """
-    column = "f" if of == "mean" else "best"
     ends = {name: _ends(tables, problem, name, backend) for name in dict.fromkeys((method, *others))}
+    least = _LEAST_GAP if np.isfinite(ends[method]["optimum"]).all() else -np.inf
     each = []
     for other in others:
-        a, b = _pairs(ends, method, other, column, problem)
-        a, b = (np.maximum(values, _LEAST_GAP) if np.isfinite(ends[method]["optimum"]).all() else values
-                for values in (a, b))  # fmt: skip
+        pairs = _pairs(ends, method, other, problem)
+        a, b = (np.maximum(ends[name].loc[pairs, _COLUMN[of]].to_numpy(float), least) for name in (method, other))
         apart = a != b
         each.append(
             _share((a < b)[apart], _counted((a < b)[apart], noun="unequal pair"))
@@ -135,14 +117,19 @@ def lower_rate(tables, problem: str, method: str, others: Rivals, of: Of = "mean
 
 @EFFECTS.effect
 def final_gap_ratio(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
-    """The final gap divided by each rival's: a geometric mean over pairs of repetitions."""
-    return _final(tables, problem, method, others, of, backend, logarithms=True)
+    """The final gap divided by each rival's: a geometric mean over pairs of repetitions.
 
-
-@EFFECTS.effect
-def final_difference(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
-    """The final value less each rival's, over pairs of repetitions, for problems without a known optimum."""
-    return _final(tables, problem, method, others, of, backend, logarithms=False)
+    A method with a diverged repetition counts as the higher one.
+    """
+    names = dict.fromkeys((method, *others))
+    ends = {name: _ends(tables, problem, name, backend) for name in names}
+    if not np.isfinite(ends[method]["optimum"]).all():
+        raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use lower_rate")
+    logs = {name: np.log(np.maximum(rows[_COLUMN[of]], _LEAST_GAP)) for name, rows in ends.items()}
+    for other in others:
+        _pairs(ends, method, other, problem)
+    each = [compare(logs[method], logs[other], "geometric") for other in others]
+    return Effects(each, after=[budgets({name: rows["budget"].max() for name, rows in ends.items()})])
 
 
 @EFFECTS.effect
@@ -165,18 +152,17 @@ def problems_solved(tables, problems: Annotated[tuple[str, ...], Field(min_lengt
 
 
 @EFFECTS.effect
-def rate(tables, problem: str, method: str, of: Error = "average", backend: str = "jax"):
+def rate(tables, problem: str, method: str, of: Error = "average", less: Literal["nothing", "theorem"] = "nothing",
+         backend: str = "jax"):  # fmt: skip
     """The slope of the log of an error against the log of the generations, over the fitted generations.
 
     ``average`` is the mean of the gaps of ``f`` at the mean over all generations so far, ``last`` the last of them.
+    Less ``theorem``: less the slope of ``log(T) / T`` over the same generations ``T``.
     """
-    return _rate(tables, problem, method, of, backend, "slope")
-
-
-@EFFECTS.effect
-def rate_excess(tables, problem: str, method: str, of: Error = "average", backend: str = "jax"):
-    """As ``rate``, less the slope of ``log(T) / T`` over the same generations ``T``."""
-    return _rate(tables, problem, method, of, backend, "excess")
+    found = _ran(tables, "rates", backend, problem=problem, method=method, of=of).iloc[0]
+    note = f"generations {_short(found['first'])} to {_short(found['last'])}"
+    column = {"nothing": "slope", "theorem": "excess"}[less]
+    return Effect.read(found, column, pairs=int(found["repetitions"]), note=note)
 
 
 @EFFECTS.effect
@@ -184,22 +170,8 @@ def search_variance_ratio(tables, problem: str, scheme: str, baseline: str, popu
                           block: Block = "mu", source: Source = "total"):  # fmt: skip
     """The variance of a search gradient under a noise scheme, divided by that with iid noise."""
     wanted = {"problem": problem, "scheme": scheme, "baseline": baseline, "population": population}
-    wanted |= {"block": block, "source": source}
-    rows = select(table(tables, "decomposition"), **wanted)
-    rows = rows[np.isclose(rows["sigma"].astype(float), sigma)]
-    if len(rows) != 1:
-        raise Missing("decomposition", **wanted, sigma=sigma)
-    return Effect.read(rows.iloc[0], "to_iid")
-
-
-def _rate(tables, problem, method, of, backend, column):
-    wanted = {"problem": problem, "method": method, "of": of}
-    rows = _of_backend(select(table(tables, "rates"), **wanted), backend)
-    if len(rows) != 1:
-        raise Missing("rates", **wanted, backend=backend)
-    row = rows.iloc[0]
-    note = f"generations {_short(row['first'])} to {_short(row['last'])}"
-    return Effect.read(row, column, pairs=int(row["repetitions"]), note=note)
+    wanted |= {"block": block, "source": source, "sigma": sigma}
+    return Effect.read(row(tables, "decomposition", **wanted), "to_iid")
 
 
 def _counted(met, note="", noun="repetition"):
@@ -241,50 +213,27 @@ def _ratio(mine, rival):
     return ratio, float(low), float(high)
 
 
-def _final(tables, problem, method, others, of, backend, logarithms):
-    column = "f" if of == "mean" else "best"
-    ends = {name: _ends(tables, problem, name, backend) for name in dict.fromkeys((method, *others))}
-    if logarithms and not np.isfinite(ends[method]["optimum"]).all():
-        raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use final_difference")
-    each = []
-    for other in others:
-        a, b = _pairs(ends, method, other, column, problem)
-        if logarithms:
-            a, b = (np.log(np.maximum(values, _LEAST_GAP)) for values in (a, b))
-        each.append(Effect.of(_paired(a, b, logarithms), pairs=len(a)))
-    why = [] if logarithms else ["difference, because the optimum is unknown"]
-    return Effects(each, after=[*why, budgets({name: rows["budget"].max() for name, rows in ends.items()})])
-
-
-def _pairs(ends, method, other, column, problem):
-    """Final values of the repetitions that two methods have in common."""
+def _pairs(ends, method, other, problem):
+    """The repetitions that two methods have in common."""
     pairs = ends[method].index.intersection(ends[other].index)
     if not len(pairs):
         raise UserError(f"{method} and {other} on {problem} have no common repetitions")
-    return (ends[name].loc[pairs, column].to_numpy(float) for name in (method, other))
+    return pairs
 
 
-def _paired(a, b, logarithms: bool):
-    """The mean difference over pairs and its interval; a method with a diverged repetition counts as the higher one."""
-    least = 0.0 if logarithms else -np.inf
-    lost = not np.isfinite(a).all(), not np.isfinite(b).all()
-    if any(lost):
-        return (np.inf, np.nan, np.nan) if all(lost) else (np.inf, np.inf, np.inf) if lost[0] else (least, least, least)
-    return tuple(float(np.exp(v)) if logarithms else float(v) for v in mean_interval(a - b))
-
-
-def _of_backend(rows, backend: str):
-    """The rows of a backend, or of a method's only backend, such as that of a wrapped peer."""
-    wanted = rows[rows["backend"] == backend]
-    return rows if not len(wanted) and rows["backend"].nunique() == 1 else wanted
+def _ran(tables, name: str, backend: str, **wanted):
+    """The rows of a method in a backend, or in its only one, such as that of a wrapped peer; Missing without any."""
+    found = select(table(tables, name), **wanted)
+    ran = found[found["backend"] == backend]
+    ran = found if not len(ran) and found["backend"].nunique() == 1 else ran
+    if not len(ran):
+        raise Missing(name, **wanted, backend=backend)
+    return ran
 
 
 def _evaluations(tables, problem, method, target, of, backend) -> tuple[np.ndarray, float]:
     """Evaluations of every repetition to the target, infinite if it missed it, and the budget."""
-    wanted = {"problem": problem, "method": method, "of": of}
-    ran = _of_backend(select(table(tables, "hits"), **wanted), backend)
-    if not len(ran):
-        raise Missing("hits", **wanted, backend=backend)
+    ran = _ran(tables, "hits", backend, problem=problem, method=method, of=of)
     rows = ran[same_target(ran["target"], target)].sort_values("repetition")
     if not len(rows):
         raise UserError(f"the table 'hits' has no rows of target {target:g}")
@@ -292,10 +241,7 @@ def _evaluations(tables, problem, method, target, of, backend) -> tuple[np.ndarr
 
 
 def _ends(tables, problem, method, backend):
-    rows = _of_backend(select(table(tables, "ends"), problem=problem, method=method), backend)
-    if not len(rows):
-        raise Missing("ends", problem=problem, method=method, backend=backend)
-    return rows.set_index("repetition").sort_index()
+    return _ran(tables, "ends", backend, problem=problem, method=method).set_index("repetition").sort_index()
 
 
 def budgets(spent: dict[str, float]) -> str:

@@ -6,7 +6,7 @@ generations so far.
 
 import numpy as np
 
-from lowvar.analysis.intervals import mean_interval
+from lowvar.analysis.intervals import jackknife, mean_interval
 from lowvar.studies.declarations import Table, columns
 from lowvar.studies.search.gathering import KEYS, RUN, optima
 
@@ -48,13 +48,7 @@ def slope(at, error) -> float:
 
 def interval(at, error) -> tuple[float, float, float]:
     """``slope`` and its 95 % interval, by the jackknife over runs."""
-    full, runs = slope(at, error), len(error)
-    if runs < 2 or not np.isfinite(full):
-        return full, np.nan, np.nan
-    each = np.array([slope(at, np.delete(error, run, axis=0)) for run in range(runs)])
-    _, low, high = mean_interval(runs * full - (runs - 1) * each)
-    half = (high - low) / 2
-    return full, full - half, full + half
+    return jackknife(lambda left_out: slope(at, np.delete(error, left_out, axis=0)), len(error))
 
 
 def _regret(gathered):

@@ -3,14 +3,29 @@
 Methods are compared at their best step sizes, or all at ``step_size``, over pairs of repetitions.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.studies.effect import Declared, Effect, Effects, Missing, Positive, Rivals, count, rows, select, table
+from lowvar.studies.effect import (
+    UNKNOWN,
+    Declared,
+    Effect,
+    Effects,
+    Interval,
+    Positive,
+    Rivals,
+    centre,
+    compare,
+    count,
+    rows,
+    said,
+    select,
+    table,
+)
 from lowvar.studies.variational.diagnostics import PARTS, REALISED, ratio_of_means
-from lowvar.studies.variational.effects_runs import INTERVALS, Interval, said
 
 Quantity = Literal[
     "variance", "squared_error", "signal", "mean2", "snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1",
@@ -46,18 +61,18 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
             notes.append(_gone(other, step_size))
             continue
         shared = sorted(set(mine["iteration"]) & set(rival["iteration"]))
-        ratio, pairs, last = (np.nan,) * 3, 0, 0
+        ratio, last = Effect.undecided(""), 0
         if {moment, at} != {"start"} and not any(one > 0 for one in shared):
             notes.append(f"{other} has no common iteration after the start")
         else:
             own, his = _moment(mine, of, moment, shared), _moment(rival, theirs, at, shared)
-            ratio, pairs = _ratio(own, his, of, theirs, interval, same=moment == at)
+            ratio = _ratio(own, his, of, theirs, interval, same=moment == at)
             last = shared[-1]
             notes += _unresolved(method, of, own) + _unresolved(other, theirs, his)
         against = f"to {theirs} of {other}" if others else f"to its {theirs}"
         against += f" at the {to_moment}" if to_moment else ""
-        note = f"{against}, up to iteration {last}; {said(interval)}{count(pairs, 'pair')}"
-        each.append(Effect.of(ratio, pairs=pairs, note=note))
+        note = f"{against}, up to iteration {last}; {said(interval)}{count(ratio.pairs or 0, 'pair')}"
+        each.append(replace(ratio, note=note))
     return Effects(each, after=list(dict.fromkeys(notes))) if each else Effect.undecided("; ".join(notes))
 
 
@@ -89,7 +104,7 @@ def measured_difference(tables, problem: str, method: str, others: Rivals,
             difference, number, between = _differences(sides, others_on is None, interval)
         else:
             notes.append(f"{other} has no common iteration after the start")
-            difference, number, between = (np.nan,) * 3, 0, ""
+            difference, number, between = UNKNOWN, 0, ""
         repeated = said(interval) + count(number, "pair") if others_on is None else f"{number} repetitions, not paired"
         where = f" on {others_on}" if others_on else ""
         note = f"{_UNITS[of]} ahead of {other}{where} after {at:g} {by}{between}; {repeated}"
@@ -138,9 +153,7 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], interv
     if np.isneginf(ends.loc[worst, judged]).any():
         return Effect.certain(np.inf, f"{note}, which diverges")
     note = f"{note}, chosen by {count(len(choosing), 'other repetition')}; {said(interval)}{count(len(judged), 'pair')}"
-    return Effect.of(
-        _interval(ends.loc[best, judged] - ends.loc[worst, judged], interval), pairs=len(judged), note=note
-    )
+    return compare(ends.loc[best, judged], ends.loc[worst, judged], "difference", interval, note)
 
 
 def _lane(tables, problem, method, backend, step_size):
@@ -149,9 +162,7 @@ def _lane(tables, problem, method, backend, step_size):
     if step_size is None:
         ran = ran[ran["best"]]
         return ran if len(ran) else None
-    ran = ran[np.isclose(ran["step_size"], step_size, rtol=1e-9, atol=0)]
-    if not len(ran):
-        raise Missing("measured", problem=problem, method=method, step_size=step_size)
+    ran = rows(tables, "measured", problem=problem, method=method, backend=backend, step_size=step_size)
     lost = (ran["epoch"] == ran["epoch"].max()) & (ran["status"] != "ok")
     return None if lost.any() else ran
 
@@ -179,12 +190,10 @@ def _moment(ran, name, moment, iterations):
 
 
 def _ratio(mine, rival, name, other, interval: Interval, same):
-    """The ratio of two quantities with its interval, and the number of pairs."""
+    """The ratio of two quantities."""
     if interval == "t" and {name, other} & set(REALISED):
         return _of_means(mine, rival, name, other, same)
-    a, b = _logs(mine, name), _logs(rival, other)
-    pairs = a.index.intersection(b.index)
-    return np.exp(_interval(a[pairs] - b[pairs], interval)), len(pairs)
+    return compare(_logs(mine, name), _logs(rival, other), "geometric", interval)
 
 
 def _logs(ran, name):
@@ -194,7 +203,7 @@ def _logs(ran, name):
 
 
 def _of_means(mine, rival, name, other, same):
-    """The ratio of arithmetic means over common repetitions, its interval, and their number.
+    """The ratio of arithmetic means over common repetitions.
 
     ``same`` says that both have the same moment: iterations at which either was not measured are then left out.
     """
@@ -208,9 +217,9 @@ def _of_means(mine, rival, name, other, same):
     kept = [set.intersection(*columns) for columns in complete]
     kept = [kept[0] & kept[1]] * 2 if same else kept
     if not pairs or not all(kept):
-        return (np.nan,) * 3, len(pairs)
+        return Effect.of(UNKNOWN, pairs=len(pairs))
     parts = [(power, cells[sorted(at)]) for side, at in zip(sides, kept, strict=True) for power, cells in side]
-    return ratio_of_means(parts), len(pairs)
+    return Effect.of(ratio_of_means(parts), pairs=len(pairs))
 
 
 def _unresolved(method, name, ran):
@@ -247,9 +256,9 @@ def _first(ran, name, effort):
 def _differences(sides, paired, interval):
     """The midpoint of differences with the hull of their intervals; the number of values; the range in words."""
     if paired:
-        pairs = [own.index.intersection(other.index) for own, other in sides]
-        each = [_interval(own[both] - other[both], interval) for (own, other), both in zip(sides, pairs, strict=True)]
-        number = min(map(len, pairs))
+        found = [compare(own, other, "difference", interval) for own, other in sides]
+        each = [(one.value, one.low, one.high) for one in found]
+        number = min(one.pairs or 0 for one in found)
     else:
         each = [_unpaired(own, other) for own, other in sides]
         number = min(len(values) for side in sides for values in side)
@@ -258,13 +267,8 @@ def _differences(sides, paired, interval):
     return (middles.mean(), lows.min(), highs.max()), number, between
 
 
-def _interval(values, interval: Interval = "t"):
-    values = np.asarray(values, float)
-    return INTERVALS[interval](values) if len(values) and np.isfinite(values).all() else (np.nan,) * 3
-
-
 def _unpaired(mine, other):
     """The difference of two means of independent values, and its interval."""
-    (a, a_low, a_high), (b, b_low, b_high) = _interval(mine), _interval(other)
+    (a, a_low, a_high), (b, b_low, b_high) = centre(mine), centre(other)
     half = float(np.hypot((a_high - a_low) / 2, (b_high - b_low) / 2))
     return a - b, a - b - half, a - b + half

@@ -6,17 +6,30 @@ repetitions that both methods have; fewer than two pairs have no interval. With 
 the median over pairs with its distribution-free interval (a sign test), for heavy tails; it takes six pairs.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from lowvar.analysis.intervals import mean_interval, rank_interval, ratio_interval
+from lowvar.analysis.intervals import rank_interval, ratio_interval
 from lowvar.errors import UserError
-from lowvar.studies.effect import Count, Declared, Effect, Effects, Rivals, count, rows, select, table
+from lowvar.studies.effect import (
+    Count,
+    Declared,
+    Effect,
+    Effects,
+    Interval,
+    Rivals,
+    centre,
+    compare,
+    count,
+    rows,
+    said,
+    select,
+    table,
+)
 
 EFFECTS = Declared()
-Interval = Literal["t", "rank"]
-INTERVALS = {"t": mean_interval, "rank": rank_interval}
 
 _PAIRS = 2  # least number of pairs for a verdict
 _EVERYWHERE = "diverged at every step size"
@@ -30,8 +43,8 @@ def gap_ratio(tables, problem: str, method: str, others: Rivals, backend: str = 
         return Effect.certain(np.inf)
     if mine["gap"].isna().all():
         raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use elbo_difference")
-    ratios = [np.exp(_paired(np.log(mine["gap"]), np.log(rival["gap"]))) for rival in rivals if len(rival)]
-    return Effects([Effect.of(ratio) for ratio in ratios]) if ratios else Effect.certain(0.0)
+    ratios = [compare(np.log(mine["gap"]), np.log(rival["gap"]), "geometric") for rival in rivals if len(rival)]
+    return Effects(ratios) if ratios else Effect.certain(0.0)
 
 
 @EFFECTS.effect
@@ -50,10 +63,9 @@ def elbo_difference(tables, problem: str, method: str, others: Rivals, iteration
         at = _last_common([mine, rival], iteration)
         if not at:
             notes.append(f"{other} has no common iteration")
-        a, b = _at(mine, at), _at(rival, at)
-        pairs = len(a.index.intersection(b.index)) if at else 0
-        note = f"nats ahead of {other} after {at} iterations; {said(interval)}{count(pairs, 'pair')}"
-        each.append(Effect.of((_paired(a, b, interval) if at else (np.nan,) * 3), pairs=pairs, note=note))
+        ahead = compare(_at(mine, at), _at(rival, at), "difference", interval) if at else Effect.undecided("")
+        note = f"nats ahead of {other} after {at} iterations; {said(interval)}{count(ahead.pairs or 0, 'pair')}"
+        each.append(replace(ahead, note=note))
     return Effects(each, before=notes) if each else Effect.certain(np.inf, "; ".join(notes))
 
 
@@ -117,7 +129,7 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
             within = pace.high / pace.value if pace.pairs else 1.0
             each.append(Effect(most if np.isinf(most) else least, bottom / within, top * within))
         elif np.array_equal(low, high):
-            each.append(_widened(np.exp(mean_interval(np.log(low))), pace))
+            each.append(_widened(np.exp(centre(np.log(low))), pace))
         else:
             notes += _missed(method, other, low, high)
             middle = float(np.median(np.where(np.isinf(high), np.inf, low)))
@@ -140,9 +152,9 @@ def step_size_ratio(tables, problem: str, method: str, others: Rivals, backend: 
         best = rival["step_size"].iloc[0]
         largest = [0.0, 0.0, 0.0]  # by the mean, its lower end, its upper end
         for size, ended in mine[mine["status"] == "ok"].groupby("step_size"):
-            middle, low, high = _paired(ended.set_index("repetition")["elbo"], rival["elbo"])
+            ahead = compare(ended.set_index("repetition")["elbo"], rival["elbo"], "difference")
             complete = len(ended) == (mine["step_size"] == size).sum()
-            for at, good in enumerate((middle >= 0, low >= 0, not high < 0)):
+            for at, good in enumerate((ahead.value >= 0, ahead.low >= 0, not ahead.high < 0)):
                 if complete and good:
                     largest[at] = max(largest[at], size / best)
         each.append((*largest, other, mine["step_size"].max() / best))
@@ -175,11 +187,6 @@ def time_ratio(tables, problem: str, method: str, other: str = "naive", backend:
     return _pace(tables, problem, method, other, backend)
 
 
-def said(interval: Interval) -> str:
-    """The statistic of an interval, for notes; empty for a mean."""
-    return "" if interval == "t" else "median and its rank interval; "
-
-
 def _at_best(tables, problem, method, backend):
     """A method's repetitions at the end at its best step size, by number; none if it diverged at every step size."""
     ends = rows(tables, "ends", problem=problem, method=method, backend=backend)
@@ -210,14 +217,6 @@ def _last_common(paths, bound):
 
 def _at(path, iteration):
     return path[path["iteration"] == iteration].set_index("repetition")["elbo"]
-
-
-def _paired(mine, other, interval: Interval = "t"):
-    """The mean or median of differences over common repetitions, and its interval."""
-    shared = mine.index.intersection(other.index)
-    with np.errstate(over="ignore", invalid="ignore"):  # ELBOs of diverged runs can overflow
-        differences = (mine[shared] - other[shared]).to_numpy(float)
-        return INTERVALS[interval](differences) if len(shared) else (np.nan,) * 3
 
 
 def _missed(method, other, low, high):
@@ -272,8 +271,7 @@ def _pace(tables, problem, method, other, backend):
     """The ratio of the seconds of a step, over the rounds of a benchmark; without a value if it did not time both."""
     times = select(table(tables, "times"), problem=problem, backend=backend)
     mine, theirs = (select(times, method=one).set_index("round")["seconds"] for one in (method, other))
-    rounds = mine.index.intersection(theirs.index)
-    if not len(rounds):
+    ratio = compare(np.log(mine), np.log(theirs), "geometric")
+    if not ratio.pairs:
         return Effect.undecided("not judged: no benchmark has timed both methods side by side")
-    ratio = np.exp(mean_interval(np.log(mine[rounds] / theirs[rounds])))
-    return Effect.of(ratio, pairs=len(rounds), note=f"{count(len(rounds), 'alternating round')} of a benchmark")
+    return replace(ratio, note=f"{count(ratio.pairs, 'alternating round')} of a benchmark")

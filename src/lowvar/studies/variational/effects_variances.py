@@ -62,15 +62,8 @@ def variance_ratio(tables, problem: str, method: str, others: Rivals, source: So
 def noise_variance_ratio(tables, problem: str, method: str, noise: str, particles: Count, source: Source = "total",
                          block: str = "all"):  # fmt: skip
     """``variance`` under a noise scheme, divided by that with as many iid particles."""
-    wanted = {
-        "problem": problem,
-        "method": method,
-        "source": source,
-        "block": block,
-        "noise": noise,
-        "particles": particles,
-    }
-    return Effect.read(row(tables, "schemes", **wanted), "to_iid")
+    wanted = {"problem": problem, "method": method, "noise": noise, "particles": particles}
+    return Effect.read(row(tables, "schemes", **wanted, source=source, block=block), "to_iid")
 
 
 def _batch_size(tables, problem) -> int:

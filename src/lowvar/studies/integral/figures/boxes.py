@@ -15,7 +15,7 @@ from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import one_backend, part, problems, require
 from lowvar.studies.drawing.style import Estimator, integrators
-from lowvar.studies.integral.figures.common import RUN, by_sizes, one_task, some_sizes, title
+from lowvar.studies.integral.figures.common import RUN, by_sizes, last_task, title
 
 OF = {
     "error": "error of the estimate",
@@ -29,37 +29,28 @@ _FEWEST = 5  # least repetitions for a box
 _WIDE = 25.0  # ratio of the methods' error sizes above which the axis is logarithmic, with absolute errors
 
 
-def select(
-    estimates: Frame, task: str | None = None, of: str | None = None, sizes: str | tuple[str, ...] | None = None
-) -> Frame:
+def select(estimates: Frame, of: str | None = None) -> Frame:
     """The plotted number of each repetition in the column ``drawn``, and its quantity in the column ``of``.
 
     Args:
         estimates: the table ``estimates``.
-        task: by default each problem's last. Sums are over all tasks except derived ones.
-        of: ``error`` or ``value`` of one task, or sums over tasks, ``absolute`` or ``squared``. By default values if
-            the tasks are derived from others, such as a log evidence, else errors.
-        sizes: by default all.
+        of: ``error`` or ``value`` of each problem's last task, or sums over all tasks except derived ones, ``absolute``
+            or ``squared``. By default values if the tasks are derived from others, such as a log evidence, else errors.
     """
     if of is not None and of not in OF:
         raise unknown_name("quantity", of, OF)
     needed = ("task", "m", "points", "repetition", "derived", "value", "error", "truth", "truth_error", "status")
     require(estimates, (*RUN, *needed), "estimates")
-    rows = some_sizes(one_backend(estimates, "estimates"), sizes, "estimates")
-    of = of or _natural(rows, task)
+    rows = one_backend(estimates)
+    of = of or ("value" if last_task(rows)["derived"].astype(bool).all() else "error")
     failed = (rows["status"] != "ok") | ~np.isfinite(rows["error"])
     rows = rows.assign(drawn=rows["value" if of == "value" else "error"].where(~failed, np.nan), of=of)
     if of in ("error", "value"):
-        return one_task(rows, task, "estimates")
+        return last_task(rows)
     rows = rows[~rows["derived"].astype(bool)]
     summed = rows.assign(drawn=rows["drawn"].abs() ** {"absolute": 1, "squared": 2}[of])
     summed = summed.groupby([*RUN, "points", "repetition", "of"], sort=False)["drawn"]
     return summed.agg(lambda errors: errors.sum(skipna=False)).reset_index()
-
-
-def _natural(estimates: Frame, task: str | None) -> str:
-    """The default quantity of a task."""
-    return "value" if one_task(estimates, task, "estimates")["derived"].astype(bool).all() else "error"
 
 
 @styled

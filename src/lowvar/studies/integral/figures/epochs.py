@@ -12,7 +12,6 @@ from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.rows import by_method, numbers, positive, require
 from lowvar.studies.drawing.style import Estimator, integrators
-from lowvar.studies.integral.figures.common import powers
 
 
 def select(epochs: Frame) -> Frame:
@@ -61,7 +60,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
         lines.band(ax, x, np.where(low > 0, low, 1e-3 * middle), high, look, f"{method}: 95 %", 0.6 if none else 1.0)
         ax.plot(x, middle, label=method, **(_level(look) if none else _line(look)))
     panels.frame(ax, *numbers(drawn, "low", "mae", "high"))
-    powers(ax)
+    panels.decades(ax, "y", 7)
     ax.tick_params(labelsize=SMALL)
     ax.set_xlim(0, last * 1.04)
 

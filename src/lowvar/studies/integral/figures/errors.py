@@ -8,32 +8,23 @@ import numpy as np
 
 from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
-from lowvar.errors import unknown_name
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.rows import numbers, one_backend, positive, problems, require
+from lowvar.studies.drawing.rows import by_method, numbers, one_backend, positive, problems, require
 from lowvar.studies.drawing.style import integrators
-from lowvar.studies.integral.figures.common import RUN, one_task, places, powers, title
+from lowvar.studies.integral.figures.common import RUN, last_task, places, title
 
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
 _STEP = 1.045  # factor on the horizontal axis between our value and the published one
 
 
-def select(errors: Frame, task: str | None = None, x: str | None = None) -> Frame:
-    """One task of each problem, with the horizontal axis in a column ``axis``.
-
-    Args:
-        errors: the table ``errors``.
-        task: by default each problem's last; problems without it are left out.
-        x: ``m`` (points of the task) or ``points`` (of all tasks); by default ``m``, unless several sizes share it.
-    """
-    if x is not None and x not in AXES:
-        raise unknown_name("axis", x, AXES)
+def select(errors: Frame) -> Frame:
+    """Each problem's last task, with the horizontal axis in a column ``axis``: ``m``, unless several sizes share it."""
     require(errors, (*RUN, "task", "m", "points", "mae", "mae_low", "mae_high", "failed", "truth_error"), "errors")
-    rows = one_task(one_backend(errors, "errors"), task, "errors")
+    rows = last_task(one_backend(errors))
     several = rows.groupby("problem")["sizes"].transform("nunique")
     own = rows.groupby("problem")["m"].transform("nunique") == several
-    return rows.assign(axis=np.where(own, "m", "points") if x is None else x)
+    return rows.assign(axis=np.where(own, "m", "points"))
 
 
 @styled
@@ -65,21 +56,17 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     place = drawn[drawn["axis"].iloc[0]].astype(float)
     methods = [method for method in looks if method in set(drawn["method"])]
     alone = place.nunique() == 1  # then methods are drawn side by side
-    for rank, method in enumerate(methods):
-        look, line = looks[method], drawn[drawn["method"] == method].sort_values("points")
-        at = place.loc[line.index].to_numpy() * (_STEP ** (2 * rank - len(methods) + 1) if alone else 1.0)
-        middle, low, high = numbers(line, "mae", "mae_low", "mae_high")
-        ax.plot(at, middle, label=method, **lines.kind(look))
-        low = np.where(low > 0, low, 1e-3 * middle)  # beyond the panel
-        lines.bars(ax, at, low, high, look, f"{method}: 95 %")
-        if "published" in line:
-            published = line["published"].to_numpy(float)
-            half = 1.96 * line.get("published_se", line["published"] * 0).to_numpy(float)
-            ax.vlines(at / _STEP, published - half, published + half, color=look.colour, lw=1.0)
-            ax.plot(at / _STEP, published, label=f"{method}: published", **_open(look.colour, look.marker))
+    apart = {method: _STEP ** (2 * rank - len(methods) + 1) if alone else 1.0 for rank, method in enumerate(methods)}
+    drawn = drawn.assign(place=place * drawn["method"].map(apart))
+    lines.draw(ax, drawn, looks, "place", "mae", "mae_low", "mae_high", mark="bars")
+    for method, line in by_method(drawn, looks, "place") if "published" in drawn else ():
+        at, published = numbers(line.assign(place=line["place"] / _STEP), "place", "published")
+        half = 1.96 * line.get("published_se", line["published"] * 0).to_numpy(float)
+        ax.vlines(at, published - half, published + half, color=looks[method].colour, lw=1.0)
+        ax.plot(at, published, label=f"{method}: published", **_open(looks[method].colour, looks[method].marker))
     panels.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
     places(ax, place.to_numpy(), 1.9 if alone else 1.2)
-    powers(ax)
+    panels.decades(ax, "y", 7)
     _floor(ax, float(rows["truth_error"].max()))
     failed = [look.label for method, look in looks.items() if method in set(rows[~np.isfinite(rows["mae"])]["method"])]
     panels.notes(ax, {"failed": failed})

@@ -8,18 +8,12 @@ from lowvar.core import drawing
 from lowvar.core.drawing import INK, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import panels
-from lowvar.studies.drawing.rows import by_method, part, require
+from lowvar.studies.drawing.rows import by_method, part, whole
 from lowvar.studies.drawing.style import Estimator, integrators
-from lowvar.studies.integral.figures.common import one_task, title
+from lowvar.studies.integral.figures.common import title
 
 _INTEGRAND = "#B5B5B5"
 _DENSITY = "#EFEFEF"
-
-
-def select(fits: Frame, task: str | None = None) -> Frame:
-    """All rows, or those of one task."""
-    require(fits, ("problem", "task", "method", "x", "f", "fitted", "kind"), "fits")
-    return fits if task is None else one_task(fits, task, "fits")
 
 
 @styled
@@ -77,7 +71,7 @@ def _span(rows: Frame) -> tuple[float, float]:
 
 
 FITS = Figure(
-    "fits", "fits", select, draw,
+    "fits", "fits", whole("fits", "problem", "task", "method", "x", "f", "fitted", "kind"), draw,
     caption="Integrands, the functions that methods fitted to them in the first repetition, and the sample points. The "
     "integral of a fitted function is known; that of its difference to the integrand, weighted by the density of the "
     "points (shaded), remains to be estimated.",

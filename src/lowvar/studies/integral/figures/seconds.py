@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from lowvar.core import drawing
 from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.rows import by_method, numbers, one_backend, positive, problems, require
+from lowvar.studies.drawing.rows import numbers, one_backend, positive, problems, require
 from lowvar.studies.drawing.style import integrators
-from lowvar.studies.integral.figures.common import RUN, places, powers
+from lowvar.studies.integral.figures.common import RUN, places
 
 
 def select(seconds: Frame) -> Frame:
     """Every method on one backend."""
     require(seconds, (*RUN, "points", "seconds_per_repetition", "task", "mae", "mae_low", "mae_high"), "seconds")
-    return one_backend(seconds, "seconds")
+    return one_backend(seconds)
 
 
 @styled
@@ -44,26 +42,20 @@ def _time(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[rows["seconds_per_repetition"] > 0]
     if not panels.ready(ax, drawn, "not timed", "xy"):
         return
-    for method, line in by_method(drawn, looks, "points"):
-        ax.plot(line["points"], line["seconds_per_repetition"], label=method, **lines.kind(looks[method]))
+    lines.draw(ax, drawn, looks, "points", "seconds_per_repetition")
     places(ax, drawn["points"].to_numpy(float))
     panels.frame(ax, *[drawn["seconds_per_repetition"].to_numpy(float)] * 3)
-    powers(ax)
+    panels.decades(ax, "y", 7)
 
 
 def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows[rows["seconds_per_repetition"] > 0], "mae")
     if not panels.ready(ax, drawn, "no finite error"):
         return
-    for method, look in looks.items():
-        line = drawn[drawn["method"] == method].sort_values("points")
-        seconds, middle, low, high = numbers(line, "seconds_per_repetition", "mae", "mae_low", "mae_high")
-        ax.plot(seconds, middle, label=method, **lines.kind(look))
-        low = np.where(low > 0, low, 1e-3 * middle)
-        lines.bars(ax, seconds, low, high, look, f"{method}: 95 %")
+    lines.draw(ax, drawn, looks, "seconds_per_repetition", "mae", "mae_low", "mae_high", mark="bars")
     panels.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
     panels.run_axis(ax, drawn["seconds_per_repetition"].to_numpy())
-    powers(ax)
+    panels.decades(ax, "y", 7)
 
 
 SECONDS = Figure(

@@ -13,7 +13,7 @@ from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import one_backend, require
 from lowvar.studies.drawing.style import integrators
-from lowvar.studies.integral.figures.common import RUN, by_sizes, one_task, some_sizes, title
+from lowvar.studies.integral.figures.common import RUN, by_sizes, last_task, title
 
 PARTS = {"bias2": ("bias²", "#D55E00", "D"), "variance": ("variance", "#0072B2", "o")}
 _PLACE = {"bias2": -0.16, "variance": 0.16}  # of a dot in its row of height 1
@@ -21,13 +21,11 @@ _BASELINE = "monte_carlo"
 _REACH = 1e-3  # relative to the smallest variance: smaller values are not drawn to scale
 
 
-def select(decomposition: Frame, task: str | None = None, sizes: str | tuple[str, ...] | None = None) -> Frame:
-    """One task of each problem (by default the last) at its fewest and its most points, or at ``sizes``."""
+def select(decomposition: Frame) -> Frame:
+    """The last task of each problem at its fewest and its most points."""
     parts = [f"{name}{end}" for name in ("mse", "bias2", "variance") for end in ("", "_low", "_high")]
     require(decomposition, (*RUN, "task", "points", *parts), "decomposition")
-    rows = one_task(one_backend(decomposition, "decomposition"), task, "decomposition")
-    if sizes is not None:
-        return some_sizes(rows, sizes, "decomposition")
+    rows = last_task(one_backend(decomposition))
     points = rows.groupby("problem")["points"]
     ends = (rows["points"] == points.transform("min")) | (rows["points"] == points.transform("max"))
     return rows[ends].reset_index(drop=True)

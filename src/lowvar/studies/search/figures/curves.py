@@ -14,9 +14,7 @@ from lowvar.studies.drawing.style import searchers
 from lowvar.studies.search.spec import TARGET
 
 RUN = ("problem", "method", "backend")  # columns that all figures of searches read
-OF = {"mean": "f(mean)", "best": "best f"}  # at the mean of the distribution, or of all evaluated points
 AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "seconds"}
-_COLUMN = {"mean": "f", "best": "best"}
 _LEAST = 2e-11  # smaller gaps are drawn at this value: runs end slightly below the target
 _RISE = 1e3  # lines leave the panel where gaps exceed this multiple of the start's
 _MARKS = 7  # markers on a line, besides its end
@@ -28,33 +26,26 @@ _END = {
 }
 
 
-def checked(of: str) -> str:
-    """Returns ``of`` if it names a quantity; raises UserError otherwise."""
-    check_known("quantity", of, OF)
-    return of
-
-
-def select(curves: Frame, x: str = "evaluations", of: str = "mean", backend: str | None = None) -> Frame:
+def select(curves: Frame, x: str = "evaluations") -> Frame:
     """Every method on one backend, if possible the same for all."""
-    drawn = dict.fromkeys(("f", _COLUMN[checked(of)]))
-    quartiles = [f"{name}_{part}" for name in drawn for part in ("median", "low", "high")]
+    quartiles = ("f_median", "f_low", "f_high")
     check_known("axis", x, AXES)
     needed = ("optimum", "budget", "evaluations", "iteration", "repetitions", "diverged", x)
     require(curves, (*RUN, *needed, *quartiles), "curves")
-    return one_backend(curves, "curves", backend)
+    return one_backend(curves)
 
 
 @styled
-def draw(rows: Frame, x: str = "evaluations", of: str = "mean") -> Picture:
+def draw(rows: Frame, x: str = "evaluations") -> Picture:
     """A panel for each problem; without a known optimum (policies) it shows the return, -f."""
     names, looks = problems(rows), searchers(rows["method"])
-    words = {False: f"gap: {OF[of]} − f*", True: {"mean": "return at the mean (−f)", "best": "best return (−f)"}[of]}
+    words = {False: "gap: f(mean) − f*", True: "return at the mean (−f)"}
     returns = [bool(rows.loc[rows["problem"] == name, "optimum"].isna().all()) for name in names]
     label = panels.amortised(rows["repetitions"]) if x == "seconds" else AXES[x]
     fig, axes = panels.grid(len(names), label, words[returns[0]], height=2.65)
     for rank, (name, ax) in enumerate(zip(names, axes, strict=True)):
         ax.set_title(name)
-        _panel(ax, rows[rows["problem"] == name], x, _COLUMN[of], looks, returns[rank])
+        _panel(ax, rows[rows["problem"] == name], x, looks, returns[rank])
         if returns[rank] != returns[rank - rank % 2] or (rank % 2 == 0):
             ax.set_ylabel(words[returns[rank]])
     drawing.legend(fig, _keys(looks, rows))
@@ -89,18 +80,18 @@ def _fate(line: Frame) -> str:
     return "met" if met else "spent"
 
 
-def _panel(ax: Axes, rows: Frame, x: str, column: str, looks: dict, returns: bool) -> None:
-    drawn = rows[np.isfinite(rows[f"{column}_median"]) & np.isfinite(rows[x])]
+def _panel(ax: Axes, rows: Frame, x: str, looks: dict, returns: bool) -> None:
+    drawn = rows[np.isfinite(rows["f_median"]) & np.isfinite(rows[x])]
     if not len(drawn):
         drawing.say(ax, "all runs diverged" if len(rows) else "no runs")
         return
-    floor = _scale(ax, drawn, column, returns)
+    floor = _scale(ax, drawn, returns)
     ax.grid()
     for rank, (method, look) in enumerate(looks.items()):
         line = drawn[drawn["method"] == method]
         if not len(line):
             continue
-        place, middle, low, high = numbers(line, x, *(f"{column}_{part}" for part in ("median", "low", "high")))
+        place, middle, low, high = numbers(line, x, "f_median", "f_low", "f_high")
         if returns:
             middle, low, high = -middle, -high, -low
         else:
@@ -117,7 +108,7 @@ def _panel(ax: Axes, rows: Frame, x: str, column: str, looks: dict, returns: boo
         fate = "above" if left and fate != "lost" else fate
         ax.plot(place[-1], middle[-1], color=look.colour, label=f"{method}: end", zorder=5, **_END[fate])
     panels.run_axis(ax, drawn[x].to_numpy())
-    last = rows.groupby("method")[f"{column}_median"].last()
+    last = rows.groupby("method")["f_median"].last()
     panels.notes(ax, {"diverged": panels.labels(looks, last.index[~np.isfinite(last)])})
 
 
@@ -127,12 +118,12 @@ def _inside(height: np.ndarray, top: float) -> int:
     return min(len(height), int(inside[-1]) + 2 if len(inside) else 1)
 
 
-def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
+def _scale(ax: Axes, rows: Frame, returns: bool) -> float:
     """Sets the vertical axis; returns the height at which gaps of zero are drawn."""
-    middle = rows[f"{column}_median"].to_numpy(float)
+    middle = rows["f_median"].to_numpy(float)
     if returns:
-        ends = -rows.groupby("method")[f"{column}_median"].last()
-        best, start = float(np.max(-middle)), float(np.median(-rows.groupby("method")[f"{column}_median"].first()))
+        ends = -rows.groupby("method")["f_median"].last()
+        best, start = float(np.max(-middle)), float(np.median(-rows.groupby("method")["f_median"].first()))
         room = max(best - min(start, float(ends.min())), 1e-9)
         if np.min(-middle) < best - 2 * room:
             ax.set_ylim(best - 2 * room, best + 0.08 * room)
@@ -142,7 +133,7 @@ def _scale(ax: Axes, rows: Frame, column: str, returns: bool) -> float:
     if not len(positive):
         ax.set_ylim(1e-1, 1)
         return 1e-1
-    starts = rows.groupby("method")[f"{column}_median"].first()
+    starts = rows.groupby("method")["f_median"].first()
     least, top = float(positive.min()), float(positive.max())
     if (highest := float(starts.max())) > 0:
         top = min(top, _RISE * highest)

@@ -14,7 +14,7 @@ from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import panels
 from lowvar.studies.drawing.rows import one_backend, problems, require
 from lowvar.studies.drawing.style import searchers
-from lowvar.studies.search.figures.curves import OF, RUN, checked
+from lowvar.studies.search.figures.curves import RUN
 from lowvar.studies.search.gathering import solved
 from lowvar.studies.search.spec import TARGET
 
@@ -22,18 +22,18 @@ _COLUMNS = 3
 _EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
 
 
-def select(targets: Frame, target: float = TARGET, of: str = "mean", backend: str | None = None) -> Frame:
-    """The rows of one target."""
+def select(targets: Frame, target: float = TARGET) -> Frame:
+    """The rows of one target of f at the mean."""
     require(targets, (*RUN, "of", "target", "reached", "repetitions", "budget", *_EVALUATIONS), "targets")
     same = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
-    rows = targets[same & (targets["of"] == checked(of))]
+    rows = targets[same & (targets["of"] == "mean")]
     if not len(rows):
-        raise UserError(f"targets table: no target {target:g} of {of}; there are 1e4 to 1e-10 in steps of 0.2 decades")
-    return one_backend(rows, "targets", backend)
+        raise UserError(f"targets table: no target {target:g}; there are 1e4 to 1e-10 in steps of 0.2 decades")
+    return one_backend(rows)
 
 
 @styled
-def draw(rows: Frame, target: float = TARGET, of: str = "mean") -> Picture:
+def draw(rows: Frame, target: float = TARGET) -> Picture:
     """A panel for each problem, a row for each method."""
     names, looks = problems(rows), searchers(rows["method"])
     columns = min(len(names), _COLUMNS)
@@ -47,7 +47,7 @@ def draw(rows: Frame, target: float = TARGET, of: str = "mean") -> Picture:
             ax.set_yticks(range(len(looks)), panels.short(looks))
     panels.outer(axes, columns, "evaluations")
     keys = [
-        drawing.entry(f"median until {OF[of]} − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
+        drawing.entry(f"median until f(mean) − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
         drawing.entry("95 % interval", marker="|", ms=6, lw=1.6, color=FAINT),
         drawing.entry("not within this budget", ls="", marker=">", ms=7, mfc="none", mew=1.4, color=FAINT),
         drawing.entry("runs that met it", ls="", marker="$n/m$", ms=16, color=FAINT, mew=0.3),

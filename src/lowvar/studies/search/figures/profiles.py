@@ -13,13 +13,13 @@ from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.rows import numbers, one_backend, problems, require
 from lowvar.studies.drawing.style import searchers
-from lowvar.studies.search.figures.curves import RUN, checked
+from lowvar.studies.search.figures.curves import RUN
 
 
-def select(profiles: Frame, of: str = "mean", backend: str | None = None) -> Frame:
+def select(profiles: Frame, of: str = "mean") -> Frame:
     """The rows for f at the mean or for the best point, every method on one backend."""
     require(profiles, (*RUN, "of", "evaluations_per_dim", "share", "targets", "budget_per_dim"), "profiles")
-    return one_backend(profiles[profiles["of"] == checked(of)], "profiles", backend)
+    return one_backend(profiles[profiles["of"] == of])
 
 
 @styled

@@ -8,7 +8,7 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.rows import by_method, numbers, one_backend, part, positive, require
+from lowvar.studies.drawing.rows import by_method, one_backend, part, positive, require
 from lowvar.studies.drawing.style import searchers
 from lowvar.studies.search.figures.curves import RUN
 from lowvar.studies.search.rates import fits
@@ -17,10 +17,10 @@ _OF = {"average": "average of all generations", "last": "last generation"}
 _MARKS = 6  # markers on a line
 
 
-def select(regret: Frame, backend: str | None = None) -> Frame:
+def select(regret: Frame) -> Frame:
     """All errors, with ``slope``: of the log of the mean error against log generations, over the fitted ones."""
     require(regret, (*RUN, "of", "iteration", "gap_mean", "gap_low", "gap_high", "fitted"), "regret")
-    rows = one_backend(regret, "regret", backend)
+    rows = one_backend(regret)
     found = {key: _slope(group) for key, group in rows.groupby(["problem", "method", "of"], sort=False)}
     keys = zip(rows["problem"], rows["method"], rows["of"], strict=True)
     return rows.assign(slope=[found[key] for key in keys])
@@ -56,14 +56,12 @@ def _panel(ax: Axes, rows: Frame, looks: dict, bound: bool) -> None:
     drawn = positive(rows, "gap_mean")
     if not panels.ready(ax, drawn, "no finite errors", "xy"):
         return
+    lines.draw(ax, drawn, looks, "iteration", "gap_mean", "gap_low", "gap_high", markers=_MARKS)
     ends = []
     for method, line in by_method(drawn, looks, "iteration"):
-        at, middle, low, high = numbers(line, "iteration", "gap_mean", "gap_low", "gap_high")
-        sparse = max(1, len(at) // _MARKS)
-        lines.in_band(ax, at, [middle, low, high], looks[method], method, markevery=sparse, **lines.kind(looks[method]))
         value = float(line["slope"].iloc[0])
         if np.isfinite(value):
-            ends.append((middle[-1], f"$T^{{\\,{value:.2f}}}$", looks[method].colour))
+            ends.append((line["gap_mean"].iloc[-1], f"$T^{{\\,{value:.2f}}}$", looks[method].colour))
     fitted = drawn[drawn["fitted"]]
     if len(fitted):
         at = np.unique(fitted["iteration"].to_numpy(float))

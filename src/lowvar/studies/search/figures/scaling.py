@@ -19,13 +19,13 @@ from lowvar.studies.search.gathering import solved
 _DIM = r"_\d+$"  # the dimension at the end of a problem's name
 
 
-def select(targets: Frame, target: float = effort.TARGET, of: str = "mean", backend: str | None = None) -> Frame:
+def select(targets: Frame, target: float = effort.TARGET) -> Frame:
     """The rows of functions with several dimensions, with fitted exponents.
 
     A problem's name is ``{function}_{dim}``. ``exponent`` is the least-squares slope of log evaluations against log
     dimension, over the dimensions with a finite median; NaN for fewer than two of them.
     """
-    rows = effort.select(targets, target, of, backend)
+    rows = effort.select(targets, target)
     require(rows, ("dim",), "targets")
     rows = rows.assign(function=rows["problem"].str.replace(_DIM, "", regex=True))
     several = rows.groupby("function")["dim"].transform("nunique") > 1

@@ -69,8 +69,7 @@ def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
     total = part(drawn, source="total")
     if not panels.ready(ax, total, "no finite variance" if len(rows) else "not measured"):
         return
-    for rank, (method, look) in enumerate(looks.items()):
-        _line(ax, part(total, method=method), look, method, place=(rank, len(looks)), ls="-")
+    lines.draw(ax, total, looks, "iteration", "variance", "low", "high", mark="beside", style=_solid)
     ends = {}
     for source, (symbol, _, dots) in FLOORS.items():
         floor = part(drawn, source=source).sort_values("iteration")
@@ -85,12 +84,8 @@ def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
     _name_at_end(ax, ends)
 
 
-def _line(ax: Axes, line: Frame, look: Estimator, label: str, place: tuple[int, int] = (0, 1), **style) -> None:
-    line = line.sort_values("iteration")
-    if not len(line):
-        return
-    x, *interval = numbers(line, "iteration", "variance", "low", "high")
-    lines.in_band(ax, x, interval, look, label, place, **(lines.kind(look) | style))
+def _solid(look: Estimator) -> dict:
+    return lines.kind(look) | {"ls": "-"}
 
 
 def _name_at_end(ax: Axes, ends: dict[str, float]) -> None:
@@ -144,9 +139,9 @@ def draw_sources(rows: Frame) -> Picture:
         if not panels.ready(ax, drawn, "no finite variance" if len(rows) else "not measured"):
             return
         for source in (*parts, "total"):
-            for method, look in looks.items():
-                line = part(drawn, source=source, method=method)
-                _line(ax, line, parts.get(source, look), f"{method}, {source}")
+            own = {method: parts.get(source, look) for method, look in looks.items()}
+            line = part(drawn, source=source)
+            lines.draw(ax, line, own, "iteration", "variance", "low", "high", name=f"{{}}, {source}")
         panels.frame(ax, *numbers(drawn, "low", "variance", "high"))
         panels.run_axis(ax, drawn["iteration"].to_numpy())
 

@@ -9,7 +9,7 @@ from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.rows import by_method, one_backend, require
+from lowvar.studies.drawing.rows import one_backend, require
 from lowvar.studies.drawing.style import estimators
 from lowvar.studies.variational.figures.timed import WARMED, warmed
 from lowvar.studies.variational.gathering import looks_at
@@ -20,7 +20,7 @@ _COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
 def select(seconds: Frame) -> Frame:
     """Each method's times after the warm-up, equal for all its step sizes."""
     require(seconds, _COLUMNS, "seconds")
-    rows = one_backend(seconds, "seconds")[_COLUMNS]
+    rows = one_backend(seconds)[_COLUMNS]
     rows = warmed(rows[np.isfinite(rows["seconds"])]).drop_duplicates(["problem", "method", "epoch"])
     if not len(rows):
         raise UserError("seconds table: no times, so there is nothing to draw")
@@ -36,13 +36,11 @@ def draw(rows: Frame) -> Picture:
         drawn = rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]
         if not panels.ready(ax, drawn, "not timed"):
             return
-        for method, line in by_method(drawn, looks, "iteration"):
-            sparse = max(1, len(line) // 8)
-            ax.plot(line["iteration"], line["seconds"], label=method, markevery=sparse, **lines.kind(looks[method]))
+        lines.draw(ax, drawn, looks, "iteration", "seconds", markers=8)
         panels.run_axis(ax, drawn["iteration"].to_numpy())
         panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
 
-    fig = panels.each(rows, panel, "iteration", "elapsed seconds,\namortised over a job's runs")
+    fig = panels.each(rows, panel, "iteration", "seconds of a job / its runs")
     drawing.legend(fig, lines.entries(looks))
     return fig
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from lowvar.core import drawing
 from lowvar.core.drawing import BAND, INK, Axes, Picture, styled
-from lowvar.errors import UserError, check_known
+from lowvar.errors import UserError
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
 from lowvar.studies.drawing.rows import in_order, numbers, one_backend, part, positive, problems, require
@@ -16,7 +16,7 @@ from lowvar.studies.variational.gathering import looks_at
 DIAGNOSTICS = ("problem", "method", "backend", "step_size", "best", "epoch", "iteration", "quantity", "mean", "low",
                "high", "diverged")  # fmt: skip
 ERRORS = ("squared_error", "variance")
-RATIOS = {"paper": ("snr_true", "snr_conditional"), "plain": ("snr_true_1", "snr_conditional_1")}
+RATIOS = ("snr_true", "snr_conditional")
 _TOGETHER = 5  # most methods whose true and conditional lines share a panel
 _DASH = (0, (2.2, 1.6))
 _BEYOND = 1e15  # largest over smallest value that an axis shows
@@ -32,7 +32,7 @@ def measured(diagnostics: Frame, *quantities: str) -> Frame:
     rows = diagnostics[diagnostics["quantity"].isin(quantities)]
     if not len(rows):
         raise UserError(f"diagnostics table: {' and '.join(quantities)} were not measured in any run")
-    return one_backend(rows, "diagnostics")
+    return one_backend(rows)
 
 
 def at_best(diagnostics: Frame, *quantities: str) -> Frame:
@@ -98,13 +98,9 @@ def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None 
     drawn = positive(rows, "mean")
     if not panels.ready(ax, drawn, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured"):
         return
-    for method, look in looks.items():
-        for quantity, kind in kinds.items():
-            line = part(drawn, method=method, quantity=quantity)
-            if len(line):
-                x, *interval = numbers(line, "iteration", "mean", "low", "high")
-                sparse = max(1, len(line) // 8)
-                lines.in_band(ax, x, interval, look, f"{method}, {quantity}", markevery=sparse, **kind(look))
+    for quantity, style in kinds.items():
+        own, name = part(drawn, quantity=quantity), f"{{}}, {quantity}"
+        lines.draw(ax, own, looks, "iteration", "mean", "low", "high", markers=8, name=name, style=style)
     panels.run_axis(ax, drawn["iteration"].to_numpy())
     seen = drawn if scale is None else positive(scale, "mean")
     seen = seen[seen["mean"] >= seen["mean"].max() / _BEYOND]
@@ -132,24 +128,14 @@ VARIANCE = Figure(
 )  # fmt: skip
 
 
-def select_ratios(diagnostics: Frame, of: str = "paper") -> Frame:
-    """Signal-to-noise ratios at each method's best step size.
-
-    ``of``: ``paper`` for the squared norm of the gradient over a standard deviation, ``plain`` for the norm over it.
-    """
-    check_known("signal-to-noise ratio", of, RATIOS)
-    return at_best(diagnostics, *RATIOS[of])
-
-
 @styled
-def draw_ratios(rows: Frame, of: str = "paper") -> Picture:
+def draw_ratios(rows: Frame) -> Picture:
     """The true ratio (solid) and the conditional one (dashed)."""
-    unit = {"paper": r"SNR, $\|E\,g\|^2$ / sd (nats)", "plain": r"SNR, $\|E\,g\|$ / sd"}
-    return _pair(rows, RATIOS[of], ("true SNR", "conditional SNR"), unit[of])
+    return _pair(rows, RATIOS, ("true SNR", "conditional SNR"), r"SNR, $\|E\,g\|^2$ / sd (nats)")
 
 
 SNR = Figure(
-    "snr", "diagnostics", select_ratios, draw_ratios,
+    "snr", "diagnostics", lambda diagnostics: at_best(diagnostics, *RATIOS), draw_ratios,
     caption="Signal-to-noise ratio of the gradients along the runs, each method at its best step size: the squared "
     "norm of the gradient over the standard deviation of its estimate, as defined by Fujisawa and Sato. Solid lines: "
     "the true ratio, from arithmetic means over the repetitions of the exact gradient's squared norm and of the true "

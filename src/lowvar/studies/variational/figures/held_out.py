@@ -8,10 +8,10 @@ import numpy as np
 
 from lowvar.core import drawing
 from lowvar.core.drawing import Axes, Picture, styled
-from lowvar.errors import check_known, unknown_name
+from lowvar.errors import check_known
 from lowvar.studies.declarations import Figure, Frame
 from lowvar.studies.drawing import lines, panels
-from lowvar.studies.drawing.rows import by_method, numbers, one_backend, problems, require
+from lowvar.studies.drawing.rows import by_method, one_backend, problems, require
 from lowvar.studies.drawing.style import estimators
 from lowvar.studies.variational.figures.gradient_noise import at_best, best_or_smallest, diverged, measured
 from lowvar.studies.variational.gathering import looks_at
@@ -20,16 +20,13 @@ _REACH = 8.0  # distance of the lowest mean that is shown to the highest, in dis
 _WORDS = "test log-likelihood\n(nats per row)"
 
 
-def select(diagnostics: Frame, sizes: str = "best", task: str | None = None) -> Frame:
-    """Each method at its best step size (``best``), or all step sizes (``each``) of ``task`` (the first problem)."""
+def select(diagnostics: Frame, sizes: str = "best") -> Frame:
+    """Each method at its best step size (``best``), or all step sizes (``each``) of the first problem."""
     check_known("choice of step sizes", sizes, ("best", "each"))
     if sizes == "best":
         return at_best(diagnostics, "test_log_likelihood")
     rows = measured(diagnostics, "test_log_likelihood")
-    names = problems(rows)
-    if task is not None and task not in names:
-        raise unknown_name("problem", task, names)
-    return rows[rows["problem"] == (task or names[0])].reset_index(drop=True)
+    return rows[rows["problem"] == problems(rows)[0]].reset_index(drop=True)
 
 
 @styled
@@ -50,10 +47,7 @@ def _along(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
     if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    for method, line in by_method(drawn, looks, "iteration"):
-        x, middle, low, high = numbers(line, "iteration", "mean", "low", "high")
-        lines.band(ax, x, low, high, looks[method], f"{method}: 95 %")
-        ax.plot(x, middle, label=method, markevery=max(1, len(line) // 8), **lines.kind(looks[method]))
+    lines.draw(ax, drawn, looks, "iteration", "mean", "low", "high", markers=8)
     panels.run_axis(ax, drawn["iteration"].to_numpy())
     floor = _axis(ax, drawn)
     lost, highest = diverged(rows, looks), drawn.groupby("method")["mean"].max()
@@ -92,7 +86,7 @@ def select_ends(fractions: Frame) -> Frame:
     """The end of each method at its best step size."""
     columns = ("task", "problem", "method", "backend", "best", "rows", "fraction", "mean", "low", "high", "diverged")
     require(fractions, columns, "fractions")
-    rows = one_backend(fractions, "fractions")
+    rows = one_backend(fractions)
     rows = rows[best_or_smallest(rows)]
     return rows.sort_values(["task", "method", "fraction"], kind="stable").reset_index(drop=True)
 
@@ -112,12 +106,10 @@ def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = rows[np.isfinite(rows["mean"])]
     if not panels.ready(ax, drawn, "all runs diverged", log=""):
         return
-    methods = list(by_method(drawn, looks, "fraction"))
-    shifts = 1.2 * (np.arange(len(methods)) - (len(methods) - 1) / 2)  # per cent, so that bars do not overlap
-    for (method, line), shift in zip(methods, shifts, strict=True):
-        fraction, middle, low, high = numbers(line, "fraction", "mean", "low", "high")
-        lines.bars(ax, 100 * fraction + shift, low, high, looks[method], f"{method}: 95 %")
-        ax.plot(100 * fraction + shift, middle, label=method, **lines.kind(looks[method]))
+    methods = [method for method, _ in by_method(drawn, looks)]
+    shift = {method: 1.2 * (rank - (len(methods) - 1) / 2) for rank, method in enumerate(methods)}  # bars are apart
+    places = drawn.assign(percent=100 * drawn["fraction"] + drawn["method"].map(shift))
+    lines.draw(ax, places, looks, "percent", "mean", "low", "high", mark="bars")
     ends = drawn["mean"].min(), drawn["mean"].max()
     room = 0.12 * (ends[1] - ends[0]) or 1e-3
     low = min(max(np.nanmin(drawn["low"].to_numpy(float), initial=ends[0]), ends[0] - 4 * room), ends[0])

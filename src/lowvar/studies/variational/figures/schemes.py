@@ -40,7 +40,7 @@ def draw(rows: Frame) -> Picture:
             ax.set_title(f"{name}, {count} particles")
             _panel(ax, part(rows, problem=name, particles=count), list(looks), noises)
             ax.set_yticks(range(len(looks)), panels.short(looks) if rank == 0 else [""] * len(looks))
-    _ticks(axes[0, 0])
+    panels.decades(axes[0, 0], most=6)
     for ax in axes[-1]:
         ax.set_xlabel("variance / that of iid particles")
     keys = [drawing.entry(f"{look.label}, 95 % interval", color=look.colour, marker=look.marker, lw=1.8, mec=INK,
@@ -72,23 +72,6 @@ def _panel(ax: Axes, rows: Frame, methods: list[str], noises: list[str]) -> None
                 ax.plot(ends, [y + shift] * 2, color=look.colour, lw=1.8, zorder=2, label=f"{label}, 95 %")
             style = {"color": look.colour, "marker": look.marker, "ms": 6, "mec": INK, "mew": 0.5, "ls": ""}
             ax.plot([max(value, _FLOOR)], [y + shift], zorder=3, label=label, **style)
-
-
-def _ticks(ax: Axes) -> None:
-    """Round numbers on the common axis, five or fewer."""
-    low, high = (np.log10(end) for end in ax.get_xlim())
-    powers = np.arange(np.floor(low), np.ceil(high) + 1)
-    ticks: list[float] = []
-    for steps in ((1, 2, 5), (1, 3), (1,)):
-        ticks = [step * 10.0**power for power in powers for step in steps if low <= power + np.log10(step) <= high]
-        if len(ticks) <= 6:
-            break
-    if len(ticks) < 3:  # less than a decade
-        from matplotlib.ticker import MaxNLocator
-
-        ticks = [tick for tick in MaxNLocator(5).tick_values(10**low, 10**high) if low <= np.log10(tick) <= high]
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
 
 
 BY_SCHEME = Figure(

@@ -20,7 +20,7 @@ def select(sensitivity: Frame) -> Frame:
     """All rows of one backend."""
     columns = ("problem", "method", "backend", "step_size", "beta", "r", "below", "elbo_mean", "elbo_low", "elbo_high")
     require(sensitivity, columns, "sensitivity")
-    return one_backend(sensitivity, "sensitivity")
+    return one_backend(sensitivity)
 
 
 @styled
